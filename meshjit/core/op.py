@@ -1,0 +1,140 @@
+"""The Op record: everything that is known about one operation, as pure functions of types, params and operands.
+
+Each op stands in one paragraph of one family file in `meshjit/ops`, the record last. Ops never execute, never read
+globals, never see the mesh. A rule that cannot exist is `Absent("reason")`, never silence.
+
+How each rule is called (T = TensorType, V = Var; rules that build equations call other Ops on Vars, see Builder):
+
+    type_rule(in_types, params) -> tuple[T, ...]                    raises TypeError with what does not fit
+    factor_rule(in_types, out_types, params) -> FactorRule          all that planning ever learns about the op
+    evaluate(*arrays, **params) -> array | tuple of arrays          NumPy meaning; exact output dtype and shape
+    emit(emitter, operands, in_types, out_types, params) -> names   StableHLO text, see meshjit/emit
+    jvp(primals, tangents, outs, params) -> list[V | None]          None is a zero tangent; not needed where `linear` says it
+    transpose(cotangents, operands, in_types, params) -> list[V | None]
+                                                                    operands that are linear are None; one cotangent per operand
+    batch(operands, dims, params) -> (outs, out_dims)               dims[i] is the batch dim of operand i, or None
+    samples() -> iterable of Sample                                 calls that every test of every rule goes through
+    localize(params, in_types, out_types) -> params                 params that mention sizes, for local types
+    partition(local) -> list[V]                                     full override of the generic partitioning of one equation
+    simulate(values, mesh, params) -> values                        collectives only: one entry per device, in and out
+    seed(params) -> PartitionSpec                                   a placement that the user pinned the result to
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.program import Var, current_builder
+from meshjit.core.types import TensorType
+from sharding.rule import FactorRule
+from sharding.spec import PartitionSpec
+
+Params = Mapping[str, Any]
+Types = tuple[TensorType, ...]
+
+
+class MissingRule(TypeError):
+    """An op lacks the rule that a transformation or pass asked for; the message holds the stated reason."""
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Stands where a rule would stand and says why there is none. Calling it raises MissingRule."""
+
+    reason: str
+    op: str = ""
+    rule: str = ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise MissingRule(f"{self.op} has no {self.rule} rule: {self.reason}")
+
+    def __bool__(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One call of an op for the tests of its rules: operand types, params, and how operands may be filled.
+
+    `fill` is "small" (small integers in the dtype), "positive" (1, 2, …), "unit" (in (0, 1)), or a function
+    (generator, index, type) -> array for operands with a meaning, such as indices.
+    """
+
+    types: Types
+    params: Params
+    fill: str | Callable[[np.random.Generator, int, TensorType], np.ndarray[Any, Any]] = "small"
+
+    def arrays(self, generator: np.random.Generator) -> list[np.ndarray[Any, Any]]:
+        return [self._array(generator, i, t) for i, t in enumerate(self.types)]
+
+    def _array(self, generator: np.random.Generator, index: int, type: TensorType) -> np.ndarray[Any, Any]:
+        if callable(self.fill):
+            return np.asarray(self.fill(generator, index, type), type.dtype)
+        if type.dtype == np.bool_:
+            return generator.integers(0, 2, type.shape).astype(np.bool_)
+        if self.fill == "unit":
+            return generator.uniform(0.1, 0.9, type.shape).astype(type.dtype)
+        low = 1 if self.fill == "positive" else (0 if type.dtype.kind == "u" else -4)
+        return generator.integers(low, 5, type.shape).astype(type.dtype)
+
+
+_NO_GRADIENT = Absent("the op has no derivative: its result is not a continuous function of its operands")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Op:
+    """See the module's docstring for the rules.
+
+    `linear` lists groups of operands: the op is linear in each group jointly, the other operands being fixed.
+    add: ((0, 1),)  multiply: ((0,), (1,))  select: ((1, 2),)  dot_general: ((0,), (1,)).
+    Autodiff derives the jvp from it, and partial sums flow through a group whose operands are all partial alike:
+    op(sum of x_i) == sum of op(x_i). It is a function of (in_types, params) where that depends on them: concatenate has
+    as many operands as it is given, and integer division or a conversion to integers truncates.
+    """
+
+    name: str
+    type_rule: Callable[[Types, Params], Types]
+    factor_rule: Callable[[Types, Types, Params], FactorRule]
+    evaluate: Callable[..., Any]
+    emit: Callable[..., Sequence[str]]
+    samples: Callable[[], Iterable[Sample]]
+    batch: Callable[..., tuple[list[Var], list[int | None]]] | Absent
+    linear: tuple[tuple[int, ...], ...] | Callable[[Types, Params], tuple[tuple[int, ...], ...]] = ()
+    jvp: Callable[..., list[Var | None]] | Absent = _NO_GRADIENT
+    transpose: Callable[..., list[Var | None]] | Absent = Absent("the op is linear in none of its operands")
+    localize: Callable[[Params, Types, Types], Params] | None = None
+    partition: Callable[..., list[Var]] | None = None
+    simulate: Callable[..., list[Any]] | None = None
+    seed: Callable[[Params], PartitionSpec] | None = None
+
+    def __post_init__(self) -> None:
+        for rule in ("jvp", "transpose", "batch"):
+            value = getattr(self, rule)
+            if isinstance(value, Absent):
+                object.__setattr__(self, rule, Absent(value.reason, self.name, rule))
+        register(self)
+
+    def __call__(self, *operands: Var, **params: Any) -> Any:
+        """Add an equation to the innermost builder; one output comes bare, several as a tuple."""
+        outputs = current_builder().emit(self, operands, params)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def linear_groups(self, in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
+        """`linear` for operands of these types and these params."""
+        return self.linear(in_types, params) if callable(self.linear) else self.linear
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+REGISTRY: dict[str, Op] = {}
+
+
+def register(op: Op) -> None:
+    if op.name in REGISTRY:
+        raise ValueError(f"two ops are named {op.name}")
+    REGISTRY[op.name] = op

@@ -1,0 +1,48 @@
+"""The Plan: a placement for every value of a Program, and for every equation how its factors are spread over axes.
+
+It is what planning gives and what partitioning, reports and tests read; it holds no algorithm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshjit.core.program import Program, Var
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
+from sharding.rule import FactorRule
+from sharding.spec import Placement
+
+
+@dataclass(frozen=True)
+class EquationPlan:
+    """How one equation is computed: what it wants its operands to be, and what its results then naturally are.
+
+    Results are partial over the axes of reduced factors, and over the axes of partial sums that flow through.
+    """
+
+    rule: FactorRule
+    assignment: Mapping[str, tuple[AxisRef, ...]]
+    operands: tuple[Placement, ...]
+    results: tuple[Placement, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`placements` is where every value lives; `outputs` is how each output of the Program is handed over."""
+
+    program: Program
+    mesh: BaseMesh
+    placements: Mapping[Var, Placement]
+    equations: tuple[EquationPlan, ...]
+    inputs: tuple[Placement, ...]
+    outputs: tuple[Placement, ...]
+    origins: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
+    conflicts: tuple[Any, ...] = ()
+
+    def __str__(self) -> str:
+        from meshjit.core.printer import print_program
+
+        return print_program(self.program, self.placements)

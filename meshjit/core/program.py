@@ -1,0 +1,179 @@
+"""Programs: flat, frozen SSA. Inputs, equations, outputs; loops and branches are ops whose params hold Programs.
+
+Constants are equations of the op `constant`, so every pass treats them like any other value and each use can have its
+own copy. A Program is built by a `Builder`, which runs the type rule of every op as it is added:
+
+    with Builder("main") as b:
+        x = b.input(TensorType.parse("f32[8,4]"))
+        y = mul(x, exp(x))                     # calling an Op on Vars adds an equation to the innermost builder
+        program = b.build([y])
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from meshjit.core.types import TensorType
+
+if TYPE_CHECKING:
+    from meshjit.core.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The user's line that an equation comes from. `note` says what derived it (`backward`, `vmap`), if anything did."""
+
+    file: str
+    line: int
+    function: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        name = f"{self.file.rsplit('/', 1)[-1]}:{self.line} {self.function}"
+        return f"{name} ({self.note})" if self.note else name
+
+    def noted(self, note: str) -> Source:
+        return self if note in self.note.split(", ") else replace(self, note=f"{self.note}, {note}".strip(", "))
+
+
+class Var:
+    """One value of a Program. Vars are equal only to themselves; the printer gives them names."""
+
+    __slots__ = ("type", "hint")
+
+    def __init__(self, type: TensorType, hint: str = "") -> None:
+        self.type = type
+        self.hint = hint
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.type.dtype
+
+    @property
+    def rank(self) -> int:
+        return self.type.rank
+
+    def __repr__(self) -> str:
+        return f"Var({self.hint or hex(id(self))}: {self.type})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eqn:
+    """outputs = op(inputs, **params), because of the user's line `source`."""
+
+    op: Op
+    inputs: tuple[Var, ...]
+    outputs: tuple[Var, ...]
+    params: Mapping[str, Any]
+    source: Source | None = None
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.inputs)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.outputs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A function from tensors to tensors. An output may be an input, or appear twice."""
+
+    name: str
+    inputs: tuple[Var, ...]
+    eqns: tuple[Eqn, ...]
+    outputs: tuple[Var, ...]
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.inputs)
+
+    @property
+    def output_types(self) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.outputs)
+
+    def vars(self) -> Iterator[Var]:
+        """Every Var once, inputs first, in the order of definition."""
+        yield from self.inputs
+        for eqn in self.eqns:
+            yield from eqn.outputs
+
+    def __str__(self) -> str:
+        from meshjit.core.printer import print_program
+
+        return print_program(self)
+
+
+class _Stack(threading.local):
+    def __init__(self) -> None:
+        self.builders: list[Builder] = []
+
+
+_stack = _Stack()
+
+
+class Builder:
+    """Collects equations into a Program. As a context manager it is where ops called on Vars put their equations."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.inputs: list[Var] = []
+        self.eqns: list[Eqn] = []
+        self.source: Source | None = None
+
+    def __enter__(self) -> Builder:
+        _stack.builders.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _stack.builders.pop()
+
+    def input(self, type: TensorType, hint: str = "") -> Var:
+        var = Var(type, hint)
+        self.inputs.append(var)
+        return var
+
+    def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
+        """Add one equation; the op's type rule gives the output types or raises TypeError."""
+        types = op.type_rule(tuple(v.type for v in inputs), params)
+        outputs = tuple(Var(t) for t in types)
+        self.eqns.append(Eqn(op, tuple(inputs), outputs, params, self.source))
+        return outputs
+
+    def inline(self, program: Program, inputs: Sequence[Var]) -> list[Var]:
+        """Copy a Program's equations here, its inputs replaced; gives its outputs."""
+        env = dict(zip(program.inputs, inputs, strict=True))
+        for eqn in program.eqns:
+            outputs = tuple(Var(v.type, v.hint) for v in eqn.outputs)
+            self.eqns.append(replace(eqn, inputs=tuple(env[v] for v in eqn.inputs), outputs=outputs))
+            env.update(zip(eqn.outputs, outputs, strict=True))
+        return [env[v] for v in program.outputs]
+
+    @contextmanager
+    def at(self, source: Source | None, note: str = "") -> Iterator[None]:
+        """Equations added inside carry this source line."""
+        before = self.source
+        self.source = source.noted(note) if source is not None and note else source
+        try:
+            yield
+        finally:
+            self.source = before
+
+    def build(self, outputs: Sequence[Var]) -> Program:
+        return Program(self.name, tuple(self.inputs), tuple(self.eqns), tuple(outputs))
+
+
+def current_builder() -> Builder:
+    """The innermost `with builder:` of this thread."""
+    if not _stack.builders:
+        raise RuntimeError("an op was called on Vars outside of `with Builder(...)`")
+    return _stack.builders[-1]

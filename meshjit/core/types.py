@@ -1,0 +1,97 @@
+"""Types of values: a shape and a dtype, nothing else. Placement is never part of a type (it is a side map, the Plan)."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+# The short names that programs are printed with, as in StableHLO and jaxprs.
+_SHORT: dict[str, Any] = {
+    "bool": np.bool_,
+    **{f"i{8 * n}": f"int{8 * n}" for n in (1, 2, 4, 8)},
+    **{f"u{8 * n}": f"uint{8 * n}" for n in (1, 2, 4, 8)},
+    "f16": np.float16,
+    "bf16": ml_dtypes.bfloat16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "c64": np.complex64,
+    "c128": np.complex128,
+    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
+}
+DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _SHORT.items()}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+def short_name(dtype: np.dtype[Any]) -> str:
+    """`float32` → `f32`; raises TypeError for a dtype that no device has (strings, objects, dates)."""
+    try:
+        return _NAMES[dtype]
+    except KeyError:
+        raise TypeError(f"dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}") from None
+
+
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is a real floating one, bfloat16 and float8 included (NumPy's `kind` does not know those)."""
+    return dtype.kind == "f" or dtype in (DTYPES["bf16"], DTYPES["f8e4m3fn"], DTYPES["f8e5m2"])
+
+
+def is_inexact(dtype: np.dtype[Any]) -> bool:
+    """Whether derivatives exist for values of this dtype: real or complex floating."""
+    return dtype.kind == "c" or is_float(dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and dtype of one value. `str` gives `f32[8,512]`; `TensorType.parse` reads it back."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    def __post_init__(self) -> None:
+        short_name(self.dtype)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.dtype.itemsize
+
+    def with_shape(self, shape: tuple[int, ...]) -> TensorType:
+        return TensorType(tuple(shape), self.dtype)
+
+    def with_dtype(self, dtype: Any) -> TensorType:
+        return TensorType(self.shape, np.dtype(dtype))
+
+    def __str__(self) -> str:
+        return f"{short_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+    __repr__ = __str__
+
+    @staticmethod
+    def parse(text: str) -> TensorType:
+        match = re.fullmatch(r"(\w+)\[([\d,\s]*)\]", text.strip())
+        if match is None or match[1] not in DTYPES:
+            raise ValueError(f"not a type: {text!r} (expected something like f32[8,512])")
+        return TensorType(tuple(int(n) for n in match[2].split(",") if n.strip()), DTYPES[match[1]])
+
+
+def tensor_type(shape: Any, dtype: Any) -> TensorType:
+    """A TensorType from anything shape-like and dtype-like."""
+    return TensorType(tuple(int(n) for n in shape), np.dtype(dtype))
+
+
+def type_of(array: np.ndarray[Any, Any]) -> TensorType:
+    """The type of a NumPy array or scalar."""
+    return TensorType(tuple(np.shape(array)), array.dtype)

@@ -1,0 +1,53 @@
+"""Legality of a Program as a second program: it runs between passes and says which equation broke what."""
+
+from __future__ import annotations
+
+from meshjit.core.program import Eqn, Program, Var
+
+
+class IllegalProgram(AssertionError):
+    """A pass produced a Program that is not one; the message names the pass, the equation and the broken invariant."""
+
+
+def verify(program: Program, after: str = "") -> Program:
+    """Check and give back the Program.
+
+    Invariants: every Var is defined once, before its uses; every equation's output types are what its op's type rule
+    gives for its input types and params; every output is defined; nested Programs are legal too.
+    """
+    defined: set[Var] = set()
+    for var in program.inputs:
+        _define(var, defined, f"input of {program.name}", after)
+    for eqn in program.eqns:
+        _check_eqn(eqn, defined, after)
+        for var in eqn.outputs:
+            _define(var, defined, _describe(eqn), after)
+    for var in program.outputs:
+        _require(var in defined, f"output {var!r} of {program.name} is not defined", after)
+    return program
+
+
+def _check_eqn(eqn: Eqn, defined: set[Var], after: str) -> None:
+    for var in eqn.inputs:
+        _require(var in defined, f"{_describe(eqn)} uses {var!r} before it is defined", after)
+    types = eqn.op.type_rule(eqn.input_types, eqn.params)
+    _require(types == eqn.output_types, f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
+    for value in eqn.params.values():
+        for item in value if isinstance(value, tuple) else (value,):  # pyright: ignore[reportUnknownVariableType]
+            if isinstance(item, Program):
+                verify(item, after)
+
+
+def _define(var: Var, defined: set[Var], where: str, after: str) -> None:
+    _require(var not in defined, f"{where}: {var!r} is defined twice", after)
+    defined.add(var)
+
+
+def _require(condition: bool, message: str, after: str) -> None:
+    if not condition:
+        raise IllegalProgram(f"after {after}: {message}" if after else message)
+
+
+def _describe(eqn: Eqn) -> str:
+    inputs = ", ".join(str(t) for t in eqn.input_types)
+    return f"{eqn.op.name}({inputs})" + (f" at {eqn.source}" if eqn.source else "")

@@ -1,0 +1,141 @@
+"""What an op's emit rule writes StableHLO with. Text only: no MLIR builders, whose Python API differs between versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import TensorType, short_name
+from sharding.mesh import AbstractMesh, AxisRef, Mesh
+
+_ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>", "f8e4m3fn": "f8E4M3FN", "f8e5m2": "f8E5M2"}
+_REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
+
+# Every value carries this sharding, so XLA's own partitioner passes the per-device program through unchanged.
+MANUAL = 'mhlo.sharding = "{manual}"'
+
+
+def element_type(dtype: np.dtype[Any]) -> str:
+    """The MLIR name of an element: `ui32` for u32, `i1` for bool."""
+    name = short_name(dtype)
+    if name.startswith("u"):
+        return f"ui{name[1:]}"
+    return _ELEMENT.get(name, name)
+
+
+def tensor(type: TensorType) -> str:
+    """`f32[8,4]` → `tensor<8x4xf32>`."""
+    return f"tensor<{''.join(f'{n}x' for n in type.shape)}{element_type(type.dtype)}>"
+
+
+class Emitter:
+    """Collects lines of one function body; names are handed out in order, types are remembered by name."""
+
+    def __init__(self, mesh: Mesh | AbstractMesh | None, parent: Emitter | None = None) -> None:
+        self.mesh = mesh
+        self.lines: list[str] = []
+        self.types: dict[str, TensorType] = parent.types if parent else {}
+        self._counter: list[int] = parent._counter if parent else [0, 0]
+        self.location = parent.location if parent else ""
+
+    def fresh(self, type: TensorType) -> str:
+        self._counter[0] += 1
+        name = f"%{self._counter[0]}"
+        self.types[name] = type
+        return name
+
+    def op(
+        self,
+        name: str,
+        operands: Sequence[str],
+        out_types: Sequence[TensorType],
+        attributes: str = "",
+        regions: Sequence[str] = (),
+    ) -> list[str]:
+        """One operation in MLIR's generic form.
+
+        `name` without a dialect means StableHLO. `attributes` is the inside of `<{...}>` (properties), e.g.
+        `dimensions = array<i64: 0, 2>`. Gives the result names, one per out type.
+        """
+        first = self._reserve(out_types)
+        properties = f" <{{{attributes}}}>" if attributes else ""
+        body = f" ({', '.join(regions)})" if regions else ""
+        ins = ", ".join(tensor(self.types[o]) for o in operands)
+        outs = ", ".join(tensor(t) for t in out_types)
+        outs = outs if len(out_types) == 1 else f"({outs})"
+        full = name if "." in name else f"stablehlo.{name}"
+        self.lines.append(
+            f'{first[0]} = "{full}"({", ".join(operands)}){properties}{body} {{{MANUAL}}} : ({ins}) -> {outs}{self.location}'
+        )
+        return first[1]
+
+    def _reserve(self, out_types: Sequence[TensorType]) -> tuple[str, list[str]]:
+        if len(out_types) == 1:
+            name = self.fresh(out_types[0])
+            return name, [name]
+        base = self.fresh(out_types[0])
+        names = [f"{base}#{i}" for i in range(len(out_types))]
+        self.types.update(zip(names, out_types, strict=True))
+        return f"{base}:{len(out_types)}", names
+
+    def region(self, arg_types: Sequence[TensorType], body: Callable[[Emitter, list[str]], Sequence[str]]) -> str:
+        """The text of a region `{ ^bb0(%a: ...): ... return }`; `body(emitter, argument names)` gives the returned names."""
+        inner = Emitter(self.mesh, self)
+        names = [inner.fresh(t) for t in arg_types]
+        results = body(inner, names)
+        head = ", ".join(f"{n}: {tensor(t)}" for n, t in zip(names, arg_types, strict=True))
+        types = ", ".join(tensor(self.types[r]) for r in results)
+        tail = f"stablehlo.return {', '.join(results)} : {types}" if results else "stablehlo.return"
+        block = f"^bb0({head}):" if names else "^bb0:"
+        return "{\n" + "\n".join([block, *inner.lines, tail]) + "\n}"
+
+    def reducer(self, kind: str, dtype: np.dtype[Any]) -> str:
+        """The region of a reduction of this kind: sum, prod, max, min, and, or."""
+        scalar = TensorType((), dtype)
+        return self.region([scalar, scalar], lambda e, names: e.op(_REDUCERS[kind], names, [scalar]))
+
+    def constant(self, array: np.ndarray[Any, Any]) -> str:
+        """A constant value; one repeated element is written as a splat."""
+        type = TensorType(tuple(array.shape), array.dtype)
+        return self.op("constant", [], [type], f"value = {literal(array)} : {tensor(type)}")[0]
+
+    def collective(self, axes: Sequence[AxisRef]) -> str:
+        """The attributes `replica_groups` and `channel_handle` of a collective over these mesh axes."""
+        assert self.mesh is not None, "a program without a mesh has no collectives"
+        groups = self.mesh.replica_groups(tuple(axes))
+        return f"{self.replica_groups(groups)}, {self.channel()}, use_global_device_ids"
+
+    def replica_groups(self, groups: np.ndarray[Any, Any]) -> str:
+        rows, columns = groups.shape
+        return f"replica_groups = dense<{groups.tolist()}> : tensor<{rows}x{columns}xi64>"
+
+    def channel(self) -> str:
+        """A channel of its own for every collective, so that none are confused."""
+        self._counter[1] += 1
+        return f"channel_handle = #stablehlo.channel_handle<handle = {self._counter[1]}, type = 1>"
+
+
+def literal(array: np.ndarray[Any, Any]) -> str:
+    """`dense<...>` of an array, exact to the last bit: the bytes in hexadecimal, or one element for a splat."""
+    if array.size == 0:
+        return "dense<>"
+    flat = np.ascontiguousarray(array).reshape(-1)
+    if array.dtype == np.bool_:
+        return _bool_literal(array, flat)
+    raw = flat.view(np.uint8).reshape(flat.size, -1)
+    if flat.size == 1 or bool((raw == raw[0]).all()):
+        return f'dense<"0x{flat[:1].tobytes().hex().upper()}">'
+    return f'dense<"0x{flat.tobytes().hex().upper()}">'
+
+
+def _bool_literal(array: np.ndarray[Any, Any], flat: np.ndarray[Any, Any]) -> str:
+    if flat.all() or not flat.any():
+        return f"dense<{str(bool(flat[0])).lower()}>"
+    return f"dense<{str(array.tolist()).lower()}>"
+
+
+def integers(values: Sequence[int]) -> str:
+    """`array<i64: 0, 2>`, the spelling of an integer list attribute; the empty list is `array<i64>`."""
+    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"

@@ -1,0 +1,119 @@
+"""Plan → local Program: per-device shapes, explicit collectives.
+
+One generic rule for every equation: bring the operands to the placements that the plan asks for, rebuild the equation
+on local types, mark the result partial over reduced factors. Ops that need more (offsets, owners, halos) have a
+`partition` rule in their own paragraph.
+
+Values are resharded when somebody needs them, from the cheapest version at hand, and every version is kept: the same
+value resharded twice is resharded once, and a partial sum that is only ever wanted in shards is reduce-scattered.
+
+Invariant: of a dim whose extent does not divide, the last shards hold padding whose content is unspecified. Where
+elements of different places meet (reduced factors) it is replaced by the identity of the reduction first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.program import Builder, Eqn, Program, Source, Var
+from meshjit.core.types import TensorType
+from meshjit.ops.identity import identity_element
+from meshjit.partition.local import LocalEquation
+from meshjit.partition.moves import Moves
+from sharding.reshard import plan_reshard
+from sharding.spec import Placement
+from sharding.topology import Topology
+
+
+def partition(plan: Plan, topology: Topology | None = None) -> Program:
+    """The program that every device of the plan's mesh runs. Its inputs and outputs are the local shards."""
+    return _Partitioner(plan, topology or Topology.cpu(plan.mesh)).run()
+
+
+class _Partitioner:
+    def __init__(self, plan: Plan, topology: Topology) -> None:
+        self.plan = plan
+        self.mesh = plan.mesh
+        self.topology = topology
+        self.builder = Builder(plan.program.name)
+        self.moves = Moves(self.mesh)
+        self.versions: dict[Var, dict[Placement, Var]] = {}
+
+    def run(self) -> Program:
+        program = self.plan.program
+        with self.builder:
+            for var, placement in zip(program.inputs, self.plan.inputs, strict=True):
+                type = local_type(var.type, placement, self.plan)
+                self.versions[var] = {placement: self.builder.input(type, var.hint)}
+            for eqn, step in zip(program.eqns, self.plan.equations, strict=True):
+                with self.builder.at(eqn.source):
+                    self.equation(eqn, step)
+            outputs = [
+                self.wanted(var, placement, _definition(program, var))
+                for var, placement in zip(program.outputs, self.plan.outputs, strict=True)
+            ]
+        return self.builder.build(outputs)
+
+    def equation(self, eqn: Eqn, step: EquationPlan) -> None:
+        operands = [self.wanted(v, p, eqn.source) for v, p in zip(eqn.inputs, step.operands, strict=True)]
+        results = self.local_equation(eqn, step, operands)
+        for var, result, placement in zip(eqn.outputs, results, step.results, strict=True):
+            expected = local_type(var.type, placement, self.plan)
+            assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
+            self.versions[var] = {placement: result}
+
+    def local_equation(self, eqn: Eqn, step: EquationPlan, operands: list[Var]) -> Sequence[Var]:
+        if eqn.op.partition is not None and any(step.assignment.values()):
+            local = LocalEquation(
+                eqn, tuple(operands), step.operands, step.results, step.assignment, self.mesh,
+                self.moves.index, self.moves.mask,
+            )  # fmt: skip
+            return eqn.op.partition(local)
+        operands = [self.masked(i, v, eqn, step) for i, v in enumerate(operands)]
+        params = eqn.params
+        if eqn.op.localize is not None:
+            types = tuple(
+                local_type(v.type, p, self.plan) for v, p in zip(eqn.outputs, step.results, strict=True)
+            )
+            params = eqn.op.localize(params, tuple(v.type for v in operands), types)
+        return self.builder.emit(eqn.op, operands, params)
+
+    def masked(self, index: int, local: Var, eqn: Eqn, step: EquationPlan) -> Var:
+        """The operand with the padding of reduced dims replaced by the identity of the reduction."""
+        for dim, factors in enumerate(step.rule.operands[index]):
+            for factor in factors:
+                kind = step.rule.reductions.get(factor)
+                if kind is not None:
+                    fill = identity_element(kind, local.dtype)
+                    extent = eqn.inputs[index].shape[dim]
+                    local = self.moves.mask(local, dim, extent, step.operands[index].dims[dim], fill)
+        return local
+
+    def wanted(self, var: Var, placement: Placement, source: Source | None) -> Var:
+        """The local value of `var` under this placement, resharded from the cheapest version at hand."""
+        versions = self.versions[var]
+        if placement not in versions:
+            walks = [(self.walk(var.type, p, placement), p) for p in versions]
+            walk, start = min(walks, key=lambda pair: pair[0].seconds)
+            local, here = versions[start], start
+            with self.builder.at(self.builder.source or source):
+                for step in walk.steps:
+                    local = self.moves.take(step, local, here, var.type.shape)
+                    here = step.apply(here)
+                    versions.setdefault(here, local)
+            assert here == placement, f"walk from {start} ended at {here} instead of {placement}"
+        return versions[placement]
+
+    def walk(self, type: TensorType, source: Placement, target: Placement) -> Any:
+        return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
+
+
+def local_type(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
+    return type.with_shape(placement.local_shape(type.shape, plan.mesh))
+
+
+def _definition(program: Program, var: Var) -> Source | None:
+    """The line that defined an output: collectives on the way out are blamed on it."""
+    return next((eqn.source for eqn in program.eqns if var in eqn.outputs), None)

@@ -1,0 +1,603 @@
+"""The one room that knows jaxlib: plain functions over opaque handles.
+
+Handles, none of which is ever looked into outside this file:
+
+    client       an XLA client: all devices of one platform, of every process
+    device       jaxlib's Device: `.id`, `.process_index`, `.platform`, `.device_kind`
+    executable   a compiled program, loaded on a row of devices
+    handle       the shards of one array, one per device of a row; only this process's shards can be read
+
+A handle says nothing about the logical array: shards may be anything of equal shape. jaxlib wants a global shape
+and a sharding with every array; we tell it the *shard's* shape under a MANUAL sharding, which is true for scalars,
+empty arrays and any number of devices. (REPLICATED must not be claimed: jaxlib then copies shard 0 to every device.)
+
+jaxlib's private surface differs between versions; what differs is asked for by feature, once, at import.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when jaxlib loads: else one line per device
+
+import numpy as np  # noqa: E402
+from jaxlib import _jax, xla_client  # noqa: E402
+from jaxlib import version as _version  # noqa: E402
+
+version: str = _version.__version__
+
+XlaError = _jax.JaxRuntimeError  # a RuntimeError; what XLA raises while running or talking to the coordinator
+Device = _jax.Device
+PyTreeDef = _jax.pytree.PyTreeDef
+
+ShardType = tuple[tuple[int, ...], Any]  # (shape, dtype) of what one device holds
+
+
+class CompilationError(Exception):
+    """XLA refused a program. `text` is the StableHLO, `path` a file that holds it."""
+
+    def __init__(self, reason: str, text: str, path: str) -> None:
+        super().__init__(f"XLA could not compile the program: {reason}\n  the program is in {path}")
+        self.reason, self.text, self.path = reason, text, path
+
+
+# --- clients and devices ---------------------------------------------------------------------------------------------
+
+
+def cpu_client(num_devices: int, coordinator: Any = None, node_id: int = 0, num_nodes: int = 1) -> Any:
+    """A client of `num_devices` virtual CPU devices here; with a coordinator, joined to the other processes."""
+    collectives = None
+    if coordinator is not None:
+        collectives = _jax.make_gloo_tcp_collectives(distributed_client=coordinator, hostname=_gloo_host())
+    return xla_client.make_cpu_client(
+        num_devices=num_devices,
+        distributed_client=coordinator,
+        node_id=node_id,
+        num_nodes=num_nodes,
+        collectives=collectives,
+    )
+
+
+def _gloo_host() -> str | None:
+    """The address Gloo listens on: MESHJIT_HOST if `launch` settled it, else jaxlib's own choice (the host's name)."""
+    return os.environ.get("MESHJIT_HOST") or None
+
+
+def plugin_path(platform: str) -> str | None:
+    """The shared library of an installed PJRT plugin for "cuda" or "tpu", or None."""
+    import importlib.util
+    from pathlib import Path
+
+    if platform == "tpu":
+        spec = importlib.util.find_spec("libtpu")
+        roots, name = list((spec.submodule_search_locations or []) if spec else []), "libtpu.so"
+    else:
+        plugins = importlib.util.find_spec("jax_plugins")
+        roots, name = list((plugins.submodule_search_locations or []) if plugins else []), "xla_cuda_plugin.so"
+        roots = [os.path.join(root, kind) for root in roots for kind in ("xla_cuda13", "xla_cuda12")]
+    return next((str(Path(root) / name) for root in roots if (Path(root) / name).is_file()), None)
+
+
+def plugin_client(
+    platform: str,
+    coordinator: Any = None,
+    node_id: int = 0,
+    num_nodes: int = 1,
+    options: Mapping[str, Any] | None = None,
+) -> Any:
+    """A client of the accelerators that the plugin for `platform` ("cuda" or "tpu") drives.
+
+    Raises LookupError where no plugin is installed, and XlaError where the plugin finds no device."""
+    _load_plugin(platform)
+    chosen = dict(options or {})
+    if platform == "cuda" and coordinator is not None:
+        chosen |= {"node_id": node_id, "num_nodes": num_nodes}
+    return xla_client.make_c_api_client(platform, chosen, coordinator)
+
+
+def _load_plugin(platform: str) -> None:
+    path = plugin_path(platform)
+    if path is None:
+        raise LookupError(f'no PJRT plugin for "{platform}" is installed')
+    if not xla_client.pjrt_plugin_loaded(platform):
+        xla_client.load_pjrt_plugin_dynamically(platform, path)
+    if not xla_client.pjrt_plugin_initialized(platform):
+        xla_client.initialize_pjrt_plugin(platform)
+
+
+def topology_devices(platform: str, name: str, options: Mapping[str, Any] | None = None) -> list[Any]:
+    """Devices that need not be present: `compile` takes them, nothing runs on them. `name` as in "v5p:8x8x8"."""
+    _load_plugin(platform)
+    return list(_jax.get_default_c_api_topology(platform, name, dict(options or {}))._make_compile_only_devices())
+
+
+def devices(client: Any) -> list[Any]:
+    """The devices of all processes, as jaxlib orders them."""
+    return list(client.devices())
+
+
+def local_devices(client: Any) -> list[Any]:
+    """The devices of this process."""
+    return list(client.local_devices())
+
+
+# --- programs --------------------------------------------------------------------------------------------------------
+
+
+def compile(  # noqa: A001
+    client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> Any:
+    """Compile StableHLO text for a row of devices: partition i runs on `devices[i]`.
+
+    `options` are XLA's (as in XLA_FLAGS, without dashes); one that XLA does not know raises CompilationError, too."""
+    row = _device_list(tuple(devices))
+    try:
+        build = _compile_options(devices, options)
+        if hasattr(client, "compile_and_load"):
+            return client.compile_and_load(text.encode(), row, build)
+        return client.compile(_parse_module(text), row, build)  # absent devices: a compile-only client wants a Module
+    except XlaError as error:
+        raise CompilationError(str(error).strip(), text, _save_reproducer(text)) from None
+
+
+def _compile_options(devices: Sequence[Any], options: Mapping[str, Any] | None) -> Any:
+    count = len(devices)
+    result = xla_client.CompileOptions()
+    result.num_replicas, result.num_partitions = 1, count
+    build = result.executable_build_options
+    build.num_replicas, build.num_partitions = 1, count
+    build.use_spmd_partitioning = count > 1
+    build.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    if options:
+        result.env_option_overrides = [(name, _option_value(value)) for name, value in options.items()]
+    return result
+
+
+def _option_value(value: Any) -> Any:
+    """XLA wants a bool for a bool option; people write "true"."""
+    words = {"true": True, "false": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def _parse_module(text: str) -> Any:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import stablehlo
+
+    context, registry = ir.Context(), ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    stablehlo.register_dialect(context)
+    with context:
+        return ir.Module.parse(text)
+
+
+def _save_reproducer(text: str) -> str:
+    descriptor, path = tempfile.mkstemp(prefix="meshjit_", suffix=".mlir")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    return path
+
+
+def make_executor(
+    executable: Any, outputs: Sequence[ShardType], devices: Sequence[Any]
+) -> Callable[[Sequence[Any]], list[Any]]:
+    """A function from argument handles to output handles; asynchronous.
+
+    `outputs` are the shard types of the results, `devices` the row that the program was compiled for. Handles of
+    donated arguments (`tf.aliasing_output` in the text) are deleted by the call."""
+    layout = _layout(tuple(devices))
+    handlers = [_result_handler(_Aval(shape, dtype), layout) for shape, dtype in outputs]
+    run = executable.execute_sharded
+
+    def execute(handles: Sequence[Any]) -> list[Any]:
+        return run(handles).consume_with_handlers(handlers)
+
+    return execute
+
+
+def execute(executable: Any, handles: Sequence[Any], outputs: Sequence[ShardType], devices: Sequence[Any]) -> list[Any]:
+    """Run once; `make_executor` is the fast way for more than that."""
+    return make_executor(executable, outputs, devices)(handles)
+
+
+def memory_stats(executable: Any) -> dict[str, int]:
+    """Bytes per device: arguments, outputs, alias (outputs that reuse arguments), temp, generated_code; peak if known."""
+    stats = executable.get_compiled_memory_stats()
+    names = {"arguments": "argument", "outputs": "output", "alias": "alias", "temp": "temp"}
+    result = {ours: int(getattr(stats, f"{theirs}_size_in_bytes")) for ours, theirs in names.items()}
+    result["generated_code"] = int(stats.generated_code_size_in_bytes)
+    if hasattr(stats, "peak_memory_in_bytes"):
+        result["peak"] = int(stats.peak_memory_in_bytes)
+    return result
+
+
+def cost_analysis(executable: Any) -> dict[str, float]:
+    """XLA's own estimate for one device: "flops", "bytes accessed", "transcendentals", …"""
+    found = executable.cost_analysis()
+    return dict(found[0] if isinstance(found, list) else found)
+
+
+def hlo_text(executable: Any) -> str:
+    """The optimised HLO of one device."""
+    return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+
+
+def serialize(executable: Any) -> bytes:
+    """Bytes that `deserialize` takes, on the same jaxlib version and kind of device."""
+    return executable.serialize()
+
+
+def deserialize(client: Any, data: bytes, devices: Sequence[Any]) -> Any:
+    """The executable that `serialize` was given. Trusts its input as code: read only your own files."""
+    return client.deserialize_executable(data, _device_list(tuple(devices)), _compile_options(devices, None))
+
+
+# --- arrays ----------------------------------------------------------------------------------------------------------
+
+
+class _Aval:
+    """All that jaxlib reads of an abstract value."""
+
+    __slots__ = ("dtype", "ndim", "shape", "weak_type")
+
+    def __init__(self, shape: Iterable[int], dtype: Any) -> None:
+        self.shape, self.dtype, self.weak_type = tuple(shape), np.dtype(dtype), False
+        self.ndim = len(self.shape)
+
+
+def _manual_sharding() -> Any:
+    proto = xla_client.OpSharding()
+    proto.type = xla_client.OpSharding.Type.MANUAL
+    return xla_client.HloSharding.from_proto(proto)
+
+
+_MANUAL = _manual_sharding()
+
+
+class _Layout(_jax.Sharding):
+    """All that jaxlib reads of a sharding: one shard per device of the row, whatever the shards mean together."""
+
+    memory_kind = None
+
+    def __init__(self, row: tuple[Any, ...]) -> None:
+        self._internal_device_list = _device_list(row)
+        self.num_devices = len(row)
+        self.local = tuple(self._internal_device_list.addressable_device_list)
+
+    def _to_xla_hlo_sharding(self, ndim: int) -> Any:
+        return _MANUAL
+
+
+@functools.lru_cache(maxsize=256)
+def _device_list(row: tuple[Any, ...]) -> Any:
+    return _jax.DeviceList(row)
+
+
+@functools.lru_cache(maxsize=256)
+def _layout(row: tuple[Any, ...]) -> _Layout:
+    return _Layout(row)
+
+
+def _result_handler_flags() -> dict[str, Any]:
+    """0.10 can check a result's shape against its sharding by calling jax; it takes a flag not to."""
+    return {"_skip_checks": True} if "_skip_checks" in (_jax.array_result_handler.__doc__ or "") else {}
+
+
+_RESULT_FLAGS = _result_handler_flags()
+
+
+def _result_handler(aval: _Aval, layout: _Layout) -> Any:
+    return _jax.array_result_handler(aval, layout, True, **_RESULT_FLAGS)
+
+
+_COPY_AT_ONCE = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+_ALIAS = _jax.HostBufferSemantics.ZERO_COPY
+
+
+def put(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None = None, alias: bool = False) -> Any:
+    """Place one shard on each device; all shards have one shape and dtype.
+
+    `shards` are NumPy arrays (or single-device handles, which are copied across devices); `devices` are this process's,
+    in the row's order; `row` is the whole row where it spans processes. With `alias` the device may read the NumPy
+    memory for as long as the handle lives: only for arrays that nobody will write to."""
+    _check_shards(shards, devices)
+    first = shards[0]
+    aval = first.aval if isinstance(first, _jax.ArrayImpl) else _Aval(first.shape, first.dtype.newbyteorder("="))
+    layout = _layout(tuple(devices if row is None else row))
+    sources = [_single(shard) if isinstance(shard, _jax.ArrayImpl) else _native(shard) for shard in shards]
+    semantics = _ALIAS if alias else _COPY_AT_ONCE
+    with _NO_JAX:
+        return _jax.batched_device_put(
+            aval, layout, sources, list(devices), True, host_buffer_semantics=semantics, enable_x64=True
+        )
+
+
+def _check_shards(shards: Sequence[Any], devices: Sequence[Any]) -> None:
+    if len(shards) != len(devices) or not shards:
+        raise ValueError(f"{len(shards)} shards for {len(devices)} devices: need one per device of this process")
+    types = {shard_type(s) if isinstance(s, _jax.ArrayImpl) else (s.shape, s.dtype) for s in shards}
+    if len(types) > 1:
+        raise ValueError(f"shards differ in shape or dtype: {sorted(map(str, types))}")
+
+
+def _native(array: np.ndarray) -> np.ndarray:
+    """In the machine's byte order: jaxlib reads other orders wrongly."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def shard_type(handle: Any) -> ShardType:
+    """Shape and dtype of each shard."""
+    return handle.aval.shape, handle.aval.dtype
+
+
+def handle_devices(handle: Any) -> tuple[Any, ...]:
+    """This process's devices of the handle, in the order of `fetch` and `shard`."""
+    return handle._sharding.local
+
+
+class _WithoutJax:
+    """Inside, jaxlib does not import `jax`.
+
+    When an array is taken apart, jaxlib looks for a Python class of jax and falls back to its own: without jax that
+    costs 0.1 ms of failing import per shard, with jax installed it would import all of it. `None` in sys.modules makes
+    the look-up fail at once. Where the user has imported jax, nothing is touched and the look-up finds it."""
+
+    NAME = "jax._src.sharding_impls"
+
+    def __init__(self) -> None:
+        self.lock, self.depth = threading.RLock(), 0
+
+    def __enter__(self) -> None:
+        self.lock.acquire()
+        if self.depth == 0 and "jax" not in sys.modules:
+            sys.modules[self.NAME] = None  # type: ignore[assignment]
+        self.depth += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.depth -= 1
+        if self.depth == 0 and sys.modules.get(self.NAME, self) is None:
+            del sys.modules[self.NAME]
+        self.lock.release()
+
+
+_NO_JAX = _WithoutJax()
+
+
+def _singles(handle: Any) -> list[Any]:
+    """jaxlib's single-device arrays of this process, in row order. Its list is cached in the handle."""
+    if handle.is_deleted():
+        raise RuntimeError("the array was deleted or donated to a computation; its shards are gone")
+    with _NO_JAX:
+        return handle._arrays
+
+
+def _single(handle: Any) -> Any:
+    singles = _singles(handle)
+    if len(singles) != 1:
+        raise ValueError(f"a handle of one shard is needed, this one has {len(singles)}")
+    return singles[0]
+
+
+def fetch(handle: Any) -> list[tuple[Any, np.ndarray]]:
+    """(device, read-only array) for each shard of this process; waits; without a copy on CPU."""
+    arrays = [single._single_device_array_to_np_array_did_copy()[0] for single in _singles(handle)]
+    return list(zip(handle_devices(handle), arrays, strict=True))
+
+
+def shard(handle: Any, index: int) -> Any:
+    """A handle of the `index`-th shard of this process alone; it shares the memory."""
+    device, single = handle_devices(handle)[index], _singles(handle)[index]
+    return _assemble(handle.aval, _layout((device,)), [single])
+
+
+def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | None = None) -> Any:
+    """One handle of several one-shard handles, in the row's order; the inverse of `shard`."""
+    devices = [handle_devices(handle)[0] for handle in handles]
+    _check_shards(handles, devices)
+    layout = _layout(tuple(devices if row is None else row))
+    return _assemble(handles[0].aval, layout, [_single(handle) for handle in handles])
+
+
+def _assemble(aval: _Aval, layout: _Layout, singles: list[Any]) -> Any:
+    return _jax.ArrayImpl(aval, layout, singles, committed=True, _skip_checks=True)
+
+
+def copy_to_devices(handle: Any, devices: Sequence[Any]) -> Any:
+    """The i-th shard of this process copied to `devices[i]`; a shard already there is shared, not copied."""
+    return put([shard(handle, i) for i in range(len(devices))], devices)
+
+
+def block(handle: Any) -> None:
+    """Wait until every local shard is computed; raises what its computation raised."""
+    handle.block_until_ready()
+
+
+def is_ready(handle: Any) -> bool:
+    return handle.is_ready()
+
+
+def delete(handle: Any) -> None:
+    """Give the memory back now. Reading the handle afterwards raises RuntimeError."""
+    handle.delete()
+
+
+def is_deleted(handle: Any) -> bool:
+    return handle.is_deleted()
+
+
+def copy_to_host_async(handle: Any) -> None:
+    """Start the copy that `fetch` will wait for."""
+    for single in _singles(handle):
+        single._copy_single_device_array_to_host_async()
+
+
+def to_dlpack(handle: Any, stream: int | None = None) -> Any:
+    """A DLPack capsule of a one-shard handle; shares the memory."""
+    return _jax.buffer_to_dlpack_managed_tensor(_single(handle), stream=stream)
+
+
+def from_dlpack(capsule: Any, device: Any, shape: Iterable[int], dtype: Any, stream: int | None = None) -> Any:
+    """A one-shard handle of a DLPack capsule on `device`; shares the memory where the layout allows it."""
+    single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
+    return _assemble(_Aval(shape, dtype), _layout((device,)), [single])
+
+
+# --- pytrees ---------------------------------------------------------------------------------------------------------
+
+# None is a node without children, as in JAX.
+_registry = _jax.pytree.PyTreeRegistry(
+    enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
+)
+DictKey, SequenceKey = _jax.pytree.DictKey, _jax.pytree.SequenceKey
+GetAttrKey, FlattenedIndexKey = _jax.pytree.GetAttrKey, _jax.pytree.FlattenedIndexKey
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """(leaves, treedef). Dict keys in sorted order. Treedefs compare with == and are hashable."""
+    return _registry.flatten(tree, is_leaf)
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
+    """([(path, leaf)], treedef); a path is a tuple of DictKey, SequenceKey, GetAttrKey and FlattenedIndexKey."""
+    predicate = None if is_leaf is None else lambda path, node: is_leaf(node)
+    return _registry.flatten_with_path(tree, predicate)
+
+
+def path_text(path: Iterable[Any]) -> str:
+    """A path as a person writes it: `['layers'][0].weight`."""
+    return "".join(map(str, path))
+
+
+def unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
+    return treedef.unflatten(leaves)
+
+
+def flatten_up_to(treedef: Any, tree: Any) -> list[Any]:
+    """The subtrees of `tree` at the leaves of `treedef`, which must be a prefix of its structure (else ValueError)."""
+    return treedef.flatten_up_to(tree)
+
+
+def is_node(kind: type) -> bool:
+    """Whether values of this type are taken apart (named tuples are, too, without being registered)."""
+    return _registry.is_node(kind)
+
+
+def children(treedef: Any) -> list[Any]:
+    return treedef.children()
+
+
+def register_node(
+    kind: type,
+    to_iterable: Callable[[Any], tuple[Iterable[Any], Any]],
+    from_iterable: Callable[[Any, Iterable[Any]], Any],
+    to_iterable_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+) -> None:
+    """Take values of `kind` apart: value -> (children, aux) and (aux, children) -> value. Registering twice raises
+    ValueError."""
+    _registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
+
+
+def register_dataclass(kind: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
+    """A dataclass as a node: `data_fields` are children, `meta_fields` (hashable) are part of the structure."""
+    _registry.register_dataclass_node(kind, list(data_fields), list(meta_fields))
+
+
+def _register_collections() -> None:
+    ordered, default = collections.OrderedDict, collections.defaultdict
+    register_node(
+        ordered,
+        lambda d: (tuple(d.values()), tuple(d)),
+        lambda keys, values: ordered(zip(keys, values, strict=True)),
+        lambda d: (tuple((DictKey(k), v) for k, v in d.items()), tuple(d)),
+    )
+    register_node(
+        default,
+        lambda d: (tuple(d.values()), (d.default_factory, tuple(d))),
+        lambda aux, values: default(aux[0], zip(aux[1], values, strict=True)),
+        lambda d: (tuple((DictKey(k), v) for k, v in d.items()), (d.default_factory, tuple(d))),
+    )
+
+
+_register_collections()
+
+
+# --- coordination ----------------------------------------------------------------------------------------------------
+
+
+def start_coordinator(address: str, num_nodes: int, heartbeat_timeout: int = 10, timeout: int = 60) -> Any:
+    """The service that one process runs for all, listening on `address` ("[::]:port"). `.shutdown()` ends it."""
+    return _jax.get_distributed_runtime_service(
+        address,
+        num_nodes,
+        heartbeat_timeout=heartbeat_timeout,
+        cluster_register_timeout=timeout,
+        shutdown_timeout=heartbeat_timeout,
+    )
+
+
+def connect_coordinator(
+    address: str,
+    node_id: int,
+    on_failure: Callable[[str], None] | None = None,
+    heartbeat_timeout: int = 10,
+    timeout: int = 60,
+) -> Any:
+    """Join the service; returns once all processes have. `on_failure(reason)` runs, on a thread of jaxlib's, when
+    another process has died; without it jaxlib ends this process."""
+    callback = None if on_failure is None else lambda status, *rest: on_failure(str(status))
+    client = _jax.get_distributed_runtime_client(
+        address,
+        node_id,
+        init_timeout=timeout,
+        heartbeat_timeout=heartbeat_timeout,
+        shutdown_timeout=heartbeat_timeout,
+        missed_heartbeat_callback=callback,
+        shutdown_on_destruction=False,
+        use_compression=True,
+    )
+    client.connect()
+    return client
+
+
+def store_set(coordinator: Any, key: str, value: str, overwrite: bool = False) -> None:
+    coordinator.key_value_set(key, value, allow_overwrite=overwrite)
+
+
+def store_get(coordinator: Any, key: str, timeout: float) -> str | None:
+    """The value, waiting for it; None after `timeout` seconds."""
+    try:
+        return coordinator.blocking_key_value_get(key, max(1, int(timeout * 1000)))
+    except XlaError as error:
+        if "DEADLINE_EXCEEDED" in str(error):
+            return None
+        raise
+
+
+def store_list(coordinator: Any, prefix: str) -> dict[str, str]:
+    """All keys below `prefix`, at this moment."""
+    return dict(coordinator.key_value_dir_get(prefix))
+
+
+def store_delete(coordinator: Any, key: str) -> None:
+    """Delete a key, and all keys below it."""
+    coordinator.key_value_delete(key)
+
+
+def barrier(coordinator: Any, name: str, timeout: float) -> bool:
+    """Wait for all processes; False when they did not come within `timeout` seconds. A name serves once."""
+    try:
+        coordinator.wait_at_barrier(name, max(1, int(timeout * 1000)))
+    except XlaError:
+        return False
+    return True

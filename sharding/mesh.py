@@ -1,0 +1,333 @@
+"""Meshes: named axes over an array of devices, with or without the devices.
+
+A device's *flat position* is its row-major position in the mesh; all groups and indices below speak of flat positions,
+never of device ids. Names and behaviour follow ``jax.sharding.Mesh`` and ``AbstractMesh``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import functools
+import math
+import threading
+from collections.abc import Generator, Iterable, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sharding.axes import NAME, AxisRef, SubAxis, atoms, canonical_axes, check_ref, cut_points, first_overlap, overlap
+
+Int64Array: TypeAlias = NDArray[np.int64]
+ObjectArray: TypeAlias = NDArray[np.object_]
+
+__all__ = [
+    "AbstractMesh",
+    "AxisRef",
+    "AxisType",
+    "BaseMesh",
+    "Mesh",
+    "SubAxis",
+    "canonical",
+    "current_mesh",
+    "set_mesh",
+    "use_mesh",
+]
+
+
+class AxisType(enum.Enum):
+    """How an axis takes part in sharding (``jax.sharding.AxisType``). Kept and shown; planning treats all as Auto."""
+
+    Auto = enum.auto()
+    Explicit = enum.auto()
+    Manual = enum.auto()
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class BaseMesh:
+    """Axis names and sizes, and the arithmetic on them that needs no device. Immutable."""
+
+    axis_names: tuple[str, ...]
+    axis_sizes: tuple[int, ...]
+    axis_types: tuple[AxisType, ...]
+
+    def _set_axes(self, sizes: tuple[int, ...], names: object, axis_types: object) -> None:
+        self.axis_sizes = sizes
+        self.axis_names = _checked_names(names, sizes)
+        self.axis_types = _checked_types(axis_types, len(sizes))
+
+    @functools.cached_property
+    def shape(self) -> dict[str, int]:
+        """Axis name -> size, major axis first."""
+        return dict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[str, int], ...]:
+        return tuple(self.shape.items())
+
+    @property
+    def size(self) -> int:
+        """Number of devices; 0 for a mesh without axes, as in JAX."""
+        return math.prod(self.axis_sizes) if self.axis_sizes else 0
+
+    @property
+    def empty(self) -> bool:
+        return self.size == 0
+
+    @property
+    def device_count(self) -> int:
+        """Number of flat positions: `size`, but 1 for a mesh without axes (one device, nothing to name)."""
+        return math.prod(self.axis_sizes)
+
+    def axis_size(self, ref: AxisRef) -> int:
+        """Size of an axis or a part of one; ValueError if the mesh has no such axis."""
+        check_ref(ref, self.shape)
+        return self.shape[ref] if isinstance(ref, str) else ref.size
+
+    def axes_size(self, refs: Iterable[AxisRef]) -> int:
+        """Product of the sizes: the number of shards that `refs` make together."""
+        return math.prod(self.axis_size(ref) for ref in refs)
+
+    def overlap(self, a: AxisRef, b: AxisRef) -> bool:
+        """Whether the two refs share a part of an axis, so that no array may use both."""
+        return overlap(a, b)
+
+    def replica_groups(self, refs: Sequence[AxisRef]) -> Int64Array:
+        """The groups of a collective over `refs`: (groups, group_size) flat positions.
+
+        Within a group the position is the linear index along `refs`, major to minor, so the order of `refs` matters;
+        groups are ordered by their first member. On x=2, y=2: ("y",) -> [[0, 1], [2, 3]], ("y", "x") -> [[0, 2, 1, 3]].
+        """
+        return _replica_groups(self.shape_tuple, tuple(refs))
+
+    def axes_index(self, refs: Sequence[AxisRef]) -> Int64Array:
+        """(devices,): the linear index of every flat position along `refs`, major to minor."""
+        groups = self.replica_groups(refs)
+        index = np.empty(self.device_count, np.int64)
+        index[groups] = np.arange(groups.shape[1])
+        return index
+
+    def _axes_text(self) -> str:
+        axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
+        if any(kind is not AxisType.Auto for kind in self.axis_types):
+            axes += f", axis_types={self.axis_types}"
+        return axes
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._axes_text()})"
+
+
+class AbstractMesh(BaseMesh):
+    """A mesh without devices: AbstractMesh((4, 2), ("data", "model")). Equal when sizes, names and types are."""
+
+    def __init__(
+        self, axis_sizes: Sequence[int], axis_names: str | Sequence[str], axis_types: Sequence[AxisType] | None = None
+    ) -> None:
+        sizes = tuple(int(size) for size in axis_sizes)
+        if any(size < 1 for size in sizes):
+            raise ValueError(f"mesh axis sizes must be 1 or more, got {sizes}")
+        self._set_axes(sizes, axis_names, axis_types)
+
+    @property
+    def abstract_mesh(self) -> AbstractMesh:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbstractMesh) and (self.shape_tuple, self.axis_types) == (
+            other.shape_tuple,
+            other.axis_types,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.axis_sizes, self.axis_names, self.axis_types))
+
+
+class Mesh(BaseMesh):
+    """Devices under named axes: Mesh(devices, ("data", "model")); as a context manager, the current mesh of the thread.
+
+    devices: object ndarray or nested sequence of opaque objects with an `id`, and a `process_index` where there are
+    several processes. axis_names: one per dim of `devices`. ValueError when the counts differ or a name appears
+    twice, TypeError when a name is no str.
+    """
+
+    def __init__(
+        self, devices: object, axis_names: str | Sequence[str], axis_types: Sequence[AxisType] | None = None
+    ) -> None:
+        self.devices: ObjectArray = np.array(devices, dtype=object)
+        self.devices.flags.writeable = False
+        names = (axis_names,) if isinstance(axis_names, str) else axis_names
+        if self.devices.ndim != len(names):
+            raise ValueError(
+                f"Mesh: devices have {self.devices.ndim} dims {self.devices.shape} but there are {len(names)} axis "
+                f"names {tuple(names)}; give one name per dim"
+            )
+        self._set_axes(self.devices.shape, names, axis_types)
+
+    @functools.cached_property
+    def abstract_mesh(self) -> AbstractMesh:
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+
+    @functools.cached_property
+    def flat_devices(self) -> tuple[Any, ...]:
+        """The devices by flat position."""
+        return tuple(self.devices.flat)
+
+    @property
+    def device_ids(self) -> NDArray[np.int64]:
+        ids = np.array([device.id for device in self.flat_devices], np.int64)
+        return ids.reshape(self.devices.shape)
+
+    @property
+    def is_multi_process(self) -> bool:
+        return len({getattr(device, "process_index", 0) for device in self.flat_devices}) > 1
+
+    @functools.cached_property
+    def local_devices(self) -> list[Any]:
+        """Devices of this process: those whose process_index is their client's; all of them if they have no client."""
+        return [device for device in self.flat_devices if is_addressable(device)]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Mesh) and (
+            (self.axis_names, self.axis_sizes, self.axis_types)
+            == (other.axis_names, other.axis_sizes, other.axis_types)
+            and self.flat_devices == other.flat_devices
+        )
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.axis_names, self.axis_sizes, self.axis_types, self.flat_devices))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __enter__(self) -> Mesh:
+        _STATE.outer.append(_STATE.current)
+        _STATE.current = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _STATE.current = _STATE.outer.pop()
+
+
+def canonical(ref: AxisRef, mesh: BaseMesh) -> AxisRef:
+    """`ref` as it is written everywhere: a sub-axis that covers its whole axis is the plain name. Checks it, too."""
+    check_ref(ref, mesh.shape)
+    if isinstance(ref, SubAxis) and ref.size == mesh.shape[ref.name]:
+        return ref.name
+    return ref
+
+
+def is_addressable(device: Any) -> bool:
+    """Whether this process owns `device`; yes for devices that know no client."""
+    client = getattr(device, "client", None)
+    return client is None or device.process_index == client.process_index()
+
+
+# --- the current mesh -------------------------------------------------------------------------------------------------
+
+
+class _State(threading.local):
+    """The current mesh of a thread, and what was current outside each `with mesh:` that is open."""
+
+    def __init__(self) -> None:
+        self.current: BaseMesh | None = None
+        self.outer: list[BaseMesh | None] = []
+
+
+_STATE = _State()
+
+
+def current_mesh() -> BaseMesh | None:
+    """The mesh of the innermost `with mesh:` or `set_mesh` in this thread, or None."""
+    return _STATE.current
+
+
+class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
+    """Make `mesh` (or None) current in this thread, at once. After a `with` block the former one is current again."""
+
+    def __init__(self, mesh: BaseMesh | None) -> None:
+        if mesh is not None and not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"set_mesh: expected a Mesh, AbstractMesh or None, got {type(mesh).__name__}")
+        self.mesh = mesh
+        self._former = _STATE.current
+        _STATE.current = mesh
+
+    def __enter__(self) -> BaseMesh | None:
+        _STATE.current = self.mesh
+        return self.mesh
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _STATE.current = self._former
+
+
+@contextlib.contextmanager
+def use_mesh(mesh: BaseMesh | None) -> Generator[BaseMesh | None]:
+    """`with use_mesh(mesh):` — current inside the block only."""
+    with set_mesh(mesh) as current:
+        yield current
+
+
+# --- checks and arithmetic --------------------------------------------------------------------------------------------
+
+
+def _checked_names(names: object, sizes: tuple[int, ...]) -> tuple[str, ...]:
+    given = (names,) if isinstance(names, str) else tuple(cast(Iterable[object], names))
+    checked: list[str] = []
+    for name in given:
+        if not isinstance(name, str):
+            raise TypeError(f"mesh axis names must be str, got {name!r} of type {type(name).__name__}")
+        if NAME.fullmatch(name) is None or name == "-":
+            raise ValueError(
+                f"{name!r} is no usable mesh axis name: it may hold no space, quote, bracket or any of , * @ | :"
+            )
+        checked.append(name)
+    if len(checked) != len(sizes):
+        raise ValueError(f"a mesh of {len(sizes)} dims {sizes} needs {len(sizes)} axis names, got {tuple(checked)}")
+    twice = sorted({name for name in checked if checked.count(name) > 1})
+    if twice:
+        raise ValueError(f"mesh axis names must differ, but {twice[0]!r} appears twice in {tuple(checked)}")
+    return tuple(checked)
+
+
+def _checked_types(axis_types: object, rank: int) -> tuple[AxisType, ...]:
+    if axis_types is None:
+        return (AxisType.Auto,) * rank
+    given = (axis_types,) * rank if isinstance(axis_types, AxisType) else tuple(cast(Iterable[object], axis_types))
+    types = [kind for kind in given if isinstance(kind, AxisType)]
+    if len(types) != rank or len(given) != rank:
+        raise ValueError(f"axis_types must be {rank} AxisType values, one per axis, got {axis_types!r}")
+    return tuple(types)
+
+
+@functools.lru_cache(maxsize=4096)
+def _replica_groups(axes: tuple[tuple[str, int], ...], refs: tuple[AxisRef, ...]) -> Int64Array:
+    sizes = dict(axes)
+    for ref in refs:
+        check_ref(ref, sizes)
+    clash = first_overlap(refs)
+    if clash is not None:
+        raise ValueError(f"a group over {[str(ref) for ref in refs]} uses {clash[0]} and {clash[1]}, which overlap")
+    refs = canonical_axes(refs, sizes)
+    cuts = cut_points(refs, sizes)
+    grid = [piece for name, _ in axes for piece in atoms(name, cuts, sizes)]
+    chosen = [piece for ref in refs for piece in atoms(ref, cuts, sizes)]
+    order = [i for i, piece in enumerate(grid) if piece not in chosen] + [grid.index(piece) for piece in chosen]
+    positions = np.arange(math.prod(sizes.values()), dtype=np.int64).reshape([piece.size for piece in grid])
+    groups = positions.transpose(order).reshape(-1, math.prod(piece.size for piece in chosen))
+    groups.flags.writeable = False
+    return groups
+
+
+def canonical_refs(refs: Iterable[AxisRef], mesh: BaseMesh) -> tuple[AxisRef, ...]:
+    """`refs`, major to minor, in canonical form on `mesh` (see sharding.axes)."""
+    return canonical_axes(refs, mesh.shape)

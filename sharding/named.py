@@ -1,0 +1,251 @@
+"""Shardings: a mesh and a spec, or one device; where each device's shard lies in the array. As in ``jax.sharding``.
+
+Differs from JAX in one point: an extent that the shards do not divide is legal (see sharding.spec). `shard_shape`
+then is the padded local shape, and `devices_indices_map` gives logical slices: those of the last devices are shorter
+or empty.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh, is_addressable
+from sharding.spec import Entry, PartitionSpec, Placement, ShardingError, check_spec, placement_of, shard_bounds
+
+Index: TypeAlias = tuple[slice, ...]
+
+
+class Sharding:
+    """Base of NamedSharding and SingleDeviceSharding. Immutable and hashable."""
+
+    memory_kind: str | None = None
+
+    @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        """The devices by flat position."""
+        raise NotImplementedError
+
+    def placement(self, rank: int) -> Placement:
+        """The placement of an array of `rank`; ShardingError when the spec has more entries than that."""
+        raise NotImplementedError
+
+    def _shard_index(self, dim_axes: tuple[Any, ...]) -> tuple[int, list[int]]:
+        """(number of shards, the shard that each flat position holds) of a dim sharded over `dim_axes`."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def device_set(self) -> frozenset[Any]:
+        return frozenset(self._device_assignment)
+
+    @property
+    def num_devices(self) -> int:
+        return len(self.device_set)
+
+    @functools.cached_property
+    def addressable_devices(self) -> frozenset[Any]:
+        """The devices that belong to this process."""
+        return frozenset(device for device in self._device_assignment if is_addressable(device))
+
+    @property
+    def has_addressable_devices(self) -> bool:
+        return bool(self.addressable_devices)
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return len(self.addressable_devices) == len(self.device_set)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        """Whether every device holds the whole array."""
+        raise NotImplementedError
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        """Shape of every device's shard, padding included: ceil(extent / shards) per dim."""
+        dims = self._checked_placement(global_shape).dims
+        return tuple(-(-n // self._shard_index(axes)[0]) for n, axes in zip(global_shape, dims, strict=True))
+
+    def devices_indices_map(self, global_shape: Sequence[int]) -> dict[Any, Index]:
+        """Device -> the slices of the logical array that its shard holds; slice(None) for a dim that is not sharded."""
+        dims = self._checked_placement(global_shape).dims
+        per_dim = [self._dim_slices(extent, axes) for extent, axes in zip(global_shape, dims, strict=True)]
+        return {device: tuple(dim[i] for dim in per_dim) for i, device in enumerate(self._device_assignment)}
+
+    def _dim_slices(self, extent: int, axes: tuple[Any, ...]) -> list[slice]:
+        shards, index = self._shard_index(axes)
+        if shards == 1:
+            return [slice(None)] * len(index)
+        slices = [slice(*shard_bounds(extent, shards, shard)) for shard in range(shards)]
+        return [slices[shard] for shard in index]
+
+    def addressable_devices_indices_map(self, global_shape: Sequence[int]) -> dict[Any, Index]:
+        """devices_indices_map of this process's devices."""
+        every = self.devices_indices_map(global_shape)
+        return {device: index for device, index in every.items() if device in self.addressable_devices}
+
+    def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
+        """Whether both put the same shards of a rank-`ndim` array on the same devices, whatever their axes are called."""
+        if self is other or self == other:
+            return True
+        if (self.memory_kind or "device") != (other.memory_kind or "device"):
+            return False
+        return self._device_assignment == other._device_assignment and all(
+            self._shard_index(mine) == other._shard_index(theirs)
+            for mine, theirs in zip(self.placement(ndim).dims, other.placement(ndim).dims, strict=True)
+        )
+
+    def _checked_placement(self, global_shape: Sequence[int]) -> Placement:
+        return self.placement(len(global_shape))
+
+
+class NamedSharding(Sharding):
+    """NamedSharding(mesh, P("data", None)): the spec's axes are those of the mesh.
+
+    ShardingError at once for an axis that the mesh lacks or that is used twice. `memory_kind` is kept and compared,
+    None meaning "device". On an AbstractMesh everything works that needs no devices.
+    """
+
+    def __init__(self, mesh: BaseMesh, spec: PartitionSpec | tuple[Entry, ...], memory_kind: str | None = None) -> None:
+        if not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"NamedSharding: mesh must be a Mesh or AbstractMesh, got {type(mesh).__name__}")
+        if not isinstance(spec, PartitionSpec | tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"NamedSharding: spec must be a PartitionSpec, got {spec!r} of type {type(spec).__name__}")
+        self.mesh: Final = mesh
+        self.spec: Final = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
+        self.memory_kind = memory_kind
+        check_spec(self.spec, None, mesh, "NamedSharding")
+
+    @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        if not isinstance(self.mesh, Mesh):
+            raise ShardingError(f"{self!r} has no devices: its mesh is abstract\n  fix: use a Mesh of devices")
+        return self.mesh.flat_devices
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return all(self._shard_index(axes)[0] == 1 for axes in self.placement(len(self.spec)).dims)
+
+    @property
+    def num_devices(self) -> int:
+        return self.mesh.device_count
+
+    def placement(self, rank: int) -> Placement:
+        if len(self.spec) > rank:
+            check_spec(self.spec, (0,) * rank, self.mesh, f"an array of rank {rank}")
+        return placement_of(self.spec, rank)
+
+    def _checked_placement(self, global_shape: Sequence[int]) -> Placement:
+        check_spec(self.spec, global_shape, self.mesh, f"an array of shape {tuple(global_shape)}")
+        return placement_of(self.spec, len(global_shape))
+
+    def shard_shape(self, global_shape: Sequence[int]) -> tuple[int, ...]:
+        return self._checked_placement(global_shape).local_shape(global_shape, self.mesh)
+
+    def _shard_index(self, dim_axes: tuple[Any, ...]) -> tuple[int, list[int]]:
+        return self.mesh.axes_size(dim_axes), self.mesh.axes_index(dim_axes).tolist()
+
+    def with_spec(self, spec: PartitionSpec | tuple[Entry, ...]) -> NamedSharding:
+        """The same mesh and memory with another spec."""
+        return NamedSharding(self.mesh, spec, self.memory_kind)
+
+    def with_memory_kind(self, kind: str | None) -> NamedSharding:
+        return NamedSharding(self.mesh, self.spec, kind)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, NamedSharding) and (
+            (self.spec, self.memory_kind) == (other.spec, other.memory_kind) and self.mesh == other.mesh
+        )
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.mesh, self.spec, self.memory_kind))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind={self.memory_kind})"
+
+
+class SingleDeviceSharding(Sharding):
+    """The whole array on one device."""
+
+    def __init__(self, device: Any, *, memory_kind: str | None = None) -> None:
+        self.device: Final = device
+        self.memory_kind = memory_kind
+
+    @property
+    def _device_assignment(self) -> tuple[Any, ...]:
+        return (self.device,)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return True
+
+    def placement(self, rank: int) -> Placement:
+        return Placement.replicated(rank)
+
+    def _shard_index(self, dim_axes: tuple[Any, ...]) -> tuple[int, list[int]]:
+        return 1, [0]
+
+    def with_memory_kind(self, kind: str | None) -> SingleDeviceSharding:
+        return SingleDeviceSharding(self.device, memory_kind=kind)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SingleDeviceSharding) and (self.device, self.memory_kind) == (
+            other.device,
+            other.memory_kind,
+        )
+
+    def __hash__(self) -> int:
+        return hash((SingleDeviceSharding, self.device, self.memory_kind))
+
+    def __repr__(self) -> str:
+        return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"
+
+
+class AUTO:
+    """In a sharding's place: let the automatic planner choose. The class itself and AUTO(mesh) both mean it."""
+
+    def __init__(self, mesh: BaseMesh | None = None) -> None:
+        self.mesh: Final = mesh
+
+    def __repr__(self) -> str:
+        return "AUTO" if self.mesh is None else f"AUTO({self.mesh!r})"
+
+
+def is_auto(sharding: object) -> bool:
+    """Whether `sharding` is AUTO or AUTO(mesh)."""
+    return sharding is AUTO or isinstance(sharding, AUTO)
+
+
+class UnspecifiedValue:
+    """Type of UNSPECIFIED: nothing was said; take what the argument has, or what propagation finds."""
+
+    def __repr__(self) -> str:
+        return "UNSPECIFIED"
+
+    def __reduce__(self) -> str:
+        return "UNSPECIFIED"
+
+
+UNSPECIFIED: Final = UnspecifiedValue()
+
+
+def make_mesh(
+    axis_shapes: Sequence[int], axis_names: Sequence[str], devices: Sequence[Any], axis_types: Any = None
+) -> Mesh:
+    """A Mesh of the first prod(axis_shapes) of `devices`, in their order; ValueError when there are too few."""
+    abstract = AbstractMesh(axis_shapes, axis_names)
+    if len(devices) < abstract.device_count:
+        raise ValueError(
+            f"make_mesh: a mesh of {tuple(axis_shapes)} needs {abstract.device_count} devices, there are {len(devices)}"
+        )
+    chosen = np.empty(abstract.device_count, dtype=object)
+    chosen[:] = list(devices[: abstract.device_count])
+    return Mesh(chosen.reshape(abstract.axis_sizes), axis_names, axis_types)
