@@ -87,7 +87,7 @@ class Sharding:
         return {device: index for device, index in every.items() if device in self.addressable_devices}
 
     def is_equivalent_to(self, other: Sharding, ndim: int) -> bool:
-        """Whether both put the same shards of a rank-`ndim` array on the same devices, whatever their axes are called."""
+        """Whether both put the same shards of a rank-`ndim` array on the same devices, however the axes are called."""
         if self is other or self == other:
             return True
         if (self.memory_kind or "device") != (other.memory_kind or "device"):

@@ -177,7 +177,7 @@ class FactorRule:
         return self._project(value_dims, placement, mesh)[0]
 
     def dropped(self, value_dims: ValueDims, placement: Placement, mesh: BaseMesh) -> tuple[tuple[int, AxisRef], ...]:
-        """The (dim, axis) pairs of `placement` that `project` leaves out; the value has to be resharded for this rule."""
+        """The (dim, axis) pairs of `placement` that `project` leaves out: the value has to be resharded first."""
         return self._project(value_dims, placement, mesh)[1]
 
     def _project(

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.types import DTYPES, TensorType, is_float, tensor_type
+from meshjit.core.types import DTYPES, TensorType, tensor_type
 from meshjit.emit.emitter import literal, tensor
 from meshjit.ops.families import factor_names, require, require_param
 from sharding.rule import FactorRule
@@ -194,31 +194,3 @@ iota = Op(
     localize=lambda params, in_types, out_types: {**params, "shape": out_types[0].shape},
     partition=_iota_partition,
 )
-
-
-# -- identities of reductions
-
-
-def identity(kind: str, dtype: np.dtype[Any]) -> Any:
-    """The value that a reduction of this kind (sum, prod, max, min, and, or) leaves unchanged, as a NumPy scalar."""
-    if kind in ("sum", "or"):
-        return np.zeros((), dtype)[()]
-    if kind == "prod":
-        return np.ones((), dtype)[()]
-    if kind == "and":
-        return np.ones((), dtype)[()] if dtype == np.bool_ else np.invert(np.zeros((), dtype))[()]
-    return _extreme(dtype, lowest=kind == "max")
-
-
-def _extreme(dtype: np.dtype[Any], lowest: bool) -> Any:
-    """The smallest or largest value of a dtype; an infinity where it has one (f8e4m3fn has none)."""
-    import ml_dtypes
-
-    if dtype == np.bool_:
-        return np.bool_(not lowest)
-    if not is_float(dtype):
-        return dtype.type(np.iinfo(dtype).min if lowest else np.iinfo(dtype).max)
-    with np.errstate(all="ignore"):
-        infinite = np.asarray(-np.inf if lowest else np.inf).astype(dtype)[()]
-    limits = ml_dtypes.finfo(dtype)
-    return infinite if np.isinf(infinite) else (limits.min if lowest else limits.max)

@@ -188,20 +188,39 @@ def _save_reproducer(text: str) -> str:
 
 
 def make_executor(
-    executable: Any, outputs: Sequence[ShardType], devices: Sequence[Any]
+    executable: Any, outputs: Sequence[ShardType], devices: Sequence[Any], donated: Sequence[int] = ()
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A function from argument handles to output handles; asynchronous.
 
-    `outputs` are the shard types of the results, `devices` the row that the program was compiled for. Handles of
-    donated arguments (`tf.aliasing_output` in the text) are deleted by the call."""
+    `outputs` are the shard types of the results, `devices` the row that the program was compiled for. `donated` are the
+    positions of the arguments marked `tf.aliasing_output` in the text: their handles are deleted by the call, also where
+    XLA had to copy because NumPy still looks at the memory. Raises ValueError for an argument on other devices and
+    RuntimeError for a deleted one."""
     layout = _layout(tuple(devices))
     handlers = [_result_handler(_Aval(shape, dtype), layout) for shape, dtype in outputs]
     run = executable.execute_sharded
 
     def execute(handles: Sequence[Any]) -> list[Any]:
-        return run(handles).consume_with_handlers(handlers)
+        for handle in handles:  # some versions crash, rather than raise, on shards of other devices and deleted ones
+            if (handle._sharding is not layout and handle._sharding.row != layout.row) or handle.is_deleted():
+                _refuse(handles, layout)
+        results = run(handles).consume_with_handlers(handlers)
+        for position in donated:
+            handles[position].delete()
+        return results
 
     return execute
+
+
+def _refuse(handles: Sequence[Any], layout: _Layout) -> None:
+    for position, handle in enumerate(handles):
+        if handle.is_deleted():
+            raise RuntimeError(f"argument {position} was deleted, or donated to an earlier call")
+        if handle._sharding.row != layout.row:
+            ids = [[device.id for device in row] for row in (handle._sharding.row, layout.row)]
+            raise ValueError(
+                f"argument {position} lies on devices {ids[0]}, the program runs on {ids[1]}; copy it there"
+            )
 
 
 def execute(executable: Any, handles: Sequence[Any], outputs: Sequence[ShardType], devices: Sequence[Any]) -> list[Any]:
@@ -210,7 +229,7 @@ def execute(executable: Any, handles: Sequence[Any], outputs: Sequence[ShardType
 
 
 def memory_stats(executable: Any) -> dict[str, int]:
-    """Bytes per device: arguments, outputs, alias (outputs that reuse arguments), temp, generated_code; peak if known."""
+    """Bytes per device: arguments, outputs, alias (of both, where donated), temp, generated_code; peak if known."""
     stats = executable.get_compiled_memory_stats()
     names = {"arguments": "argument", "outputs": "output", "alias": "alias", "temp": "temp"}
     result = {ours: int(getattr(stats, f"{theirs}_size_in_bytes")) for ours, theirs in names.items()}
@@ -270,7 +289,7 @@ class _Layout(_jax.Sharding):
 
     def __init__(self, row: tuple[Any, ...]) -> None:
         self._internal_device_list = _device_list(row)
-        self.num_devices = len(row)
+        self.num_devices, self.row = len(row), row
         self.local = tuple(self._internal_device_list.addressable_device_list)
 
     def _to_xla_hlo_sharding(self, ndim: int) -> Any:
@@ -330,8 +349,8 @@ def _check_shards(shards: Sequence[Any], devices: Sequence[Any]) -> None:
 
 
 def _native(array: np.ndarray) -> np.ndarray:
-    """In the machine's byte order: jaxlib reads other orders wrongly."""
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    """In C order and the machine's byte order: jaxlib refuses strides and misreads other byte orders."""
+    return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
 def shard_type(handle: Any) -> ShardType:
@@ -347,11 +366,11 @@ def handle_devices(handle: Any) -> tuple[Any, ...]:
 class _WithoutJax:
     """Inside, jaxlib does not import `jax`.
 
-    When an array is taken apart, jaxlib looks for a Python class of jax and falls back to its own: without jax that
-    costs 0.1 ms of failing import per shard, with jax installed it would import all of it. `None` in sys.modules makes
+    Where arrays are taken apart jaxlib looks for Python classes of jax and falls back to its own. Without jax that
+    costs 0.1 ms of failing imports per shard; with jax installed it would load all of it. `None` in sys.modules makes
     the look-up fail at once. Where the user has imported jax, nothing is touched and the look-up finds it."""
 
-    NAME = "jax._src.sharding_impls"
+    NAMES = ("jax.core", "jax._src.sharding_impls", "jax._src.named_sharding")
 
     def __init__(self) -> None:
         self.lock, self.depth = threading.RLock(), 0
@@ -359,13 +378,16 @@ class _WithoutJax:
     def __enter__(self) -> None:
         self.lock.acquire()
         if self.depth == 0 and "jax" not in sys.modules:
-            sys.modules[self.NAME] = None  # type: ignore[assignment]
+            for name in self.NAMES:
+                sys.modules[name] = None  # type: ignore[assignment]
         self.depth += 1
 
     def __exit__(self, *_: object) -> None:
         self.depth -= 1
-        if self.depth == 0 and sys.modules.get(self.NAME, self) is None:
-            del sys.modules[self.NAME]
+        if self.depth == 0:
+            for name in self.NAMES:
+                if sys.modules.get(name, self) is None:
+                    del sys.modules[name]
         self.lock.release()
 
 
@@ -389,12 +411,15 @@ def _single(handle: Any) -> Any:
 
 def fetch(handle: Any) -> list[tuple[Any, np.ndarray]]:
     """(device, read-only array) for each shard of this process; waits; without a copy on CPU."""
-    arrays = [single._single_device_array_to_np_array_did_copy()[0] for single in _singles(handle)]
+    singles = _singles(handle)
+    block(handle)  # not under the lock below
+    with _NO_JAX:
+        arrays = [single._single_device_array_to_np_array_did_copy()[0] for single in singles]
     return list(zip(handle_devices(handle), arrays, strict=True))
 
 
 def shard(handle: Any, index: int) -> Any:
-    """A handle of the `index`-th shard of this process alone; it shares the memory."""
+    """A handle of the `index`-th shard of this process alone. It shares the memory, and is deleted with it."""
     device, single = handle_devices(handle)[index], _singles(handle)[index]
     return _assemble(handle.aval, _layout((device,)), [single])
 
@@ -442,12 +467,15 @@ def copy_to_host_async(handle: Any) -> None:
 
 def to_dlpack(handle: Any, stream: int | None = None) -> Any:
     """A DLPack capsule of a one-shard handle; shares the memory."""
-    return _jax.buffer_to_dlpack_managed_tensor(_single(handle), stream=stream)
+    single = _single(handle)
+    with _NO_JAX:
+        return _jax.buffer_to_dlpack_managed_tensor(single, stream=stream)
 
 
 def from_dlpack(capsule: Any, device: Any, shape: Iterable[int], dtype: Any, stream: int | None = None) -> Any:
     """A one-shard handle of a DLPack capsule on `device`; shares the memory where the layout allows it."""
-    single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
+    with _NO_JAX:
+        single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
     return _assemble(_Aval(shape, dtype), _layout((device,)), [single])
 
 

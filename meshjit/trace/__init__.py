@@ -1,0 +1,44 @@
+"""Python function → Program: Tracers, the stack of traces, `bind`, source lines."""
+
+from meshjit.trace.program import (
+    Argument,
+    Traced,
+    argument_of,
+    as_operand,
+    function_name,
+    trace_to_program,
+)
+from meshjit.trace.source import line_of, user_source
+from meshjit.trace.stack import (
+    Trace,
+    active_trace,
+    bind,
+    bind_program,
+    concrete_info,
+    register_concrete,
+    require_mesh,
+    set_eager,
+    type_and_weak,
+)
+from meshjit.trace.tracer import Tracer
+
+__all__ = [
+    "Argument",
+    "Trace",
+    "Traced",
+    "Tracer",
+    "active_trace",
+    "argument_of",
+    "as_operand",
+    "bind",
+    "bind_program",
+    "concrete_info",
+    "function_name",
+    "line_of",
+    "register_concrete",
+    "require_mesh",
+    "set_eager",
+    "trace_to_program",
+    "type_and_weak",
+    "user_source",
+]

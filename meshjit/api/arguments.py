@@ -1,0 +1,177 @@
+"""Which arguments of a function are static and which donated, as `jax.jit` documents it, and how arguments are named."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meshjit import tree
+
+
+@dataclass(frozen=True)
+class Split:
+    """One call's arguments: the static ones apart, the others as `(args, kwargs)`."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    statics: tuple[Any, ...]  # ((position or name, value), ...), hashable
+
+
+class Parameters:
+    """What jit was told about a function's parameters. Positions and names of one parameter imply each other."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        static_argnums: int | Sequence[int] | None,
+        static_argnames: str | Iterable[str] | None,
+        donate_argnums: int | Sequence[int] | None,
+        donate_argnames: str | Iterable[str] | None,
+    ) -> None:
+        self.fun = fun
+        self.signature = _signature(fun)
+        self.names = _positional_names(self.signature)
+        self.static_nums, self.static_names = self._resolve("static", static_argnums, static_argnames)
+        self.donate_nums, self.donate_names = self._resolve("donate", donate_argnums, donate_argnames)
+        both = [n for n in self.donate_nums if n in self.static_nums]
+        if both or self.donate_names & self.static_names:
+            raise ValueError(f"{self._title()}: argument {self._argument(both)} is both static and donated; drop one")
+
+    def _resolve(
+        self, what: str, numbers: int | Sequence[int] | None, names: str | Iterable[str] | None
+    ) -> tuple[tuple[int, ...], frozenset[str]]:
+        nums = () if numbers is None else (numbers,) if isinstance(numbers, int) else tuple(numbers)
+        text = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+        nums = tuple(self._position(what, n) for n in nums)
+        for name in text:
+            self._check_name(what, name)
+        if names is None:
+            text = tuple(self.names[n] for n in nums if n < len(self.names) and self._may_be_named(n))
+        if numbers is None:
+            nums = tuple(self.names.index(n) for n in text if n in self.names)
+        return tuple(sorted(set(nums))), frozenset(text)
+
+    def _position(self, what: str, number: int) -> int:
+        count = len(self.names)
+        if not isinstance(number, int):
+            raise TypeError(f"{self._title()}: {what}_argnums must be ints, got {number!r}")
+        if self.signature is None or self._takes_any_positional():
+            return number
+        if not -count <= number < count:
+            raise ValueError(
+                f"{self._title()}: {what}_argnums has {number}, but the function takes {count} positional arguments"
+                f" ({', '.join(self.names)})\n  fix: use a number from {-count} to {count - 1}"
+            )
+        return number % count
+
+    def _check_name(self, what: str, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"{self._title()}: {what}_argnames must be strings, got {name!r}")
+        if self.signature is None:
+            return
+        parameters = self.signature.parameters
+        if name not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+            raise ValueError(
+                f"{self._title()}: {what}_argnames has {name!r}, which is not one of its parameters"
+                f" ({', '.join(parameters)})"
+            )
+
+    def _may_be_named(self, number: int) -> bool:
+        assert self.signature is not None
+        return self.signature.parameters[self.names[number]].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+    def _takes_any_positional(self) -> bool:
+        assert self.signature is not None
+        return any(p.kind is p.VAR_POSITIONAL for p in self.signature.parameters.values())
+
+    def _title(self) -> str:
+        return f"jit({getattr(self.fun, '__name__', self.fun)})"
+
+    def _argument(self, numbers: Sequence[int]) -> str:
+        return repr(self.names[numbers[0]]) if numbers and numbers[0] < len(self.names) else str(list(numbers))
+
+    # -- calls
+
+    def split(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Split:
+        """Take the static arguments out of one call; ValueError for an unhashable one."""
+        if not self.static_nums and not self.static_names:
+            return Split(args, kwargs, ())
+        statics: list[tuple[Any, Any]] = []
+        for n in self.static_nums:
+            position = n if n >= 0 else len(args) + n
+            if 0 <= position < len(args):
+                statics.append((position, args[position]))
+        names = [k for k in kwargs if k in self.static_names]
+        statics += [(name, kwargs[name]) for name in sorted(names)]
+        for where, value in statics:
+            self._check_hashable(where, value)
+        positions = {where for where, _ in statics}
+        dynamic = tuple(x for i, x in enumerate(args) if i not in positions)
+        return Split(dynamic, {k: v for k, v in kwargs.items() if k not in self.static_names}, tuple(statics))
+
+    def _check_hashable(self, where: int | str, value: Any) -> None:
+        try:
+            hash(value)
+        except TypeError:
+            name = self.names[where] if isinstance(where, int) and where < len(self.names) else where
+            raise ValueError(
+                f"{self._title()}: static argument {name!r} is a {type(value).__name__}, which is not hashable\n"
+                f"  static values are part of the cache key\n"
+                f"  fix: pass a tuple or another hashable value, or do not mark {name!r} static"
+            ) from None
+
+    def join(self, args: tuple[Any, ...], kwargs: dict[str, Any], statics: tuple[Any, ...]) -> Any:
+        """Call the function with the static arguments put back."""
+        full = list(args)
+        for where, value in statics:
+            if isinstance(where, int):
+                full.insert(where, value)
+        return self.fun(*full, **kwargs, **{w: v for w, v in statics if isinstance(w, str)})
+
+    def donated(self, split: Split) -> list[bool]:
+        """One flag per leaf of `(args, kwargs)`."""
+        positions = {w for w, _ in split.statics}
+        kept = [i for i in range(len(split.args) + len(split.statics)) if i not in positions]
+        wanted = {n if n >= 0 else len(kept) + n for n in self.donate_nums}
+        flags: list[bool] = []
+        for i, x in zip(kept, split.args, strict=False):
+            flags += [i in wanted] * len(tree.leaves(x))
+        for name in sorted(split.kwargs):
+            flags += [name in self.donate_names] * len(tree.leaves(split.kwargs[name]))
+        return flags
+
+    def leaf_names(self, split: Split) -> list[str]:
+        """`params['w1']` for every leaf of `(args, kwargs)`."""
+        positions = {w for w, _ in split.statics}
+        kept = [i for i in range(len(split.args) + len(split.statics)) if i not in positions]
+        names: list[str] = []
+        for i, x in zip(kept, split.args, strict=False):
+            names += tree.path_names(x, self.argument_name(i))
+        for name in sorted(split.kwargs):
+            names += tree.path_names(split.kwargs[name], name)
+        return names
+
+    def argument_name(self, position: int) -> str:
+        if position < len(self.names):
+            return self.names[position]
+        if self.signature is not None:
+            for p in self.signature.parameters.values():
+                if p.kind is p.VAR_POSITIONAL:
+                    return f"{p.name}[{position - len(self.names)}]"
+        return f"args[{position}]"
+
+
+def _signature(fun: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(fun)
+    except (ValueError, TypeError):
+        return None
+
+
+def _positional_names(signature: inspect.Signature | None) -> list[str]:
+    if signature is None:
+        return []
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in signature.parameters.values() if p.kind in kinds]

@@ -1,0 +1,104 @@
+"""What in_shardings, out_shardings, the mesh context and committed arguments say together: a mesh and a spec per leaf."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from meshjit import tree
+from meshjit.runtime.executable import mesh_of
+from sharding.mesh import Mesh, current_mesh
+from sharding.named import UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
+from sharding.spec import PartitionSpec, ShardingError, check_spec
+
+
+def is_sharding_leaf(value: Any) -> bool:
+    """None, UNSPECIFIED, AUTO, specs and shardings are leaves of a tree of shardings."""
+    return (
+        value is None or value is UNSPECIFIED or is_auto(value) or isinstance(value, PartitionSpec | Sharding)
+    )
+
+
+def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
+    """One sharding per leaf of `full_tree` (a treedef), from a pytree prefix of it."""
+    if is_sharding_leaf(prefix):
+        return [prefix] * full_tree.num_leaves
+    leaves = tree.flatten_prefix(prefix, full_tree, what, is_leaf=is_sharding_leaf)
+    for leaf in leaves:
+        if not is_sharding_leaf(leaf):
+            raise TypeError(
+                f"{what} holds a {type(leaf).__name__}: {leaf!r}\n"
+                "  fix: use a PartitionSpec (under a mesh), a NamedSharding, None or AUTO"
+            )
+    return leaves
+
+
+class MeshFinder:
+    """Collects what names a mesh, and says who disagrees."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.mesh: Any = None
+        self.by = ""
+
+    def see(self, mesh: Any, by: str) -> None:
+        if mesh is None or mesh.empty:
+            return
+        if self.mesh is None:
+            self.mesh, self.by = mesh, by
+        elif self.mesh != mesh:
+            raise ShardingError(
+                f"{self.title}: {self.by} is on {_describe(self.mesh)}, but {by} is on {_describe(mesh)}\n"
+                "  one compiled function runs on one set of devices\n"
+                "  fix: move one of them first with meshjit.device_put, or use the same mesh for both"
+            )
+
+
+def _describe(mesh: Any) -> str:
+    if isinstance(mesh, Mesh):
+        ids = [d.id for d in mesh.flat_devices]
+        return f"{mesh} of devices {ids}" if len(ids) <= 16 else f"{mesh} of devices {ids[:4]}..."
+    return str(mesh)
+
+
+def find_mesh(
+    title: str,
+    shardings: Iterable[tuple[str, Any]],
+    committed: Iterable[tuple[str, Sharding]],
+    traced_mesh: Any,
+) -> Any:
+    """The mesh of a call: of its shardings, constraints, committed arguments, else of the context; None if nobody says."""
+    finder = MeshFinder(title)
+    for name, sharding in shardings:
+        if isinstance(sharding, NamedSharding):
+            finder.see(sharding.mesh, name)
+        elif isinstance(sharding, SingleDeviceSharding):
+            finder.see(mesh_of(sharding), name)
+    finder.see(traced_mesh, "a sharding constraint inside")
+    for name, sharding in committed:
+        finder.see(mesh_of(sharding), name)
+    if finder.mesh is None:
+        finder.see(current_mesh(), "the mesh context")
+    return finder.mesh
+
+
+def spec_for(
+    sharding: Any, shape: Sequence[int], mesh: Any, name: Callable[[], str], in_context: bool
+) -> PartitionSpec | None:
+    """One leaf's spec, checked against its shape, or None where the compiler may choose.
+
+    `None` means replicated where there is a mesh context, and the compiler's choice elsewhere (as pjit documents).
+    """
+    rank = len(shape)
+    if sharding is UNSPECIFIED or is_auto(sharding) or (sharding is None and not in_context):
+        return None
+    if sharding is None or isinstance(sharding, SingleDeviceSharding):
+        return PartitionSpec(*[None] * rank)
+    if isinstance(sharding, PartitionSpec) and mesh is None:
+        raise ShardingError(
+            f"{name()}: {sharding} needs a mesh, and there is none\n"
+            "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
+        )
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
+    check_spec(spec, shape, mesh, name())
+    return PartitionSpec(*spec, *([None] * (rank - len(spec))))

@@ -1,0 +1,27 @@
+"""Errors that users meet, with the names of `jax.errors`. All of them are TypeErrors; the messages name lines and fixes."""
+
+from __future__ import annotations
+
+
+class ConcretizationTypeError(TypeError):
+    """A traced value was needed as a concrete one: its value is known only when the compiled program runs."""
+
+
+class TracerArrayConversionError(ConcretizationTypeError):
+    """A traced value was given to NumPy (`np.asarray(x)`, `np.sin(x)`), which needs its elements."""
+
+
+class TracerIntegerConversionError(ConcretizationTypeError):
+    """A traced value was used where Python needs an integer: an index of a list, `range(x)`, a shape."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value was used where Python needs a truth value: `if x:`, `while x:`, `a and b`, `assert x`."""
+
+
+class UnexpectedTracerError(TypeError):
+    """A traced value outlived the function that it was traced in (it leaked), or came from another thread."""
+
+
+class NonConcreteBooleanIndexError(IndexError):
+    """`x[mask]` with a traced mask: the result's shape would depend on its values."""

@@ -1,0 +1,361 @@
+"""Collectives: ops of local Programs only. Partitioning writes them; a user's Program never holds one.
+
+Mesh axes in params are tuples of names and of parts of axes; a part prints and parses as the tuple (name, pre, size).
+`size` is the product of the axes' sizes: type rules do not see the mesh. Members of a group are in the order of their
+linear index along the axes, major to minor.
+
+    all_reduce(x) {axes, kind}                             kind: sum prod max min and or
+    all_gather(x) {axes, size, dim}                        concatenated along dim
+    reduce_scatter(x) {axes, size, dim, kind}              reduced; member i keeps the i-th part of dim
+    all_to_all(x) {axes, size, split_dim, concat_dim}      member i sends its j-th part to member j
+    collective_permute(x) {pairs}                          (source, target) flat mesh positions; zeros where no target
+    axis_index() {axes}                                    i32[]: this device's linear index along the axes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.op import Absent, MissingRule, Op, Params, Sample, Types
+from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.families import require, require_param
+from sharding.axes import AxisRef, SubAxis, span
+from sharding.mesh import BaseMesh
+
+Array = np.ndarray[Any, Any]
+Values = list[tuple[Array, ...]]  # per device, by flat position: the operands or results
+
+_LOCAL_ONLY = "it exists in local Programs only, which partitioning makes"
+_REDUCERS: dict[str, Any] = {
+    "sum": np.add,
+    "prod": np.multiply,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+}
+
+
+def axis_refs(axes: Sequence[Any]) -> tuple[AxisRef, ...]:
+    """Axes as params hold them (after parsing, a part of an axis is a plain tuple) as axes of a mesh."""
+    return tuple(axis if isinstance(axis, str) else SubAxis(*axis) for axis in axes)
+
+
+def _collective(name: str, **rules: Any) -> Op:
+    def no_rule(what: str) -> Any:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise MissingRule(f"{name} has no {what} rule: {_LOCAL_ONLY}")
+
+        return refuse
+
+    absent = Absent(_LOCAL_ONLY)
+    return Op(
+        name=name,
+        factor_rule=no_rule("factor"),
+        evaluate=no_rule("evaluate"),
+        batch=absent,
+        jvp=absent,
+        transpose=absent,
+        **rules,
+    )
+
+
+def _one_operand(op: str, in_types: Types, params: Params) -> TensorType:
+    require(len(in_types) == 1, op, f"takes 1 operand, was given {len(in_types)}")
+    return in_types[0]
+
+
+def _check_kind(op: str, type: TensorType, kind: str) -> None:
+    require_param(kind in _REDUCERS, op, "kind", repr(kind), f"write one of {', '.join(_REDUCERS)}")
+    if kind in ("and", "or"):
+        require_param(type.dtype.kind in "biu", op, "kind", kind, f"{type} is neither bool nor integer")
+    else:
+        fits = type.dtype != np.bool_ if kind in ("sum", "prod") else type.dtype.kind != "c"
+        require_param(fits, op, "kind", kind, f"{type} cannot be reduced so")
+
+
+def _check_dim(op: str, type: TensorType, name: str, dim: int, size: int = 1) -> None:
+    require_param(0 <= dim < type.rank, op, name, dim, f"operand {type} has {type.rank} dims")
+    why = f"extent {type.shape[dim]} of operand {type} is no multiple of the group's size {size}"
+    require_param(type.shape[dim] % size == 0, op, name, dim, why)
+
+
+def _scaled(type: TensorType, dim: int, times: int = 1, over: int = 1) -> TensorType:
+    return type.with_shape(tuple(n * times // over if d == dim else n for d, n in enumerate(type.shape)))
+
+
+def _by_group(values: Values, mesh: BaseMesh, params: Params, exchange: Any) -> Values:
+    """`exchange(arrays of one group in order)` gives the results of its members, in order."""
+    results: Values = [()] * len(values)
+    for group in mesh.replica_groups(axis_refs(params["axes"])):
+        for position, result in zip(group, exchange([values[p][0] for p in group]), strict=True):
+            results[position] = (np.asarray(result),)
+    return results
+
+
+def _reduced(arrays: Sequence[Array], kind: str) -> Array:
+    """In the arrays' own dtype, one after another."""
+    total = arrays[0]
+    with np.errstate(all="ignore"):
+        for array in arrays[1:]:
+            total = _REDUCERS[kind](total, array)
+    return total.astype(arrays[0].dtype, copy=False)
+
+
+# Samples are for a mesh x=4, y=2.
+_SUB = ("y", ("x", 2, 2))
+
+
+# -- all_reduce
+
+
+def _all_reduce_type(in_types: Types, params: Params) -> Types:
+    type = _one_operand("all_reduce", in_types, params)
+    _check_kind("all_reduce", type, params["kind"])
+    return (type,)
+
+
+def _all_reduce_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    region = e.reducer(params["kind"], outs[0].dtype)
+    return e.op("all_reduce", operands, outs, e.collective(axis_refs(params["axes"])), [region])
+
+
+def _all_reduce_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    def exchange(arrays: list[Array]) -> list[Array]:
+        return [_reduced(arrays, params["kind"])] * len(arrays)
+
+    return _by_group(values, mesh, params, exchange)
+
+
+def _all_reduce_samples() -> list[Sample]:
+    numbers = [(d, k) for d in ("f32", "i32", "bf16", "u8") for k in ("sum", "prod", "max", "min")]
+    others = [("c64", "sum"), ("c64", "prod"), ("bool", "max"), ("i32", "and"), ("bool", "and"), ("bool", "or"), ("f64", "sum")]
+    axes = [("x",), ("y", "x"), _SUB]
+    calls = [(*call, axes[i % 3]) for i, call in enumerate(numbers + others)]
+    return [Sample((TensorType((3, 4), DTYPES[d]),), {"axes": a, "kind": k}) for d, k, a in calls]
+
+
+all_reduce = _collective(
+    "all_reduce",
+    type_rule=_all_reduce_type,
+    emit=_all_reduce_emit,
+    simulate=_all_reduce_simulate,
+    samples=_all_reduce_samples,
+)
+
+
+# -- all_gather
+
+
+def _all_gather_type(in_types: Types, params: Params) -> Types:
+    type = _one_operand("all_gather", in_types, params)
+    _check_dim("all_gather", type, "dim", params["dim"])
+    return (_scaled(type, params["dim"], times=params["size"]),)
+
+
+def _all_gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    groups = e.collective(axis_refs(params["axes"]))
+    return e.op("all_gather", operands, outs, f"all_gather_dim = {params['dim']} : i64, {groups}")
+
+
+def _all_gather_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    def exchange(arrays: list[Array]) -> list[Array]:
+        return [np.concatenate(arrays, params["dim"])] * len(arrays)
+
+    return _by_group(values, mesh, params, exchange)
+
+
+def _all_gather_samples() -> list[Sample]:
+    calls = [(("x",), 4, 0), (("x", "y"), 8, 1), (_SUB, 4, 1), (("y",), 2, 0)]
+    types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16")]
+    return [Sample((t,), {"axes": a, "size": n, "dim": d}) for t in types for a, n, d in calls]
+
+
+all_gather = _collective(
+    "all_gather",
+    type_rule=_all_gather_type,
+    emit=_all_gather_emit,
+    simulate=_all_gather_simulate,
+    samples=_all_gather_samples,
+)
+
+
+# -- reduce_scatter
+
+
+def _reduce_scatter_type(in_types: Types, params: Params) -> Types:
+    type = _one_operand("reduce_scatter", in_types, params)
+    _check_kind("reduce_scatter", type, params["kind"])
+    _check_dim("reduce_scatter", type, "dim", params["dim"], params["size"])
+    return (_scaled(type, params["dim"], over=params["size"]),)
+
+
+def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    attributes = f"scatter_dimension = {params['dim']} : i64, {e.collective(axis_refs(params['axes']))}"
+    return e.op("reduce_scatter", operands, outs, attributes, [e.reducer(params["kind"], outs[0].dtype)])
+
+
+def _reduce_scatter_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    def exchange(arrays: list[Array]) -> list[Array]:
+        return np.split(_reduced(arrays, params["kind"]), len(arrays), params["dim"])
+
+    return _by_group(values, mesh, params, exchange)
+
+
+def _reduce_scatter_samples() -> list[Sample]:
+    calls = [(("x",), 4, 0, "sum"), (("y", "x"), 8, 1, "max"), (_SUB, 4, 1, "sum"), (("y",), 2, 0, "prod")]
+    types = [TensorType((4, 16), DTYPES[d]) for d in ("f32", "i32", "bf16")]
+    return [Sample((t,), {"axes": a, "size": n, "dim": d, "kind": k}) for t in types for a, n, d, k in calls]
+
+
+reduce_scatter = _collective(
+    "reduce_scatter",
+    type_rule=_reduce_scatter_type,
+    emit=_reduce_scatter_emit,
+    simulate=_reduce_scatter_simulate,
+    samples=_reduce_scatter_samples,
+)
+
+
+# -- all_to_all
+
+
+def _all_to_all_type(in_types: Types, params: Params) -> Types:
+    type = _one_operand("all_to_all", in_types, params)
+    _check_dim("all_to_all", type, "split_dim", params["split_dim"], params["size"])
+    _check_dim("all_to_all", type, "concat_dim", params["concat_dim"])
+    split = _scaled(type, params["split_dim"], over=params["size"])
+    return (_scaled(split, params["concat_dim"], times=params["size"]),)
+
+
+def _all_to_all_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    groups = e.replica_groups(e.mesh.replica_groups(axis_refs(params["axes"])))
+    dims = f"split_dimension = {params['split_dim']} : i64, concat_dimension = {params['concat_dim']} : i64"
+    return e.op("all_to_all", operands, outs, f"{dims}, split_count = {params['size']} : i64, {groups}, {e.channel()}")
+
+
+def _all_to_all_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    def exchange(arrays: list[Array]) -> list[Array]:
+        parts = [np.split(array, len(arrays), params["split_dim"]) for array in arrays]
+        return [np.concatenate(column, params["concat_dim"]) for column in zip(*parts, strict=True)]
+
+    return _by_group(values, mesh, params, exchange)
+
+
+def _all_to_all_samples() -> list[Sample]:
+    calls = [(("x",), 4, 0, 1), (("y", "x"), 8, 1, 0), (_SUB, 4, 1, 1), (("y",), 2, 0, 2)]
+    types = [TensorType((4, 8, 3), DTYPES[d]) for d in ("f32", "i32", "bool")]
+    return [Sample((t,), {"axes": a, "size": n, "split_dim": s, "concat_dim": c}) for t in types for a, n, s, c in calls]
+
+
+all_to_all = _collective(
+    "all_to_all",
+    type_rule=_all_to_all_type,
+    emit=_all_to_all_emit,
+    simulate=_all_to_all_simulate,
+    samples=_all_to_all_samples,
+)
+
+
+# -- collective_permute
+
+
+def _permute_type(in_types: Types, params: Params) -> Types:
+    for end, name in enumerate(("source", "target")):
+        places = [pair[end] for pair in params["pairs"]]
+        twice = next((p for p in places if places.count(p) > 1), None)
+        require(twice is None, "collective_permute", f"param pairs has {name} {twice} twice")
+    return (_one_operand("collective_permute", in_types, params),)
+
+
+def _permute_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    pairs = [list(pair) for pair in params["pairs"]]
+    if not pairs:
+        from meshjit.ops.constants import emit_splat
+
+        return [emit_splat(e, outs[0], 0)]
+    text = f"source_target_pairs = dense<{pairs}> : tensor<{len(pairs)}x2xi64>"
+    return e.op("collective_permute", operands, outs, f"{text}, {e.channel()}")
+
+
+def _permute_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    results: Values = [(np.zeros_like(value[0]),) for value in values]
+    for source, target in params["pairs"]:
+        results[target] = values[source]
+    return results
+
+
+def _permute_samples() -> list[Sample]:
+    ring = tuple((i, (i + 1) % 8) for i in range(8))
+    calls = [ring, ((0, 3), (3, 1), (5, 5)), ()]
+    types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16")]
+    return [Sample((t,), {"pairs": pairs}) for t in types for pairs in calls]
+
+
+collective_permute = _collective(
+    "collective_permute",
+    type_rule=_permute_type,
+    emit=_permute_emit,
+    simulate=_permute_simulate,
+    samples=_permute_samples,
+)
+
+
+# -- axis_index
+
+_INDEX = TensorType((), DTYPES["i32"])
+
+
+def _axis_index_type(in_types: Types, params: Params) -> Types:
+    require(not in_types, "axis_index", f"takes no operands, was given {len(in_types)}")
+    return (_INDEX,)
+
+
+def _axis_index_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """From the partition's number, which is its flat mesh position: per axis (position / stride) % size, major first.
+
+    On x=4, y=2 the axis x has stride 2, and its minor half x:(2)2 has stride 2 and size 2, its major half stride 4.
+    """
+    refs = axis_refs(params["axes"])
+    if not refs:
+        return [_index_constant(e, 0)]
+    raw = e.op("partition_id", [], [TensorType((), DTYPES["u32"])])[0]
+    position = e.op("convert", [raw], [_INDEX])[0]
+    total = None
+    for stride, size in _strides(refs, e.mesh):
+        digit = e.op("divide", [position, _index_constant(e, stride)], [_INDEX])[0]
+        digit = e.op("remainder", [digit, _index_constant(e, size)], [_INDEX])[0]
+        major = None if total is None else e.op("multiply", [total, _index_constant(e, size)], [_INDEX])[0]
+        total = digit if major is None else e.op("add", [major, digit], [_INDEX])[0]
+    return [total]
+
+
+def _index_constant(e: Any, value: int) -> str:
+    return e.constant(np.array(value, np.int32))
+
+
+def _strides(refs: Sequence[AxisRef], mesh: BaseMesh) -> list[tuple[int, int]]:
+    """(stride in flat positions, size) of every axis or part of one."""
+    strides: list[tuple[int, int]] = []
+    for ref in refs:
+        name, pre, size = span(ref, mesh.shape)
+        minor = int(np.prod(mesh.axis_sizes[mesh.axis_names.index(name) + 1 :], dtype=np.int64))
+        strides.append((minor * mesh.shape[name] // (pre * size), size))
+    return strides
+
+
+def _axis_index_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    index = mesh.axes_index(axis_refs(params["axes"]))
+    return [(np.array(i, np.int32),) for i in index]
+
+
+axis_index = _collective(
+    "axis_index",
+    type_rule=_axis_index_type,
+    emit=_axis_index_emit,
+    simulate=_axis_index_simulate,
+    samples=lambda: [Sample((), {"axes": axes}) for axes in (("x",), ("y",), ("y", "x"), _SUB, (), (("x", 1, 2),))],
+)

@@ -1,0 +1,131 @@
+"""The steps of a reshard as local equations, and the masks that keep padding out of results.
+
+A dim of extent E over k shards has local extent ceil(E / k); device i along the dim's axes holds [i*local, (i+1)*local).
+What lies beyond E is padding. Each step below first makes the blocks line up (pad to shards * local), moves them, and
+trims what the new placement does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.program import Var
+from meshjit.core.types import TensorType
+from meshjit.ops import collectives
+from meshjit.ops.arithmetic import add, multiply
+from meshjit.ops.comparison import compare, select
+from meshjit.ops.constants import full, iota, scalar
+from meshjit.ops.dynamic import dynamic_slice
+from meshjit.ops.shape import broadcast_in_dim, pad
+from meshjit.ops.shape import slice as slice_op
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
+from sharding.reshard import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
+from sharding.spec import Placement
+
+
+class Moves:
+    """Builds local equations in the current builder; remembers the device's index along axes already asked for."""
+
+    def __init__(self, mesh: BaseMesh) -> None:
+        self.mesh = mesh
+        self.indices: dict[tuple[AxisRef, ...], Var] = {}
+
+    def index(self, axes: Sequence[AxisRef]) -> Var:
+        """i32[]: where this device stands along axes, major to minor; 0 along no axes."""
+        key = tuple(axes)
+        if key not in self.indices:
+            self.indices[key] = collectives.axis_index(axes=key) if key else scalar(0, np.int32)
+        return self.indices[key]
+
+    def mask(self, local: Var, dim: int, extent: int, axes: Sequence[AxisRef], fill: Any) -> Var:
+        """`local` with what lies beyond the global extent of `dim` replaced by `fill`; itself if nothing does."""
+        size = local.shape[dim]
+        if not axes or size * self.mesh.axes_size(axes) == extent:
+            return local
+        offset = multiply(self.index(axes), scalar(size, np.int32))
+        place = add(iota(dtype=np.dtype(np.int32), shape=local.shape, dimension=dim), _spread(offset, local.shape))
+        inside = compare(place, _spread(scalar(extent, np.int32), local.shape), direction="LT")
+        return select(inside, local, full(local.type, fill))
+
+    def take(self, step: Any, local: Var, here: Placement, shape: Sequence[int]) -> Var:
+        """One step of a walk, from placement `here` of a value whose global shape is `shape`."""
+        target = step.apply(here).local_shape(shape, self.mesh)
+        if isinstance(step, Slice):
+            return self.slice(local, step.dim, step.axes, target)
+        if isinstance(step, AllGather):
+            return _trimmed(self.gather(local, step.dim, step.axes), target)
+        if isinstance(step, AllToAll):
+            return self.all_to_all(local, step, target)
+        if isinstance(step, AllReduce):
+            return collectives.all_reduce(local, axes=step.axes, kind=step.kind)
+        if isinstance(step, ReduceScatter):
+            size = self.mesh.axes_size(step.axes)
+            local = _padded(local, step.dim, size * target[step.dim])
+            return collectives.reduce_scatter(local, axes=step.axes, size=size, dim=step.dim, kind=step.kind)
+        assert isinstance(step, Permute), step
+        return collectives.collective_permute(local, pairs=self.permutation(step, len(shape)))
+
+    def slice(self, local: Var, dim: int, axes: Sequence[AxisRef], target: Sequence[int]) -> Var:
+        """Keep the block of this device along axes."""
+        local = _padded(local, dim, self.mesh.axes_size(axes) * target[dim])
+        start = multiply(self.index(axes), scalar(target[dim], np.int32))
+        starts = [start if d == dim else scalar(0, np.int32) for d in range(local.rank)]
+        return dynamic_slice(local, *starts, slice_sizes=tuple(target))
+
+    def gather(self, local: Var, dim: int, axes: Sequence[AxisRef]) -> Var:
+        return collectives.all_gather(local, axes=tuple(axes), size=self.mesh.axes_size(axes), dim=dim)
+
+    def all_to_all(self, local: Var, step: AllToAll, target: Sequence[int]) -> Var:
+        size = self.mesh.axes_size(step.axes)
+        local = _padded(local, step.split_dim, size * target[step.split_dim])
+        params = {"axes": step.axes, "size": size, "split_dim": step.split_dim, "concat_dim": step.concat_dim}
+        return _trimmed(collectives.all_to_all(local, **params), target)
+
+    def permutation(self, step: Permute, rank: int) -> tuple[tuple[int, int], ...]:
+        """(source, target) mesh positions: each device gets the shard that its place under the new axes asks for.
+
+        Among the devices that hold the wanted shard the sender is the one that differs in nothing else that can be
+        kept: holders are dealt out in order, so every device sends and receives exactly once.
+        """
+        holds = self.shard_numbers(step.source, rank)
+        wants = self.shard_numbers(step.target, rank)
+        holders: dict[Any, list[int]] = {}
+        for device, shard in enumerate(holds):
+            holders.setdefault(shard, []).append(device)
+        pairs: list[tuple[int, int]] = []
+        for device in sorted(range(self.mesh.size), key=lambda d: holds[d] != wants[d]):
+            same = holders[wants[device]]
+            pairs.append((same.pop(same.index(device) if device in same else 0), device))
+        return tuple(sorted(pairs, key=lambda pair: pair[1]))
+
+    def shard_numbers(self, placement: Placement, rank: int) -> list[tuple[int, ...]]:
+        """For every mesh position which shard it holds, as an index per dim (and per partial axes)."""
+        groups = [*placement.dims, tuple(axis for axis, _ in placement.partial)]
+        columns = [self.mesh.axes_index(axes) for axes in groups]
+        return [tuple(int(c[d]) for c in columns) for d in range(self.mesh.size)]
+
+
+def _spread(value: Var, shape: Sequence[int]) -> Var:
+    return broadcast_in_dim(value, shape=tuple(shape), dimensions=())
+
+
+def _padded(local: Var, dim: int, extent: int) -> Var:
+    """`local` grown to `extent` along dim by zeros at the end."""
+    missing = extent - local.shape[dim]
+    if missing == 0:
+        return local
+    high = tuple(missing if d == dim else 0 for d in range(local.rank))
+    none = (0,) * local.rank
+    return pad(local, full(TensorType((), local.dtype), 0), low=none, high=high, interior=none)
+
+
+def _trimmed(local: Var, target: Sequence[int]) -> Var:
+    """The beginning of `local`, of shape `target`."""
+    if local.shape == tuple(target):
+        return local
+    rank = local.rank
+    return slice_op(local, start=(0,) * rank, limit=tuple(target), strides=(1,) * rank)

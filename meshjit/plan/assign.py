@@ -1,0 +1,140 @@
+"""Which axes an equation's factors are spread over.
+
+After propagation the values around an equation may still disagree. Each of them suggests a spread: its own placement
+read as factors, completed by what the others say about factors it does not have. The cheapest suggestion wins, where
+the cost is that of bringing the operands there and the results back to where they live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn, Var
+from sharding.axes import AxisRef, overlap
+from sharding.mesh import BaseMesh
+from sharding.reshard import plan_reshard
+from sharding.rule import FactorRule
+from sharding.spec import Placement
+from sharding.topology import Topology
+
+Assignment = dict[str, tuple[AxisRef, ...]]
+
+
+def assign(
+    eqn: Eqn, rule: FactorRule, placements: Mapping[Var, Placement], mesh: BaseMesh, topology: Topology
+) -> EquationPlan:
+    """The cheapest legal assignment for one equation, and the placements that follow from it."""
+    wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
+    views = _views(eqn, rule, placements, mesh)
+    candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
+    for first in range(len(views)):
+        merged = _merge([views[first], *views[:first], *views[first + 1 :]], wholes)
+        merged = consistent(rule, merged, mesh)
+        key = tuple(sorted(merged.items()))
+        if key not in candidates:
+            candidates[key] = equation_plan(rule, merged, mesh)
+    if not candidates:
+        return equation_plan(rule, {}, mesh)
+    if len(candidates) == 1:
+        return next(iter(candidates.values()))
+    return min(candidates.values(), key=lambda step: _cost(eqn, step, placements, mesh, topology))
+
+
+def _stays_whole(eqn: Eqn, kind: str) -> bool:
+    """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
+    return kind == "replicate" or (kind == "permute" and eqn.op.partition is None)
+
+
+def _views(
+    eqn: Eqn, rule: FactorRule, placements: Mapping[Var, Placement], mesh: BaseMesh
+) -> list[Assignment]:
+    """What each value says about the factors: results first, so that with equal costs results stay where they are."""
+    sides = [*zip(rule.results, eqn.outputs, strict=True), *zip(rule.operands, eqn.inputs, strict=True)]
+    return [rule.project(dims, placements[var], mesh) for dims, var in sides]
+
+
+def _merge(views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:
+    """The first view's axes, then for factors without any those of the next views, as far as axes are free.
+
+    No axis serves two factors, even two that meet in no value: one device cannot be two different rows at once.
+    """
+    merged: Assignment = {}
+    used: list[AxisRef] = []
+    for view in views:
+        for factor, axes in view.items():
+            if factor in wholes or merged.get(factor):
+                continue
+            free = _free_prefix(axes, used)
+            if free:
+                merged[factor] = free
+                used.extend(free)
+    return merged
+
+
+def _free_prefix(axes: Iterable[AxisRef], used: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+    kept: list[AxisRef] = []
+    for axis in axes:
+        if any(overlap(axis, other) for other in used):
+            break
+        kept.append(axis)
+    return tuple(kept)
+
+
+def consistent(rule: FactorRule, assignment: Assignment, mesh: BaseMesh) -> Assignment:
+    """The assignment without axes that some dim of several factors cannot express.
+
+    `(a b) -> a b` with b over x but a over nothing: the merged dim would be strided, so b gives x up. Repeated until
+    every value agrees, because one dim's loss may be another's.
+    """
+    if rule.is_simple:
+        return assignment
+    while True:
+        before = dict(assignment)
+        for dims in (*rule.operands, *rule.results):
+            for dim in dims:
+                if len(dim) > 1:
+                    placed = Placement(rule.placement((dim,), assignment, mesh))
+                    kept = rule.project((dim,), placed, mesh)
+                    assignment = {f: a if f not in dim else kept.get(f, ()) for f, a in assignment.items()}
+        assignment = {f: a for f, a in assignment.items() if a}
+        if assignment == {f: a for f, a in before.items() if a}:
+            return assignment
+
+
+def equation_plan(rule: FactorRule, assignment: Assignment, mesh: BaseMesh) -> EquationPlan:
+    """Placements of operands and results when the factors are spread like this."""
+    partial = rule.partial(assignment)
+    operands = tuple(Placement(rule.placement(dims, assignment, mesh)) for dims in rule.operands)
+    results = tuple(Placement(rule.placement(dims, assignment, mesh), partial) for dims in rule.results)
+    return EquationPlan(rule, assignment, operands, results)
+
+
+def _cost(
+    eqn: Eqn, step: EquationPlan, placements: Mapping[Var, Placement], mesh: BaseMesh, topology: Topology
+) -> tuple[float, float]:
+    """Predicted seconds of the reshards around the equation; with equal ones, the work that a device is left with."""
+    seconds = 0.0
+    work = 0.0
+    for var, wanted in zip(eqn.inputs, step.operands, strict=True):
+        seconds += _reshard_seconds(var, placements[var], wanted, mesh, topology)
+        work += _local_size(var, wanted, mesh)
+    for var, natural in zip(eqn.outputs, step.results, strict=True):
+        seconds += _reshard_seconds(var, natural, placements[var].without_partial(), mesh, topology)
+        work += _local_size(var, natural, mesh)
+    return seconds, work
+
+
+def _reshard_seconds(
+    var: Var, source: Placement, target: Placement, mesh: BaseMesh, topology: Topology
+) -> float:
+    if source == target:
+        return 0.0
+    return plan_reshard(var.shape, var.dtype.itemsize, source, target, mesh, topology).seconds
+
+
+def _local_size(var: Var, placement: Placement, mesh: BaseMesh) -> int:
+    size = 1
+    for n in placement.local_shape(var.shape, mesh):
+        size *= n
+    return size

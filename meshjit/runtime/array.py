@@ -1,0 +1,318 @@
+"""Array: a global array. A logical shape, a sharding, and the shards that this process can reach.
+
+Users see logical shapes only: where an extent does not divide, the padding at the end of the last shards exists in
+`handle` and nowhere else. Operators and methods are attached by `meshjit.numpy.methods`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import TensorType
+from meshjit.runtime import _jaxlib
+from sharding.named import Sharding
+
+Index = tuple[slice, ...]
+
+
+class LeafKey:
+    """Everything about an argument that a compiled function depends on. Interned: equal keys are one object."""
+
+    __slots__ = ("type", "weak", "sharding", "committed")
+
+    def __init__(self, type: TensorType, weak: bool, sharding: Sharding | None, committed: bool) -> None:
+        self.type, self.weak, self.sharding, self.committed = type, weak, sharding, committed
+
+
+_keys: dict[tuple[Any, ...], LeafKey] = {}
+
+
+def leaf_key(type: TensorType, weak: bool, sharding: Sharding | None, committed: bool) -> LeafKey:
+    """The one LeafKey of these fields."""
+    fields = (type, weak, sharding, committed)
+    key = _keys.get(fields)
+    if key is None:
+        key = _keys[fields] = LeafKey(*fields)
+    return key
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One device's part: where it is, which slice of the logical array it is, and which copy of that slice."""
+
+    device: Any
+    index: Index
+    replica_id: int
+    data: Any  # an Array on that device alone; None where another process holds it
+
+    def __repr__(self) -> str:
+        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
+
+
+class Array:
+    """A global array over the devices of its sharding. Made by `device_put`, `meshjit.numpy` and compiled functions."""
+
+    __slots__ = ("_key", "_handle", "_deleted_by", "_value", "__weakref__")
+    __array_priority__ = 100
+
+    def __init__(self, key: LeafKey, handle: Any) -> None:
+        self._key = key
+        self._handle = handle
+        self._deleted_by = ""
+        self._value: np.ndarray[Any, Any] | None = None
+
+    # -- what it is
+
+    @property
+    def type(self) -> TensorType:
+        return self._key.type
+
+    aval = type
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._key.type.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._key.type.dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self._key.type.shape)
+
+    @property
+    def size(self) -> int:
+        return self._key.type.size
+
+    @property
+    def nbytes(self) -> int:
+        return self._key.type.nbytes
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def weak_type(self) -> bool:
+        return self._key.weak
+
+    @property
+    def sharding(self) -> Sharding:
+        assert self._key.sharding is not None
+        return self._key.sharding
+
+    @property
+    def committed(self) -> bool:
+        """Whether the user (or a compiled function with a mesh) decided where it lives."""
+        return self._key.committed
+
+    _committed = committed
+
+    @property
+    def is_fully_addressable(self) -> bool:
+        return self.sharding.is_fully_addressable
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return self.sharding.is_fully_replicated
+
+    def devices(self) -> set[Any]:
+        return set(self.sharding.device_set)
+
+    @property
+    def device(self) -> Any:
+        """The device if there is one, else the sharding (Array API standard)."""
+        devices = self.devices()
+        return next(iter(devices)) if len(devices) == 1 else self.sharding
+
+    # -- shards
+
+    @property
+    def handle(self) -> Any:
+        """The runtime's handle; RuntimeError, naming who took it, once the array is deleted."""
+        if self._handle is None or (not self._deleted_by and _jaxlib.is_deleted(self._handle)):
+            raise RuntimeError(self._deleted_message())
+        return self._handle
+
+    def _deleted_message(self) -> str:
+        by = self._deleted_by or "delete()"
+        return (
+            f"Array {self.type} has been deleted: its memory was given to {by}\n"
+            "  a donated argument is gone after the call, because its memory holds a result\n"
+            "  fix: use the function's result instead, copy the array before the call, or do not donate it"
+        )
+
+    @property
+    def addressable_shards(self) -> list[Shard]:
+        """The shards on this process's devices, in mesh order. `data` is the logical slice (without padding)."""
+        here = {device: i for i, device in enumerate(_jaxlib.handle_devices(self.handle))}
+        return [s if s.device not in here else self._with_data(s, here[s.device]) for s in self._shards(here)]
+
+    @property
+    def global_shards(self) -> list[Shard]:
+        """All shards; those of other processes have no data."""
+        here = {device: i for i, device in enumerate(_jaxlib.handle_devices(self.handle))}
+        return [self._with_data(s, here[s.device]) if s.device in here else s for s in self._shards(None)]
+
+    def addressable_data(self, index: int) -> Any:
+        return self.addressable_shards[index].data
+
+    def _shards(self, only: Any) -> list[Shard]:
+        seen: dict[Any, int] = {}
+        shards: list[Shard] = []
+        for device, index in self.sharding.devices_indices_map(self.shape).items():
+            key = tuple((s.start, s.stop) for s in index)
+            seen[key] = seen.get(key, -1) + 1
+            if only is None or device in only:
+                shards.append(Shard(device, index, seen[key], None))
+        return shards
+
+    def _with_data(self, shard: Shard, position: int) -> Shard:
+        from meshjit.runtime.placing import single_device_array
+
+        local = _jaxlib.fetch(_jaxlib.shard(self.handle, position))[0][1]
+        extents = [len(range(*s.indices(n))) for s, n in zip(shard.index, self.shape, strict=True)]
+        logical = local[tuple(slice(0, n) for n in extents)]
+        return Shard(shard.device, shard.index, shard.replica_id, single_device_array(logical, shard.device))
+
+    # -- values
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """The whole logical array, read-only. Needs every shard to be on this process (or one whole copy)."""
+        if self._value is None:
+            self._value = self._assemble()
+            self._value.flags.writeable = False
+        elif self._handle is None:
+            raise RuntimeError(self._deleted_message())
+        return self._value
+
+    def _assemble(self) -> np.ndarray[Any, Any]:
+        local = _jaxlib.fetch(self.handle)
+        if self.is_fully_replicated:
+            return local[0][1].view()
+        if not self.is_fully_addressable:
+            raise RuntimeError(self._elsewhere())
+        whole = np.empty(self.shape, self.dtype)
+        places = self.sharding.devices_indices_map(self.shape)
+        done: set[Any] = set()
+        for device, shard in local:
+            index = places[device]
+            key = tuple((s.start, s.stop) for s in index)
+            if key not in done:
+                part = whole[index]
+                whole[index] = shard[tuple(slice(0, n) for n in part.shape)]
+                done.add(key)
+        return whole
+
+    def _elsewhere(self) -> str:
+        owners = sorted({device.process_index for device in self.sharding.device_set})
+        return (
+            f"Array {self.type} with {self.sharding} spans processes {owners}; this one holds only a part of it\n"
+            "  fix: read `x.addressable_shards`, or replicate it first: meshjit.device_put(x, NamedSharding(mesh, P()))"
+        )
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        value = self.numpy()
+        if dtype is not None and np.dtype(dtype) != value.dtype:
+            if copy is False:
+                raise ValueError(f"a copy is needed to turn {self.dtype} into {np.dtype(dtype)}")
+            return value.astype(dtype)
+        return value.copy() if copy else value
+
+    def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
+        return _jaxlib.to_dlpack(self.handle, stream)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (1, 0) if self.device.platform == "cpu" else (2, self.device.local_hardware_id)
+
+    def item(self, *index: int) -> Any:
+        """The only element, or the one at `index`, as a Python scalar."""
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def __bool__(self) -> bool:
+        return bool(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __complex__(self) -> complex:
+        return complex(self.numpy())
+
+    def __index__(self) -> int:
+        return self.numpy().__index__()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a scalar array")
+        return self.shape[0]
+
+    def __hash__(self) -> int:
+        raise TypeError("Arrays cannot be hashed: they have no identity beyond their elements; use id(x) or a tuple key")
+
+    def __repr__(self) -> str:
+        if not (self.is_fully_addressable or self.is_fully_replicated):
+            return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self.sharding})"
+        body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
+        return f"Array({body}, dtype={self.dtype}{', weak_type=True' if self.weak_type else ''})"
+
+    def __str__(self) -> str:
+        if not (self.is_fully_addressable or self.is_fully_replicated):
+            return repr(self)
+        return str(self.numpy())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.numpy()[()] if self.ndim == 0 else self.numpy(), spec)
+
+    def __reduce__(self) -> Any:
+        from meshjit.runtime.placing import asarray
+
+        return asarray, (np.array(self.numpy()),)
+
+    def __copy__(self) -> Array:
+        return Array(self._key, self.handle)
+
+    def __deepcopy__(self, memo: Any) -> Array:
+        from meshjit.runtime.placing import device_put
+
+        return device_put(np.array(self.numpy()), self.sharding)
+
+    # -- waiting and letting go
+
+    def block_until_ready(self) -> Array:
+        """Wait until the shards of this process are computed; raises what their computation raised."""
+        _jaxlib.block(self.handle)
+        return self
+
+    def is_ready(self) -> bool:
+        return _jaxlib.is_ready(self.handle)
+
+    def copy_to_host_async(self) -> None:
+        _jaxlib.copy_to_host_async(self.handle)
+
+    def delete(self) -> None:
+        """Give the memory back now."""
+        if self._handle is not None:
+            _jaxlib.delete(self._handle)
+            self._forget("delete()")
+
+    def is_deleted(self) -> bool:
+        return self._handle is None or _jaxlib.is_deleted(self._handle)
+
+    def _forget(self, by: str) -> None:
+        self._handle, self._value, self._deleted_by = None, None, by
+
+
+def arrays(keys: Sequence[LeafKey], handles: Sequence[Any]) -> list[Array]:
+    """One Array per handle."""
+    return [Array(key, handle) for key, handle in zip(keys, handles, strict=True)]

@@ -1,0 +1,122 @@
+"""Ops and Programs outside of any trace: compiled once per op, types and placements, then run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.op import Op
+from meshjit.core.printer import print_program, print_value
+from meshjit.core.program import Builder, Program, Source
+from meshjit.core.types import type_of
+from meshjit.plan.make import Annotations
+from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.runtime.executable import Executable, default_mesh, fits, lower, mesh_of
+from meshjit.runtime.placing import move, place
+from meshjit.trace.source import line_of, user_source
+from sharding.mesh import Mesh
+from sharding.named import NamedSharding, SingleDeviceSharding
+from sharding.spec import PartitionSpec
+
+Value = Any  # Array, np.ndarray or np.generic
+
+_ops: dict[Any, Executable] = {}
+_programs: dict[Any, Executable] = {}
+
+
+def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool) -> list[Array]:
+    """One op on concrete values. The key is the op, its params and what its operands are."""
+    keys = tuple(_key(x) for x in operands)
+    mesh = common_mesh(operands, op.name)
+    key = (op, mesh, weak, keys, tuple((name, _hashable(value)) for name, value in params.items()))
+    executable = _ops.get(key)
+    if executable is None:
+        with Builder(op.name) as builder:
+            inputs = [builder.input(k.type) for k in keys]
+            program = builder.build(builder.emit(op, inputs, dict(params)))
+        executable = _ops[key] = _compiled(program, mesh, keys, [weak] * len(program.outputs))
+    return _call(executable, operands)
+
+
+def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Array]:
+    """A whole Program, such as a gradient taken outside of jit. The key is its text."""
+    keys = tuple(_key(x) for x in operands)
+    mesh = common_mesh(operands, program.name)
+    key = (print_program(program, sources=False), mesh, tuple(weak), keys)
+    executable = _programs.get(key)
+    if executable is None:
+        executable = _programs[key] = _compiled(program, mesh, keys, weak)
+    return _call(executable, operands)
+
+
+def _compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
+    annotations = Annotations([_spec(k, mesh) for k in keys], [None] * len(program.outputs))
+    return Executable(lower(program, mesh, annotations), weak)
+
+
+def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
+    arguments = [
+        x if isinstance(x, Array) else place(np.asarray(x), executable.in_shardings[i], committed=False)
+        for i, x in enumerate(operands)
+    ]
+    arguments = [
+        x if fits(x._key, s) else move(x, s) for x, s in zip(arguments, executable.in_shardings, strict=True)
+    ]
+    return executable(arguments)
+
+
+def _key(value: Value) -> LeafKey:
+    return value._key if isinstance(value, Array) else leaf_key(type_of(np.asarray(value)), False, None, False)
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray | Program) or (isinstance(value, tuple) and value):
+        return print_value(value)
+    return (type(value), value)
+
+
+def _spec(key: LeafKey, mesh: Mesh) -> PartitionSpec | None:
+    """Committed arrays stay where they are; others go where propagation likes."""
+    if key.committed and isinstance(key.sharding, NamedSharding) and key.sharding.mesh == mesh:
+        return PartitionSpec(*key.sharding.spec, *([None] * (key.type.rank - len(key.sharding.spec))))
+    return None
+
+
+def common_mesh(values: Sequence[Value], what: str) -> Mesh:
+    """The mesh that all committed arrays live on; the default device's where none is committed.
+
+    ValueError, naming two of them and a fix, where committed arrays live on different devices.
+    """
+    found: Array | None = None
+    for value in values:
+        if not isinstance(value, Array) or not value.committed:
+            continue
+        if found is None:
+            found = value
+        elif not _together(found, value):
+            raise ValueError(different_devices(what, "one operand", found, "another", value, user_source()))
+    return default_mesh() if found is None else mesh_of(found.sharding)
+
+
+def _together(a: Array, b: Array) -> bool:
+    return mesh_of(a.sharding) == mesh_of(b.sharding)
+
+
+def different_devices(what: str, first: str, a: Array, second: str, b: Array, source: Source | None) -> str:
+    """The text of the error for values committed to different devices or meshes."""
+    at = f" at {line_of(source)}" if source else ""
+    return (
+        f"{what}{at}: arguments live on different devices\n"
+        f"  {first} {a.type} is on {_where(a)}\n"
+        f"  {second} {b.type} is on {_where(b)}\n"
+        f"  fix: move one to the other's place first: meshjit.device_put(x, y.sharding)"
+    )
+
+
+def _where(array: Array) -> str:
+    sharding = array.sharding
+    if isinstance(sharding, SingleDeviceSharding):
+        return f"device {next(iter(sharding.device_set))} (committed there by device_put)"
+    return f"{sharding.mesh}, {sharding.spec}" if isinstance(sharding, NamedSharding) else str(sharding)

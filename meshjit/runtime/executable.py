@@ -1,0 +1,169 @@
+"""Program → something that runs: plan, partition, emit, compile, and the call that takes and gives Arrays."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from meshjit.core.plan import Plan
+from meshjit.core.program import Builder, Program
+from meshjit.core.verify import verify
+from meshjit.emit.module import emit
+from meshjit.partition.partition import partition
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.runtime import _jaxlib, client, distributed
+from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.runtime.placing import device_row, move
+from meshjit.transform.simplify import simplify
+from sharding.mesh import Mesh
+from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
+from sharding.spec import PartitionSpec, Placement, spec_of
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """A planned and partitioned Program: everything that is known before XLA sees it."""
+
+    plan: Plan
+    local: Program
+    text: str
+    aliases: Mapping[int, int]  # donated input → the output that takes its memory
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def mesh(self) -> Any:
+        return self.plan.mesh
+
+
+def lower(
+    program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()
+) -> Lowering:
+    """Plan, partition and emit. `donated` are positions of inputs whose memory results may take."""
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, run: Any) -> Any:
+        start = time.perf_counter()
+        result = run()
+        seconds[name] = time.perf_counter() - start
+        return result
+
+    program = timed("simplify", lambda: verify(simplify(program), "simplify"))
+    plan = timed("plan", lambda: make_plan(program, mesh, annotations))
+    local = timed("partition", lambda: verify(simplify(verify(partition(plan), "partition")), "simplify"))
+    aliases = _aliases(plan, local, donated)
+    text = timed("emit", lambda: emit(local, mesh, aliases))
+    return Lowering(plan, local, text, aliases, seconds)
+
+
+def _aliases(plan: Plan, local: Program, donated: Sequence[int]) -> dict[int, int]:
+    """Donated inputs matched with outputs of equal local type: first those placed alike, in order, then any."""
+    aliases: dict[int, int] = {}
+    free = list(range(len(local.outputs)))
+    for alike in (True, False):
+        for i in donated:
+            fits = [
+                o for o in free
+                if local.inputs[i].type == local.outputs[o].type
+                and (not alike or _placed_alike(plan, i, o))
+            ]  # fmt: skip
+            if i not in aliases and fits:
+                aliases[i] = fits[0]
+                free.remove(fits[0])
+    return aliases
+
+
+def _placed_alike(plan: Plan, i: int, o: int) -> bool:
+    same_type = plan.program.inputs[i].type == plan.program.outputs[o].type
+    return same_type and plan.inputs[i] == plan.outputs[o]
+
+
+class Executable:
+    """A compiled program. Calling it takes one Array per input, wherever it lives, and gives one per output."""
+
+    def __init__(self, lowering: Lowering, out_weak: Sequence[bool], options: Mapping[str, Any] | None = None) -> None:
+        plan, mesh = lowering.plan, lowering.plan.mesh
+        assert isinstance(mesh, Mesh), "only a mesh of devices can run a program"
+        self.lowering = lowering
+        self.devices = tuple(mesh.flat_devices)
+        if mesh.is_multi_process:
+            distributed.agree(plan.program.name, lowering.text)
+        start = time.perf_counter()
+        self.compiled = _jaxlib.compile(self.devices[0].client, lowering.text, self.devices, dict(options or {}))
+        self.compile_seconds = time.perf_counter() - start
+        local = lowering.local
+        outputs = [(v.shape, v.dtype) for v in local.outputs]
+        self.run = _jaxlib.make_executor(self.compiled, outputs, self.devices)
+        self.in_shardings = [sharding_of(p, mesh) for p in plan.inputs]
+        self.out_shardings = [sharding_of(p, mesh) for p in plan.outputs]
+        self.out_keys = [
+            leaf_key(v.type, weak, s, not isinstance(s, SingleDeviceSharding))
+            for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
+        ]
+
+    def __call__(self, arguments: Sequence[Array]) -> list[Array]:
+        handles = [self.placed(x, i).handle for i, x in enumerate(arguments)]
+        return [Array(key, handle) for key, handle in zip(self.out_keys, self.run(handles), strict=True)]
+
+    def placed(self, array: Array, position: int) -> Array:
+        """The argument where the program wants it."""
+        wanted = self.in_shardings[position]
+        return array if fits(array._key, wanted) else move(array, wanted)
+
+
+@functools.lru_cache(maxsize=65536)
+def fits(key: LeafKey, wanted: Sharding) -> bool:
+    """Whether an array with this key already lies as `wanted` says, on the same devices in the same order."""
+    assert key.sharding is not None
+    rank = key.type.rank
+    return device_row(key.sharding) == device_row(wanted) and key.sharding.placement(rank) == wanted.placement(rank)
+
+
+def sharding_of(placement: Placement, mesh: Mesh) -> Sharding:
+    """What users see of a placement."""
+    if mesh.size == 1 and mesh.axis_names == ONE_DEVICE_AXES:
+        return SingleDeviceSharding(mesh.flat_devices[0])
+    return NamedSharding(mesh, spec_of(placement))
+
+
+ONE_DEVICE_AXES = ("_",)
+
+
+@functools.lru_cache(maxsize=None)
+def one_device_mesh(device: Any) -> Mesh:
+    """The mesh of computations that nobody gave a mesh: one device, one axis that nobody can name."""
+    return Mesh([device], ONE_DEVICE_AXES)
+
+
+def mesh_of(sharding: Sharding) -> Mesh:
+    """The mesh of an array's sharding."""
+    if isinstance(sharding, NamedSharding):
+        assert isinstance(sharding.mesh, Mesh)
+        return sharding.mesh
+    return one_device_mesh(next(iter(sharding.device_set)))
+
+
+def default_mesh() -> Mesh:
+    return one_device_mesh(client.local_devices()[0])
+
+
+@functools.lru_cache(maxsize=4096)
+def _reshard_executable(key: LeafKey, target: NamedSharding) -> Executable:
+    with Builder("device_put") as builder:
+        var = builder.input(key.type)
+        program = builder.build([var])
+    assert isinstance(key.sharding, NamedSharding)
+    annotations = Annotations([_whole_spec(key.sharding.spec, var.rank)], [_whole_spec(target.spec, var.rank)])
+    return Executable(lower(program, target.mesh, annotations), [key.weak])
+
+
+def _whole_spec(spec: PartitionSpec, rank: int) -> PartitionSpec:
+    return PartitionSpec(*spec, *([None] * (rank - len(spec))))
+
+
+def reshard(array: Array, target: NamedSharding) -> Array:
+    """The array under another sharding of the same devices, by the cheapest walk of collectives."""
+    (result,) = _reshard_executable(array._key, target)([array])
+    return result

@@ -1,0 +1,134 @@
+"""trace_to_program: run a Python function on Tracers and keep what it did as a Program."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshjit import tree
+from meshjit.config import config
+from meshjit.core.program import Program
+from meshjit.core.promotion import canonical, dtype_of_python_scalar
+from meshjit.core.types import TensorType
+from meshjit.trace.stack import Trace, Value, active_trace, concrete_info
+from meshjit.trace.tracer import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One array argument of a function: its type, whether its dtype is weak, and its path (`params['w1']`)."""
+
+    type: TensorType
+    weak: bool = False
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function: flat outputs with their tree and weak flags, and the outer values it closed over.
+
+    `program.inputs` are the arguments' leaves, then one per value of `captured` (concrete arrays and Tracers of outer
+    traces). `mesh` is the one that sharding constraints inside named, or None.
+    """
+
+    program: Program
+    out_tree: Any
+    out_weak: tuple[bool, ...]
+    captured: tuple[Value, ...]
+    mesh: Any = None
+
+    @property
+    def out_arguments(self) -> tuple[Argument, ...]:
+        """The results as they would be arguments of a next function."""
+        return tuple(Argument(t, w) for t, w in zip(self.program.output_types, self.out_weak, strict=True))
+
+
+def trace_to_program(
+    fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any, name: str | None = None
+) -> Traced:
+    """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
+
+    Results may be arrays of any kind that `bind` takes and Python scalars (weak). TypeError, with the result's path, for
+    anything else. The Program may repeat outputs, and outputs may be inputs.
+    """
+    name = name or function_name(fun)
+    with Trace(name) as trace:
+        tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name)) for a in arguments]
+        args, kwargs = tree.unflatten(in_tree, tracers)
+        result = fun(*args, **kwargs)
+        leaves, out_tree = tree.flatten(result)
+        outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
+    captured = tuple(value for value, _ in trace.captured.values())
+    program = trace.build(outputs)
+    outer = active_trace()
+    if outer is not None and trace.mesh is not None:
+        outer.require_mesh(trace.mesh)
+    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, trace.mesh)
+
+
+def function_name(fun: Any) -> str:
+    """`loss`, for a lambda `lambda`; looks through functools.partial."""
+    while hasattr(fun, "func"):
+        fun = fun.func
+    name = getattr(fun, "__name__", None) or type(fun).__name__
+    return re.sub(r"\W+", "_", name).strip("_") or "function"
+
+
+def hint_of(name: str) -> str:
+    """`params['w1'].x` as an identifier that programs are printed with: `params_w1_x`."""
+    return re.sub(r"\W+", "_", name).strip("_")
+
+
+def argument_of(value: Any, name: str = "") -> Argument:
+    """The Argument for a value given to a transformed function; TypeError with its path if it is no array or scalar."""
+    if isinstance(value, Tracer):
+        return Argument(value.type, value.weak_type, name)
+    if isinstance(value, bool | int | float | complex):
+        return Argument(TensorType((), canonical(dtype_of_python_scalar(value), config.enable_x64)), True, name)
+    if isinstance(value, np.ndarray | np.generic):
+        _check_dtype(value.dtype, name, value)
+        return Argument(TensorType(tuple(value.shape), canonical(value.dtype, config.enable_x64)), False, name)
+    info = concrete_info(value)
+    if info is None:
+        raise TypeError(_not_an_array(value, f"argument {name}"))
+    return Argument(info[0], info[1], name)
+
+
+def as_operand(value: Any, argument: Argument) -> Value:
+    """The value as `bind` takes it: Python scalars and NumPy arrays in the argument's dtype."""
+    if isinstance(value, bool | int | float | complex | np.ndarray | np.generic):
+        return np.asarray(value, argument.type.dtype)
+    return value
+
+
+def _output(trace: Trace, leaf: Any, result: Any, index: int) -> Tracer:
+    if isinstance(leaf, bool | int | float | complex):
+        dtype = canonical(dtype_of_python_scalar(leaf), config.enable_x64)
+        tracer = trace.lift(np.asarray(leaf, dtype))
+        tracer.weak_type = dtype != np.bool_
+        return tracer
+    if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OSUMm":
+        return trace.lift(np.asarray(leaf, canonical(leaf.dtype, config.enable_x64)))
+    if isinstance(leaf, Tracer) or concrete_info(leaf) is not None:
+        return trace.lift(leaf)
+    path = tree.path_names(result, "result")[index]
+    raise TypeError(_not_an_array(leaf, f"{trace.name} returned {path}:"))
+
+
+def _check_dtype(dtype: Any, name: str, value: Any) -> None:
+    if dtype.kind in "OSUMm":
+        raise TypeError(_not_an_array(value, f"argument {name}", f" with dtype {dtype}"))
+
+
+def _not_an_array(value: Any, where: str, more: str = "") -> str:
+    shown = repr(value)
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    return (
+        f"{where} is not an array: {type(value).__name__}{more} {shown}\n"
+        "  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
+        "  fix: for an argument that is a setting, mark it static (static_argnames=...); else leave it out of the tree"
+    )

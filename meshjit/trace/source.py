@@ -1,0 +1,62 @@
+"""Which line of the user's code is running: the innermost frame outside of the package's own directories."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+
+import sharding
+from meshjit.core.program import Source
+
+# Frames of these directories are ours, not the user's.
+_OWN = tuple(
+    os.path.join(os.path.dirname(os.path.abspath(path)), "")
+    for path in (os.path.dirname(os.path.abspath(__file__)), sharding.__file__)
+)
+
+# Keyed by id: hashing a code object reads all of its bytecode. The code object is kept, so its id stays its own.
+_seen: dict[int, tuple[CodeType, dict[int, Source] | None]] = {}
+_LIMIT = 20_000
+
+
+def user_frame() -> FrameType | None:
+    """The innermost frame that is not ours, or None (a thread that only runs our code)."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if _lines(frame.f_code) is not None:
+            return frame
+        frame = frame.f_back
+    return None
+
+
+def user_source() -> Source | None:
+    """The user's current line. Cached by instruction, so it costs a walk up the stack and two look-ups."""
+    frame: FrameType | None = sys._getframe(1)
+    seen = _seen
+    while frame is not None:
+        code = frame.f_code
+        entry = seen.get(id(code))
+        lines = entry[1] if entry is not None else _lines(code)
+        if lines is not None:
+            source = lines.get(frame.f_lasti)
+            if source is None:
+                source = lines[frame.f_lasti] = Source(code.co_filename, frame.f_lineno, code.co_qualname)
+            return source
+        frame = frame.f_back
+    return None
+
+
+def _lines(code: CodeType) -> dict[int, Source] | None:
+    """The lines met so far in this code object by instruction, or None when the code is ours."""
+    entry = _seen.get(id(code))
+    if entry is None:
+        if len(_seen) > _LIMIT:
+            _seen.clear()
+        entry = _seen[id(code)] = (code, None if code.co_filename.startswith(_OWN) else {})
+    return entry[1]
+
+
+def line_of(source: Source | None) -> str:
+    """`train.py:31 (loss)`, as error messages name a line."""
+    return f"{os.path.basename(source.file)}:{source.line} ({source.function})" if source is not None else "an unknown line"

@@ -1,0 +1,254 @@
+"""The stack of traces of each thread, and `bind`: the one door through which functions of arrays apply ops.
+
+While a trace is active every op is staged, also one without traced operands. What an operand may be then:
+
+    Tracer of this trace       its Var
+    Tracer of an outer trace   captured: an extra input of the Program, added once, in order of first use
+    concrete array             captured likewise (classes that `register_concrete` knows)
+    np.ndarray, np.generic     a `constant` equation, with a copy of the elements
+
+Without a trace the op runs at once, through the evaluator that the runtime installed (`set_eager`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.op import REGISTRY, Op
+from meshjit.core.program import Builder, Program, Source, Var
+from meshjit.core.types import TensorType, type_of
+from meshjit.trace.source import line_of, user_source
+from meshjit.trace.tracer import Tracer, leaked
+
+Value = Any  # Tracer, concrete array, np.ndarray or np.generic
+RunOp = Callable[[Op, Sequence[Value], Mapping[str, Any], bool], Sequence[Value]]
+RunProgram = Callable[[Program, Sequence[Value], Sequence[bool]], Sequence[Value]]
+
+
+class Trace:
+    """One function in the middle of being traced. A context manager: while entered it is the active trace."""
+
+    __slots__ = ("name", "builder", "names", "captured", "mesh", "mesh_source", "ended")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.builder = Builder(name)
+        self.names: dict[Var, str] = {}  # of the inputs, for error messages
+        self.captured: dict[int, tuple[Value, Var]] = {}  # by id of the value, which is kept alive here
+        self.mesh: Any = None
+        self.mesh_source: Source | None = None
+        self.ended = False
+
+    def __enter__(self) -> Trace:
+        _traces.stack.append(self)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        _traces.stack.pop()
+        self.ended = True
+
+    def input(self, type: TensorType, weak: bool = False, name: str = "", hint: str = "") -> Tracer:
+        """A new input of the Program, as a Tracer. `name` is for errors, `hint` for the printed Program."""
+        var = self.builder.input(type, hint)
+        if name:
+            self.names[var] = name
+        return Tracer(var, self, weak, None)
+
+    def lift(self, value: Value) -> Tracer:
+        """A value of any kind that an operand may be, as a Tracer of this trace."""
+        if isinstance(value, Tracer):
+            if value.trace is self:
+                return value
+            _require_live(value)
+            return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
+        if isinstance(value, np.ndarray | np.generic):
+            return self._constant(value)
+        known = concrete_info(value)
+        if known is None:
+            raise TypeError(f"{type(value).__name__} is not an array: {value!r}")
+        return Tracer(self._capture(value, known[0]), self, known[1], None)
+
+    def _capture(self, value: Value, type: TensorType) -> Var:
+        known = self.captured.get(id(value))
+        if known is None:
+            known = self.captured[id(value)] = (value, Var(type, ""))
+        return known[1]
+
+    def _constant(self, value: Any) -> Tracer:
+        source = user_source()
+        self.builder.source = source
+        array = np.array(value)  # a copy: the caller may change its array after tracing
+        (var,) = self.builder.emit(REGISTRY["constant"], (), {"value": array})
+        return Tracer(var, self, False, source)
+
+    def emit(self, op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> list[Tracer]:
+        """Stage one equation. `weak` None: results are weak when all operands are, and of the first one's dtype."""
+        tracers = [x if type(x) is Tracer and x.trace is self else self.lift(x) for x in operands]
+        source = user_source()
+        self.builder.source = source
+        try:
+            outputs = self.builder.emit(op, [t.var for t in tracers], params)
+        except TypeError as error:
+            raise _located(error, source) from None
+        if weak is None:
+            weak = bool(tracers) and all(t.weak_type for t in tracers)
+            return [Tracer(v, self, weak and v.type.dtype == tracers[0].dtype, source) for v in outputs]
+        return [Tracer(v, self, weak, source) for v in outputs]
+
+    def inline(self, program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Tracer]:
+        """Copy a Program's equations here; its lines stay those it was traced at."""
+        outputs = self.builder.inline(program, [self.lift(x).var for x in operands])
+        source = user_source()
+        return [Tracer(v, self, w, source) for v, w in zip(outputs, weak, strict=True)]
+
+    def require_mesh(self, mesh: Any) -> None:
+        """Note that this function needs `mesh`; two different ones in one function are an error."""
+        if mesh is None or mesh == self.mesh:
+            return
+        source = user_source()
+        if self.mesh is not None:
+            raise ValueError(
+                f"{self.name} uses two meshes: {self.mesh} at {line_of(self.mesh_source)} and {mesh} at {line_of(source)}\n"
+                f"  a compiled function runs on one mesh\n"
+                f"  fix: build every NamedSharding of {self.name} on the same mesh"
+            )
+        self.mesh, self.mesh_source = mesh, source
+
+    def build(self, outputs: Sequence[Tracer]) -> Program:
+        """The Program; captured values are its last inputs."""
+        program = self.builder.build([t.var for t in outputs])
+        extra = tuple(var for _, var in self.captured.values())
+        return Program(program.name, program.inputs + extra, program.eqns, program.outputs)
+
+
+class _Traces(threading.local):
+    def __init__(self) -> None:
+        self.stack: list[Trace] = []
+
+
+_traces = _Traces()
+_concrete: dict[type, tuple[Callable[[Any], TensorType], Callable[[Any], bool]]] = {}
+_run_op: RunOp | None = None
+_run_program: RunProgram | None = None
+
+
+def active_trace() -> Trace | None:
+    """The innermost trace of this thread, or None when ops run at once."""
+    stack = _traces.stack
+    return stack[-1] if stack else None
+
+
+def require_mesh(mesh: Any) -> None:
+    """Record on the active trace, if there is one, that the function needs this mesh."""
+    trace = active_trace()
+    if trace is not None:
+        trace.require_mesh(mesh)
+
+
+def set_eager(run_op: RunOp | None, run_program: RunProgram | None) -> tuple[RunOp | None, RunProgram | None]:
+    """Install what runs ops and Programs outside of traces; gives back what was installed before.
+
+    run_op(op, operands, params, weak) -> values        `weak`: the results' weak_type
+    run_program(program, operands, weak) -> values      `weak`: one flag per result
+    """
+    global _run_op, _run_program
+    before = (_run_op, _run_program)
+    _run_op, _run_program = run_op, run_program
+    return before
+
+
+def register_concrete(
+    kind: type, type_of: Callable[[Any], TensorType], weak_type_of: Callable[[Any], bool] = lambda value: False
+) -> None:
+    """Values of this class are concrete arrays: operands of ops, captured by traces."""
+    _concrete[kind] = (type_of, weak_type_of)
+
+
+def concrete_info(value: Any) -> tuple[TensorType, bool] | None:
+    """(type, weak) of an instance of a registered class, else None."""
+    known = _concrete.get(type(value))
+    if known is None:
+        known = next((_concrete[k] for k in type(value).__mro__[1:] if k in _concrete), None)
+        if known is None:
+            return None
+    return known[0](value), known[1](value)
+
+
+def type_and_weak(value: Value) -> tuple[TensorType, bool] | None:
+    """(type, weak) of anything an operand may be, else None."""
+    if isinstance(value, Tracer):
+        return value.var.type, value.weak_type
+    if isinstance(value, np.ndarray | np.generic):
+        return type_of(np.asarray(value)), False
+    return concrete_info(value)
+
+
+def bind(op: Op, *operands: Value, weak_type: bool | None = None, **params: Any) -> Any:
+    """Apply an op: staged by the active trace, or run at once. One result comes bare, several as a tuple.
+
+    Operands must already agree in dtype and shape as the op's type rule asks; promotion and broadcasting are the
+    business of `meshjit.numpy`. A TypeError of the type rule names the user's line.
+    """
+    trace = active_trace()
+    if trace is not None:
+        outputs: Sequence[Value] = trace.emit(op, operands, params, weak_type)
+    else:
+        outputs = _eager(op, operands, params, weak_type)
+    return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+
+def bind_program(program: Program, operands: Sequence[Value], weak: Sequence[bool] | None = None) -> list[Value]:
+    """Apply a whole Program: its equations are inlined into the active trace, or it runs at once."""
+    flags = [False] * len(program.outputs) if weak is None else list(weak)
+    trace = active_trace()
+    if trace is not None:
+        return list(trace.inline(program, operands, flags))
+    _require_no_tracers(operands)
+    if _run_program is None:
+        raise _no_evaluator(program.name)
+    return list(_run_program(program, operands, flags))
+
+
+def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> Sequence[Value]:
+    _require_no_tracers(operands)
+    if _run_op is None:
+        raise _no_evaluator(op.name)
+    infos = [type_and_weak(x) for x in operands]
+    for value, info in zip(operands, infos, strict=True):
+        if info is None:
+            raise TypeError(f"{type(value).__name__} is not an array: {value!r}")
+    types = tuple(info[0] for info in infos if info is not None)
+    try:
+        outputs = op.type_rule(types, params)
+    except TypeError as error:
+        raise _located(error, user_source()) from None
+    if weak is None:
+        weak = bool(infos) and all(info[1] for info in infos if info) and outputs[0].dtype == types[0].dtype
+    return _run_op(op, operands, params, weak)
+
+
+def _require_no_tracers(operands: Sequence[Value]) -> None:
+    for x in operands:
+        if isinstance(x, Tracer):
+            raise leaked(x)
+
+
+def _require_live(tracer: Tracer) -> None:
+    if tracer.trace.ended or tracer.trace not in _traces.stack:
+        raise leaked(tracer)
+
+
+def _located(error: TypeError, source: Source | None) -> TypeError:
+    """The same error, its message followed by the user's line."""
+    text = str(error)
+    if source is not None and "\n  at " not in text:
+        error.args = (f"{text}\n  at {line_of(source)}",)
+    return error
+
+
+def _no_evaluator(name: str) -> RuntimeError:
+    return RuntimeError(f"{name}: no eager evaluator is installed; `import meshjit` installs one")

@@ -1,0 +1,95 @@
+"""Bytes and seconds of a collective, and of a step of resharding.
+
+Bytes are those that one device puts on the wire, by ring formulas; n is the size of a group, `in` the bytes of the
+operand:
+
+    all_gather            in * (n - 1)           collective_permute    in
+    reduce_scatter        in * (n - 1) / n       collective_broadcast  in
+    all_reduce            2 * in * (n - 1) / n
+    all_to_all            in * (n - 1) / n
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
+from sharding.spec import Placement
+from sharding.steps import AllGather, ReduceScatter, Step, step_axes
+from sharding.topology import Topology
+
+COLLECTIVES: Final = (
+    "all_gather",
+    "reduce_scatter",
+    "all_reduce",
+    "all_to_all",
+    "collective_permute",
+    "collective_broadcast",
+)
+
+
+def collective_bytes(kind: str, local_bytes_in: float, group_size: int) -> float:
+    """Bytes that a device puts on the wire; 0 for groups of one. ValueError for a kind not in COLLECTIVES."""
+    if kind not in COLLECTIVES:
+        raise ValueError(f"unknown collective {kind!r}; known are {', '.join(COLLECTIVES)}")
+    if group_size <= 1:
+        return 0.0
+    if kind == "all_gather":
+        return float(local_bytes_in * (group_size - 1))
+    if kind in ("collective_permute", "collective_broadcast"):
+        return float(local_bytes_in)
+    ring = local_bytes_in * (group_size - 1) / group_size
+    return 2 * ring if kind == "all_reduce" else ring
+
+
+def collective_seconds(
+    kind: str,
+    local_bytes: float,
+    axes: Iterable[AxisRef],
+    mesh: BaseMesh,
+    topology: Topology,
+    dim: int | None = None,
+) -> float:
+    """Predicted seconds of a collective over `axes` whose operand has `local_bytes` on a device.
+
+    `dim` is the dim along which it gathers or scatters, where there is one; give 0 when all dims before it have
+    extent 1. Groups of one cost nothing.
+    """
+    axes = tuple(axes)
+    group_size = mesh.axes_size(axes)
+    if group_size <= 1:
+        return 0.0
+    wire = collective_bytes(kind, local_bytes, group_size) * topology.slowdown.get(kind, 1.0)
+    if dim:
+        wire *= topology.minor_slowdown.get(kind, 1.0)
+    return topology.latency_over(axes) + wire / topology.bandwidth_over(axes)
+
+
+def local_seconds(moved_bytes: float, topology: Topology) -> float:
+    """Predicted seconds of a local op that reads and writes `moved_bytes` in all, such as a slice."""
+    return topology.step_latency + moved_bytes / topology.memory_bandwidth
+
+
+def step_cost(
+    step: Step, before: Placement, shape: Sequence[int], itemsize: float, mesh: BaseMesh, topology: Topology
+) -> tuple[float, float]:
+    """(seconds, bytes on the wire per device) of one step from placement `before`."""
+    local = before.local_shape(shape, mesh)
+    size = math.prod(local) * itemsize
+    return priced(step, local, size, step_axes(step), mesh, topology)
+
+
+def priced(
+    step: Step, local: tuple[int, ...], size: float, axes: tuple[AxisRef, ...], mesh: BaseMesh, topology: Topology
+) -> tuple[float, float]:
+    """step_cost with the local shape, its bytes and the step's axes already at hand."""
+    if step.collective is None:
+        return local_seconds(2 * size / mesh.axes_size(axes), topology), 0.0
+    dim = step.dim if isinstance(step, AllGather | ReduceScatter) else 0
+    if math.prod(local[:dim]) == 1:
+        dim = 0
+    seconds = collective_seconds(step.collective, size, axes, mesh, topology, dim)
+    return seconds, collective_bytes(step.collective, size, mesh.axes_size(axes))
