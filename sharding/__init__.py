@@ -20,6 +20,8 @@ from sharding.named import SingleDeviceSharding as SingleDeviceSharding
 from sharding.named import UnspecifiedValue as UnspecifiedValue
 from sharding.named import is_auto as is_auto
 from sharding.named import make_mesh as make_mesh
+from sharding.reshard import Walk as Walk
+from sharding.reshard import plan_reshard as plan_reshard
 from sharding.rule import FactorRule as FactorRule
 from sharding.spec import UNCONSTRAINED as UNCONSTRAINED
 from sharding.spec import P as P
@@ -30,3 +32,4 @@ from sharding.spec import check_spec as check_spec
 from sharding.spec import open_dims as open_dims
 from sharding.spec import placement_of as placement_of
 from sharding.spec import spec_of as spec_of
+from sharding.topology import Topology as Topology

@@ -117,12 +117,13 @@ def _check(shape: tuple[int, ...], source: Placement, target: Placement, mesh: A
         if placement.rank != len(shape):
             raise ShardingError(f"placement {placement} has {placement.rank} dims, the shape {shape} has {len(shape)}")
     if target.partial:
-        have = set(_partial_atoms(source, target, mesh)[0])
-        lost = [piece for piece in _partial_atoms(source, target, mesh)[1] if piece not in have]
+        have, want = _partial_atoms(source, target, mesh)
+        lost = [piece for piece in want if piece not in have]
         if lost or source.partial_kind != target.partial_kind:
+            axis = canonical_axes(lost or have, mesh.shape)[0]
             raise ShardingError(
-                f"cannot go from {source} to {target}: a value that is replicated over {lost[0] if lost else 'an axis'} "
-                f"is the same addend everywhere and cannot become partial {target.partial_kind}"
+                f"cannot go from {source} to {target}: the value is not partial {target.partial_kind} over {axis}, "
+                f"and cannot become so"
             )
 
 

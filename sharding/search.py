@@ -1,7 +1,7 @@
 """The search behind plan_reshard: a shortest path over placements. See reshard.py for what it promises and why.
 
-Axes are cut into *atoms*, small ints here: at the borders of sub-axes in source and target, and into prime factors where
-atoms of different sizes meet and there are few of them. A state holds the atoms of every dim and the partial ones.
+Axes are cut into *atoms*, small ints here: at the borders of sub-axes in source and target, and into prime factors
+where atoms of different sizes meet and there are few of them. A state holds the atoms of every dim and the partial ones.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from meshjit.emit.emitter import integers
 from meshjit.ops.arithmetic import add, multiply, subtract
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import clamp, select
-from meshjit.ops.constants import full_like, iota, scalar, spread, zeros, zeros_like
+from meshjit.ops.constants import iota, scalar, spread, zeros
 from meshjit.ops.conversion import convert
 from meshjit.ops.families import factor_names, require, require_param
 from meshjit.ops.slicing import pad, reduction_of
@@ -131,36 +131,44 @@ def clamped_start(start: Var, extent: int, size: int) -> Var:
     return inside if inside.dtype == I32 else convert(inside, dtype=I32)
 
 
-def _in_shard(local: LocalEquation, start: Var, dim: int, size: int, axes: Any) -> tuple[Var, Var, int]:
-    """Where a part of a sharded dim begins in this shard, counted from the shard's begin (it may lie outside); where
+def _in_shard(local: LocalEquation, begin: Var, dim: int, size: int, axes: Any) -> tuple[Var, Var, int]:
+    """For a part of a sharded dim that begins at this global place: where it begins in this shard (maybe outside); where
     the run of the shard begins that holds all of the part that the shard has; and the length of that run."""
     shard = local.operands[0].shape[dim]
-    begin = clamped_start(start, local.eqn.inputs[0].shape[dim], size)
     offset = subtract(begin, multiply(local.index(axes), scalar(shard, I32)))
     length = min(size, shard)
     return offset, clamp(scalar(0, I32), offset, scalar(shard - length, I32)), length
 
 
+def _sharded_dims(local: LocalEquation, sizes: Sequence[int]) -> list[tuple[int, Any]]:
+    """The sharded dims of the operand of which a part is taken, with their axes."""
+    shape = local.eqn.inputs[0].shape
+    named = zip(factor_names(2 * len(shape)), shape, sizes, strict=False)
+    axes = [(dim, shard_axes(local, name)) for dim, (name, n, m) in enumerate(named) if n != m]
+    return [(dim, each) for dim, each in axes if each]
+
+
+def _local_starts(local: LocalEquation, starts: Sequence[Var], sizes: Sequence[int]) -> list[Var]:
+    """Clamped globally, in one dtype; 0 where the whole dim is taken."""
+    shape = local.eqn.inputs[0].shape
+    return [clamped_start(start, n, m) for start, n, m in zip(starts, shape, sizes, strict=True)]
+
+
 def _slice_partition(local: LocalEquation) -> list[Var]:
     """Along each sharded dim cut the run that holds what this shard has of the part, then move it to its place."""
-    var, starts = local.operands[0], list(local.operands[1:])
-    sizes, moves = list(local.params["slice_sizes"]), list[tuple[int, Var]]()
-    for dim, name in enumerate(factor_names(2 * var.rank)[: var.rank]):
-        axes = shard_axes(local, name)
-        if sizes[dim] == local.eqn.inputs[0].shape[dim]:
-            sizes[dim] = var.shape[dim]
-        elif axes and sizes[dim]:
-            offset, begin, length = _in_shard(local, starts[dim], dim, sizes[dim], axes)
-            starts[dim], sizes[dim] = begin, length
-            moves.append((dim, subtract(begin, offset)))
-    var = dynamic_slice(var, *_one_dtype(starts), slice_sizes=tuple(sizes))
+    var, *given = local.operands
+    sizes = local.params["slice_sizes"]
+    starts, moves = _local_starts(local, given, sizes), list[tuple[int, Var]]()
+    run = [m if m != n else here for m, n, here in zip(sizes, local.eqn.inputs[0].shape, var.shape, strict=True)]
+    if 0 in run:
+        return [zeros(local.result_types[0])]
+    for dim, axes in _sharded_dims(local, sizes):
+        offset, starts[dim], run[dim] = _in_shard(local, starts[dim], dim, sizes[dim], axes)
+        moves.append((dim, subtract(starts[dim], offset)))
+    var = dynamic_slice(var, *starts, slice_sizes=tuple(run))
     for dim, distance in moves:
-        var = shift(var, dim, distance, local.params["slice_sizes"][dim])
+        var = shift(var, dim, distance, sizes[dim])
     return [var]
-
-
-def _one_dtype(starts: Sequence[Var]) -> list[Var]:
-    return [s if all(s.dtype == other.dtype for other in starts) else convert(s, dtype=I32) for s in starts]
 
 
 def shift(var: Var, dim: int, distance: Var, size: int) -> Var:
@@ -266,27 +274,23 @@ def _update_each(x: Var, update: Var, starts: Var) -> Var:
 
 def _update_partition(local: LocalEquation) -> list[Var]:
     """Along sharded dims, read the run that the part may touch, replace what belongs to the part, write the run back."""
-    var, update, *starts = local.operands
-    keep = None
-    if 0 in update.shape:
+    var, update, *given = local.operands
+    sizes = local.eqn.inputs[1].shape
+    if 0 in sizes or 0 in var.shape:
         return [var]
-    for dim, name in enumerate(factor_names(2 * var.rank)[: var.rank]):
-        axes, size = shard_axes(local, name), update.shape[dim]
-        if axes and local.eqn.inputs[1].shape[dim] != local.eqn.inputs[0].shape[dim]:
-            offset, starts[dim], length = _in_shard(local, starts[dim], dim, size, axes)
-            ahead = subtract(starts[dim], offset)
-            update = shift(update, dim, subtract(scalar(0, I32), ahead), length)
-            places = add(iota(dtype=I32, shape=update.shape, dimension=dim), spread(ahead, update.shape))
-            keep = _both(keep, between(places, 0, size), update.shape)
-    starts = _one_dtype(starts)
+    starts, moves = _local_starts(local, given, sizes), list[tuple[int, Var]]()
+    for dim, axes in _sharded_dims(local, sizes):
+        offset, starts[dim], length = _in_shard(local, starts[dim], dim, sizes[dim], axes)
+        update = shift(update, dim, subtract(offset, starts[dim]), length)
+        moves.append((dim, subtract(starts[dim], offset)))
+    keep = None
+    for dim, ahead in moves:  # element j of the run is element j + ahead of the update, if there is such a one
+        places = add(iota(dtype=I32, shape=update.shape, dimension=dim), spread(ahead, update.shape))
+        inside = between(places, 0, sizes[dim])
+        keep = inside if keep is None else and_(keep, inside)
     if keep is not None:
         update = select(keep, update, dynamic_slice(var, *starts, slice_sizes=update.shape))
     return [dynamic_update_slice(var, update, *starts)]
-
-
-def _both(first: Var | None, second: Var, shape: Sequence[int]) -> Var:
-    """Two masks together; the first one may be of a larger part, of which the run begins at the same element."""
-    return second if first is None else and_(first, second)
 
 
 def _update_samples() -> list[Sample]:
@@ -313,5 +317,3 @@ dynamic_update_slice = Op(
     batch=_update_batch,
     partition=_update_partition,
 )
-
-assert full_like and zeros_like

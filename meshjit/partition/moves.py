@@ -23,7 +23,7 @@ from meshjit.ops.shape import broadcast_in_dim, pad
 from meshjit.ops.shape import slice as slice_op
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
-from sharding.reshard import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
+from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
 from sharding.spec import Placement
 
 
@@ -53,7 +53,7 @@ class Moves:
 
     def take(self, step: Any, local: Var, here: Placement, shape: Sequence[int]) -> Var:
         """One step of a walk, from placement `here` of a value whose global shape is `shape`."""
-        target = step.apply(here).local_shape(shape, self.mesh)
+        target = step.apply(here, self.mesh).local_shape(shape, self.mesh)
         if isinstance(step, Slice):
             return self.slice(local, step.dim, step.axes, target)
         if isinstance(step, AllGather):

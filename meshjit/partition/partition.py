@@ -101,7 +101,7 @@ class _Partitioner:
             with self.builder.at(self.builder.source or source):
                 for step in walk.steps:
                     local = self.moves.take(step, local, here, var.type.shape)
-                    here = step.apply(here)
+                    here = step.apply(here, self.mesh)
                     versions.setdefault(here, local)
             assert here == placement, f"walk from {start} ended at {here} instead of {placement}"
         return versions[placement]

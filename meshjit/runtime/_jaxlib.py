@@ -193,7 +193,7 @@ def make_executor(
     """A function from argument handles to output handles; asynchronous.
 
     `outputs` are the shard types of the results, `devices` the row that the program was compiled for. `donated` are the
-    positions of the arguments marked `tf.aliasing_output` in the text: their handles are deleted by the call, also where
+    positions of the arguments marked `tf.aliasing_output` in the text: their handles are deleted by the call, even if
     XLA had to copy because NumPy still looks at the memory. Raises ValueError for an argument on other devices and
     RuntimeError for a deleted one."""
     layout = _layout(tuple(devices))
@@ -325,31 +325,52 @@ _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 def put(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None = None, alias: bool = False) -> Any:
     """Place one shard on each device; all shards have one shape and dtype.
 
-    `shards` are NumPy arrays (or single-device handles, which are copied across devices); `devices` are this process's,
-    in the row's order; `row` is the whole row where it spans processes. With `alias` the device may read the NumPy
-    memory for as long as the handle lives: only for arrays that nobody will write to."""
-    _check_shards(shards, devices)
-    first = shards[0]
-    aval = first.aval if isinstance(first, _jax.ArrayImpl) else _Aval(first.shape, first.dtype.newbyteorder("="))
+    `shards` are NumPy arrays (or one-shard handles, which are copied across devices); `devices` are this process's, in
+    the row's order; `row` is the whole row where it spans processes. With `alias` the device may read the NumPy memory
+    for as long as the handle lives: only for arrays that nobody will write to."""
     layout = _layout(tuple(devices if row is None else row))
-    sources = [_single(shard) if isinstance(shard, _jax.ArrayImpl) else _native(shard) for shard in shards]
-    semantics = _ALIAS if alias else _COPY_AT_ONCE
+    _check_shards(shards, devices, layout)
+    aval = _Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else shards[0].aval
+    sources = [_native(shard) if _is_host(shard) else _single(shard) for shard in shards]
+    if not alias and _share_memory(sources):
+        return _assemble(aval, layout, [_put_one(aval, *pair) for pair in zip(sources, devices, strict=True)])
+    return _put_all(aval, layout, sources, devices, _ALIAS if alias else _COPY_AT_ONCE)
+
+
+def _put_all(aval: _Aval, layout: _Layout, sources: Sequence[Any], devices: Sequence[Any], semantics: Any) -> Any:
     with _NO_JAX:
         return _jax.batched_device_put(
             aval, layout, sources, list(devices), True, host_buffer_semantics=semantics, enable_x64=True
         )
 
 
-def _check_shards(shards: Sequence[Any], devices: Sequence[Any]) -> None:
+def _put_one(aval: _Aval, source: Any, device: Any) -> Any:
+    return _single(_put_all(aval, _layout((device,)), [source], [device], _COPY_AT_ONCE))
+
+
+def _share_memory(sources: Sequence[Any]) -> bool:
+    """Whether two shards start at one address: jaxlib then fails (bad_function_call) unless it may alias."""
+    starts = [source.__array_interface__["data"][0] for source in sources if _is_host(source)]
+    return len(set(starts)) < len(starts)
+
+
+def _is_host(shard: Any) -> bool:
+    return isinstance(shard, np.ndarray)
+
+
+def _check_shards(shards: Sequence[Any], devices: Sequence[Any], layout: _Layout) -> None:
     if len(shards) != len(devices) or not shards:
         raise ValueError(f"{len(shards)} shards for {len(devices)} devices: need one per device of this process")
-    types = {shard_type(s) if isinstance(s, _jax.ArrayImpl) else (s.shape, s.dtype) for s in shards}
+    if tuple(devices) != layout.local:
+        ids = [[device.id for device in group] for group in (devices, layout.local)]
+        raise ValueError(f"shards for devices {ids[0]}, but this process has devices {ids[1]} of the row")
+    types = {(s.shape, s.dtype) if _is_host(s) else shard_type(s) for s in shards}
     if len(types) > 1:
         raise ValueError(f"shards differ in shape or dtype: {sorted(map(str, types))}")
 
 
 def _native(array: np.ndarray) -> np.ndarray:
-    """In C order and the machine's byte order: jaxlib refuses strides and misreads other byte orders."""
+    """In C order and the machine's byte order, which is all that jaxlib reads rightly."""
     return np.asarray(array, dtype=array.dtype.newbyteorder("="), order="C")
 
 
@@ -427,8 +448,8 @@ def shard(handle: Any, index: int) -> Any:
 def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | None = None) -> Any:
     """One handle of several one-shard handles, in the row's order; the inverse of `shard`."""
     devices = [handle_devices(handle)[0] for handle in handles]
-    _check_shards(handles, devices)
     layout = _layout(tuple(devices if row is None else row))
+    _check_shards(handles, devices, layout)
     return _assemble(handles[0].aval, layout, [_single(handle) for handle in handles])
 
 

@@ -258,7 +258,9 @@ class Array:
         return self.shape[0]
 
     def __hash__(self) -> int:
-        raise TypeError("Arrays cannot be hashed: they have no identity beyond their elements; use id(x) or a tuple key")
+        raise TypeError(
+            "Arrays cannot be hashed: they have no identity beyond their elements; use id(x) or a tuple key"
+        )
 
     def __repr__(self) -> str:
         if not (self.is_fully_addressable or self.is_fully_replicated):

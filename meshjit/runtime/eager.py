@@ -61,9 +61,7 @@ def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
         x if isinstance(x, Array) else place(np.asarray(x), executable.in_shardings[i], committed=False)
         for i, x in enumerate(operands)
     ]
-    arguments = [
-        x if fits(x._key, s) else move(x, s) for x, s in zip(arguments, executable.in_shardings, strict=True)
-    ]
+    arguments = [x if fits(x._key, s) else move(x, s) for x, s in zip(arguments, executable.in_shardings, strict=True)]
     return executable(arguments)
 
 

@@ -38,9 +38,7 @@ class Lowering:
         return self.plan.mesh
 
 
-def lower(
-    program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()
-) -> Lowering:
+def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Lowering:
     """Plan, partition and emit. `donated` are positions of inputs whose memory results may take."""
     seconds: dict[str, float] = {}
 

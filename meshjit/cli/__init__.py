@@ -1,0 +1,82 @@
+"""The command `meshjit`.
+
+    meshjit inspect script.py [args]   run a script; for every function that it jits print placements and costs
+    meshjit run script.py [args]       run a script (the same as python script.py, with meshjit's error handling)
+    meshjit doctor                     what this machine has: versions, devices, how processes would find each other
+"""
+
+from __future__ import annotations
+
+import argparse
+import runpy
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="meshjit", description="SPMD programs, explained.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, text in (
+        ("inspect", "run a script; print placements, collectives and memory of every function that it jits"),
+        ("run", "run a script"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("script", help="a Python file")
+        command.add_argument("rest", nargs=argparse.REMAINDER, help="its arguments")
+    commands.add_parser("doctor", help="versions, devices and launcher of this machine")
+    parsed = parser.parse_args(arguments)
+    if parsed.command == "doctor":
+        return doctor()
+    if parsed.command == "inspect":
+        _listen()
+    return _run(parsed.script, parsed.rest)
+
+
+def _run(script: str, rest: Sequence[str]) -> int:
+    """Run a file as `python file args` would."""
+    import os
+
+    sys.argv = [script, *rest]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
+    runpy.run_path(script, run_name="__main__")
+    return 0
+
+
+def _listen() -> None:
+    """Print a report whenever a function has been compiled; on several processes only the first one prints."""
+    from rich.console import Console
+
+    from meshjit.api.wrapped import compilation_listeners
+    from meshjit.inspect.report import report
+    from meshjit.runtime import client
+
+    console = Console()
+
+    def listen(compiled: Any) -> None:
+        if client.process_index() == 0:
+            report(compiled, console)
+
+    compilation_listeners.append(listen)
+
+
+def doctor() -> int:
+    """Print what meshjit would use here, and why."""
+    import os
+
+    import numpy
+    from rich.console import Console
+    from rich.table import Table
+
+    import launch.cluster
+    from meshjit.runtime import _jaxlib, client
+
+    table = Table("what", "found", title="meshjit doctor", title_justify="left")
+    table.add_row("python", sys.version.split()[0])
+    table.add_row("numpy", numpy.__version__)
+    table.add_row("jaxlib", _jaxlib.version)
+    cluster = launch.cluster.detect(os.environ)
+    table.add_row("launcher", str(cluster))
+    table.add_row("devices", ", ".join(map(str, client.devices())))
+    Console().print(table)
+    return 0

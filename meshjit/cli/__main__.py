@@ -1,0 +1,3 @@
+from meshjit.cli import main
+
+raise SystemExit(main())
