@@ -1,7 +1,8 @@
 """The search behind plan_reshard: a shortest path over placements. See reshard.py for what it promises and why.
 
-Axes are cut into *atoms*, small ints here: at the borders of sub-axes in source and target, and into prime factors
-where atoms of different sizes meet and there are few of them. A state holds the atoms of every dim and the partial ones.
+Axes are cut into *atoms*, small ints here: at the borders of sub-axes in source and target, and into prime
+factors where atoms of different sizes meet and there are few of them. A state holds the atoms of every dim and the
+partial ones.
 """
 
 from __future__ import annotations
@@ -47,18 +48,19 @@ class WalkSearch:
         self.kind = source.partial_kind or ""
         self.source, self.target = self._state(source), self._state(target)
         self.dims = self._usable_dims()
-        self.local_of: dict[tuple[int, _Atoms], int] = {}
+        self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
+        self.cheapest_start = min(topology.latency.values(), default=0.0)
+        self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
+        self.target_bytes = self._bytes(self.target)
 
     # Setting up ...
 
     def _cut_into_atoms(self, source: Placement, target: Placement) -> list[SubAxis]:
         refs = [*source.axes(), *target.axes()]
-        if not self.topology.is_uniform:
-            refs += [name for name, size in self.mesh.shape.items() if size > 1]
         cuts = cut_points(refs, self.mesh.shape)
-        coarse = _pieces(refs, cuts, self.mesh)
+        every = [name for name, size in self.mesh.shape.items() if size > 1]
+        coarse = _pieces([*refs, *every], cuts, self.mesh)
         if len(coarse) > MOST_FINE_ATOMS:
-            refs = [*source.axes(), *target.axes()]
             coarse = _pieces(refs, cuts, self.mesh)
         fine = [part for piece in coarse for part in _prime_parts(piece)]
         if len({piece.size for piece in coarse}) > 1 and len(fine) <= MOST_FINE_ATOMS:
@@ -97,15 +99,15 @@ class WalkSearch:
             bound = smallest_refused
 
     def _shortest(self, bound: float) -> tuple[list[_Edge] | None, float]:
-        """Dijkstra among states whose shard is at most `bound` bytes; or the smallest shard refused for that."""
+        """A* among states whose shard is at most `bound` bytes; or the smallest shard refused for that."""
         best: dict[_State, float] = {self.source: 0.0}
         came: dict[_State, tuple[_State, _Edge]] = {}
         done: set[_State] = set()
         tie = itertools.count()
-        heap = [(0.0, next(tie), self.source)]
+        heap = [(self._at_least(self.source), next(tie), self.source)]
         refused = math.inf
         while heap:
-            seconds, _, state = heapq.heappop(heap)
+            _, _, state = heapq.heappop(heap)
             if state in done:
                 continue
             if state == self.target:
@@ -120,11 +122,11 @@ class WalkSearch:
                 if size > bound:
                     refused = min(refused, size)
                     continue
-                reached = seconds + self._seconds(edge, state, local)
+                reached = best[state] + self._seconds(edge, state, local)
                 if reached < best.get(after, math.inf):
                     best[after] = reached
                     came[after] = (state, edge)
-                    heapq.heappush(heap, (reached, next(tie), after))
+                    heapq.heappush(heap, (reached + self._at_least(after), next(tie), after))
         return None, refused
 
     def _traced(self, came: dict[_State, tuple[_State, _Edge]]) -> list[_Edge]:
@@ -257,6 +259,17 @@ class WalkSearch:
     @functools.cached_property
     def _prices(self) -> dict[tuple[str, tuple[int, ...], _Atoms, tuple[int, ...]], float]:
         return {}
+
+    def _at_least(self, state: _State) -> float:
+        """A lower bound on the seconds from here to the target: what A* needs to look in the right direction.
+
+        Slices alone reach the target from placements that it extends. Otherwise a collective has to start; and where
+        the shard is too small, only gathers make it larger, by as many bytes as they put on the wire (padding apart).
+        """
+        if state[1] == self.target[1] and all(t[: len(s)] == s for s, t in zip(state[0], self.target[0], strict=True)):
+            return 0.0
+        lacking = max(0.0, self.target_bytes - self._bytes(state)) if self.is_even else 0.0
+        return self.cheapest_start + lacking * self.cheapest_byte
 
     def _edge_atoms(self, edge: _Edge, state: _State) -> _Atoms:
         """The atoms over which the edge's groups run; of a permutation those whose place changes."""

@@ -17,7 +17,7 @@ import pytest
 
 from sharding import AbstractMesh, Placement, SubAxis, Topology, plan_reshard
 from sharding.axes import canonical_axes
-from sharding.cost import collective_seconds, local_seconds
+from sharding.cost import collective_seconds
 
 State = tuple[tuple[tuple[SubAxis, ...], ...], frozenset[SubAxis]]
 
@@ -110,7 +110,7 @@ def graph(mesh: AbstractMesh, shape: tuple[int, ...], topology: Topology, partia
         size = math.prod(extents) * 4
         for kind, dim, axes, after in moves(state, atoms, shape):
             if kind == "slice":
-                add(state, after, local_seconds(2 * size / count(axes), topology))
+                add(state, after, topology.step_latency * math.log2(count(axes)))
             else:
                 dim = 0 if math.prod(extents[:dim]) == 1 else dim
                 add(state, after, collective_seconds(kind, size, axes, mesh, topology, dim))

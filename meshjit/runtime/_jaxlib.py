@@ -51,11 +51,15 @@ class CompilationError(Exception):
 # --- clients and devices ---------------------------------------------------------------------------------------------
 
 
-def cpu_client(num_devices: int, coordinator: Any = None, node_id: int = 0, num_nodes: int = 1) -> Any:
-    """A client of `num_devices` virtual CPU devices here; with a coordinator, joined to the other processes."""
+def cpu_client(
+    num_devices: int, coordinator: Any = None, node_id: int = 0, num_nodes: int = 1, host: str | None = None
+) -> Any:
+    """A client of `num_devices` virtual CPU devices here; with a coordinator, joined to the other processes.
+
+    `host` is the address on which the other processes reach this one (for Gloo); None: what the host's name says."""
     collectives = None
     if coordinator is not None:
-        collectives = _jax.make_gloo_tcp_collectives(distributed_client=coordinator, hostname=_gloo_host())
+        collectives = _jax.make_gloo_tcp_collectives(distributed_client=coordinator, hostname=host)
     return xla_client.make_cpu_client(
         num_devices=num_devices,
         distributed_client=coordinator,
@@ -63,11 +67,6 @@ def cpu_client(num_devices: int, coordinator: Any = None, node_id: int = 0, num_
         num_nodes=num_nodes,
         collectives=collectives,
     )
-
-
-def _gloo_host() -> str | None:
-    """The address Gloo listens on: MESHJIT_HOST if `launch` settled it, else jaxlib's own choice (the host's name)."""
-    return os.environ.get("MESHJIT_HOST") or None
 
 
 def plugin_path(platform: str) -> str | None:

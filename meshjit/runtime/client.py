@@ -1,0 +1,126 @@
+"""The devices: one client per platform, made on first use; joined to the other processes where there are several.
+
+Devices are jaxlib's own objects; what counts of them is `.id`, `.process_index`, `.platform`, `.device_kind`.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from typing import Any
+
+from meshjit.config import config
+from meshjit.runtime import _jaxlib, distributed
+
+log = logging.getLogger("meshjit")
+
+_ALIASES = {"gpu": "cuda"}
+_making = threading.RLock()
+_clients: dict[str, Any] = {}
+
+
+def devices(backend: str | None = None) -> list[Any]:
+    """The devices of all processes, by process and then by id: the same list on every process."""
+    return list(_all_devices(_platform(backend)))
+
+
+def local_devices(backend: str | None = None) -> list[Any]:
+    """The devices of this process, by id."""
+    return list(_own_devices(_platform(backend)))
+
+
+def device_count(backend: str | None = None) -> int:
+    """Devices of all processes."""
+    return len(_all_devices(_platform(backend)))
+
+
+def local_device_count(backend: str | None = None) -> int:
+    """Devices of this process."""
+    return len(_own_devices(_platform(backend)))
+
+
+def process_index(backend: str | None = None) -> int:
+    """The rank of this process: 0 where there is one."""
+    return client(backend).process_index()
+
+
+def process_count(backend: str | None = None) -> int:
+    """How many processes own devices."""
+    return len({device.process_index for device in _all_devices(_platform(backend))})
+
+
+def default_backend() -> str:
+    """The platform that `devices()` means: "cpu", "cuda" or "tpu"."""
+    return _platform(None)
+
+
+def client(backend: str | None = None) -> Any:
+    """jaxlib's client of a platform. Raises RuntimeError where the platform cannot be had."""
+    platform = _platform(backend)
+    with _making:
+        if platform not in _clients:
+            _clients[platform] = _make(platform)
+        return _clients[platform]
+
+
+def _platform(backend: str | None) -> str:
+    if backend is None:
+        return _default_platform()
+    name = _ALIASES.get(backend.lower(), backend.lower())
+    if name not in ("cpu", "cuda", "tpu"):
+        raise RuntimeError(f"unknown backend {backend!r}: expected cpu, cuda (or gpu) or tpu")
+    return name
+
+
+@functools.cache
+def _all_devices(platform: str) -> tuple[Any, ...]:
+    return tuple(sorted(_jaxlib.devices(client(platform)), key=lambda d: (d.process_index, d.id)))
+
+
+@functools.cache
+def _own_devices(platform: str) -> tuple[Any, ...]:
+    return tuple(sorted(_jaxlib.local_devices(client(platform)), key=lambda d: d.id))
+
+
+@functools.cache
+def _default_platform() -> str:
+    """The first platform of config.platforms; without that an accelerator whose plugin is installed and works."""
+    if config.platforms is not None:
+        return config.platforms.split(",")[0]
+    for platform in ("cuda", "tpu"):
+        if _jaxlib.plugin_path(platform) is not None and _works(platform):
+            return platform
+    return "cpu"
+
+
+def _works(platform: str) -> bool:
+    try:
+        return bool(_jaxlib.devices(client(platform)))
+    except RuntimeError as error:
+        log.warning("the %s plugin is installed but gives no devices, so CPU is used: %s", platform, error)
+        return False
+
+
+def _make(platform: str) -> Any:
+    if config.auto_initialize:
+        distributed.initialize_if_launched()
+    joined = distributed.membership()
+    distributed.devices_exist = True
+    config.freeze("platforms", "devices are in use")
+    if platform == "cpu":
+        return _make_cpu(joined)
+    try:
+        return _jaxlib.plugin_client(platform, joined.coordinator, joined.process_id, joined.num_processes)
+    except (LookupError, _jaxlib.XlaError) as error:
+        raise RuntimeError(f"no {platform} devices: {error}\n  fix: install the plugin, or use \"cpu\"") from error
+
+
+def _make_cpu(joined: distributed.Membership) -> Any:
+    for option in ("num_cpu_devices", "cpu_collectives"):
+        config.freeze(option, "the CPU devices exist already")
+    if config.cpu_collectives == "none":
+        return _jaxlib.cpu_client(config.num_cpu_devices)
+    return _jaxlib.cpu_client(
+        config.num_cpu_devices, joined.coordinator, joined.process_id, joined.num_processes, joined.host
+    )

@@ -1,0 +1,71 @@
+"""The law of the design, as functions for tests: simulate(partition(program, plan), mesh) == evaluate(program)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.program import Program
+from meshjit.core.types import is_inexact
+from meshjit.core.verify import verify
+from meshjit.partition.partition import partition
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.simulate.devices import gather, scatter, simulate
+from meshjit.simulate.evaluate import evaluate
+from sharding.mesh import AbstractMesh
+from sharding.spec import PartitionSpec
+
+
+def partitioned(program: Program, mesh: Any, inputs: Sequence[Any], outputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
+    """What the mesh's devices compute together: (results, plan, local program)."""
+    plan = make_plan(program, mesh, Annotations(inputs, outputs))
+    local = verify(partition(plan), "partition")
+    shards = [scatter(np.asarray(a), p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
+    with np.errstate(all="ignore"):
+        results = simulate(local, mesh, shards)
+    shapes = [v.shape for v in program.outputs]
+    whole = [gather(r, p, s, mesh) for r, p, s in zip(results, plan.outputs, shapes, strict=True)]
+    return whole, plan, local
+
+
+def check_law(
+    program: Program, mesh: AbstractMesh, inputs: Sequence[Any], outputs: Sequence[Any], arrays: Sequence[Any], exact: bool = True
+) -> Any:
+    """Raise AssertionError, with the plan and the local program, unless partitioned and unpartitioned agree."""
+    with np.errstate(all="ignore"):
+        expected = evaluate(program, arrays)
+    found, plan, local = partitioned(program, mesh, inputs, outputs, arrays)
+    for i, (got, want) in enumerate(zip(found, expected, strict=True)):
+        message = f"output {i} on {mesh}, inputs {inputs}, outputs {outputs}\n{plan}\n{local}"
+        if exact or not is_inexact(want.dtype):
+            np.testing.assert_array_equal(got, want, err_msg=message)
+        else:
+            tolerance = 1e-4 if want.dtype.itemsize >= 4 else 3e-2
+            wide = np.complex128 if want.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(
+                got.astype(wide), want.astype(wide), rtol=tolerance, atol=tolerance, err_msg=message
+            )
+    return plan, local
+
+
+def random_spec(generator: np.random.Generator, rank: int, mesh: AbstractMesh) -> PartitionSpec | None:
+    """A random spec for a value of this rank: axes dealt to random dims; sometimes None."""
+    if generator.random() < 0.2:
+        return None
+    dims: list[list[str]] = [[] for _ in range(rank)]
+    for axis in generator.permutation(list(mesh.axis_names)):
+        if rank and generator.random() < 0.7:
+            dims[int(generator.integers(rank))].append(str(axis))
+    return PartitionSpec(*[tuple(d) if d else None for d in dims])
+
+
+MESHES = [
+    AbstractMesh((2,), ("x",)),
+    AbstractMesh((4,), ("x",)),
+    AbstractMesh((2, 2), ("x", "y")),
+    AbstractMesh((4, 2), ("x", "y")),
+    AbstractMesh((2, 2, 2), ("x", "y", "z")),
+    AbstractMesh((3, 2), ("x", "y")),
+]
