@@ -20,6 +20,14 @@ from sharding.named import SingleDeviceSharding as SingleDeviceSharding
 from sharding.named import UnspecifiedValue as UnspecifiedValue
 from sharding.named import is_auto as is_auto
 from sharding.named import make_mesh as make_mesh
+from sharding.propagate import Conflict as Conflict
+from sharding.propagate import Graph as Graph
+from sharding.propagate import Node as Node
+from sharding.propagate import Origin as Origin
+from sharding.propagate import Propagated as Propagated
+from sharding.propagate import Seed as Seed
+from sharding.propagate import explain as explain
+from sharding.propagate import propagate as propagate
 from sharding.reshard import Walk as Walk
 from sharding.reshard import plan_reshard as plan_reshard
 from sharding.rule import FactorRule as FactorRule

@@ -186,10 +186,7 @@ class FactorRule:
         found: dict[str, tuple[AxisRef, ...]] = {}
         lost: list[tuple[int, AxisRef]] = []
         for index, (dim, axes) in enumerate(zip(value_dims, placement.dims, strict=True)):
-            if len(dim) == 1:
-                found[dim[0]] = axes
-                continue
-            split, rest = _split_axes([(name, self._size(name)) for name in dim], axes, mesh.shape)
+            split, rest = self.split_dim(dim, axes, mesh)
             found.update(split)
             lost += [(index, axis) for axis in rest]
         return found, tuple(lost)
@@ -206,15 +203,25 @@ class FactorRule:
             h: model(2)  d: data(4)    ->  model               2 of the 4 of h: the next cut would be inside h
             h: -         d: model(2)   ->  -
         """
-        return tuple(self._dim_axes(dim, assignment, mesh.shape) for dim in value_dims)
+        return tuple(self.join_dim(dim, assignment, mesh) for dim in value_dims)
 
     def partial(self, assignment: Assignment) -> tuple[tuple[AxisRef, str], ...]:
         """The partial axes of the results when the factors have the axes of `assignment`."""
         return tuple((axis, kind) for name, kind in self.reductions.items() for axis in assignment.get(name, ()))
 
-    def _dim_axes(self, dim: Dim, assignment: Assignment, sizes: Mapping[str, int]) -> tuple[AxisRef, ...]:
+    def split_dim(
+        self, dim: Dim, axes: tuple[AxisRef, ...], mesh: BaseMesh
+    ) -> tuple[dict[str, tuple[AxisRef, ...]], list[AxisRef]]:
+        """`project` of one dim: the axes of each of its factors, and the axes that cannot be said in factors."""
+        if len(dim) == 1:
+            return {dim[0]: axes}, []
+        return _split_axes([(name, self._size(name)) for name in dim], axes, mesh.shape)
+
+    def join_dim(self, dim: Dim, assignment: Assignment, mesh: BaseMesh) -> tuple[AxisRef, ...]:
+        """`placement` of one dim."""
         if len(dim) == 1:
             return tuple(assignment.get(dim[0], ()))
+        sizes = mesh.shape
         kept: list[AxisRef] = []
         for name in dim:
             size, shards = self._size(name), 1

@@ -30,8 +30,9 @@ def test_partitioned_op_is_the_op(name, index):
     with Builder(name) as builder:
         inputs = [builder.input(t) for t in sample.types]
         program = builder.build(builder.emit(op, inputs, sample.params))
+    meshes = [m for m in MESHES if op.seed is None or {"x", "y"} <= set(m.axis_names)]
     for _ in range(TRIALS):
-        mesh = MESHES[int(generator.integers(len(MESHES)))]
+        mesh = meshes[int(generator.integers(len(meshes)))]
         given = [random_spec(generator, t.rank, mesh) for t in sample.types]
         wanted = [random_spec(generator, v.rank, mesh) for v in program.outputs]
         check_law(program, mesh, given, wanted, arrays, exact=False)

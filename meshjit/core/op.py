@@ -69,7 +69,8 @@ class Sample:
     fill: str | Callable[[np.random.Generator, int, TensorType], np.ndarray[Any, Any]] = "small"
 
     def arrays(self, generator: np.random.Generator) -> list[np.ndarray[Any, Any]]:
-        return [self._array(generator, i, t) for i, t in enumerate(self.types)]
+        with np.errstate(all="ignore"):
+            return [np.asarray(self._array(generator, i, t)) for i, t in enumerate(self.types)]
 
     def _array(self, generator: np.random.Generator, index: int, type: TensorType) -> np.ndarray[Any, Any]:
         if callable(self.fill):

@@ -249,7 +249,12 @@ def _abs_dtype(types: Types) -> np.dtype[Any]:
     return np.empty(0, types[0].dtype).real.dtype if types[0].dtype.kind == "c" else types[0].dtype
 
 
-abs_ = elementwise("abs", np.abs, arity=1, result=_abs_dtype, jvp=_abs_jvp)
+def _abs_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """StableHLO has no abs of unsigned integers, which are their own."""
+    return operands if ins[0].dtype.kind == "u" else e.op("abs", operands, outs)
+
+
+abs_ = elementwise("abs", np.abs, arity=1, result=_abs_dtype, jvp=_abs_jvp, emit=_abs_emit)
 
 
 def _sign_jvp(primals, tangents, outs, params):
@@ -270,7 +275,14 @@ def _sign(a: Array) -> Array:
     return np.where(a == 0, a, np.sign(a)) if a.dtype.kind == "f" else np.sign(a)
 
 
-sign = elementwise("sign", _sign, arity=1, jvp=_sign_jvp)
+def _sign_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """StableHLO has no sign of unsigned integers: 1, or 0 for 0."""
+    if ins[0].dtype.kind == "u":
+        return e.op("minimum", [operands[0], emit_splat(e, outs[0], 1)], outs)
+    return e.op("sign", operands, outs)
+
+
+sign = elementwise("sign", _sign, arity=1, jvp=_sign_jvp, emit=_sign_emit)
 
 
 # -- rounding: derivatives are zero wherever they exist

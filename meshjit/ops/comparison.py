@@ -9,7 +9,7 @@ import numpy as np
 from meshjit.core.op import Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.bits import and_
+from meshjit.ops.bits import and_, or_
 from meshjit.ops.constants import zeros_like
 from meshjit.ops.families import SAMPLE_SHAPES, elementwise, elementwise_type, require, require_param, zero_jvp
 
@@ -110,7 +110,7 @@ def _clamp_jvp(primals, tangents, outs, params):
     chosen = [
         lambda: and_(compare(low, x, direction="GT"), compare(low, high, direction="LT")),
         lambda: and_(compare(x, low, direction="GT"), compare(x, high, direction="LT")),
-        lambda: compare(high, x, direction="LT"),
+        lambda: or_(compare(high, x, direction="LT"), compare(high, low, direction="LT")),
     ]
     pairs = zip(tangents, chosen, strict=True)
     return [add_tangents(*(None if t is None else select(where(), t, zeros_like(t)) for t, where in pairs))]

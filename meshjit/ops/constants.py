@@ -75,7 +75,7 @@ def _shard_start(local: LocalEquation, axes: Sequence[Any], extent: int) -> Var:
 def _constant_samples() -> list[Sample]:
     generator = np.random.default_rng(0)
     values = [
-        np.float32(2.5) * np.ones((), np.float32),
+        np.array(2.5, np.float32),
         np.arange(6, dtype=np.int32).reshape(2, 3),
         generator.normal(size=(5, 4)).astype(np.float32),
         generator.normal(size=(8,)).astype(DTYPES["bf16"]),

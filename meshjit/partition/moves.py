@@ -19,8 +19,8 @@ from meshjit.ops.arithmetic import add, multiply
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full, iota, scalar
 from meshjit.ops.dynamic import dynamic_slice
-from meshjit.ops.shape import broadcast_in_dim, pad
-from meshjit.ops.shape import slice as slice_op
+from meshjit.ops.shape import broadcast_in_dim
+from meshjit.ops.slicing import pad, slice_
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
@@ -128,4 +128,4 @@ def _trimmed(local: Var, target: Sequence[int]) -> Var:
     if local.shape == tuple(target):
         return local
     rank = local.rank
-    return slice_op(local, start=(0,) * rank, limit=tuple(target), strides=(1,) * rank)
+    return slice_(local, start=(0,) * rank, limit=tuple(target), strides=(1,) * rank)

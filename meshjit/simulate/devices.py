@@ -46,7 +46,7 @@ def scatter(array: Array, placement: Placement, mesh: BaseMesh) -> list[Array]:
     shards: list[Array] = []
     for device in range(mesh.size):
         index = tuple(slice(int(p[device]) * n, (int(p[device]) + 1) * n) for p, n in zip(places, local, strict=True))
-        shard = padded[index].copy()
+        shard = np.array(padded[index])
         shards.append(shard if not addend[device] else np.zeros_like(shard))
     return shards
 

@@ -1,0 +1,179 @@
+"""Where the processes meet: the coordinator's address, known to all before any of them has a connection.
+
+MPI hands it round where an MPI launcher started the processes. SLURM's variables let each process work it out alone.
+Otherwise the user says it: MESHJIT_COORDINATOR=host:port, or the arguments of `distributed.initialize`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from launch.cluster import Cluster, expand_nodes
+
+
+class RendezvousError(RuntimeError):
+    """The processes cannot find each other; the text says what was tried and what to do."""
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Where process `rank` of `size` finds the coordinator, which process 0 runs."""
+
+    address: str  # "host:port"
+    rank: int
+    size: int
+    host: str | None  # under which the others reach this process; None: whatever its host's name says
+    comm: Any = None  # MPI.COMM_WORLD where MPI brought the processes together
+
+    @property
+    def bind(self) -> str:
+        """What process 0 listens on: loopback when nobody else needs it, else every interface."""
+        host, port = split_address(self.address)
+        if is_loopback(host):
+            return f"{host}:{port}"
+        return f"{'[::]' if _has_ipv6() else '0.0.0.0'}:{port}"
+
+
+def rendezvous(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
+    """Agree on the coordinator. Under MPI all processes must call this together. Raises RendezvousError."""
+    environ = os.environ if environ is None else environ
+    if cluster.coordinator is not None:
+        return meeting_at(cluster.coordinator, cluster.rank, cluster.size)
+    if cluster.is_mpi:
+        return _through_mpi(cluster)
+    if cluster.launcher == "slurm":
+        return _through_slurm(cluster, environ)
+    raise RendezvousError(
+        "no launcher says where the processes meet\n"
+        "  fix: mpirun or srun, or set MESHJIT_COORDINATOR=host:port, MESHJIT_NUM_PROCESSES and MESHJIT_PROCESS_ID"
+    )
+
+
+def meeting_at(address: str, rank: int, size: int) -> Meeting:
+    """A meeting at a given address. Raises RendezvousError for an address without a port."""
+    host, _ = split_address(address)
+    own = "127.0.0.1" if is_loopback(host) else reachable_address(toward=host)
+    return Meeting(address, rank, size, own)
+
+
+# --- MPI -------------------------------------------------------------------------------------------------------------
+
+
+def _through_mpi(cluster: Cluster) -> Meeting:
+    """Process 0 picks a free port; one gather of hosts tells whether loopback will do; one broadcast tells all."""
+    comm = mpi_world(cluster)
+    hosts = comm.allgather(host_identity())
+    one_host = len(set(hosts)) == 1
+    own = "127.0.0.1" if one_host else reachable_address()
+    address = comm.bcast(f"{own}:{free_port()}" if comm.rank == 0 else None, root=0)
+    return Meeting(address, comm.rank, comm.size, own, comm)
+
+
+def mpi_world(cluster: Cluster) -> Any:
+    """MPI.COMM_WORLD, checked against what the launcher said. Raises RendezvousError where mpi4py is missing, finds no
+    MPI library, or finds another one than the launcher's."""
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise RendezvousError(
+            f"{cluster.launcher} started {cluster.size or 'several'} processes ({', '.join(cluster.evidence)}), but mpi4py"
+            f" cannot load MPI: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}\n"
+            '  fix: pip install "meshjit[mpi]" and start with its own mpirun, or install the MPI that mpirun belongs to'
+        ) from error
+    comm = MPI.COMM_WORLD
+    if cluster.size and (comm.size, comm.rank) != (cluster.size, cluster.rank):
+        library = MPI.Get_library_version().splitlines()[0].strip().rstrip(",")
+        raise RendezvousError(
+            f"{cluster.launcher} says process {cluster.rank} of {cluster.size} ({', '.join(cluster.evidence)}), but mpi4py "
+            f"loaded {library}, where this is process {comm.rank} of {comm.size}\n"
+            "  fix: use the mpirun that belongs to that library (for the mpich wheel: the one beside your python)"
+        )
+    return comm
+
+
+# --- SLURM -----------------------------------------------------------------------------------------------------------
+
+
+def _through_slurm(cluster: Cluster, environ: Mapping[str, str]) -> Meeting:
+    """The first node of the step, at a port that job and step determine."""
+    nodes = expand_nodes(environ["SLURM_STEP_NODELIST"])
+    job, step = int(environ["SLURM_JOB_ID"]), int(environ.get("SLURM_STEP_ID") or environ["SLURM_STEPID"])
+    port = 61440 + (job * 16 + step) % 4096
+    if len(nodes) == 1:
+        return Meeting(f"127.0.0.1:{port}", cluster.rank, cluster.size, "127.0.0.1")
+    return Meeting(f"{nodes[0]}:{port}", cluster.rank, cluster.size, reachable_address(toward=nodes[0]))
+
+
+# --- addresses -------------------------------------------------------------------------------------------------------
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """("host", port) of "host:port" or "[::1]:port"; the host without brackets only where it needs none."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise RendezvousError(f"the coordinator's address {address!r} is not of the form host:port")
+    return host, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "[::1]") or host.startswith("127.")
+
+
+def host_identity() -> str:
+    """Equal for processes on one machine, different for different machines, also where containers share a name."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+        network = os.readlink("/proc/self/ns/net")  # loopback reaches within one network namespace only
+    except OSError:
+        boot = network = ""
+    return f"{socket.gethostname()} {boot} {network}"
+
+
+def reachable_address(toward: str | None = None) -> str:
+    """An address of this host that others can reach: the one its name resolves to, unless that is loopback (as
+    Debian's /etc/hosts has it) or nothing; then the one from which packets to `toward` would leave."""
+    for candidate in (_source_address(toward) if toward else None, _named_address(), _source_address("10.255.255.255")):
+        if candidate and not is_loopback(candidate):
+            return candidate
+    raise RendezvousError(
+        f"no address under which other hosts could reach this one: {socket.gethostname()!r} resolves to "
+        f"{_named_address() or 'nothing'} and there is no route outside\n"
+        "  fix: set MESHJIT_COORDINATOR=host:port to an address of process 0's host"
+    )
+
+
+def _named_address() -> str | None:
+    try:
+        return socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return None
+
+
+def _source_address(toward: str) -> str | None:
+    """The own address on the route to a host. Connecting a datagram socket sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((toward, 9))
+            return probe.getsockname()[0]
+        except OSError:
+            return None
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("", 0))
+        return listener.getsockname()[1]
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as listener:
+            listener.bind(("::", 0))
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,495 @@
+"""Propagation: from the placements of a few values to those of all, along factor rules, to a fixed point.
+
+After GSPMD (arXiv 2105.04663) and Shardy (docs/propagation.md). A node's rule says which dims hold the same factor;
+an axis on one of them is offered to the others. A value takes what is offered behind the axes it has, if
+
+- the dim is open (seeds are closed but for their open dims; values without a seed are open);
+- no other dim of the value, and no partial sum, uses the axis;
+- the factor's extent is at least the number of shards: uneven shards are welcome, empty ones are not, and a factor of
+  extent 1 is never sharded;
+- the values with the factor agree: of axes that are prefixes of one another the longest, of others the common prefix;
+- no other factor of the same value is offered the same axis at this node: such a *contest* waits.
+
+Order. Seeds of user priority 0 are propagated first, all the way; then those of priority 1, and so on. Within each,
+nodes come in four stages, an earlier stage always being run to its fixed point before the next gets a turn:
+
+    0  pass-through rules: elementwise ops, transposes, reshapes
+    1  rules that reduce, replicate or permute: contractions, reductions, windows
+    2  rules whose results have factors that no operand has: broadcasts. A small operand's axes reach a large result
+    last. 3  contests, one node at a time: the axis goes to the factor, or the axes to those of the value, with the
+    most elements,
+       so that the smaller value is the one to move; among equals to the first value, then the first factor.
+
+Axes are only ever added, so the fixed point is reached after at most (values * axes) changes. Where no two offers
+collide it does not depend on the order of the nodes; where they do, `conflicts` says what was kept and what lost. To
+see the plan in which a conflict goes the other way, propagate again with a Seed for the contested value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import heapq
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
+
+from sharding.axes import AxisRef, canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
+from sharding.mesh import BaseMesh
+from sharding.rule import FactorRule
+from sharding.spec import Placement, ShardingError
+
+Axes: TypeAlias = tuple[AxisRef, ...]
+
+CONTESTS: Final = 3  # the last stage; see the module's text
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """An op as propagation sees it: a rule with sizes, and the values (indices into Graph.shapes) it stands on."""
+
+    rule: FactorRule
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seed:
+    """What was asked for of one value. Dims are closed, never changed, unless open_dims (empty: none) says otherwise."""
+
+    placement: Placement
+    open_dims: tuple[bool, ...] = ()
+    priority: int = 0
+
+    def is_open(self, dim: int) -> bool:
+        return bool(self.open_dims) and self.open_dims[dim]
+
+
+@dataclasses.dataclass
+class Graph:
+    """Values (their shapes), nodes, ties (values that must share one placement, as loop carries) and seeds by value."""
+
+    shapes: list[tuple[int, ...]]
+    nodes: list[Node]
+    ties: list[tuple[int, ...]] = dataclasses.field(default_factory=list[tuple[int, ...]])
+    seeds: dict[int, Seed] = dataclasses.field(default_factory=dict[int, Seed])
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where an axis on a dim came from: a seed, and the last node it passed on the way, with what it was before that."""
+
+    seed: int
+    node: int | None = None
+    before: Origin | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The nodes it travelled through, from the seed on."""
+        nodes: list[int] = []
+        origin: Origin | None = self
+        while origin is not None and origin.node is not None:
+            nodes.append(origin.node)
+            origin = origin.before
+        return tuple(nodes[::-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Conflict:
+    """At `node`, `value` keeps axes `kept` although `lost` was offered to its `dim` for `factor` by value `offered_by`.
+
+    Either the dim itself holds `kept`, or another dim of the value does. `node` is -1 where seeds of tied values
+    differ.
+    """
+
+    node: int
+    factor: str
+    value: int
+    dim: int
+    kept: Axes
+    lost: Axes
+    offered_by: int
+
+    @property
+    def values(self) -> tuple[int, int]:
+        return self.value, self.offered_by
+
+
+@dataclasses.dataclass(frozen=True)
+class Propagated:
+    """A placement for every value; where every axis came from; what collided."""
+
+    graph: Graph
+    placements: list[Placement]
+    origins: Mapping[tuple[int, int, AxisRef], Origin]
+    conflicts: list[Conflict]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """Why an axis is on a dim: the seed's value and the nodes, with their labels, through which it came."""
+
+    dim: int
+    axis: AxisRef
+    seed: int
+    nodes: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+def explain(propagated: Propagated, value: int) -> tuple[Reason, ...]:
+    """One Reason for every axis of every dim of `value`, in order."""
+    reasons: list[Reason] = []
+    for dim, axes in enumerate(propagated.placements[value].dims):
+        for axis in axes:
+            origin = propagated.origins[value, dim, axis]
+            path = origin.path
+            labels = tuple(propagated.graph.nodes[node].label for node in path)
+            reasons.append(Reason(dim, axis, origin.seed, path, labels))
+    return tuple(reasons)
+
+
+def propagate(graph: Graph, mesh: BaseMesh) -> Propagated:
+    """The fixed point that the module's text describes.
+
+    ShardingError when shapes of tied values differ, or a seed or a node does not fit the shapes of its values.
+    """
+    return _Propagation(graph, mesh).run()
+
+
+# --- state ------------------------------------------------------------------------------------------------------------
+
+
+class _Value:
+    """What is known of a value, or of all values of a tie together."""
+
+    __slots__ = ("dims", "elements", "first", "is_active", "is_open", "origins", "partial", "priority", "shape")
+
+    def __init__(self, first: int, shape: tuple[int, ...]) -> None:
+        self.first = first
+        self.shape = shape
+        self.elements = math.prod(shape)
+        self.dims: list[Axes] = [()] * len(shape)
+        self.origins: list[dict[AxisRef, Origin]] = [{} for _ in shape]
+        self.is_open = [True] * len(shape)
+        self.partial: tuple[tuple[AxisRef, str], ...] = ()
+        self.is_active = True
+        self.priority = 0
+
+    def blockers(self, dim: int, axis: AxisRef) -> Axes:
+        """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""
+        others = [other for d, axes in enumerate(self.dims) if d != dim for other in axes]
+        return tuple(other for other in (*others, *(a for a, _ in self.partial)) if overlap(other, axis))
+
+    def placement(self) -> Placement:
+        return Placement(tuple(self.dims), self.partial)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """A dim of a value of a node that holds a factor; `slot` counts operands, then results."""
+
+    slot: int
+    dim: int
+    factors: tuple[str, ...]  # all of the dim
+
+
+@dataclasses.dataclass(frozen=True)
+class _Offer:
+    """The axes that a factor has in one value of a node."""
+
+    axes: Axes
+    value: _Value
+    dim: int
+
+
+@functools.lru_cache(maxsize=65536)
+def _places(rule: FactorRule) -> tuple[tuple[str, tuple[_Place, ...]], ...]:
+    """Every factor that may be sharded, with the dims that hold it."""
+    places: dict[str, list[_Place]] = {name: [] for name in rule.factors if rule.kinds.get(name) != "replicate"}
+    for slot, value in enumerate((*rule.operands, *rule.results)):
+        for dim, factors in enumerate(value):
+            for name in factors:
+                if name in places:
+                    places[name].append(_Place(slot, dim, factors))
+    return tuple((name, tuple(found)) for name, found in places.items())
+
+
+@functools.lru_cache(maxsize=65536)
+def _stage(rule: FactorRule) -> int:
+    of_operands = {name for value in rule.operands for dim in value for name in dim}
+    if rule.operands and any(name not in of_operands for name in rule.factors):
+        return 2
+    return 0 if rule.is_passthrough else 1
+
+
+class _Propagation:
+    def __init__(self, graph: Graph, mesh: BaseMesh) -> None:
+        self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
+        self.conflicts: list[Conflict] = []
+        self.values = self._tied_values()
+        for node in graph.nodes:
+            _check_node(node, graph.shapes)
+        self._plant_seeds()
+        self.slots = [tuple(self.values[v] for v in (*node.operands, *node.results)) for node in graph.nodes]
+        self.nodes_of: dict[_Value, list[int]] = {value: [] for value in self.values}
+        for index, slots in enumerate(self.slots):
+            for value in dict.fromkeys(slots):
+                self.nodes_of[value].append(index)
+        self.queue: list[tuple[int, int]] = []
+        self.queued: set[tuple[int, int]] = set()
+
+    def _tied_values(self) -> list[_Value]:
+        """One _Value for every value; the same for those that are tied, directly or through others."""
+        leader = list(range(len(self.graph.shapes)))
+
+        def find(value: int) -> int:
+            while leader[value] != value:
+                leader[value] = leader[leader[value]]
+                value = leader[value]
+            return value
+
+        for tie in self.graph.ties:
+            for value in tie:
+                if self.graph.shapes[value] != self.graph.shapes[tie[0]]:
+                    shapes = self.graph.shapes[tie[0]], self.graph.shapes[value]
+                    raise ShardingError(
+                        f"tied values {tie[0]} and {value} differ in shape: {shapes[0]} and {shapes[1]}"
+                    )
+                low, high = sorted((find(tie[0]), find(value)))
+                leader[high] = low
+        made = {v: _Value(v, shape) for v, shape in enumerate(self.graph.shapes) if find(v) == v}
+        return [made[find(v)] for v in range(len(self.graph.shapes))]
+
+    def _plant_seeds(self) -> None:
+        planted: set[_Value] = set()
+        for index, seed in sorted(self.graph.seeds.items(), key=lambda item: (item[1].priority, item[0])):
+            value = self.values[index]
+            if seed.placement.rank != len(value.shape):
+                raise ShardingError(
+                    f"the seed of value {index} is {seed.placement} of {seed.placement.rank} dims, its shape "
+                    f"{value.shape} has {len(value.shape)}"
+                )
+            if value not in planted:
+                value.priority, value.is_active = seed.priority, False
+                value.partial = seed.placement.partial
+            for dim, axes in enumerate(seed.placement.dims):
+                self._plant(value, dim, axes, index, seed, value not in planted)
+            planted.add(value)
+
+    def _plant(self, value: _Value, dim: int, axes: Axes, index: int, seed: Seed, is_first: bool) -> None:
+        """Give a dim its seed. Of tied values with several seeds the first, by priority, is right."""
+        have = value.dims[dim]
+        fits = not any(value.blockers(dim, axis) for axis in axes)
+        if is_first or (fits and value.is_open[dim] and is_prefix(have, axes, self.sizes)):
+            value.dims[dim] = axes
+            value.origins[dim] = {axis: value.origins[dim].get(axis, Origin(index)) for axis in axes}
+            value.is_open[dim] = seed.is_open(dim)
+        elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
+            self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
+
+    # --- the fixed point ----------------------------------------------------------------------------------------------
+
+    def run(self) -> Propagated:
+        for priority in sorted({0, *(seed.priority for seed in self.graph.seeds.values())}):
+            for value in dict.fromkeys(self.values):
+                if not value.is_active and value.priority <= priority:
+                    value.is_active = True
+                    self._enqueue(value)
+            while self.queue:
+                entry = heapq.heappop(self.queue)
+                self.queued.discard(entry)
+                self._visit(entry[1], settles=entry[0] == CONTESTS)
+        for index in range(len(self.graph.nodes)):
+            self._record_conflicts(index)
+        placements, origins = self._result()
+        return Propagated(self.graph, placements, origins, self.conflicts)
+
+    def _enqueue(self, value: _Value) -> None:
+        for index in self.nodes_of[value]:
+            for stage in (_stage(self.graph.nodes[index].rule), CONTESTS):
+                if (stage, index) not in self.queued:
+                    self.queued.add((stage, index))
+                    heapq.heappush(self.queue, (stage, index))
+
+    def _visit(self, index: int, settles: bool) -> None:
+        """Exchange axes among the values of a node; contests are settled, one of them, only when asked to."""
+        rule = self.graph.nodes[index].rule
+        offers = self._offers(index)
+        if not settles:
+            claims = {name: tuple(axis for offer in found for axis in offer.axes) for name, found in offers.items()}
+            for name, places in _places(rule):
+                if offers[name]:
+                    agreed = self._agreed([offer.axes for offer in offers[name]])
+                    for place in places:
+                        self._extend(index, name, place, agreed, offers[name], claims)
+            return
+        order = [name for name, _ in _places(rule)]
+        ranked = sorted((name for name in order if offers[name]), key=lambda n: _rank(self._heaviest(offers[n])))
+        for name in ranked:
+            best = self._heaviest(offers[name])
+            places = dict(_places(rule))[name]
+            if any([self._extend(index, name, place, best.axes, offers[name], None) for place in places]):
+                return  # whatever follows from this comes before the next contest
+
+    def _offers(self, index: int) -> dict[str, list[_Offer]]:
+        rule, slots = self.graph.nodes[index].rule, self.slots[index]
+        offers: dict[str, list[_Offer]] = {}
+        for name, places in _places(rule):
+            found = offers[name] = []
+            for place in places:
+                value = slots[place.slot]
+                axes = self._factor_axes(rule, name, place, value)
+                if axes and value.is_active:
+                    found.append(_Offer(axes, value, place.dim))
+        return offers
+
+    def _factor_axes(self, rule: FactorRule, name: str, place: _Place, value: _Value) -> Axes:
+        axes = value.dims[place.dim]
+        if len(place.factors) == 1 or not axes:
+            return axes
+        return rule.split_dim(place.factors, axes, self.mesh)[0][name]
+
+    def _agreed(self, offered: Sequence[Axes]) -> Axes:
+        """The longest axes that all offers are prefixes of; where some part ways, the prefix before they do."""
+        longest = max(offered, key=self._shards)
+        agreed = longest
+        for axes in offered:
+            if axes != longest and not is_prefix(axes, longest, self.sizes):
+                shared = common_prefix(longest, axes, self.sizes)
+                agreed = min(agreed, shared, key=self._shards)
+        return agreed
+
+    def _heaviest(self, offers: Sequence[_Offer]) -> _Offer:
+        return min(offers, key=_rank)
+
+    def _shards(self, axes: Axes) -> int:
+        return math.prod(span(axis, self.sizes).size for axis in axes)
+
+    # --- extending a dim ----------------------------------------------------------------------------------------------
+
+    def _extend(
+        self,
+        index: int,
+        name: str,
+        place: _Place,
+        offered: Axes,
+        offers: Sequence[_Offer],
+        claims: Mapping[str, Axes] | None,
+    ) -> bool:
+        """Give the dim at `place` what it may take of `offered`, behind what it has; whether that was anything."""
+        value = self.slots[index][place.slot]
+        if not value.is_open[place.dim] or not value.is_active:
+            return False
+        rule = self.graph.nodes[index].rule
+        have = self._factor_axes(rule, name, place, value)
+        if have == offered or not is_prefix(have, offered, self.sizes):
+            return False
+        wanted = self._allowed(index, name, place, have, offered, claims)
+        joined = self._with_factor(rule, name, place, value, wanted)
+        old = value.dims[place.dim]
+        if joined == old or not is_prefix(old, joined, self.sizes):
+            return False
+        value.dims[place.dim] = joined
+        value.origins[place.dim] = self._traced(index, value, place.dim, joined, offers)
+        self._enqueue(value)
+        return True
+
+    def _allowed(
+        self, index: int, name: str, place: _Place, have: Axes, offered: Axes, claims: Mapping[str, Axes] | None
+    ) -> Axes:
+        """The longest part of `offered` whose axes are free in the value, not contested, and not too many."""
+        value = self.slots[index][place.slot]
+        rule = self.graph.nodes[index].rule
+        room = value.shape[place.dim] if len(place.factors) == 1 else rule.sizes[name]
+        rivals = () if claims is None else self._rivals(rule, name, place, claims)
+        taken = list(have)
+        for axis in without_prefix(offered, have, self.sizes):
+            busy = value.blockers(place.dim, axis) or any(overlap(axis, rival) for rival in rivals)
+            if busy or self._shards((*taken, axis)) > room:
+                break
+            taken.append(axis)
+        return offered if len(taken) == len(have) + len(offered) else canonical_axes(taken, self.sizes)
+
+    def _rivals(self, rule: FactorRule, name: str, place: _Place, claims: Mapping[str, Axes]) -> Axes:
+        """The axes that other factors of the same value are offered at this node."""
+        value_dims = (*rule.operands, *rule.results)[place.slot]
+        others = (other for dim in value_dims for other in dim if other != name)
+        return tuple(axis for other in others for axis in claims.get(other, ()))
+
+    def _with_factor(self, rule: FactorRule, name: str, place: _Place, value: _Value, axes: Axes) -> Axes:
+        """The dim's axes when `name` has `axes`, and its other factors what they have."""
+        if len(place.factors) == 1:
+            return axes
+        assignment, _ = rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
+        return rule.join_dim(place.factors, {**assignment, name: axes}, self.mesh)
+
+    def _traced(
+        self, index: int, value: _Value, dim: int, axes: Axes, offers: Sequence[_Offer]
+    ) -> dict[AxisRef, Origin]:
+        """The origins of `axes`, now on `dim`: those they had, or by way of this node from the offer that has them."""
+        known = value.origins[dim]
+        traced: dict[AxisRef, Origin] = {}
+        for axis in axes:
+            own = next((origin for old, origin in known.items() if overlap(old, axis)), None)
+            traced[axis] = own or self._origin_at(index, axis, offers)
+        return traced
+
+    def _origin_at(self, index: int, axis: AxisRef, offers: Sequence[_Offer]) -> Origin:
+        for offer in sorted(offers, key=_rank):
+            for old, origin in offer.value.origins[offer.dim].items():
+                if overlap(old, axis):
+                    return Origin(origin.seed, index, origin)
+        raise AssertionError(f"axis {axis} of node {index} was offered by nobody")
+
+    # --- results ------------------------------------------------------------------------------------------------------
+
+    def _record_conflicts(self, index: int) -> None:
+        """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
+        node = self.graph.nodes[index]
+        ids = (*node.operands, *node.results)
+        offers = self._offers(index)
+        for name, places in _places(node.rule):
+            if not offers[name]:
+                continue
+            best = max(offers[name], key=lambda offer: (self._shards(offer.axes), offer.value.elements))
+            by = next(v for v in ids if self.values[v] is best.value)
+            for place in places:
+                kept = self._kept_instead(node.rule, name, place, self.slots[index][place.slot], best.axes)
+                if kept:
+                    self.conflicts.append(Conflict(index, name, ids[place.slot], place.dim, kept, best.axes, by))
+
+    def _kept_instead(self, rule: FactorRule, name: str, place: _Place, value: _Value, offered: Axes) -> Axes:
+        """What keeps `offered` from the dim at `place`: other axes on it, or the same ones elsewhere; () if neither."""
+        have = self._factor_axes(rule, name, place, value)
+        if is_prefix(offered, have, self.sizes):
+            return ()
+        if not is_prefix(have, offered, self.sizes):
+            return have
+        if not value.is_open[place.dim]:
+            return ()
+        return value.blockers(place.dim, without_prefix(offered, have, self.sizes)[0])
+
+    def _result(self) -> tuple[list[Placement], dict[tuple[int, int, AxisRef], Origin]]:
+        origins: dict[tuple[int, int, AxisRef], Origin] = {}
+        for index, value in enumerate(self.values):
+            for dim, known in enumerate(value.origins):
+                for axis, origin in known.items():
+                    origins[index, dim, axis] = origin
+        placements = {value: value.placement() for value in dict.fromkeys(self.values)}
+        return [placements[value] for value in self.values], origins
+
+
+def _rank(offer: _Offer) -> tuple[int, int]:
+    """The smaller, the stronger in a contest: values of most elements first, then the first ones."""
+    return -offer.value.elements, offer.value.first
+
+
+def _check_node(node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
+    sides = ((node.rule.operands, node.operands, "operands"), (node.rule.results, node.results, "results"))
+    for dims, values, what in sides:
+        ranks, have = [len(value) for value in dims], [len(shapes[value]) for value in values]
+        if ranks != have:
+            raise ShardingError(
+                f"node {node.label or node.rule}: the rule's {what} have ranks {ranks}, its values {have}"
+            )
