@@ -88,7 +88,7 @@ def _checked(cluster: Cluster) -> Cluster:
 
 
 def _explicit(environ: Environment) -> Cluster | str | None:
-    """MESHJIT_COORDINATOR, MESHJIT_NUM_PROCESSES, MESHJIT_PROCESS_ID; the last may come from a Kubernetes indexed job."""
+    """MESHJIT_COORDINATOR, _NUM_PROCESSES and _PROCESS_ID; the last may come from a Kubernetes indexed job."""
     names = ("MESHJIT_COORDINATOR", "MESHJIT_NUM_PROCESSES", "MESHJIT_PROCESS_ID")
     given = [name for name in names if environ.get(name)]
     if given == list(names[:2]) and environ.get("JOB_COMPLETION_INDEX"):
@@ -124,7 +124,7 @@ def _mvapich(environ: Environment) -> Cluster | str | None:
 
 
 def _hydra(environ: Environment) -> Cluster | str | None:
-    """MPICH and what descends from it (Intel MPI, Cray). srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE, too: that is SLURM."""
+    """MPICH and what descends from it. srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE, too: that is SLURM."""
     if "PMI_RANK" not in environ:
         return None
     if isinstance(_slurm(environ), Cluster) and not any(name in environ for name in ("HYDI_CONTROL_FD", "PMI_FD")):

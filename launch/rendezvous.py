@@ -56,8 +56,7 @@ def rendezvous(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Me
 def meeting_at(address: str, rank: int, size: int) -> Meeting:
     """A meeting at a given address. Raises RendezvousError for an address without a port."""
     host, _ = split_address(address)
-    own = "127.0.0.1" if is_loopback(host) else reachable_address(toward=host)
-    return Meeting(address, rank, size, own)
+    return Meeting(address, rank, size, _own_address(host))
 
 
 # --- MPI -------------------------------------------------------------------------------------------------------------
@@ -76,19 +75,20 @@ def _through_mpi(cluster: Cluster) -> Meeting:
 def mpi_world(cluster: Cluster) -> Any:
     """MPI.COMM_WORLD, checked against what the launcher said. Raises RendezvousError where mpi4py is missing, finds no
     MPI library, or finds another one than the launcher's."""
+    facts = ", ".join(cluster.evidence)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise RendezvousError(
-            f"{cluster.launcher} started {cluster.size or 'several'} processes ({', '.join(cluster.evidence)}), but mpi4py"
-            f" cannot load MPI: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}\n"
+            f"{cluster.launcher} started {cluster.size or 'several'} processes ({facts}), but mpi4py finds no MPI: "
+            f"{' '.join(str(error).split())}\n"
             '  fix: pip install "meshjit[mpi]" and start with its own mpirun, or install the MPI that mpirun belongs to'
         ) from error
     comm = MPI.COMM_WORLD
     if cluster.size and (comm.size, comm.rank) != (cluster.size, cluster.rank):
         library = MPI.Get_library_version().splitlines()[0].strip().rstrip(",")
         raise RendezvousError(
-            f"{cluster.launcher} says process {cluster.rank} of {cluster.size} ({', '.join(cluster.evidence)}), but mpi4py "
+            f"{cluster.launcher} says process {cluster.rank} of {cluster.size} ({facts}), but mpi4py "
             f"loaded {library}, where this is process {comm.rank} of {comm.size}\n"
             "  fix: use the mpirun that belongs to that library (for the mpich wheel: the one beside your python)"
         )
@@ -105,7 +105,7 @@ def _through_slurm(cluster: Cluster, environ: Mapping[str, str]) -> Meeting:
     port = 61440 + (job * 16 + step) % 4096
     if len(nodes) == 1:
         return Meeting(f"127.0.0.1:{port}", cluster.rank, cluster.size, "127.0.0.1")
-    return Meeting(f"{nodes[0]}:{port}", cluster.rank, cluster.size, reachable_address(toward=nodes[0]))
+    return Meeting(f"{nodes[0]}:{port}", cluster.rank, cluster.size, _own_address(nodes[0]))
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------
@@ -145,6 +145,16 @@ def reachable_address(toward: str | None = None) -> str:
         f"{_named_address() or 'nothing'} and there is no route outside\n"
         "  fix: set MESHJIT_COORDINATOR=host:port to an address of process 0's host"
     )
+
+
+def _own_address(coordinator_host: str) -> str | None:
+    """This process's address for the others; None, the host's name, where no better is known."""
+    if is_loopback(coordinator_host):
+        return "127.0.0.1"
+    try:
+        return reachable_address(toward=coordinator_host)
+    except RendezvousError:
+        return None
 
 
 def _named_address() -> str | None:

@@ -56,7 +56,7 @@ class Node:
 
 @dataclasses.dataclass(frozen=True)
 class Seed:
-    """What was asked for of one value. Dims are closed, never changed, unless open_dims (empty: none) says otherwise."""
+    """What was asked for of one value. Dims are closed, never changed, unless `open_dims` says so (empty: none is)."""
 
     placement: Placement
     open_dims: tuple[bool, ...] = ()
@@ -78,11 +78,11 @@ class Graph:
 
 @dataclasses.dataclass(frozen=True)
 class Origin:
-    """Where an axis on a dim came from: a seed, and the last node it passed on the way, with what it was before that."""
+    """Where an axis on a dim came from: a seed, the last node it passed on the way, and what it was before that."""
 
     seed: int
     node: int | None = None
-    before: Origin | None = dataclasses.field(default=None, repr=False)
+    before: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def path(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ from meshjit.ops import (  # noqa: F401
     collectives,
     comparison,
     constants,
+    contraction,
     conversion,
     cumulative,
     dynamic,

@@ -123,7 +123,7 @@ reduce_prod = _reduction("reduce_prod", "prod", np.prod, "number", jvp=_prod_jvp
 def _choice_jvp(primals, tangents, outs, params):
     """The mean of the tangents of all elements that equal the result."""
     (x,), (t,), (out,), axes = primals, tangents, outs, params["axes"]
-    if t is None:
+    if t is None or 0 in x.shape:
         return [None]
     chosen = compare(x, restore(out, x.shape, axes), direction="EQ")
     total = reduce_sum(select(chosen, t, zeros_like(t)), axes=axes)

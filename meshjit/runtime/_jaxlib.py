@@ -595,22 +595,19 @@ def start_coordinator(address: str, num_nodes: int, heartbeat_timeout: int = 10,
 
 
 def connect_coordinator(
-    address: str,
-    node_id: int,
-    on_failure: Callable[[str], None] | None = None,
-    heartbeat_timeout: int = 10,
-    timeout: int = 60,
+    address: str, node_id: int, num_nodes: int, heartbeat_timeout: int = 10, timeout: int = 60
 ) -> Any:
-    """Join the service; returns once all processes have. `on_failure(reason)` runs, on a thread of jaxlib's, when
-    another process has died; without it jaxlib ends this process."""
-    callback = None if on_failure is None else lambda status, *rest: on_failure(str(status))
+    """Join the service; returns once all processes have.
+
+    When a process dies, jaxlib ends the others (SIGABRT) with a message that names it: at once where it ran the
+    service, else after `heartbeat_timeout` seconds. jaxlib can be given a Python function to call instead, but cannot
+    convert the argument for it."""
     client = _jax.get_distributed_runtime_client(
         address,
         node_id,
         init_timeout=timeout,
         heartbeat_timeout=heartbeat_timeout,
         shutdown_timeout=heartbeat_timeout,
-        missed_heartbeat_callback=callback,
         shutdown_on_destruction=False,
         use_compression=True,
     )

@@ -1,0 +1,223 @@
+"""Factor rules: well-formed for every sample, and the same as those of Shardy, which jaxlib ships, but where we mean
+something else (see DIFFERENT)."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from meshjit.core.op import Op, Sample
+from meshjit.emit.emitter import Emitter
+from sharding.rule import FactorRule
+from tests.op_harness import GLOBAL_OPS, describe, module, out_types, samples
+
+UNEQUAL_EXTENTS = ("permute", "replicate")  # kinds of factors whose dims may differ in extent: slices, pads, concatenations
+
+
+def rule_of(op: Op, sample: Sample) -> FactorRule:
+    return op.factor_rule(sample.types, out_types(op, sample), sample.params)
+
+
+@pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
+def test_rules_fit_the_types(op: Op) -> None:
+    for sample in samples(op):
+        rule, outs = rule_of(op, sample), out_types(op, sample)
+        where = f"{describe(op, sample)}: {rule}"
+        assert [len(dims) for dims in rule.operands] == [t.rank for t in sample.types], where
+        assert [len(dims) for dims in rule.results] == [t.rank for t in outs], where
+        assert set(rule.sizes) == set(rule.factors), where
+        for dims, type in zip((*rule.operands, *rule.results), (*sample.types, *outs), strict=True):
+            for dim, extent in zip(dims, type.shape, strict=True):
+                if dim and not (len(dim) == 1 and rule.kinds.get(dim[0]) in UNEQUAL_EXTENTS):
+                    assert math.prod(rule.sizes[f] for f in dim) == extent, where
+        assert rule == FactorRule.parse(str(rule), rule.sizes), where
+
+
+@pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
+def test_an_unsharded_dim_is_one_that_is_broadcast_or_chosen(op: Op) -> None:
+    """A dim without a factor has extent 1, so leaving it alone costs nothing."""
+    for sample in samples(op):
+        rule = rule_of(op, sample)
+        for dims, type in zip((*rule.operands, *rule.results), (*sample.types, *out_types(op, sample)), strict=True):
+            for dim, extent in zip(dims, type.shape, strict=True):
+                assert dim or extent == 1, f"{describe(op, sample)}: {rule}"
+
+
+@pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
+def test_localized_params_fit_local_types(op: Op) -> None:
+    """With every plain factor halved where that is even, the op on local types gives the local result types."""
+    for sample in samples(op):
+        rule, outs = rule_of(op, sample), out_types(op, sample)
+        factors = [f for f in rule.factors if f not in rule.kinds and rule.sizes[f] % 2 == 0 and rule.sizes[f]]
+        for factor in factors if op.partition is None else ():
+            ins, results = (halved(rule, side, types, factor) for side, types in (("operands", sample.types), ("results", outs)))
+            params = op.localize(sample.params, ins, results) if op.localize else sample.params
+            assert op.type_rule(ins, params) == results, f"{describe(op, sample)}: {rule}, half of {factor}"
+
+
+def halved(rule: FactorRule, side: str, types: Any, factor: str) -> Any:
+    pairs = zip(getattr(rule, side), types, strict=True)
+    return tuple(t.with_shape(tuple(n // 2 if factor in dim else n for dim, n in zip(d, t.shape, strict=True))) for d, t in pairs)
+
+
+# -- Shardy
+
+# Where our rules are other than Shardy's on purpose.
+DIFFERENT = {
+    "slice": "one element of a dim has an owner and becomes a partial sum; Shardy permutes it like any other part",
+    "dynamic_slice": "a sharded dim gives a partial sum, of which nothing is gathered; Shardy replicates the dim",
+    "pad": "padding between elements replicates the dim; Shardy permutes it",
+    "concatenate": "shards exchange what their windows lack (permute); Shardy replicates the dim",
+    "reshape": "what is left of two dims that share a divisor is named per dim; Shardy pairs parts that it never shards",
+    "argmax": "Shardy reduces the dim, we exchange one candidate per shard (permute)",
+    "argmin": "as argmax",
+}
+
+_RULE = re.compile(r"op_sharding_rule<\((.*?)\)->\((.*?)\)(?: \{(.*?)\}(.*?))?>")
+_KINDS = {"reduction": "reduce", "need_replication": "replicate", "permutation": "permute"}
+
+
+@functools.cache
+def shardy_context() -> Any:
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+
+    context, registry = ir.Context(), ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for dialect in (chlo, sdy, stablehlo):
+        dialect.register_dialect(context)
+    return context
+
+
+def shardy_rules(calls: Any) -> list[str | None]:
+    """Shardy's rule of every operation of main but the return, as text; None where it has none."""
+    from jaxlib.mlir import ir, passmanager
+
+    with shardy_context():
+        parsed = ir.Module.parse(module(calls))
+        pipeline = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
+        passmanager.PassManager.parse(pipeline).run(parsed.operation)
+        operations = list(parsed.body.operations[0].regions[0].blocks[0].operations)[:-1]
+        named = [op.attributes["sdy.sharding_rule"] if "sdy.sharding_rule" in op.attributes else None for op in operations]
+        return [None if attribute is None else f"{attribute}" for attribute in named]
+
+
+Place = tuple[str, int, int, int]  # operand or result, its number, the dim, the place within the dim
+Canonical = dict[frozenset[Place], tuple[int, str]]  # where a factor stands -> its size and kind
+
+
+def canonical(rule: FactorRule) -> Canonical:
+    """Our rule without names; factors of extent 1 are left out, which Shardy has in some places and not in others."""
+    kinds = {**rule.kinds, **dict.fromkeys(rule.reductions, "reduce")}
+    places = dict[str, set[Place]]()
+    for side, values in (("operand", rule.operands), ("result", rule.results)):
+        collect(places, side, ([list(dim) for dim in dims] for dims in values))
+    return {frozenset(p): (rule.sizes[f], kinds.get(f, "")) for f, p in places.items() if rule.sizes[f] != 1}
+
+
+def collect(places: dict[str, set[Place]], side: str, values: Iterable[list[list[str]]]) -> None:
+    for number, dims in enumerate(values):
+        for dim, factors in enumerate(dims):
+            for place, factor in enumerate(factors):
+                places.setdefault(factor, set()).add((side, number, dim, place))
+
+
+def parsed_shardy(text: str, operands: int) -> Canonical:
+    """`([ij, k], [])->([i, jk]) {i=6, j=2, k=8} reduction={i}`; operands beyond ours (a reduction's start) are dropped."""
+    match = _RULE.search(text)
+    assert match, text
+    left, right, sizes, kinds = match.groups(default="")
+    extents = {name: int(size) for name, size in re.findall(r"(\w+?)=(\d+)", sizes)}
+    named = {f: _KINDS[k] for k, group in re.findall(r"(\w+)=\{(.*?)\}", kinds) if k in _KINDS for f in split_names(group)}
+    places = dict[str, set[Place]]()
+    for side, part, count in (("operand", left, operands), ("result", right, None)):
+        values = re.findall(r"\[(.*?)\]", part)[:count]
+        collect(places, side, ([split_names(d) for d in value.split(",")] if value.strip() else [] for value in values))
+    return {frozenset(p): (extents[f], named.get(f, "")) for f, p in places.items() if extents[f] != 1}
+
+
+def split_names(text: str) -> list[str]:
+    """`ijz_1k` → i, j, z_1, k."""
+    return re.findall(r"[a-z](?:_\d+)?", text)
+
+
+@pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
+def test_rules_are_shardys(op: Op) -> None:
+    """For samples that are emitted as one operation of which Shardy has a rule."""
+    chosen = [s for s in samples(op) if single_operation(op, s) and s.types]
+    found = shardy_rules([(op, s.types, out_types(op, s), s.params) for s in chosen]) if chosen else []
+    lines = iter(found)
+    differences = []
+    for sample in chosen:
+        texts = [next(lines) for _ in range(operation_count(op, sample))]
+        if texts[-1] is not None:
+            ours, theirs = canonical(rule_of(op, sample)), parsed_shardy(texts[-1], len(sample.types))
+            if ours != theirs:
+                differences.append(f"{describe(op, sample)}: {rule_of(op, sample)} but Shardy has {texts[-1]}")
+    if op.name in DIFFERENT:
+        assert differences or not chosen, f"{op.name} is Shardy's by now; take it out of the table"
+    else:
+        assert not differences, "\n".join(differences)
+
+
+def operation_count(op: Op, sample: Sample) -> int:
+    e = Emitter(None)
+    names = [f"%x{i}" for i in range(len(sample.types))]
+    e.types.update(zip(names, sample.types, strict=True))
+    op.emit(e, names, sample.types, out_types(op, sample), sample.params)
+    return len(e.lines)
+
+
+def single_operation(op: Op, sample: Sample) -> bool:
+    """One operation that computes; constants before it do not count."""
+    e = Emitter(None)
+    names = [f"%x{i}" for i in range(len(sample.types))]
+    e.types.update(zip(names, sample.types, strict=True))
+    op.emit(e, names, sample.types, out_types(op, sample), sample.params)
+    computing = [line for line in e.lines if '"stablehlo.constant"' not in line and '"stablehlo.iota"' not in line]
+    return len(computing) == 1 and computing[0] == e.lines[-1]
+
+
+def test_reshape_examples() -> None:
+    """The examples of the docstring."""
+    from meshjit.ops.shape import reshape_rule
+
+    assert str(reshape_rule((8, 1024), (8192,))) == "a b -> (a b)"
+    assert str(reshape_rule((12,), (3, 1, 4))) == "(a b) -> a 1 b"
+    assert str(reshape_rule((4, 6, 5), (6, 4, 5))) == "(a b) d f -> (a c) e f | replicate b d c e"
+    assert str(reshape_rule((6, 4), (4, 6))) == "(a b) e -> (a c) d | replicate b e c d"
+    assert str(reshape_rule((2, 3), (3, 2))) == "a c -> b d | replicate a c b d"
+    assert str(reshape_rule((3, 0), (0,))) == "a b -> c | replicate a b c"
+
+
+def test_rules_read_aloud() -> None:
+    from meshjit.core.types import TensorType
+    from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
+    from meshjit.ops.slicing import pad, slice_
+
+    f = TensorType.parse
+    start = f("i32[]")
+
+    def text(op: Op, *types: str, **params: Any) -> str:
+        ins = tuple(map(f, types))
+        return str(op.factor_rule(ins, op.type_rule(ins, params), params))
+
+    assert text(slice_, "f32[8,8,8]", start=(0, 1, 2), limit=(8, 8, 3), strides=(1, 1, 1)) == "a b c -> a b 1 | sum c, permute b"
+    assert text(slice_, "bool[4]", start=(1,), limit=(2,), strides=(1,)) == "a -> 1 | or a"
+    assert text(pad, "f32[4,4,4]", "f32[]", low=(0, 1, 0), high=(0, 0, 0), interior=(0, 0, 1)) == (
+        "a b c, [] -> a b d | replicate c d, permute b"
+    )
+    assert text(dynamic_slice, "f32[8,6]", str(start), str(start), slice_sizes=(8, 2)) == "a b, [], [] -> a c | sum b, replicate c"
+    assert text(dynamic_update_slice, "f32[8,6]", "f32[8,2]", str(start), str(start)) == (
+        "a b, a d, [], [] -> a b | replicate d"
+    )
+
+
