@@ -1,12 +1,12 @@
 """Processes: who am I, how do we meet, how do we end together. Knows neither meshjit, nor sharding, nor jaxlib.
 
-    cluster = detect(os.environ)      rank, size and why we think so (pure; cluster.explain() says it to a person)
-    meeting = rendezvous(cluster)     the coordinator's address, agreed through MPI or worked out from SLURM
-    watch(rank, size, end_job)        a process that fails ends the whole job, with its traceback, in seconds
+    detect(os.environ)             rank, size and why we think so (pure; `.explain()` says it to a person)
+    meet(cluster)                  the coordinator's address, agreed through MPI or worked out from SLURM
+    watch(rank, end_job, finish)   a process that fails ends the whole job, with its traceback, in seconds
 """
 
 from launch.cluster import Cluster, ClusterError, detect
-from launch.rendezvous import Meeting, RendezvousError, rendezvous
+from launch.rendezvous import Meeting, RendezvousError, meet
 from launch.supervise import Supervisor, watch
 
 __all__ = [
@@ -16,6 +16,6 @@ __all__ = [
     "RendezvousError",
     "Supervisor",
     "detect",
-    "rendezvous",
+    "meet",
     "watch",
 ]

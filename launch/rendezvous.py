@@ -38,7 +38,7 @@ class Meeting:
         return f"{'[::]' if _has_ipv6() else '0.0.0.0'}:{port}"
 
 
-def rendezvous(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
+def meet(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
     """Agree on the coordinator. Under MPI all processes must call this together. Raises RendezvousError."""
     environ = os.environ if environ is None else environ
     if cluster.coordinator is not None:

@@ -19,6 +19,7 @@ import dis
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
@@ -97,7 +98,8 @@ class Supervisor:
     def say(self, text: str) -> None:
         """To stderr in one write, so that lines of several processes do not mix; each under the rank."""
         prefix = f"[rank {self.rank}] "
-        print("".join(f"{prefix}{line}\n" for line in text.rstrip("\n").split("\n")), end="", file=sys.stderr, flush=True)
+        lines = "".join(f"{prefix}{line}\n" for line in text.rstrip("\n").split("\n"))
+        print(lines, end="", file=sys.stderr, flush=True)
 
     def end(self, code: int, reason: str) -> None:
         for stream in (sys.stdout, sys.stderr):
@@ -119,9 +121,13 @@ def end_through_mpi(comm: Any) -> EndJob:
     """End the job as MPI does: mpirun kills what does not go by itself."""
 
     def end(code: int, reason: str) -> None:
+        time.sleep(_FORWARDING_SECONDS)
         comm.Abort(code)
 
     return end
+
+
+_FORWARDING_SECONDS = 0.3  # mpirun drops what a process printed if the abort overtakes it
 
 
 # --- did the program end by return, or by SystemExit? -----------------------------------------------------------------

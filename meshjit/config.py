@@ -67,7 +67,7 @@ def _one_of(*choices: str | None) -> Callable[[Any], str | None]:
 
 
 def _platform_list(value: Any) -> str | None:
-    """"cuda,cpu" or None; "gpu" means "cuda"."""
+    """ "cuda,cpu" or None; "gpu" means "cuda"."""
     if value in (None, ""):
         return None
     names = [{"gpu": "cuda"}.get(name, name) for name in str(value).lower().replace(" ", "").split(",")]
@@ -154,15 +154,10 @@ class Config:
         self._overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("config", default={})  # noqa: B039
 
     def __getattr__(self, name: str) -> Any:
+        """JAX's spellings, and names that do not exist; our own spellings are properties (see below)."""
         if name.startswith("_"):
             raise AttributeError(name)
-        overrides = self._overrides.get()
-        if name in overrides:
-            return overrides[name]
-        try:
-            return self._values[name]
-        except KeyError:
-            return self.read(name)
+        return self.read(name)
 
     def read(self, name: str) -> Any:
         """The value of an option by either spelling."""
@@ -221,6 +216,20 @@ class Config:
         near = difflib.get_close_matches(bare, self._options, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(self._options)}"
         raise AttributeError(f"there is no config option {name!r}{hint}")
+
+
+def _reader(name: str) -> Any:
+    """A fast read: these stand on the path of every call of a jitted function."""
+
+    def read(self: Config) -> Any:
+        overrides = self._overrides.get()
+        return overrides[name] if name in overrides else self._values[name]
+
+    return read
+
+
+for _option in OPTIONS:
+    setattr(Config, _option.name, property(_reader(_option.name), doc=_option.doc))
 
 
 def _initial(option: Option, environ: Mapping[str, str]) -> Any:

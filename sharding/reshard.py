@@ -8,11 +8,10 @@ rules come before the price:
   is two all-to-alls however cheap a gather would be.
 - A replicated value never becomes partial; a partial one may stay so over the axes over which the target is.
 
-What is searched. Axes are cut into *atoms*: at the borders of sub-axes in source and target, and into prime factors
-where atoms of different sizes meet and there are few of them (x=4, y=2: [x, y] -> [y, x] moves half of x, then
-permutes). Free atoms may shard any dim on the way (slices cost next to nothing, and make what follows smaller). A
-permutation reaches only placements that agree with the target as far as both go in every dim; for others a later step
-would have to undo it. Worked examples on x=4, y=2:
+What is searched: axes are cut into parts where that helps, free axes may shard any dim on the way (slices cost next to
+nothing, and make what follows smaller), and a permutation reaches only placements that agree with the target as far as
+both go in every dim; from others a later step would have to undo it. space.py says how far this goes on large meshes.
+Worked examples on x=4, y=2:
 
     [x, -]   -> [-, x]      all_to_all(split 1, concat 0, x)
     [x, -]   -> [y, -]      slice(0, y); permute([x*y, -] -> [y*x, -]); all_gather(0, x)

@@ -1,8 +1,6 @@
 """The search behind plan_reshard: a shortest path over placements. See reshard.py for what it promises and why.
 
-Axes are cut into *atoms*, small ints here: at the borders of sub-axes in source and target, and into prime
-factors where atoms of different sizes meet and there are few of them. A state holds the atoms of every dim and the
-partial ones.
+Axes are cut into *atoms* (space.py), small ints here. A state holds the atoms of every dim and the partial ones.
 """
 
 from __future__ import annotations
@@ -12,18 +10,15 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
-from sharding.axes import AxisRef, SubAxis, atoms, canonical_axes, cut_points, name_of
+from sharding.axes import AxisRef, canonical_axes, name_of
 from sharding.cost import priced
 from sharding.mesh import AbstractMesh
+from sharding.space import search_space
 from sharding.spec import Placement
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, nests
 from sharding.topology import Topology
-
-MOST_FINE_ATOMS: Final = 5  # axes are cut into primes while that gives no more atoms than this
-MOST_STATES: Final = 4000  # above that many placements only the dims of source and target may hold axes on the way
-
 
 _Atoms: TypeAlias = tuple[int, ...]  # indices into WalkSearch.atoms, major to minor
 _State: TypeAlias = tuple[tuple[_Atoms, ...], _Atoms]  # axes per dim; partial axes, sorted
@@ -43,29 +38,16 @@ class WalkSearch:
         topology: Topology,
     ) -> None:
         self.shape, self.itemsize, self.mesh, self.topology = shape, itemsize, mesh, topology
-        self.atoms = self._cut_into_atoms(source, target)
+        self.atoms, self.dims = search_space(shape, source, target, mesh, topology)
         self.sizes = [piece.size for piece in self.atoms]
         self.kind = source.partial_kind or ""
         self.source, self.target = self._state(source), self._state(target)
-        self.dims = self._usable_dims()
         self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
         self.cheapest_start = min(topology.latency.values(), default=0.0)
         self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
         self.target_bytes = self._bytes(self.target)
 
     # Setting up ...
-
-    def _cut_into_atoms(self, source: Placement, target: Placement) -> list[SubAxis]:
-        refs = [*source.axes(), *target.axes()]
-        cuts = cut_points(refs, self.mesh.shape)
-        every = [name for name, size in self.mesh.shape.items() if size > 1]
-        coarse = _pieces([*refs, *every], cuts, self.mesh)
-        if len(coarse) > MOST_FINE_ATOMS:
-            coarse = _pieces(refs, cuts, self.mesh)
-        fine = [part for piece in coarse for part in _prime_parts(piece)]
-        if len({piece.size for piece in coarse}) > 1 and len(fine) <= MOST_FINE_ATOMS:
-            return fine
-        return coarse
 
     def _state(self, placement: Placement) -> _State:
         dims = tuple(self._indices(axes) for axes in placement.dims)
@@ -79,13 +61,6 @@ class WalkSearch:
             inside = [i for i, a in enumerate(self.atoms) if a.name == name_of(axis) and low <= a.pre < high]
             found += sorted(inside, key=lambda i: self.atoms[i].pre)
         return tuple(found)
-
-    def _usable_dims(self) -> tuple[int, ...]:
-        """The dims that may hold axes on the way: all that are worth it, or those of source and target if too many."""
-        needed = {d for dims, _ in (self.source, self.target) for d, axes in enumerate(dims) if axes}
-        every = needed | {d for d, extent in enumerate(self.shape) if extent > 1}
-        chosen = every if _state_count(len(self.atoms), len(every)) <= MOST_STATES else needed
-        return tuple(sorted(chosen))
 
     # ... walking ...
 
@@ -240,13 +215,25 @@ class WalkSearch:
         return nests(self.shape[dim], self._count(outer), self._count(inner))
 
     def _count(self, axes: _Atoms) -> int:
-        return math.prod(self.sizes[a] for a in axes)
+        if axes not in self._counts:
+            self._counts[axes] = math.prod(self.sizes[a] for a in axes)
+        return self._counts[axes]
+
+    @functools.cached_property
+    def _counts(self) -> dict[_Atoms, int]:
+        return {}
 
     def _local_shape(self, state: _State) -> tuple[int, ...]:
         return tuple(-(-extent // self._count(axes)) for extent, axes in zip(self.shape, state[0], strict=True))
 
     def _bytes(self, state: _State) -> float:
-        return math.prod(self._local_shape(state)) * self.itemsize
+        if state[0] not in self._sizes:
+            self._sizes[state[0]] = math.prod(self._local_shape(state)) * self.itemsize
+        return self._sizes[state[0]]
+
+    @functools.cached_property
+    def _sizes(self) -> dict[tuple[_Atoms, ...], float]:
+        return {}
 
     def _seconds(self, edge: _Edge, state: _State, local: tuple[int, ...]) -> float:
         key = (edge[0], edge[1], self._edge_atoms(edge, state), local)
@@ -275,6 +262,8 @@ class WalkSearch:
         """The atoms over which the edge's groups run; of a permutation those whose place changes."""
         if edge[0] != "permute":
             return edge[2]
+        if self.topology.is_uniform:  # all axes are alike: no need to ask which
+            return tuple(range(len(self.atoms)))
         before, after = (
             {(dim, at, atom) for dim, axes in enumerate(dims) for at, atom in enumerate(axes)}
             for dims in (state[0], edge[3][0])
@@ -327,30 +316,3 @@ class WalkSearch:
 
 def _replaced(dims: tuple[_Atoms, ...], dim: int, axes: _Atoms) -> tuple[_Atoms, ...]:
     return (*dims[:dim], axes, *dims[dim + 1 :])
-
-
-def _pieces(refs: Sequence[AxisRef], cuts: dict[str, list[int]], mesh: AbstractMesh) -> list[SubAxis]:
-    """The distinct atoms of `refs`, in the mesh's order."""
-    found = {piece for ref in refs for piece in atoms(ref, cuts, mesh.shape)}
-    return sorted(found, key=lambda piece: (mesh.axis_names.index(piece.name), piece.pre))
-
-
-def _prime_parts(piece: SubAxis) -> list[SubAxis]:
-    """`piece` cut into parts of prime size, the smallest primes major."""
-    parts: list[SubAxis] = []
-    pre, rest, prime = piece.pre, piece.size, 2
-    while rest > 1:
-        if rest % prime:
-            prime += 1
-            continue
-        parts.append(SubAxis(piece.name, pre, prime))
-        pre, rest = pre * prime, rest // prime
-    return parts
-
-
-def _state_count(atom_count: int, dim_count: int) -> int:
-    """How many ways there are to put some of the atoms, ordered, on the dims."""
-    if dim_count == 0:
-        return 1
-    ways = (math.perm(atom_count, used) * math.comb(used + dim_count - 1, used) for used in range(atom_count + 1))
-    return sum(ways)

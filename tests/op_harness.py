@@ -76,7 +76,9 @@ def wide(array: Array) -> Array:
 
 
 def assert_close(got: Array, want: Array, message: str = "", scale: float = 1.0) -> None:
-    assert got.shape == want.shape and got.dtype == want.dtype, f"{message}: {got.dtype}{got.shape} for {want.dtype}{want.shape}"
+    assert got.shape == want.shape and got.dtype == want.dtype, (
+        f"{message}: {got.dtype}{got.shape} for {want.dtype}{want.shape}"
+    )
     if want.dtype not in _TOLERANCES:
         np.testing.assert_array_equal(got, want, err_msg=message)
         return

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.op_harness import GLOBAL_OPS, Array, assert_close, build, describe, evaluated, run, samples
 
 from meshjit.core.op import Op, Sample
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
+from tests.op_harness import GLOBAL_OPS, Array, assert_close, build, describe, evaluated, run, samples
 
 SIZE = 3
 BATCHED_OPS = [op for op in GLOBAL_OPS if op.batch]

@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+
+from meshjit.core.op import Absent, Op, Sample
+from meshjit.core.program import Var
+from meshjit.core.types import is_inexact
+from meshjit.ops.constants import zeros_like
 from tests.op_harness import (
     GLOBAL_OPS,
     Array,
@@ -22,11 +27,6 @@ from tests.op_harness import (
     run,
     samples,
 )
-
-from meshjit.core.op import Absent, Op, Sample
-from meshjit.core.program import Var
-from meshjit.core.types import is_inexact
-from meshjit.ops.constants import zeros_like
 
 STEP = 1e-6
 ROUNDED = {"reduce_precision": "its tangents are rounded as its values are, so differences see steps"}
@@ -67,14 +67,19 @@ def check_jvp(op: Op, sample: Sample, active: Sequence[int], generator: np.rando
     except MissingRule:
         return  # the reason is in docs/ops.md
     for got, want, type in zip(
-        run(program, [*arrays, *tangents]), differences(op, sample, arrays, active, tangents), out_types(op, sample), strict=True
+        run(program, [*arrays, *tangents]),
+        differences(op, sample, arrays, active, tangents),
+        out_types(op, sample),
+        strict=True,
     ):
         if is_inexact(type.dtype):
             assert got.dtype == type.dtype
             np.testing.assert_allclose(got, want, rtol=2e-4, atol=2e-5, err_msg=describe(op, sample))
 
 
-def differences(op: Op, sample: Sample, arrays: list[Array], active: Sequence[int], tangents: list[Array]) -> list[Array]:
+def differences(
+    op: Op, sample: Sample, arrays: list[Array], active: Sequence[int], tangents: list[Array]
+) -> list[Array]:
     sides = []
     for sign in (1, -1):
         moved = list(arrays)
@@ -97,7 +102,9 @@ def test_exceptions_have_a_jvp_all_the_same(name: str) -> None:
 
 
 def groups_of(op: Op, sample: Sample) -> list[tuple[int, ...]]:
-    return [g for g in op.linear_groups(sample.types, sample.params) if all(is_inexact(sample.types[i].dtype) for i in g)]
+    return [
+        g for g in op.linear_groups(sample.types, sample.params) if all(is_inexact(sample.types[i].dtype) for i in g)
+    ]
 
 
 LINEAR_OPS = [op for op in INEXACT_OPS if any(groups_of(op, s) for s in double_samples(op))]
@@ -161,7 +168,11 @@ def test_linear_is_true_of_sums(op: Op) -> None:
             for a, b, c in pieces:
                 total = (a + b).astype(a.dtype)
                 np.testing.assert_allclose(
-                    c.astype(np.complex128), total.astype(np.complex128), rtol=0.05, atol=0.05, err_msg=describe(op, sample)
+                    c.astype(np.complex128),
+                    total.astype(np.complex128),
+                    rtol=0.05,
+                    atol=0.05,
+                    err_msg=describe(op, sample),
                 )
 
 

@@ -1,16 +1,16 @@
-"""Every op of the registry: the NumPy meaning has the declared types, and XLA computes the same from what is emitted."""
+"""Every op of the registry: its NumPy meaning has the declared types, and XLA computes the same from its emission."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.op_harness import GLOBAL_OPS, assert_close, called, describe, evaluated, module, out_types, run_xla, samples
 
 from meshjit.core.op import Op
 from meshjit.core.parser import parse_program
 from meshjit.core.program import Builder
 from meshjit.core.types import type_of
 from meshjit.core.verify import verify
+from tests.op_harness import GLOBAL_OPS, assert_close, called, describe, evaluated, module, out_types, run_xla, samples
 
 SCALES = {"lgamma": 20.0, "digamma": 20.0, "polygamma": 50.0}  # XLA's f32 approximations are this much worse
 

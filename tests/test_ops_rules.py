@@ -6,17 +6,21 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from meshjit.core.op import Op, Sample
+from meshjit.core.types import TensorType
 from meshjit.emit.emitter import Emitter
 from sharding.rule import FactorRule
 from tests.op_harness import GLOBAL_OPS, describe, module, out_types, samples
 
-UNEQUAL_EXTENTS = ("permute", "replicate")  # kinds of factors whose dims may differ in extent: slices, pads, concatenations
+UNEQUAL_EXTENTS = (
+    "permute",
+    "replicate",
+)  # kinds of factors whose dims may differ in extent: slices, pads, concatenations
 
 
 def rule_of(op: Op, sample: Sample) -> FactorRule:
@@ -39,30 +43,24 @@ def test_rules_fit_the_types(op: Op) -> None:
 
 
 @pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
-def test_an_unsharded_dim_is_one_that_is_broadcast_or_chosen(op: Op) -> None:
-    """A dim without a factor has extent 1, so leaving it alone costs nothing."""
-    for sample in samples(op):
-        rule = rule_of(op, sample)
-        for dims, type in zip((*rule.operands, *rule.results), (*sample.types, *out_types(op, sample)), strict=True):
-            for dim, extent in zip(dims, type.shape, strict=True):
-                assert dim or extent == 1, f"{describe(op, sample)}: {rule}"
-
-
-@pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
 def test_localized_params_fit_local_types(op: Op) -> None:
     """With every plain factor halved where that is even, the op on local types gives the local result types."""
     for sample in samples(op):
         rule, outs = rule_of(op, sample), out_types(op, sample)
         factors = [f for f in rule.factors if f not in rule.kinds and rule.sizes[f] % 2 == 0 and rule.sizes[f]]
         for factor in factors if op.partition is None else ():
-            ins, results = (halved(rule, side, types, factor) for side, types in (("operands", sample.types), ("results", outs)))
+            ins, results = (
+                halved(rule, side, types, factor) for side, types in (("operands", sample.types), ("results", outs))
+            )
             params = op.localize(sample.params, ins, results) if op.localize else sample.params
             assert op.type_rule(ins, params) == results, f"{describe(op, sample)}: {rule}, half of {factor}"
 
 
 def halved(rule: FactorRule, side: str, types: Any, factor: str) -> Any:
     pairs = zip(getattr(rule, side), types, strict=True)
-    return tuple(t.with_shape(tuple(n // 2 if factor in dim else n for dim, n in zip(d, t.shape, strict=True))) for d, t in pairs)
+    return tuple(
+        t.with_shape(tuple(n // 2 if factor in dim else n for dim, n in zip(d, t.shape, strict=True))) for d, t in pairs
+    )
 
 
 # -- Shardy
@@ -71,12 +69,15 @@ def halved(rule: FactorRule, side: str, types: Any, factor: str) -> Any:
 DIFFERENT = {
     "slice": "one element of a dim has an owner and becomes a partial sum; Shardy permutes it like any other part",
     "dynamic_slice": "a sharded dim gives a partial sum, of which nothing is gathered; Shardy replicates the dim",
-    "pad": "padding between elements replicates the dim; Shardy permutes it",
     "concatenate": "shards exchange what their windows lack (permute); Shardy replicates the dim",
-    "reshape": "what is left of two dims that share a divisor is named per dim; Shardy pairs parts that it never shards",
+    "reshape": "what is left of two dims that share a divisor is named per dim; Shardy pairs parts it never shards",
     "argmax": "Shardy reduces the dim, we exchange one candidate per shard (permute)",
     "argmin": "as argmax",
+    "scatter": "a window of one element has an owner, so the dim may stay sharded; Shardy replicates it",
 }
+
+# Where newer versions of Shardy have another rule than the oldest that we support.
+CHANGED = {"dynamic_update_slice": "since jaxlib 0.12 both factors of a cut dim are permuted; ours exchanges nothing"}
 
 _RULE = re.compile(r"op_sharding_rule<\((.*?)\)->\((.*?)\)(?: \{(.*?)\}(.*?))?>")
 _KINDS = {"reduction": "reduce", "need_replication": "replicate", "permutation": "permute"}
@@ -106,7 +107,9 @@ def shardy_rules(calls: Any) -> list[str | None]:
         pipeline = "builtin.module(func.func(sdy-populate-op-sharding-rules))"
         passmanager.PassManager.parse(pipeline).run(parsed.operation)
         operations = list(parsed.body.operations[0].regions[0].blocks[0].operations)[:-1]
-        named = [op.attributes["sdy.sharding_rule"] if "sdy.sharding_rule" in op.attributes else None for op in operations]
+        named = [
+            op.attributes["sdy.sharding_rule"] if "sdy.sharding_rule" in op.attributes else None for op in operations
+        ]
         return [None if attribute is None else f"{attribute}" for attribute in named]
 
 
@@ -114,34 +117,54 @@ Place = tuple[str, int, int, int]  # operand or result, its number, the dim, the
 Canonical = dict[frozenset[Place], tuple[int, str]]  # where a factor stands -> its size and kind
 
 
-def canonical(rule: FactorRule) -> Canonical:
-    """Our rule without names; factors of extent 1 are left out, which Shardy has in some places and not in others."""
+def canonical(rule: FactorRule, types: Sequence[TensorType]) -> Canonical:
+    """Our rule without names; `types` are those of operands and results."""
     kinds = {**rule.kinds, **dict.fromkeys(rule.reductions, "reduce")}
-    places = dict[str, set[Place]]()
-    for side, values in (("operand", rule.operands), ("result", rule.results)):
-        collect(places, side, ([list(dim) for dim in dims] for dims in values))
-    return {frozenset(p): (rule.sizes[f], kinds.get(f, "")) for f, p in places.items() if rule.sizes[f] != 1}
+    sides = [("operand", i, dims) for i, dims in enumerate(rule.operands)]
+    sides += [("result", i, dims) for i, dims in enumerate(rule.results)]
+    places, sizes = dict[str, set[Place]](), dict(rule.sizes)
+    for (side, number, dims), type in zip(sides, types, strict=True):
+        for d, dim in enumerate(dims):
+            if not dim:  # never sharded: the same as a replicated factor of its own
+                name = f"{side} {number} {d}"
+                kinds[name], sizes[name] = "replicate", type.shape[d]
+            collect(places, (side, number, d), dim or (name,))
+    return normal(places, sizes, kinds)
 
 
-def collect(places: dict[str, set[Place]], side: str, values: Iterable[list[list[str]]]) -> None:
-    for number, dims in enumerate(values):
-        for dim, factors in enumerate(dims):
-            for place, factor in enumerate(factors):
-                places.setdefault(factor, set()).add((side, number, dim, place))
+def normal(places: Mapping[str, set[Place]], sizes: Mapping[str, int], kinds: Mapping[str, str]) -> Canonical:
+    """Factors of extent 1 are left out, which Shardy has in some places and not in others. What is replicated need not
+    be one factor, so every place of it stands alone."""
+    found: Canonical = {}
+    for factor, where in places.items():
+        kind = kinds.get(factor, "")
+        if kind == "replicate" and sizes[factor] != 1:
+            found |= {frozenset([place]): (0, kind) for place in where}
+        elif sizes[factor] != 1:
+            found[frozenset(where)] = (sizes[factor], kind)
+    return found
+
+
+def collect(places: dict[str, set[Place]], dim: tuple[str, int, int], factors: Iterable[str]) -> None:
+    for place, factor in enumerate(factors):
+        places.setdefault(factor, set()).add((*dim, place))
 
 
 def parsed_shardy(text: str, operands: int) -> Canonical:
-    """`([ij, k], [])->([i, jk]) {i=6, j=2, k=8} reduction={i}`; operands beyond ours (a reduction's start) are dropped."""
+    """`([ij, k], [])->([i, jk]) {i=6, j=2, k=8} reduction={i}`; operands beyond ours (a start) are dropped."""
     match = _RULE.search(text)
     assert match, text
     left, right, sizes, kinds = match.groups(default="")
     extents = {name: int(size) for name, size in re.findall(r"(\w+?)=(\d+)", sizes)}
-    named = {f: _KINDS[k] for k, group in re.findall(r"(\w+)=\{(.*?)\}", kinds) if k in _KINDS for f in split_names(group)}
+    named = {
+        f: _KINDS[k] for k, group in re.findall(r"(\w+)=\{(.*?)\}", kinds) if k in _KINDS for f in split_names(group)
+    }
     places = dict[str, set[Place]]()
     for side, part, count in (("operand", left, operands), ("result", right, None)):
-        values = re.findall(r"\[(.*?)\]", part)[:count]
-        collect(places, side, ([split_names(d) for d in value.split(",")] if value.strip() else [] for value in values))
-    return {frozenset(p): (extents[f], named.get(f, "")) for f, p in places.items() if extents[f] != 1}
+        for number, value in enumerate(re.findall(r"\[(.*?)\]", part)[:count]):
+            for dim, text in enumerate(value.split(",") if value.strip() else []):
+                collect(places, (side, number, dim), split_names(text))
+    return normal(places, extents, named)
 
 
 def split_names(text: str) -> list[str]:
@@ -159,12 +182,13 @@ def test_rules_are_shardys(op: Op) -> None:
     for sample in chosen:
         texts = [next(lines) for _ in range(operation_count(op, sample))]
         if texts[-1] is not None:
-            ours, theirs = canonical(rule_of(op, sample)), parsed_shardy(texts[-1], len(sample.types))
+            types = (*sample.types, *out_types(op, sample))
+            ours, theirs = canonical(rule_of(op, sample), types), parsed_shardy(texts[-1], len(sample.types))
             if ours != theirs:
                 differences.append(f"{describe(op, sample)}: {rule_of(op, sample)} but Shardy has {texts[-1]}")
     if op.name in DIFFERENT:
         assert differences or not chosen, f"{op.name} is Shardy's by now; take it out of the table"
-    else:
+    elif op.name not in CHANGED:
         assert not differences, "\n".join(differences)
 
 
@@ -210,14 +234,18 @@ def test_rules_read_aloud() -> None:
         ins = tuple(map(f, types))
         return str(op.factor_rule(ins, op.type_rule(ins, params), params))
 
-    assert text(slice_, "f32[8,8,8]", start=(0, 1, 2), limit=(8, 8, 3), strides=(1, 1, 1)) == "a b c -> a b 1 | sum c, permute b"
+    assert (
+        text(slice_, "f32[8,8,8]", start=(0, 1, 2), limit=(8, 8, 3), strides=(1, 1, 1))
+        == "a b c -> a b 1 | sum c, permute b"
+    )
     assert text(slice_, "bool[4]", start=(1,), limit=(2,), strides=(1,)) == "a -> 1 | or a"
     assert text(pad, "f32[4,4,4]", "f32[]", low=(0, 1, 0), high=(0, 0, 0), interior=(0, 0, 1)) == (
-        "a b c, [] -> a b d | replicate c d, permute b"
+        "a b c, [] -> a b c | permute b c"
     )
-    assert text(dynamic_slice, "f32[8,6]", str(start), str(start), slice_sizes=(8, 2)) == "a b, [], [] -> a c | sum b, replicate c"
+    assert (
+        text(dynamic_slice, "f32[8,6]", str(start), str(start), slice_sizes=(8, 2))
+        == "a b, [], [] -> a c | sum b, replicate c"
+    )
     assert text(dynamic_update_slice, "f32[8,6]", "f32[8,2]", str(start), str(start)) == (
         "a b, a d, [], [] -> a b | replicate d"
     )
-
-

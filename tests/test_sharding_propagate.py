@@ -114,8 +114,8 @@ def test_fully_sharded_weights_leave_the_batch_alone() -> None:
     flow, v = mlp("[data, -]", "[data, model]", "[model, data]")
     result = flow.run()
     assert [str(result.placements[v[n]]) for n in ("h", "a", "y", "out")] == ["[data, model]"] * 2 + ["[data, -]"] * 2
-    lost = {(c.node, c.factor, c.kept, c.lost) for c in result.conflicts}
-    assert (0, "k", ("data",), ("data",)) in lost  # w1's rows are gathered at the first product
+    lost = [(c.node, c.factor, c.value, c.kept, c.lost, c.offered_by) for c in result.conflicts]
+    assert lost == [(4, "n", v["y"], ("data",), ("data",), v["w2"])]  # x is closed; y has given `data` to its rows
 
 
 def test_hints_travel_backwards() -> None:
@@ -364,9 +364,8 @@ def test_without_conflicts_the_order_of_nodes_does_not_matter(number: int) -> No
     result = flow.run()
     nodes = draw.sample(flow.graph.nodes, len(flow.graph.nodes))
     other = propagate(dataclasses.replace(flow.graph, nodes=nodes), MESH)
-    assert bool(result.conflicts) == bool(other.conflicts) or result.placements != other.placements
-    if not result.conflicts and not other.conflicts:
-        assert result.placements == other.placements
+    if not result.conflicts:
+        assert result.placements == other.placements and not other.conflicts
 
 
 def test_ten_thousand_nodes_take_seconds() -> None:
@@ -418,7 +417,7 @@ def shardy_results(body: str, arguments: list[tuple[tuple[int, ...], str | None]
         text = str(module)
     found: list[str] = []
     for line in text.splitlines():
-        if "stablehlo." in line:
+        if " = stablehlo." in line:
             match = re.search(r"sdy\.sharding_per_value<\[<@mesh, \[(.*?)\]>\]>", line)
             dims = re.findall(r"\{([^}]*)\}", match[1]) if match else []
             parts = ["*".join(re.findall(r'"(\w+)"(?::\((\d+)\)(\d+))?', dim) and _refs(dim)) or "-" for dim in dims]

@@ -1,7 +1,7 @@
 """Resharding: no walk is dearer than the best one that an independent, exhaustive search finds.
 
-The other search knows no restrictions: every axis is cut into its prime factors, every dim may hold any of them on the way,
-permutations may lead anywhere, and all pairs are solved at once by networkx.
+The other search knows no restrictions: every axis is cut into its prime factors, every dim may hold any of them on
+the way, permutations may lead anywhere, and all pairs are solved at once by networkx.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from meshjit.core.types import is_inexact
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import emit_splat, full_like, zeros_like
-from meshjit.ops.families import elementwise, elementwise_type, require_param, zero_jvp
+from meshjit.ops.families import elementwise, elementwise_type, part_dtype, require_param, zero_jvp
 
 Array = np.ndarray[Any, Any]
 
@@ -156,7 +156,9 @@ def _power_jvp(primals, tangents, outs, params):
     return [add_tangents(left, right)]
 
 
-power = elementwise("power", _power, arity=2, jvp=_power_jvp, fill="positive", sample_dtypes=("f32", "i32", "c64", "bf16"))
+power = elementwise(
+    "power", _power, arity=2, jvp=_power_jvp, fill="positive", sample_dtypes=("f32", "i32", "c64", "bf16")
+)
 
 
 def _integer_pow_type(in_types: Types, params: Params) -> Types:
@@ -168,9 +170,10 @@ def _integer_pow_type(in_types: Types, params: Params) -> Types:
 
 
 def _integer_pow(a: Array, exponent: int) -> Array:
-    result = np.ones_like(a)
-    for _ in range(abs(exponent)):
-        result = result * a
+    result, base, left = np.ones_like(a), a, abs(exponent)
+    while left:
+        result = result * base if left & 1 else result
+        base, left = base * base, left >> 1
     return result if exponent >= 0 else np.divide(1, result)
 
 
@@ -245,16 +248,14 @@ def _abs_jvp(primals, tangents, outs, params):
     return [real(multiply(t, conjugate(sign(x))))] if x.dtype.kind == "c" else [multiply(t, sign(x))]
 
 
-def _abs_dtype(types: Types) -> np.dtype[Any]:
-    return np.empty(0, types[0].dtype).real.dtype if types[0].dtype.kind == "c" else types[0].dtype
-
-
 def _abs_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """StableHLO has no abs of unsigned integers, which are their own."""
     return operands if ins[0].dtype.kind == "u" else e.op("abs", operands, outs)
 
 
-abs_ = elementwise("abs", np.abs, arity=1, result=_abs_dtype, jvp=_abs_jvp, emit=_abs_emit)
+abs_ = elementwise(
+    "abs", np.abs, arity=1, result=lambda types: part_dtype(types[0].dtype), jvp=_abs_jvp, emit=_abs_emit
+)
 
 
 def _sign_jvp(primals, tangents, outs, params):

@@ -19,16 +19,25 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Absent, MissingRule, Op, Params, Sample, Types
+from meshjit.core.op import Params, Sample, Types
 from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.collective_rules import (
+    SUB_AXES,
+    Array,
+    Values,
+    axis_refs,
+    by_group,
+    check_dim,
+    collective,
+    one_operand,
+    scaled,
+)
+from meshjit.ops.constants import emit_splat
 from meshjit.ops.families import require, require_param
-from sharding.axes import AxisRef, SubAxis, span
+from meshjit.ops.identity import identity_element
+from sharding.axes import AxisRef, span
 from sharding.mesh import BaseMesh
 
-Array = np.ndarray[Any, Any]
-Values = list[tuple[Array, ...]]  # per device, by flat position: the operands or results
-
-_LOCAL_ONLY = "it exists in local Programs only, which partitioning makes"
 _REDUCERS: dict[str, Any] = {
     "sum": np.add,
     "prod": np.multiply,
@@ -37,35 +46,6 @@ _REDUCERS: dict[str, Any] = {
     "and": np.bitwise_and,
     "or": np.bitwise_or,
 }
-
-
-def axis_refs(axes: Sequence[Any]) -> tuple[AxisRef, ...]:
-    """Axes as params hold them (after parsing, a part of an axis is a plain tuple) as axes of a mesh."""
-    return tuple(axis if isinstance(axis, str) else SubAxis(*axis) for axis in axes)
-
-
-def _collective(name: str, **rules: Any) -> Op:
-    def no_rule(what: str) -> Any:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise MissingRule(f"{name} has no {what} rule: {_LOCAL_ONLY}")
-
-        return refuse
-
-    absent = Absent(_LOCAL_ONLY)
-    return Op(
-        name=name,
-        factor_rule=no_rule("factor"),
-        evaluate=no_rule("evaluate"),
-        batch=absent,
-        jvp=absent,
-        transpose=absent,
-        **rules,
-    )
-
-
-def _one_operand(op: str, in_types: Types, params: Params) -> TensorType:
-    require(len(in_types) == 1, op, f"takes 1 operand, was given {len(in_types)}")
-    return in_types[0]
 
 
 def _check_kind(op: str, type: TensorType, kind: str) -> None:
@@ -77,25 +57,6 @@ def _check_kind(op: str, type: TensorType, kind: str) -> None:
         require_param(fits, op, "kind", kind, f"{type} cannot be reduced so")
 
 
-def _check_dim(op: str, type: TensorType, name: str, dim: int, size: int = 1) -> None:
-    require_param(0 <= dim < type.rank, op, name, dim, f"operand {type} has {type.rank} dims")
-    why = f"extent {type.shape[dim]} of operand {type} is no multiple of the group's size {size}"
-    require_param(type.shape[dim] % size == 0, op, name, dim, why)
-
-
-def _scaled(type: TensorType, dim: int, times: int = 1, over: int = 1) -> TensorType:
-    return type.with_shape(tuple(n * times // over if d == dim else n for d, n in enumerate(type.shape)))
-
-
-def _by_group(values: Values, mesh: BaseMesh, params: Params, exchange: Any) -> Values:
-    """`exchange(arrays of one group in order)` gives the results of its members, in order."""
-    results: Values = [()] * len(values)
-    for group in mesh.replica_groups(axis_refs(params["axes"])):
-        for position, result in zip(group, exchange([values[p][0] for p in group]), strict=True):
-            results[position] = (np.asarray(result),)
-    return results
-
-
 def _reduced(arrays: Sequence[Array], kind: str) -> Array:
     """In the arrays' own dtype, one after another."""
     total = arrays[0]
@@ -105,55 +66,13 @@ def _reduced(arrays: Sequence[Array], kind: str) -> Array:
     return total.astype(arrays[0].dtype, copy=False)
 
 
-# Samples are for a mesh x=4, y=2.
-_SUB = ("y", ("x", 2, 2))
-
-
-# -- all_reduce
-
-
-def _all_reduce_type(in_types: Types, params: Params) -> Types:
-    type = _one_operand("all_reduce", in_types, params)
-    _check_kind("all_reduce", type, params["kind"])
-    return (type,)
-
-
-def _all_reduce_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    region = e.reducer(params["kind"], outs[0].dtype)
-    return e.op("all_reduce", operands, outs, e.collective(axis_refs(params["axes"])), [region])
-
-
-def _all_reduce_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
-    def exchange(arrays: list[Array]) -> list[Array]:
-        return [_reduced(arrays, params["kind"])] * len(arrays)
-
-    return _by_group(values, mesh, params, exchange)
-
-
-def _all_reduce_samples() -> list[Sample]:
-    numbers = [(d, k) for d in ("f32", "i32", "bf16", "u8") for k in ("sum", "prod", "max", "min")]
-    others = [("c64", "sum"), ("c64", "prod"), ("bool", "max"), ("i32", "and"), ("bool", "and"), ("bool", "or"), ("f64", "sum")]
-    axes = [("x",), ("y", "x"), _SUB]
-    calls = [(*call, axes[i % 3]) for i, call in enumerate(numbers + others)]
-    return [Sample((TensorType((3, 4), DTYPES[d]),), {"axes": a, "kind": k}) for d, k, a in calls]
-
-
-all_reduce = _collective(
-    "all_reduce",
-    type_rule=_all_reduce_type,
-    emit=_all_reduce_emit,
-    simulate=_all_reduce_simulate,
-    samples=_all_reduce_samples,
-)
-
-
 # -- all_gather
 
 
 def _all_gather_type(in_types: Types, params: Params) -> Types:
-    type = _one_operand("all_gather", in_types, params)
-    _check_dim("all_gather", type, "dim", params["dim"])
-    return (_scaled(type, params["dim"], times=params["size"]),)
+    type = one_operand("all_gather", in_types)
+    check_dim("all_gather", type, "dim", params["dim"])
+    return (scaled(type, params["dim"], times=params["size"]),)
 
 
 def _all_gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -165,16 +84,16 @@ def _all_gather_simulate(values: Values, mesh: BaseMesh, params: Params) -> Valu
     def exchange(arrays: list[Array]) -> list[Array]:
         return [np.concatenate(arrays, params["dim"])] * len(arrays)
 
-    return _by_group(values, mesh, params, exchange)
+    return by_group(values, mesh, params, exchange)
 
 
 def _all_gather_samples() -> list[Sample]:
-    calls = [(("x",), 4, 0), (("x", "y"), 8, 1), (_SUB, 4, 1), (("y",), 2, 0)]
+    calls = [(("x",), 4, 0), (("x", "y"), 8, 1), (SUB_AXES, 4, 1), (("y",), 2, 0)]
     types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16")]
     return [Sample((t,), {"axes": a, "size": n, "dim": d}) for t in types for a, n, d in calls]
 
 
-all_gather = _collective(
+all_gather = collective(
     "all_gather",
     type_rule=_all_gather_type,
     emit=_all_gather_emit,
@@ -183,52 +102,15 @@ all_gather = _collective(
 )
 
 
-# -- reduce_scatter
-
-
-def _reduce_scatter_type(in_types: Types, params: Params) -> Types:
-    type = _one_operand("reduce_scatter", in_types, params)
-    _check_kind("reduce_scatter", type, params["kind"])
-    _check_dim("reduce_scatter", type, "dim", params["dim"], params["size"])
-    return (_scaled(type, params["dim"], over=params["size"]),)
-
-
-def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    attributes = f"scatter_dimension = {params['dim']} : i64, {e.collective(axis_refs(params['axes']))}"
-    return e.op("reduce_scatter", operands, outs, attributes, [e.reducer(params["kind"], outs[0].dtype)])
-
-
-def _reduce_scatter_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
-    def exchange(arrays: list[Array]) -> list[Array]:
-        return np.split(_reduced(arrays, params["kind"]), len(arrays), params["dim"])
-
-    return _by_group(values, mesh, params, exchange)
-
-
-def _reduce_scatter_samples() -> list[Sample]:
-    calls = [(("x",), 4, 0, "sum"), (("y", "x"), 8, 1, "max"), (_SUB, 4, 1, "sum"), (("y",), 2, 0, "prod")]
-    types = [TensorType((4, 16), DTYPES[d]) for d in ("f32", "i32", "bf16")]
-    return [Sample((t,), {"axes": a, "size": n, "dim": d, "kind": k}) for t in types for a, n, d, k in calls]
-
-
-reduce_scatter = _collective(
-    "reduce_scatter",
-    type_rule=_reduce_scatter_type,
-    emit=_reduce_scatter_emit,
-    simulate=_reduce_scatter_simulate,
-    samples=_reduce_scatter_samples,
-)
-
-
 # -- all_to_all
 
 
 def _all_to_all_type(in_types: Types, params: Params) -> Types:
-    type = _one_operand("all_to_all", in_types, params)
-    _check_dim("all_to_all", type, "split_dim", params["split_dim"], params["size"])
-    _check_dim("all_to_all", type, "concat_dim", params["concat_dim"])
-    split = _scaled(type, params["split_dim"], over=params["size"])
-    return (_scaled(split, params["concat_dim"], times=params["size"]),)
+    type = one_operand("all_to_all", in_types)
+    check_dim("all_to_all", type, "split_dim", params["split_dim"], params["size"])
+    check_dim("all_to_all", type, "concat_dim", params["concat_dim"])
+    split = scaled(type, params["split_dim"], over=params["size"])
+    return (scaled(split, params["concat_dim"], times=params["size"]),)
 
 
 def _all_to_all_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -242,21 +124,144 @@ def _all_to_all_simulate(values: Values, mesh: BaseMesh, params: Params) -> Valu
         parts = [np.split(array, len(arrays), params["split_dim"]) for array in arrays]
         return [np.concatenate(column, params["concat_dim"]) for column in zip(*parts, strict=True)]
 
-    return _by_group(values, mesh, params, exchange)
+    return by_group(values, mesh, params, exchange)
 
 
 def _all_to_all_samples() -> list[Sample]:
-    calls = [(("x",), 4, 0, 1), (("y", "x"), 8, 1, 0), (_SUB, 4, 1, 1), (("y",), 2, 0, 2)]
+    calls = [(("x",), 4, 0, 1), (("y", "x"), 8, 1, 0), (SUB_AXES, 4, 1, 1), (("y",), 2, 0, 2)]
     types = [TensorType((4, 8, 3), DTYPES[d]) for d in ("f32", "i32", "bool")]
-    return [Sample((t,), {"axes": a, "size": n, "split_dim": s, "concat_dim": c}) for t in types for a, n, s, c in calls]
+    return [
+        Sample((t,), {"axes": a, "size": n, "split_dim": s, "concat_dim": c}) for t in types for a, n, s, c in calls
+    ]
 
 
-all_to_all = _collective(
+all_to_all = collective(
     "all_to_all",
     type_rule=_all_to_all_type,
     emit=_all_to_all_emit,
     simulate=_all_to_all_simulate,
     samples=_all_to_all_samples,
+)
+
+
+# -- all_reduce
+
+
+def _all_reduce_type(in_types: Types, params: Params) -> Types:
+    type = one_operand("all_reduce", in_types)
+    _check_kind("all_reduce", type, params["kind"])
+    return (type,)
+
+
+def _must_gather(type: TensorType, kind: str) -> bool:
+    """XLA's CPU backend has no `and` and `or` of integers among its collectives (of bools it has)."""
+    return kind in ("and", "or") and type.dtype != np.bool_
+
+
+def _emit_expanded(e: Any, x: str, type: TensorType) -> tuple[str, TensorType]:
+    """The value with a dim of extent 1 in front, for the members of a group."""
+    expanded = type.with_shape((1, *type.shape))
+    return e.op("reshape", [x], [expanded])[0], expanded
+
+
+def _emit_reduced(e: Any, x: str, out: TensorType, kind: str) -> Sequence[str]:
+    """The members in front reduced here."""
+    start = e.constant(np.asarray(identity_element(kind, out.dtype)))
+    return e.op("reduce", [x, start], [out], "dimensions = array<i64: 0>", [e.reducer(kind, out.dtype)])
+
+
+def _all_reduce_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if _must_gather(ins[0], params["kind"]):
+        expanded, type = _emit_expanded(e, operands[0], ins[0])
+        size = e.mesh.axes_size(axis_refs(params["axes"]))
+        gathered = scaled(type, 0, times=size)
+        members = _all_gather_emit(e, [expanded], (type,), (gathered,), {**params, "dim": 0})
+        return _emit_reduced(e, members[0], outs[0], params["kind"])
+    region = e.reducer(params["kind"], outs[0].dtype)
+    return e.op("all_reduce", operands, outs, e.collective(axis_refs(params["axes"])), [region])
+
+
+def _all_reduce_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    def exchange(arrays: list[Array]) -> list[Array]:
+        return [_reduced(arrays, params["kind"])] * len(arrays)
+
+    return by_group(values, mesh, params, exchange)
+
+
+def _all_reduce_samples() -> list[Sample]:
+    numbers = [(d, k) for d in ("f32", "i32", "bf16", "u8") for k in ("sum", "prod", "max", "min")]
+    others = [
+        ("c64", "sum"),
+        ("c64", "prod"),
+        ("bool", "max"),
+        ("i32", "and"),
+        ("bool", "and"),
+        ("bool", "or"),
+        ("f64", "sum"),
+    ]
+    axes = [("x",), ("y", "x"), SUB_AXES]
+    calls = [(*call, axes[i % 3]) for i, call in enumerate(numbers + others)]
+    return [Sample((TensorType((3, 4), DTYPES[d]),), {"axes": a, "kind": k}) for d, k, a in calls]
+
+
+all_reduce = collective(
+    "all_reduce",
+    type_rule=_all_reduce_type,
+    emit=_all_reduce_emit,
+    simulate=_all_reduce_simulate,
+    samples=_all_reduce_samples,
+)
+
+
+# -- reduce_scatter
+
+
+def _reduce_scatter_type(in_types: Types, params: Params) -> Types:
+    type = one_operand("reduce_scatter", in_types)
+    _check_kind("reduce_scatter", type, params["kind"])
+    check_dim("reduce_scatter", type, "dim", params["dim"], params["size"])
+    return (scaled(type, params["dim"], over=params["size"]),)
+
+
+def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if _must_gather(ins[0], params["kind"]):
+        expanded, type = _emit_expanded(e, operands[0], ins[0])
+        parts = {**params, "split_dim": params["dim"] + 1, "concat_dim": 0}
+        members = _all_to_all_emit(e, [expanded], (type,), _all_to_all_type((type,), parts), parts)
+        return _emit_reduced(e, members[0], outs[0], params["kind"])
+    attributes = f"scatter_dimension = {params['dim']} : i64, {e.collective(axis_refs(params['axes']))}"
+    return e.op("reduce_scatter", operands, outs, attributes, [e.reducer(params["kind"], outs[0].dtype)])
+
+
+def _reduce_scatter_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
+    def exchange(arrays: list[Array]) -> list[Array]:
+        return np.split(_reduced(arrays, params["kind"]), len(arrays), params["dim"])
+
+    return by_group(values, mesh, params, exchange)
+
+
+def _reduce_scatter_samples() -> list[Sample]:
+    calls = [(("x",), 4, 0, "sum"), (("y", "x"), 8, 1, "max"), (SUB_AXES, 4, 1, "sum"), (("y",), 2, 0, "prod")]
+    numbers = [(d, *call) for d in ("f32", "i32", "bf16") for call in calls]
+    others = [
+        ("i32", ("x",), 4, 1, "or"),
+        ("bool", ("y",), 2, 0, "and"),
+        ("u8", ("y", "x"), 8, 1, "and"),
+        ("c64", ("x",), 4, 0, "sum"),
+    ]
+    calls = [*numbers, *others]
+    return [
+        Sample((TensorType((4, 16), DTYPES[t]),), {"axes": a, "size": n, "dim": d, "kind": k})
+        for t, a, n, d, k in calls
+    ]
+
+
+reduce_scatter = collective(
+    "reduce_scatter",
+    type_rule=_reduce_scatter_type,
+    emit=_reduce_scatter_emit,
+    simulate=_reduce_scatter_simulate,
+    samples=_reduce_scatter_samples,
 )
 
 
@@ -268,14 +273,12 @@ def _permute_type(in_types: Types, params: Params) -> Types:
         places = [pair[end] for pair in params["pairs"]]
         twice = next((p for p in places if places.count(p) > 1), None)
         require(twice is None, "collective_permute", f"param pairs has {name} {twice} twice")
-    return (_one_operand("collective_permute", in_types, params),)
+    return (one_operand("collective_permute", in_types),)
 
 
 def _permute_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     pairs = [list(pair) for pair in params["pairs"]]
     if not pairs:
-        from meshjit.ops.constants import emit_splat
-
         return [emit_splat(e, outs[0], 0)]
     text = f"source_target_pairs = dense<{pairs}> : tensor<{len(pairs)}x2xi64>"
     return e.op("collective_permute", operands, outs, f"{text}, {e.channel()}")
@@ -295,7 +298,7 @@ def _permute_samples() -> list[Sample]:
     return [Sample((t,), {"pairs": pairs}) for t in types for pairs in calls]
 
 
-collective_permute = _collective(
+collective_permute = collective(
     "collective_permute",
     type_rule=_permute_type,
     emit=_permute_emit,
@@ -324,12 +327,12 @@ def _axis_index_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, p
         return [_index_constant(e, 0)]
     raw = e.op("partition_id", [], [TensorType((), DTYPES["u32"])])[0]
     position = e.op("convert", [raw], [_INDEX])[0]
-    total = None
+    total = ""
     for stride, size in _strides(refs, e.mesh):
         digit = e.op("divide", [position, _index_constant(e, stride)], [_INDEX])[0]
         digit = e.op("remainder", [digit, _index_constant(e, size)], [_INDEX])[0]
-        major = None if total is None else e.op("multiply", [total, _index_constant(e, size)], [_INDEX])[0]
-        total = digit if major is None else e.op("add", [major, digit], [_INDEX])[0]
+        major = e.op("multiply", [total, _index_constant(e, size)], [_INDEX])[0] if total else ""
+        total = e.op("add", [major, digit], [_INDEX])[0] if total else digit
     return [total]
 
 
@@ -352,10 +355,10 @@ def _axis_index_simulate(values: Values, mesh: BaseMesh, params: Params) -> Valu
     return [(np.array(i, np.int32),) for i in index]
 
 
-axis_index = _collective(
+axis_index = collective(
     "axis_index",
     type_rule=_axis_index_type,
     emit=_axis_index_emit,
     simulate=_axis_index_simulate,
-    samples=lambda: [Sample((), {"axes": axes}) for axes in (("x",), ("y",), ("y", "x"), _SUB, (), (("x", 1, 2),))],
+    samples=lambda: [Sample((), {"axes": axes}) for axes in (("x",), ("y",), ("y", "x"), SUB_AXES, (), (("x", 1, 2),))],
 )

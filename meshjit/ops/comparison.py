@@ -32,7 +32,9 @@ _same_types = elementwise_type("compare", 2, "any", lambda types: BOOL)
 
 def _compare_type(in_types: Types, params: Params) -> Types:
     direction = params["direction"]
-    require_param(direction in DIRECTIONS, "compare", "direction", repr(direction), f"write one of {' '.join(DIRECTIONS)}")
+    require_param(
+        direction in DIRECTIONS, "compare", "direction", repr(direction), f"write one of {' '.join(DIRECTIONS)}"
+    )
     out = _same_types(in_types, params)
     fits = direction in ("EQ", "NE") or in_types[0].dtype.kind != "c"
     require_param(fits, "compare", "direction", direction, f"{in_types[0]} has no order")
@@ -56,9 +58,7 @@ compare = elementwise(
     samples=_compare_samples,
 )
 
-is_finite = elementwise(
-    "is_finite", np.isfinite, arity=1, accepts="float", result=lambda types: BOOL, jvp=zero_jvp
-)
+is_finite = elementwise("is_finite", np.isfinite, arity=1, accepts="float", result=lambda types: BOOL, jvp=zero_jvp)
 
 
 # -- select: pred, a where it is true, b where it is not
@@ -80,7 +80,9 @@ def _select_transpose(cotangents, operands, in_types, params):
 
 
 def _select_samples() -> list[Sample]:
-    pairs = [(TensorType(s, BOOL), TensorType(s, DTYPES[d])) for s in SAMPLE_SHAPES for d in ("f32", "c64", "bool", "u8")]
+    pairs = [
+        (TensorType(s, BOOL), TensorType(s, DTYPES[d])) for s in SAMPLE_SHAPES for d in ("f32", "c64", "bool", "u8")
+    ]
     return [Sample((p, t, t), {}) for p, t in pairs]
 
 

@@ -154,7 +154,7 @@ def _iota_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
 
 
 def _iota_partition(local: LocalEquation) -> list[Var]:
-    """The local iota plus where the shard begins; in integers, because a float of few bits would round the sum twice."""
+    """The local iota plus where the shard begins; in integers, because a short float would round the sum twice."""
     from meshjit.ops.arithmetic import add, multiply
     from meshjit.ops.conversion import convert
 
@@ -162,7 +162,11 @@ def _iota_partition(local: LocalEquation) -> list[Var]:
     axes, dtype = local.result_placements[0].dims[dimension], type.dtype
     if not axes:
         return [iota(dtype=dtype, shape=type.shape, dimension=dimension)]
-    exact = dtype if dtype.kind in "iu" else np.dtype(np.int32 if local.eqn.outputs[0].shape[dimension] < 2**31 else np.int64)
+    exact = (
+        dtype
+        if dtype.kind in "iu"
+        else np.dtype(np.int32 if local.eqn.outputs[0].shape[dimension] < 2**31 else np.int64)
+    )
     begin = multiply(convert(local.index(axes), dtype=exact), scalar(type.shape[dimension], exact))
     count = iota(dtype=exact, shape=type.shape, dimension=dimension)
     total = add(count, spread(begin, type.shape))
@@ -177,7 +181,14 @@ def spread(value: Var, shape: Sequence[int]) -> Var:
 
 
 def _iota_samples() -> list[Sample]:
-    calls = [("i32", (5,), 0), ("f32", (4, 6), 1), ("bf16", (300,), 0), ("u8", (3, 300), 1), ("c64", (3, 2), 0), ("i32", (0,), 0)]
+    calls = [
+        ("i32", (5,), 0),
+        ("f32", (4, 6), 1),
+        ("bf16", (300,), 0),
+        ("u8", (3, 300), 1),
+        ("c64", (3, 2), 0),
+        ("i32", (0,), 0),
+    ]
     return [Sample((), {"dtype": DTYPES[d], "shape": s, "dimension": n}) for d, s, n in calls]
 
 

@@ -14,7 +14,7 @@ from meshjit.core.op import Params, Sample, Types
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact, short_name
 from meshjit.ops.arithmetic import negate
 from meshjit.ops.constants import zeros_like
-from meshjit.ops.families import elementwise, elementwise_type, require, require_param
+from meshjit.ops.families import elementwise, elementwise_type, part_dtype, require, require_param
 
 Array = np.ndarray[Any, Any]
 
@@ -165,7 +165,7 @@ reduce_precision = elementwise(
 
 
 def _part_dtype(types: Types) -> np.dtype[Any]:
-    return np.empty(0, types[0].dtype).real.dtype
+    return part_dtype(types[0].dtype)
 
 
 def _real_transpose(cotangents, operands, in_types, params):

@@ -1,7 +1,7 @@
 """Running totals along one dim: cumsum, cumprod, cummax, cummin. Params: axis, and reverse for totals from the end.
 
-Emitted in blocks of 16: a running total within every block, the same over the blocks' totals, and both combined. That is
-O(n) work in log16(n) steps on every backend, where one reduce_window of the whole extent may be O(n²).
+Emitted in blocks of 16: a running total within every block, the same over the blocks' totals, and both combined. That
+is O(n) work in log16(n) steps on every backend, where one reduce_window of the whole extent may be O(n²).
 
 Along a sharded dim, two passes: every device scans its shard, the shards' totals are gathered (one element per line and
 shard), and what stands before the shard is combined into it.
@@ -17,7 +17,7 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.emit.emitter import integers, literal, tensor
+from meshjit.emit.emitter import integers, literal
 from meshjit.ops.arithmetic import add, maximum, minimum, multiply
 from meshjit.ops.collectives import all_gather
 from meshjit.ops.comparison import compare, select
@@ -104,7 +104,7 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 
 
 def _emit_scan(e: Any, x: str, type: TensorType, axis: int, backwards: bool, kind: str) -> str:
-    """Worked example, blocks of 2, forwards: 1 2 3 4 5 → [1 3] [3 7] [5 -]; totals 3 7 → before: 0 3 10 → 1 3 6 10 15."""
+    """Worked example, blocks of 2: 1 2 3 4 5 → [1 3] [3 7] [5 5]; totals 3 7 5 → before: 0 3 10 → 1 3 6 10 15."""
     n, start = type.shape[axis], identity_element(kind, type.dtype)
     zero = e.constant(np.asarray(start))
     if n <= _BLOCK:
@@ -234,8 +234,8 @@ def _scan_jvp(derivative: Callable[..., tuple[Var, Var]]) -> Any:
             return [None]
         if not params["reverse"]:
             return [_pair_scan(x, t, axis, derivative)]
-        flipped = (reverse(v, dimensions=(axis,)) for v in (x, t))
-        return [reverse(_pair_scan(*flipped, axis, derivative), dimensions=(axis,))]
+        x, t = reverse(x, dimensions=(axis,)), reverse(t, dimensions=(axis,))
+        return [reverse(_pair_scan(x, t, axis, derivative), dimensions=(axis,))]
 
     return jvp
 
@@ -250,18 +250,15 @@ def _choice_pairs(choose: Op) -> Any:
         (a, da), (b, db) = earlier, later
         chosen = choose(a, b)
         (tangent,) = choose.jvp((a, b), (da, db), (chosen,), {})
+        assert tangent is not None, "both operands have a tangent"
         return chosen, tangent
 
     return combine
 
 
 cumprod = _cumulative("cumprod", "prod", np.cumprod, multiply, "number", jvp=_scan_jvp(_product_pairs))
-cummax = _cumulative(
-    "cummax", "max", np.maximum.accumulate, maximum, "ordered", jvp=_scan_jvp(_choice_pairs(maximum))
-)
-cummin = _cumulative(
-    "cummin", "min", np.minimum.accumulate, minimum, "ordered", jvp=_scan_jvp(_choice_pairs(minimum))
-)
+cummax = _cumulative("cummax", "max", np.maximum.accumulate, maximum, "ordered", jvp=_scan_jvp(_choice_pairs(maximum)))
+cummin = _cumulative("cummin", "min", np.minimum.accumulate, minimum, "ordered", jvp=_scan_jvp(_choice_pairs(minimum)))
 
 
 def product_of_others(x: Var, axis: int) -> Var:
@@ -272,5 +269,3 @@ def product_of_others(x: Var, axis: int) -> Var:
     before = pad(cumprod(x, axis=axis, reverse=False), one, low=low, high=back, interior=none)
     behind = pad(cumprod(x, axis=axis, reverse=True), one, low=back, high=low, interior=none)
     return multiply(before, behind)
-
-

@@ -111,8 +111,8 @@ def _slice_each(operands: Sequence[Var], dims: Sequence[int | None], params: Par
     """Starts of their own for each member: a gather of windows."""
     from meshjit.ops.indexing import gather_windows
 
-    x, starts = operands[0], stacked_starts(operands[1:], dims[1:])
-    return [gather_windows(x, dims[0], starts, params["slice_sizes"])], [0]
+    starts = stacked_starts(operands[1:], dims[1:])
+    return [gather_windows(operands[0], dims[0], starts, params["slice_sizes"])], [0]
 
 
 def stacked_starts(starts: Sequence[Var], dims: Sequence[int | None]) -> Var:
@@ -132,8 +132,8 @@ def clamped_start(start: Var, extent: int, size: int) -> Var:
 
 
 def _in_shard(local: LocalEquation, begin: Var, dim: int, size: int, axes: Any) -> tuple[Var, Var, int]:
-    """For a part of a sharded dim that begins at this global place: where it begins in this shard (maybe outside); where
-    the run of the shard begins that holds all of the part that the shard has; and the length of that run."""
+    """For a part of a sharded dim that begins at this global place: where it begins in this shard (maybe outside), and
+    where the run of the shard begins that holds all of the part that the shard has, and the length of that run."""
     shard = local.operands[0].shape[dim]
     offset = subtract(begin, multiply(local.index(axes), scalar(shard, I32)))
     length = min(size, shard)
@@ -181,7 +181,15 @@ def shift(var: Var, dim: int, distance: Var, size: int) -> Var:
 
 
 def _slice_samples() -> list[Sample]:
-    calls = [((8, 6), (3, 6)), ((10,), (4,)), ((5, 4), (5, 4)), ((9, 3), (1, 2)), ((), ()), ((6,), (0,)), ((8, 8), (7, 3))]
+    calls = [
+        ((8, 6), (3, 6)),
+        ((10,), (4,)),
+        ((5, 4), (5, 4)),
+        ((9, 3), (1, 2)),
+        ((), ()),
+        ((6,), (0,)),
+        ((8, 8), (7, 3)),
+    ]
     dtypes = [("f32", "i32"), ("c64", "u8"), ("bool", "i64")]
     samples = []
     for shape, sizes in calls:
@@ -258,7 +266,9 @@ def _update_batch(operands: Sequence[Var], dims: Sequence[int | None], params: P
     starts = list(operands[2:])
     if not _shared_starts(operands, dims, 2):
         size = batch_size(operands, dims)
-        x, update = (insert(v, 0, size) if d is None else move(v, d, 0) for v, d in zip(operands[:2], dims[:2], strict=True))
+        x, update = (
+            insert(v, 0, size) if d is None else move(v, d, 0) for v, d in zip(operands[:2], dims[:2], strict=True)
+        )
         return [_update_each(x, update, stacked_starts(starts, dims[2:]))], [0]
     (x, update), dim = align_to_first(operands[:2], dims[:2])
     starts.insert(dim, scalar(0, starts[0].dtype if starts else I32))
@@ -273,7 +283,7 @@ def _update_each(x: Var, update: Var, starts: Var) -> Var:
 
 
 def _update_partition(local: LocalEquation) -> list[Var]:
-    """Along sharded dims, read the run that the part may touch, replace what belongs to the part, write the run back."""
+    """Along sharded dims read the run that the part may touch, replace what belongs to the part, write it back."""
     var, update, *given = local.operands
     sizes = local.eqn.inputs[1].shape
     if 0 in sizes or 0 in var.shape:
@@ -294,7 +304,15 @@ def _update_partition(local: LocalEquation) -> list[Var]:
 
 
 def _update_samples() -> list[Sample]:
-    calls = [((8, 6), (3, 6)), ((10,), (4,)), ((5, 4), (5, 4)), ((9, 3), (1, 2)), ((), ()), ((6,), (0,)), ((8, 8), (7, 3))]
+    calls = [
+        ((8, 6), (3, 6)),
+        ((10,), (4,)),
+        ((5, 4), (5, 4)),
+        ((9, 3), (1, 2)),
+        ((), ()),
+        ((6,), (0,)),
+        ((8, 8), (7, 3)),
+    ]
     dtypes = [("f32", "i32"), ("c64", "u8"), ("bool", "i64")]
     samples = []
     for shape, part in calls:

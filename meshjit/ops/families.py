@@ -49,6 +49,11 @@ def factor_names(count: int) -> tuple[str, ...]:
     return tuple(string.ascii_lowercase[:count]) if count <= 26 else tuple(f"d{i}" for i in range(count))
 
 
+def part_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype of a complex number's real part; any other dtype is its own."""
+    return {DTYPES["c64"]: DTYPES["f32"], DTYPES["c128"]: DTYPES["f64"]}.get(dtype, dtype)
+
+
 def widened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Floats of 8 and 16 bits as float32, in which NumPy's meaning is computed before it is rounded back once."""
     return array.astype(np.float32) if is_float(array.dtype) and array.dtype.itemsize < 4 else array
@@ -139,7 +144,7 @@ def elementwise(
         batch=elementwise_batch(lambda: op),
         linear=linear,
         jvp=jvp or Absent(NO_GRADIENT),
-        transpose=transpose or Absent("it is linear in none of its operands"),
+        transpose=transpose or Absent("the op is linear in none of its operands"),
     )
     return op
 

@@ -97,7 +97,11 @@ def _concatenate_type(in_types: Types, params: Params) -> Types:
     for type in in_types:
         fits = type.dtype == first.dtype and _without(type.shape, dim) == _without(first.shape, dim)
         require(fits, "concatenate", f"operands {first} and {type} differ in more than dim {dim}")
-    return (first.with_shape(tuple(sum(t.shape[dim] for t in in_types) if d == dim else n for d, n in enumerate(first.shape))),)
+    return (
+        first.with_shape(
+            tuple(sum(t.shape[dim] for t in in_types) if d == dim else n for d, n in enumerate(first.shape))
+        ),
+    )
 
 
 def _without(shape: Sequence[int], dim: int) -> tuple[int, ...]:

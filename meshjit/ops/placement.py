@@ -1,4 +1,4 @@
-"""Identities that say something about a value: where it is to be placed, that its gradient stops, that it stays apart."""
+"""Identities that say something about a value: where it is placed, that its gradient stops, that it stays apart."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def _barrier_transpose(cotangents, operands, in_types, params):
 
 def _barrier_samples() -> list[Sample]:
     types = [TensorType(shape, DTYPES[d]) for d in SAMPLE_DTYPES for shape in SAMPLE_SHAPES]
-    return [Sample((t,), {}) for t in types] + [Sample((types[0], types[5], types[2]), {}), Sample((types[12], types[1]), {})]
+    return [Sample((t,), {}) for t in types] + [
+        Sample((types[0], types[5], types[2]), {}),
+        Sample((types[12], types[1]), {}),
+    ]
 
 
 optimization_barrier = Op(

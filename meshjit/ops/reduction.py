@@ -69,7 +69,15 @@ def _reduction(name: str, kind: str, evaluate: Any, accepts: str, **rules: Any) 
         return [op(operands[0], axes=axes)], [dim - sum(a < dim for a in axes)]
 
     def samples() -> list[Sample]:
-        calls = [((8, 6), (0,)), ((5, 3), (1,)), ((3, 4, 5), (0, 2)), ((7,), (0,)), ((4, 2), (0, 1)), ((), ()), ((3, 2), ())]
+        calls = [
+            ((8, 6), (0,)),
+            ((5, 3), (1,)),
+            ((3, 4, 5), (0, 2)),
+            ((7,), (0,)),
+            ((4, 2), (0, 1)),
+            ((), ()),
+            ((3, 2), ()),
+        ]
         calls.append(((0, 3), (0,)))
         dtypes = [d for d in ("f32", "i32", "bool", "c64", "bf16", "u8") if DTYPE_CLASSES[accepts](DTYPES[d])]
         return [Sample((TensorType(shape, DTYPES[d]),), {"axes": axes}) for d in dtypes for shape, axes in calls]
@@ -105,7 +113,7 @@ reduce_sum = _reduction("reduce_sum", "sum", np.sum, "number", linear=((0,),), t
 
 
 def _prod_jvp(primals, tangents, outs, params):
-    """One axis after another, each by the products of all elements before and behind every element: right with zeros, too."""
+    """One axis after another, each by the products of all other elements: right with zeros, too."""
     from meshjit.ops.cumulative import product_of_others
 
     x, t = primals[0], tangents[0]
@@ -138,4 +146,3 @@ reduce_min = _reduction("reduce_min", "min", np.min, "ordered", jvp=_choice_jvp)
 _NONE = Absent(NO_GRADIENT)
 reduce_and = _reduction("reduce_and", "and", np.bitwise_and.reduce, "bits", jvp=_NONE)
 reduce_or = _reduction("reduce_or", "or", np.bitwise_or.reduce, "bits", jvp=_NONE)
-

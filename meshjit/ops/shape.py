@@ -147,7 +147,14 @@ def _transpose_batch(operands: Sequence[Var], dims: Sequence[int | None], params
 
 
 def _transpose_samples() -> list[Sample]:
-    calls = [((4, 3), (1, 0)), ((2, 3, 4), (2, 0, 1)), ((5,), (0,)), ((), ()), ((0, 3), (1, 0)), ((2, 3, 4, 5), (0, 2, 1, 3))]
+    calls = [
+        ((4, 3), (1, 0)),
+        ((2, 3, 4), (2, 0, 1)),
+        ((5,), (0,)),
+        ((), ()),
+        ((0, 3), (1, 0)),
+        ((2, 3, 4, 5), (0, 2, 1, 3)),
+    ]
     types = [(TensorType(shape, DTYPES[d]), order) for shape, order in calls for d in ("f32", "c64", "bool")]
     return [Sample((type,), {"permutation": order}) for type, order in types]
 

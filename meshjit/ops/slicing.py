@@ -18,7 +18,7 @@ from meshjit.emit.emitter import integers
 from meshjit.ops.constants import full, scalar, spread, zeros, zeros_like
 from meshjit.ops.families import factor_names, require, require_param
 from meshjit.ops.shape import require_one
-from meshjit.ops.windows import between, cut, positions, shard_axes, window
+from meshjit.ops.windows import between, cut, cut_at, positions, shard_axes, window
 from sharding.rule import FactorRule
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _slice_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params
     return e.op("slice", operands, outs, f"start_indices = {start}, limit_indices = {limit}, strides = {strides}")
 
 
-def _slice_transpose(cotangents, operands, in_types, params):
+def _slice_transpose(cotangents, operands, in_types, params) -> list[Var | None]:
     """Zeros everywhere else: the cotangent padded before, between and behind."""
     shape, (ct,) = in_types[0].shape, cotangents
     if 0 in ct.shape:
@@ -165,9 +165,13 @@ def _pad_type(in_types: Types, params: Params) -> Types:
     type, value = in_types
     require(value.shape == () and value.dtype == type.dtype, "pad", f"the padding value {value} is no scalar of {type}")
     _full_entries("pad", type, params, ("low", "high", "interior"))
-    shape = tuple(low + n + max(n - 1, 0) * gap + high for n, (low, high, gap) in zip(type.shape, _pads(params), strict=True))
+    shape = tuple(
+        low + n + max(n - 1, 0) * gap + high for n, (low, high, gap) in zip(type.shape, _pads(params), strict=True)
+    )
     fits = all(n >= 0 for n in shape) and all(gap >= 0 for gap in params["interior"])
-    require(fits, "pad", f"{type} with low {params['low']}, high {params['high']}, interior {params['interior']} is {shape}")
+    require(
+        fits, "pad", f"{type} with low {params['low']}, high {params['high']}, interior {params['interior']} is {shape}"
+    )
     return (type.with_shape(shape),)
 
 
@@ -176,24 +180,19 @@ def _pads(params: Params) -> list[tuple[int, int, int]]:
 
 
 def _pad_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a b c, [] -> a b d | permute b, replicate c d`: a is not padded, b at its ends, c between elements too."""
-    type, names = in_types[0], factor_names(2 * in_types[0].rank)
-    operand, result = list(names[: type.rank]), list(names[: type.rank])
-    kinds, sizes = dict[str, str](), dict(zip(names, type.shape, strict=False))
-    spare = iter(names[type.rank :])
-    for dim, (low, high, gap) in enumerate(_pads(params)):
-        if gap and type.shape[dim] > 1:
-            result[dim] = next(spare)
-            kinds[operand[dim]] = kinds[result[dim]] = "replicate"
-            sizes[result[dim]] = out_types[0].shape[dim]
-        elif low or high:
-            kinds[operand[dim]] = "permute"
-    return FactorRule((tuple((n,) for n in operand), ()), (tuple((n,) for n in result),), kinds, sizes)
+    """`a b, [] -> a b | permute b`: a is not padded, b is."""
+    type, names = in_types[0], factor_names(in_types[0].rank)
+    padded = [bool(low or high or gap and n > 1) for n, (low, high, gap) in zip(type.shape, _pads(params), strict=True)]
+    kinds = {name: "permute" for name, is_padded in zip(names, padded, strict=True) if is_padded}
+    dims = tuple((name,) for name in names)
+    return FactorRule((dims, ()), (dims,), kinds, dict(zip(names, type.shape, strict=True)))
 
 
 def _pad(x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
     spread_shape = tuple(n + max(n - 1, 0) * gap for n, gap in zip(x.shape, interior, strict=True))
-    spaced = np.full(tuple(n + max(a, 0) + max(b, 0) for n, a, b in zip(spread_shape, low, high, strict=True)), value, x.dtype)
+    spaced = np.full(
+        tuple(n + max(a, 0) + max(b, 0) for n, a, b in zip(spread_shape, low, high, strict=True)), value, x.dtype
+    )
     inner = tuple(
         slice(max(a, 0), max(a, 0) + n, gap + 1) for n, a, gap in zip(spread_shape, low, interior, strict=True)
     )
@@ -250,28 +249,46 @@ def _pad_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Para
 
 
 def _pad_partition(local: LocalEquation) -> list[Var]:
-    from meshjit.ops.comparison import select
-
+    """Sharded padded dims one after another; then the others at once."""
     (var, value), (type,) = local.operands, local.result_types
-    extents = local.eqn.inputs[0].shape
-    pads = list(_pads(local.params))
+    if type.size == 0:
+        return [zeros(type)]
     if 0 in var.shape:
         return [spread(value, type.shape)]
-    sharded = [(d, shard_axes(local, n)) for d, n in enumerate(factor_names(var.rank)) if pads[d] != (0, 0, 0)]
-    for dim, axes in sharded:
-        if axes:
-            width, low = type.shape[dim], pads[dim][0]
-            starts = [i * width - low for i in range(local.mesh.axes_size(axes))]
-            var = window(local, var, dim, extents[dim], axes, starts, width)
+    pads = list(_pads(local.params))
+    for dim, name in enumerate(factor_names(var.rank)):
+        axes = shard_axes(local, name)
+        if pads[dim] != (0, 0, 0) and axes:
+            var = _padded_shard(local, var, dim, axes)
             pads[dim] = (0, 0, 0)
     low, high, interior = zip(*pads, strict=True)
-    padded = pad(var, value, low=low, high=high, interior=interior)
-    for dim, axes in sharded:
-        if axes:
-            start = local.params["low"][dim]
-            inside = between(positions(local, type.shape, dim, axes), start, start + extents[dim])
-            padded = select(inside, padded, spread(value, type.shape))
-    return [padded]
+    return [pad(var, value, low=low, high=high, interior=interior)]
+
+
+def _padded_shard(local: LocalEquation, var: Var, dim: int, axes: Sequence[Any]) -> Var:
+    """One sharded dim padded: the elements that fall into this shard of the result, spaced, cut to it, and a mask.
+
+    Element i goes to low + i * step. Shard d of the result, [d*r, (d+1)*r), thus begins (d*r - low) mod step behind the
+    place of element (d*r - low) div step.
+    """
+    from meshjit.ops.comparison import select
+
+    value, extent, r = local.operands[1], local.eqn.inputs[0].shape[dim], local.result_types[0].shape[dim]
+    low, _, gap = _pads(local.params)[dim]
+    step = gap + 1
+    begins = [divmod(d * r - low, step) for d in range(local.mesh.axes_size(axes))]
+    width = max(rest + r - 1 for _, rest in begins) // step + 1
+    var = window(local, var, dim, extent, axes, [first for first, _ in begins], width)
+    if gap:
+        none = (0,) * var.rank
+        var = pad(var, value, low=none, high=_with_entry(none, dim, gap), interior=_with_entry(none, dim, gap))
+        var = cut_at(local, [var], dim, axes, [rest for _, rest in begins], r)
+    inside = between(positions(local, var.shape, dim, axes), low, low + (extent - 1) * step + 1)
+    return select(inside, var, spread(value, var.shape))
+
+
+def _with_entry(values: Sequence[int], dim: int, value: int) -> tuple[int, ...]:
+    return tuple(value if d == dim else n for d, n in enumerate(values))
 
 
 def _pad_samples() -> list[Sample]:

@@ -63,11 +63,11 @@ def window(
         gathered += high - low
     if not parts:
         return zeros(var.type.with_shape(_with_extent(var.shape, dim, width)))
-    return _cut_at(local, parts, dim, axes, begins, width)
+    return cut_at(local, parts, dim, axes, begins, width)
 
 
 def _rounds(starts: Sequence[int], width: int, extent: int, shard: int) -> list[list[_Piece]]:
-    """Pieces by distance between shards (by their sum where starts fall): in a round every shard sends and gets once."""
+    """Pieces by distance between shards (by their sum where starts fall): a shard sends and gets once a round."""
     sign = 1 if list(starts) == sorted(starts) else -1
     rounds: dict[int, list[_Piece]] = {}
     for piece in _pieces(starts, width, extent, shard):
@@ -94,7 +94,7 @@ def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], pieces:
     return collective_permute(part, pairs=pairs)
 
 
-def _cut_at(
+def cut_at(
     local: LocalEquation, parts: list[Var], dim: int, axes: Sequence[AxisRef], begins: Sequence[int], width: int
 ) -> Var:
     """`width` elements of the parts put together, from `begins[i]` on shard i, with room on both sides where needed."""

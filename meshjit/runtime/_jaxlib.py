@@ -327,8 +327,7 @@ def put(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None
     `shards` are NumPy arrays (or one-shard handles, which are copied across devices); `devices` are this process's, in
     the row's order; `row` is the whole row where it spans processes. With `alias` the device may read the NumPy memory
     for as long as the handle lives: only for arrays that nobody will write to."""
-    layout = _layout(tuple(devices if row is None else row))
-    _check_shards(shards, devices, layout)
+    layout = _checked_layout(shards, devices, row)
     aval = _Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else shards[0].aval
     sources = [_native(shard) if _is_host(shard) else _single(shard) for shard in shards]
     if not alias and _share_memory(sources):
@@ -357,15 +356,18 @@ def _is_host(shard: Any) -> bool:
     return isinstance(shard, np.ndarray)
 
 
-def _check_shards(shards: Sequence[Any], devices: Sequence[Any], layout: _Layout) -> None:
+def _checked_layout(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None) -> _Layout:
+    """The layout of the row, for which the shards must fit; jaxlib itself would crash on some that do not."""
     if len(shards) != len(devices) or not shards:
         raise ValueError(f"{len(shards)} shards for {len(devices)} devices: need one per device of this process")
+    layout = _layout(tuple(devices if row is None else row))
     if tuple(devices) != layout.local:
         ids = [[device.id for device in group] for group in (devices, layout.local)]
         raise ValueError(f"shards for devices {ids[0]}, but this process has devices {ids[1]} of the row")
     types = {(s.shape, s.dtype) if _is_host(s) else shard_type(s) for s in shards}
     if len(types) > 1:
         raise ValueError(f"shards differ in shape or dtype: {sorted(map(str, types))}")
+    return layout
 
 
 def _native(array: np.ndarray) -> np.ndarray:
@@ -447,8 +449,7 @@ def shard(handle: Any, index: int) -> Any:
 def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | None = None) -> Any:
     """One handle of several one-shard handles, in the row's order; the inverse of `shard`."""
     devices = [handle_devices(handle)[0] for handle in handles]
-    layout = _layout(tuple(devices if row is None else row))
-    _check_shards(handles, devices, layout)
+    layout = _checked_layout(handles, devices, row)
     return _assemble(handles[0].aval, layout, [_single(handle) for handle in handles])
 
 
@@ -481,8 +482,10 @@ def is_deleted(handle: Any) -> bool:
 
 def copy_to_host_async(handle: Any) -> None:
     """Start the copy that `fetch` will wait for."""
-    for single in _singles(handle):
-        single._copy_single_device_array_to_host_async()
+    singles = _singles(handle)
+    with _NO_JAX:
+        for single in singles:
+            single._copy_single_device_array_to_host_async()
 
 
 def to_dlpack(handle: Any, stream: int | None = None) -> Any:
@@ -584,7 +587,9 @@ _register_collections()
 
 
 def start_coordinator(address: str, num_nodes: int, heartbeat_timeout: int = 10, timeout: int = 60) -> Any:
-    """The service that one process runs for all, listening on `address` ("[::]:port"). `.shutdown()` ends it."""
+    """The service that one process runs for all, listening on `address` ("[::]:port"). `.shutdown()` ends it.
+
+    Service and clients must be given the same `heartbeat_timeout` (seconds): clients send at a fraction of theirs."""
     return _jax.get_distributed_runtime_service(
         address,
         num_nodes,
@@ -594,9 +599,7 @@ def start_coordinator(address: str, num_nodes: int, heartbeat_timeout: int = 10,
     )
 
 
-def connect_coordinator(
-    address: str, node_id: int, num_nodes: int, heartbeat_timeout: int = 10, timeout: int = 60
-) -> Any:
+def connect_coordinator(address: str, node_id: int, heartbeat_timeout: int = 10, timeout: int = 60) -> Any:
     """Join the service; returns once all processes have.
 
     When a process dies, jaxlib ends the others (SIGABRT) with a message that names it: at once where it ran the

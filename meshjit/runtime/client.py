@@ -113,7 +113,7 @@ def _make(platform: str) -> Any:
     try:
         return _jaxlib.plugin_client(platform, joined.coordinator, joined.process_id, joined.num_processes)
     except (LookupError, _jaxlib.XlaError) as error:
-        raise RuntimeError(f"no {platform} devices: {error}\n  fix: install the plugin, or use \"cpu\"") from error
+        raise RuntimeError(f'no {platform} devices: {error}\n  fix: install the plugin, or use "cpu"') from error
 
 
 def _make_cpu(joined: distributed.Membership) -> Any:

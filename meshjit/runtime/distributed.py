@@ -7,7 +7,13 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
+import difflib
+import hashlib
+import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +66,7 @@ def initialize(
     heartbeat_timeout_seconds: int | None = None,
     coordinator_bind_address: str | None = None,
 ) -> None:
-    """Join the other processes; to be called by all of them, before any use of devices. As `jax.distributed.initialize`.
+    """Join the other processes; all of them call this, before any use of devices. As `jax.distributed.initialize`.
 
     Without arguments the launcher's environment says who we are (mpirun, srun, MESHJIT_ variables); with them, give the
     first three: `coordinator_address` "host:port" of process 0. `local_device_ids` restricts the accelerators of this
@@ -124,7 +130,7 @@ def _check_same(cluster: launch.Cluster) -> None:
 def _local_ids(
     given: int | Sequence[int] | None, cluster: launch.Cluster, environ: Mapping[str, str]
 ) -> tuple[int, ...] | None:
-    """Which GPUs are ours: as told; else one per process of this host, unless the launcher has shared them out already."""
+    """Which GPUs are ours: as told; else one per process of this host, unless the launcher has shared them out."""
     if given is not None:
         return (given,) if isinstance(given, int) else tuple(given)
     visible = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
@@ -140,7 +146,7 @@ def _join(
     if cluster.is_alone:
         _membership = Membership(local_device_ids=local)
         return
-    meeting = launch.rendezvous(cluster) if cluster.launcher != "none" else _told(cluster)
+    meeting = launch.meet(cluster) if cluster.launcher != "none" else _told(cluster)
     service = coordinator = None
     try:
         if meeting.rank == 0:
@@ -166,6 +172,8 @@ def _told(cluster: launch.Cluster) -> launch.Meeting:
 
 _FAILED = "meshjit/failed"
 _DONE = "meshjit/done/"
+_LEFT = "meshjit/left/"
+_NOBODY = "nobody"
 _FAREWELL_SECONDS = 2.0
 
 
@@ -173,7 +181,7 @@ def _supervise(meeting: launch.Meeting, coordinator: Any) -> launch.Supervisor:
     if meeting.comm is not None:
         return launch.watch(meeting.rank, end_through_mpi(meeting.comm), shutdown)
     end = _EndThroughStore(coordinator, meeting.rank, meeting.size)
-    threading.Thread(target=end.listen, name="meshjit-failures", daemon=True).start()
+    end.listener.start()
     return launch.watch(meeting.rank, end, shutdown)
 
 
@@ -182,6 +190,7 @@ class _EndThroughStore:
 
     def __init__(self, coordinator: Any, rank: int, size: int) -> None:
         self.coordinator, self.rank, self.size = coordinator, rank, size
+        self.listener = threading.Thread(target=self.listen, name="meshjit-failures", daemon=True)
 
     def __call__(self, code: int, reason: str) -> NoReturn:
         try:
@@ -200,19 +209,24 @@ class _EndThroughStore:
             time.sleep(0.02)
 
     def listen(self) -> None:
-        """Wait for another's failure, in a thread; returns when the coordinator is left."""
+        """Wait for another's failure, in a thread."""
         try:
             message = None
             while message is None:
                 message = _jaxlib.store_get(self.coordinator, f"{_FAILED}/first", 3600)
-            rank, code, reason = message.split(" ", 2)
-            if int(rank) == self.rank:
+            if message == _NOBODY or int(message.split()[0]) == self.rank:
                 return
+            rank, code, reason = message.split(" ", 2)
             _jaxlib.store_set(self.coordinator, f"{_FAILED}/read/{self.rank}", "")
         except _jaxlib.XlaError:
             return
         os.write(2, f"[rank {self.rank}] ends, because process {rank} failed: {reason}\n".encode())
         os._exit(int(code))
+
+    def stop_listening(self) -> None:
+        """All are done: end the thread, which must not be inside jaxlib when Python goes down."""
+        _jaxlib.store_set(self.coordinator, f"{_FAILED}/first", _NOBODY, overwrite=True)
+        self.listener.join()
 
 
 def shutdown() -> None:
@@ -226,10 +240,25 @@ def shutdown() -> None:
             left.supervisor.say(f"gives up waiting for {_processes(missing)} to finish")
             left.supervisor.end(1, f"{_processes(missing)} did not finish")
         left.supervisor.release()
+        if isinstance(left.supervisor.end_job, _EndThroughStore):
+            left.supervisor.end_job.stop_listening()
     if left.coordinator is not None:
+        _disconnect(left)
+
+
+def _disconnect(left: Membership) -> None:
+    """Process 0 goes last: a client whose service vanishes ends its process. The store answers clients that have shut
+    down, too, so that is where they say so."""
+    if left.service is None:
         left.coordinator.shutdown()
-    if left.service is not None:
-        left.service.shutdown()
+        with contextlib.suppress(_jaxlib.XlaError):  # the service may go before it has answered
+            _jaxlib.store_set(left.coordinator, f"{_LEFT}{left.process_id}", "")
+        return
+    end = time.monotonic() + config.heartbeat_timeout
+    while len(_jaxlib.store_list(left.coordinator, _LEFT)) < left.num_processes - 1 and time.monotonic() < end:
+        time.sleep(0.002)
+    left.coordinator.shutdown()
+    left.service.shutdown()
 
 
 def _wait_until_all_done(left: Membership) -> list[int]:
@@ -252,3 +281,111 @@ def _processes(ranks: Sequence[int]) -> str:
     """`process 3`, `processes 0, 2`; long lists are cut."""
     shown = ", ".join(map(str, ranks[:8])) + (f", … ({len(ranks)} in all)" if len(ranks) > 8 else "")
     return f"process{'es' if len(ranks) > 1 else ''} {shown}"
+
+
+# --- agreeing on programs --------------------------------------------------------------------------------------------
+
+
+class DivergenceError(RuntimeError):
+    """Processes that must run the same programs in the same order do not. The text names who has what."""
+
+
+_PATIENCE_SECONDS = 10.0  # after which the missing are named on stderr, while we go on waiting
+_TEXT_LIMIT = 1_000_000  # characters of a program that are shared for the diff
+_DIFF_LINES = 60
+_counters: collections.Counter[str] = collections.Counter()
+_HINT = (
+    "  fix: every process must run the same functions on the same shapes in the same order; look for branches on\n"
+    "       process_index(), on data, time or random numbers, and for loops over sets or directory listings"
+)
+
+
+def agree(name: str, text: str, timeout: float | None = None, processes: Sequence[int] | None = None) -> None:
+    """Make sure that the processes of a program have the same one, before any of them runs it.
+
+    The n-th call on one process meets the n-th call on every other of `processes` (default: all). Raises
+    DivergenceError, on every process, where the texts differ; it shows the difference. Raises it, too, where a process
+    has not come within `timeout` seconds (default: config.agreement_timeout), naming the missing."""
+    joined = membership()
+    group = sorted(set(range(joined.num_processes) if processes is None else processes))
+    if joined.coordinator is None or len(group) < 2:
+        return
+    series = f"meshjit/program/{_digest(str(group)) if len(group) < joined.num_processes else 'all'}"
+    number, _counters[series] = _counters[series], _counters[series] + 1
+    mine = json.dumps([_digest(text), name])
+    _jaxlib.store_set(joined.coordinator, f"{series}/{number}/{joined.process_id}", mine)
+    found = _gather(joined, series, number, name, group, timeout or config.agreement_timeout)
+    if len({digest for digest, _ in found.values()}) > 1:
+        raise DivergenceError(_describe_divergence(joined, series, number, found, text))
+    if number:  # all have come to this one, so nobody reads our word on the last one any more
+        _jaxlib.store_delete(joined.coordinator, f"{series}/{number - 1}/{joined.process_id}")
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _gather(
+    joined: Membership, series: str, number: int, name: str, group: Sequence[int], timeout: float
+) -> dict[int, tuple[str, str]]:
+    """Rank -> (digest, name), once all of the group have come."""
+    start, pause, warned = time.monotonic(), 0.0005, False
+    while True:
+        stored = _jaxlib.store_list(joined.coordinator, f"{series}/{number}/")
+        found = {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in stored.items()}
+        missing = [rank for rank in group if rank not in found]
+        waited = time.monotonic() - start
+        if not missing:
+            return found
+        if waited > timeout:
+            raise DivergenceError(_describe_missing(joined, series, number, name, missing, f"within {waited:.0f} s"))
+        if waited > 1 and (gone := sorted(set(missing) & _finished(joined.coordinator))):
+            raise DivergenceError(_describe_missing(joined, series, number, name, gone, "and has ended"))
+        if waited > _PATIENCE_SECONDS and not warned:
+            warned = True
+            notice = _describe_missing(joined, series, number, name, missing, f"in {waited:.0f} s; still waiting")
+            print(f"[rank {joined.process_id}] {notice.splitlines()[0]}", file=sys.stderr, flush=True)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+
+
+def _describe_missing(joined: Membership, series: str, number: int, name: str, missing: Sequence[int], how: str) -> str:
+    """Who did not come, and what each of them was seen with last."""
+    stored = _jaxlib.store_list(joined.coordinator, f"{series}/{number - 1}/") if number else {}
+    last = {int(key.rpartition("/")[2]): json.loads(value)[1] for key, value in stored.items()}
+    lines = [f"program {number}, {name!r}: {_processes(missing)} did not come {how}"]
+    lines += [f"  process {r} last agreed on program {number - 1}, {last[r]!r}" for r in missing[:8] if r in last]
+    return "\n".join([*lines, _HINT])
+
+
+def _describe_divergence(
+    joined: Membership, series: str, number: int, found: Mapping[int, tuple[str, str]], text: str
+) -> str:
+    """Who has what, and how the largest camp's program differs from the others'."""
+    camps: dict[str, list[int]] = collections.defaultdict(list)
+    for rank, (digest, _) in sorted(found.items()):
+        camps[digest].append(rank)
+    order = sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
+    texts = _share_texts(joined, f"{series}/text/{number}", [ranks[0] for ranks in order], text)
+    lines = [f"the processes disagree about program {number}"]
+    lines += [f"  {_processes(ranks)}: {found[ranks[0]][1]!r}, fingerprint {found[ranks[0]][0]}" for ranks in order]
+    for ranks in order[1:3]:
+        lines += _difference(_processes(order[0]), texts[order[0][0]], _processes(ranks), texts[ranks[0]])
+    return "\n".join([*lines, _HINT])
+
+
+def _share_texts(joined: Membership, prefix: str, speakers: Sequence[int], text: str) -> dict[int, str | None]:
+    """The programs of the speakers, one for each camp; None for one that did not get through."""
+    if joined.process_id in speakers:
+        _jaxlib.store_set(joined.coordinator, f"{prefix}/{joined.process_id}", text[:_TEXT_LIMIT])
+    return {rank: _jaxlib.store_get(joined.coordinator, f"{prefix}/{rank}", 10) for rank in speakers[:3]}
+
+
+def _difference(left_name: str, left: str | None, right_name: str, right: str | None) -> list[str]:
+    if left is None or right is None:
+        return [f"  the program of {left_name if left is None else right_name} could not be had"]
+    diff = list(difflib.unified_diff(left.splitlines(), right.splitlines(), left_name, right_name, lineterm="", n=2))
+    if not diff:
+        return [f"  the first {_TEXT_LIMIT} characters are the same"]
+    cut = [f"… {len(diff) - _DIFF_LINES} more lines"] if len(diff) > _DIFF_LINES else []
+    return [f"  {line}" for line in [*diff[:_DIFF_LINES], *cut]]

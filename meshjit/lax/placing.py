@@ -1,0 +1,52 @@
+"""with_sharding_constraint: pin where an intermediate lives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshjit import tree
+from meshjit.numpy.promote import asarray, ops, shape_of
+from meshjit.runtime.array import Array
+from meshjit.runtime.placing import device_put
+from meshjit.trace import active_trace, bind, require_mesh
+from sharding.mesh import current_mesh
+from sharding.named import NamedSharding
+from sharding.spec import PartitionSpec, ShardingError, check_spec
+
+
+def with_sharding_constraint(x: Any, shardings: Any) -> Any:
+    """`jax.lax.with_sharding_constraint`: the arrays of a tree, placed as `shardings` (a pytree prefix) say.
+
+    NamedSharding anywhere, PartitionSpec under a mesh context; dims marked P.UNCONSTRAINED are left to the compiler.
+    Outside of jit the arrays are moved at once.
+    """
+    leaves, structure = tree.flatten(x)
+    if isinstance(shardings, NamedSharding | PartitionSpec):
+        given = [shardings] * len(leaves)
+    else:
+        given = tree.flatten_prefix(shardings, structure, "shardings", is_leaf=_is_leaf)
+    return tree.unflatten(structure, [_constrained(leaf, s) for leaf, s in zip(leaves, given, strict=True)])
+
+
+def _is_leaf(x: Any) -> bool:
+    return x is None or isinstance(x, NamedSharding | PartitionSpec)
+
+
+def _constrained(x: Any, sharding: Any) -> Any:
+    if sharding is None:
+        return x
+    mesh = sharding.mesh if isinstance(sharding, NamedSharding) else current_mesh()
+    if mesh is None:
+        raise ShardingError(
+            f"with_sharding_constraint: {sharding} needs a mesh, and there is none\n"
+            "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
+        )
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
+    shape = shape_of(x)
+    check_spec(spec, shape, mesh, "with_sharding_constraint")
+    full = PartitionSpec(*spec, *[None] * (len(shape) - len(spec)))
+    if active_trace() is None:
+        closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full))
+        return device_put(x if isinstance(x, Array) else asarray(x), NamedSharding(mesh, closed))
+    require_mesh(mesh)
+    return bind(ops("sharding_constraint"), asarray(x), spec=full)

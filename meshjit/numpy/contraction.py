@@ -1,0 +1,242 @@
+"""dot, matmul, einsum and their kin: every one of them is a few transposes around `dot_general`."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.numpy import ufuncs
+from meshjit.numpy.promote import asarray, broadcast_to, cast, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.reductions import sum as total
+from meshjit.numpy.shaping import reshape, transpose
+from meshjit.trace import bind, line_of, user_source
+
+Dims = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def dot_general(
+    x: Any,
+    y: Any,
+    dimension_numbers: tuple[Dims, Dims],
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """`jax.lax.dot_general`: dimension_numbers = ((x contracted, y contracted), (x batch, y batch))."""
+    (x, y), weak = promoted(x, y)
+    contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
+    preferred = None if preferred_element_type is None else np.dtype(preferred_element_type)
+    return bind(
+        ops("dot_general"), x, y,
+        contract=contract, batch=batch, preferred=preferred, precision=_precision(precision), weak_type=weak,
+    )  # fmt: skip
+
+
+def _precision(precision: Any) -> str | None:
+    precision = config.default_matmul_precision if precision is None else precision
+    word = getattr(precision, "name", precision)
+    return None if word is None else {"float32": "highest", "bfloat16": "default"}.get(str(word).lower(), str(word).lower())
+
+
+def dot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.dot`: last dim of x with the last but one of y."""
+    a, b = len(shape_of(x)), len(shape_of(y))
+    if a == 0 or b == 0:
+        return ufuncs.multiply(x, y)
+    numbers = (((a - 1,), (max(b - 2, 0),)), ((), ()))
+    _check_contracted("dot", x, y, a - 1, max(b - 2, 0))
+    return dot_general(x, y, numbers, precision, preferred_element_type)
+
+
+def _check_contracted(name: str, x: Any, y: Any, i: int, j: int) -> None:
+    if shape_of(x)[i] != shape_of(y)[j]:
+        raise TypeError(
+            f"{name}: dim {i} of {shape_of(x)} and dim {j} of {shape_of(y)} are contracted,"
+            f" but have extents {shape_of(x)[i]} and {shape_of(y)[j]}\n  at {line_of(user_source())}"
+        )
+
+
+def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.matmul`: batch dims are broadcast; vectors are rows on the left and columns on the right."""
+    a, b = len(shape_of(x)), len(shape_of(y))
+    if a == 0 or b == 0:
+        raise ValueError(f"matmul: operands need at least one dim, got {shape_of(x)} and {shape_of(y)}")
+    if a == 1 or b <= 2:
+        if b <= 2:
+            return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
+        return matmul(reshape(x, (1, -1)), y, precision=precision)[..., 0, :]
+    _check_contracted("matmul", x, y, a - 1, b - 2)
+    lead = np.broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
+    x = broadcast_to(x, (*lead, *shape_of(x)[-2:]))
+    y = broadcast_to(y, (*lead, *shape_of(y)[-2:]))
+    n = len(lead)
+    batch = tuple(range(n))
+    return dot_general(x, y, (((n + 1,), (n,)), (batch, batch)), precision, preferred_element_type)
+
+
+def vdot(x: Any, y: Any) -> Any:
+    return dot(ufuncs.conjugate(reshape(x, -1)), reshape(y, -1))
+
+
+def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
+    return total(ufuncs.multiply(ufuncs.conjugate(x), y), axis=axis)
+
+
+def inner(x: Any, y: Any) -> Any:
+    a, b = len(shape_of(x)), len(shape_of(y))
+    if a == 0 or b == 0:
+        return ufuncs.multiply(x, y)
+    return dot_general(x, y, (((a - 1,), (b - 1,)), ((), ())))
+
+
+def outer(x: Any, y: Any) -> Any:
+    return ufuncs.multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
+
+
+def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
+    """`numpy.tensordot`."""
+    a, b = len(shape_of(x)), len(shape_of(y))
+    if isinstance(axes, int):
+        left, right = tuple(range(a - axes, a)), tuple(range(axes))
+    else:
+        left, right = ((s,) if isinstance(s, int) else tuple(s) for s in axes)
+    left, right = tuple(normal_axis(d, a) for d in left), tuple(normal_axis(d, b) for d in right)
+    for i, j in zip(left, right, strict=True):
+        _check_contracted("tensordot", x, y, i, j)
+    return dot_general(x, y, ((left, right), ((), ())))
+
+
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+    from meshjit.numpy.shaping import diagonal
+
+    return total(diagonal(x, offset, axis1, axis2), axis=-1)
+
+
+def kron(x: Any, y: Any) -> Any:
+    a, b = asarray(x), asarray(y)
+    rank = max(len(shape_of(a)), len(shape_of(b)))
+    a, b = (reshape(v, (1,) * (rank - len(shape_of(v))) + shape_of(v)) for v in (a, b))
+    wide = ufuncs.multiply(
+        reshape(a, sum(((n, 1) for n in shape_of(a)), ())), reshape(b, sum(((1, n) for n in shape_of(b)), ()))
+    )
+    return reshape(wide, tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True)))
+
+
+# -- einsum
+
+
+def einsum(subscripts: str, *operands: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.einsum` with a subscripts string: letters, `...`, implicit or explicit output.
+
+    Operands are contracted in pairs, those that give the smallest intermediate first.
+    """
+    terms, output = _parse(subscripts, [len(shape_of(x)) for x in operands])
+    _check_extents(subscripts, terms, operands)
+    values, _ = promoted(*operands)
+    items = [_diagonals(x, term) for x, term in zip(values, terms, strict=True)]
+    while len(items) > 1:
+        i, j = _cheapest(items, output)
+        (x, a), (y, b) = items[i], items[j]
+        others = "".join(t for k, (_, t) in enumerate(items) if k not in (i, j)) + output
+        pair = _contract(x, a, y, b, others, precision, preferred_element_type)
+        items = [item for k, item in enumerate(items) if k not in (i, j)] + [pair]
+    x, term = _summed(*items[0], output)
+    result = transpose(x, [term.index(c) for c in output])
+    return result if preferred_element_type is None else cast(result, preferred_element_type)
+
+
+def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """Letters per operand and of the output; `...` becomes capital letters that are not used otherwise."""
+    text = subscripts.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(ranks):
+        raise ValueError(f"einsum {subscripts!r} names {len(terms)} operands, was given {len(ranks)}")
+    spare = [c for c in string.ascii_uppercase + string.ascii_lowercase if c not in text]
+    hidden = [rank - len(t.replace("...", "")) if "..." in t else 0 for t, rank in zip(terms, ranks, strict=True)]
+    dots = "".join(reversed(spare[: max(hidden, default=0)]))
+    full = [t.replace("...", dots[len(dots) - n :]) for t, n in zip(terms, hidden, strict=True)]
+    for t, rank in zip(full, ranks, strict=True):
+        if len(t) != rank:
+            raise ValueError(f"einsum {subscripts!r}: {t!r} names {len(t)} dims of an operand that has {rank}")
+    if arrow:
+        return full, right.replace("...", dots)
+    letters = "".join(full)
+    once = sorted(c for c in set(letters) - set(dots) if letters.count(c) == 1)
+    return full, dots + "".join(once)
+
+
+def _check_extents(subscripts: str, terms: Sequence[str], operands: Sequence[Any]) -> None:
+    extents: dict[str, int] = {}
+    for i, (term, x) in enumerate(zip(terms, operands, strict=True)):
+        for c, n in zip(term, shape_of(x), strict=True):
+            if extents.setdefault(c, n) != n and 1 not in (n, extents[c]):
+                raise ValueError(
+                    f"einsum {subscripts!r}: {c} is {extents[c]} in one operand and {n} in operand {i}"
+                    f" of shape {shape_of(x)}\n  at {line_of(user_source())}"
+                )
+            extents[c] = max(extents[c], n)
+
+
+def _diagonals(x: Any, term: str) -> tuple[Any, str]:
+    """A letter that stands twice in one operand means its diagonal."""
+    from meshjit.numpy.shaping import diagonal
+
+    for c in sorted(set(term)):
+        while term.count(c) > 1:
+            i = term.index(c)
+            j = term.index(c, i + 1)
+            x = diagonal(x, axis1=i, axis2=j)
+            term = term[:i] + term[i + 1 : j] + term[j + 1 :] + c
+    return x, term
+
+
+def _summed(x: Any, term: str, keep: str) -> tuple[Any, str]:
+    """Sum over the letters that nobody needs any more."""
+    gone = tuple(i for i, c in enumerate(term) if c not in keep)
+    return (total(x, axis=gone, dtype=asarray(x).dtype), "".join(c for c in term if c in keep)) if gone else (x, term)
+
+
+def _cheapest(items: Sequence[tuple[Any, str]], output: str) -> tuple[int, int]:
+    """The pair with the smallest result; the first of equals."""
+    if len(items) == 2:
+        return 0, 1
+    extents = {c: n for x, t in items for c, n in zip(t, shape_of(x), strict=True)}
+
+    def size(i: int, j: int) -> int:
+        others = "".join(t for k, (_, t) in enumerate(items) if k not in (i, j)) + output
+        letters = set(items[i][1]) | set(items[j][1])
+        result = 1
+        for c in letters & set(others):
+            result *= extents[c]
+        return result
+
+    pairs = [(i, j) for j in range(len(items)) for i in range(j)]
+    return min(pairs, key=lambda pair: size(*pair))
+
+
+def _contract(x: Any, a: str, y: Any, b: str, others: str, precision: Any, preferred: Any) -> tuple[Any, str]:
+    """Two operands into one: letters that others need and both have are batch dims, those nobody needs are contracted."""
+    x, a = _squeezed(*_summed(x, a, b + others), y, b)
+    y, b = _squeezed(*_summed(y, b, a + others), x, a)
+    both = [c for c in a if c in b]
+    batch = [c for c in both if c in others]
+    inner_ = [c for c in both if c not in others]
+
+    def places(term: str, letters: Sequence[str]) -> tuple[int, ...]:
+        return tuple(term.index(c) for c in letters)
+
+    numbers = ((places(a, inner_), places(b, inner_)), (places(a, batch), places(b, batch)))
+    result = dot_general(x, y, numbers, precision, preferred)
+    term = "".join(batch) + "".join(c for c in a if c not in both) + "".join(c for c in b if c not in both)
+    return result, term
+
+
+def _squeezed(x: Any, a: str, y: Any, b: str) -> tuple[Any, str]:
+    """An extent of 1 against a longer one is broadcast: the letter is dropped here."""
+    gone = [i for i, c in enumerate(a) if c in b and shape_of(x)[i] == 1 and shape_of(y)[b.index(c)] != 1]
+    shape = tuple(n for i, n in enumerate(shape_of(x)) if i not in gone)
+    return (reshape(x, shape), "".join(c for i, c in enumerate(a) if i not in gone)) if gone else (x, a)

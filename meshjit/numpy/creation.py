@@ -1,0 +1,171 @@
+"""Arrays from nothing: zeros, arange, eye and the like. Extents are Python ints, as in JAX."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core.promotion import canonical
+from meshjit.numpy import ufuncs
+from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, ops, shape_of, value
+from meshjit.trace import bind
+
+
+def shape_tuple(shape: Any) -> tuple[int, ...]:
+    """A shape given as an int or a sequence of ints; a traced extent is an error that says so."""
+    if isinstance(shape, int | np.integer):
+        return (int(shape),)
+    return tuple(operator.index(n) for n in shape)
+
+
+def _dtype(dtype: Any, default: Any = np.float32) -> np.dtype[Any]:
+    if dtype is None:
+        return canonical(np.dtype(np.float64), config.enable_x64) if default is np.float32 else np.dtype(default)
+    return canonical(np.dtype(dtype), config.enable_x64)
+
+
+def array(x: Any, dtype: Any = None, copy: bool = True, order: str | None = None, ndmin: int = 0) -> Any:
+    """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays."""
+    operand, type, weak = value(x)
+    operand = cast(operand, dtype or type.dtype, weak and dtype is None)
+    if type.rank < ndmin:
+        operand = bind(ops("reshape"), operand, shape=(1,) * (ndmin - type.rank) + type.shape)
+    # A copy op turns NumPy values into arrays of the framework, staged or on a device.
+    return bind(ops("copy"), operand, weak_type=weak and dtype is None) if isinstance(operand, np.ndarray) else operand
+
+
+def asarray_(x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
+    return array(x, dtype)
+
+
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    operand, type, weak = value(fill_value)
+    operand = cast(operand, dtype or type.dtype, weak and dtype is None)
+    filled = broadcast_to(operand, shape_tuple(shape))
+    return array(filled) if isinstance(filled, np.ndarray) else filled
+
+
+def zeros(shape: Any, dtype: Any = None) -> Any:
+    return full(shape, np.zeros((), _dtype(dtype)))
+
+
+def ones(shape: Any, dtype: Any = None) -> Any:
+    return full(shape, np.ones((), _dtype(dtype)))
+
+
+def empty(shape: Any, dtype: Any = None) -> Any:
+    """Zeros: there is no uninitialised memory to show."""
+    return zeros(shape, dtype)
+
+
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
+    return full(shape_of(x) if shape is None else shape, cast(fill_value, dtype or dtype_of(x)))
+
+
+def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+    return full_like(x, 0, dtype, shape)
+
+
+def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
+    return full_like(x, 1, dtype, shape)
+
+
+empty_like = zeros_like
+
+
+def iota(dtype: Any, shape: Any, dimension: int) -> Any:
+    """Along `dimension` 0, 1, 2, …; constant along the others."""
+    return bind(ops("iota"), dtype=_dtype(dtype), shape=shape_tuple(shape), dimension=dimension)
+
+
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Any:
+    """`numpy.arange`; integers are counted on the devices, other steps are computed as NumPy does."""
+    if stop is None:
+        start, stop = 0, start
+    step = 1 if step is None else step
+    numbers = [operator.index(x) if isinstance(x, np.integer) else x for x in (start, stop, step)]
+    for name, x in zip(("start", "stop", "step"), numbers, strict=True):
+        if not isinstance(x, int | float | np.generic) and np.ndim(np.asarray(x)):
+            raise TypeError(f"arange: {name} must be a scalar, got shape {np.shape(x)}")
+    start, stop, step = (x if isinstance(x, int | float) else np.asarray(x)[()] for x in numbers)
+    if dtype is None:
+        dtype = np.result_type(*(np.asarray(x) for x in (start, stop, step)))
+    dtype = _dtype(dtype)
+    if all(isinstance(x, int) for x in (start, stop, step)) and dtype.kind in "iu":
+        count = max(0, -(-(stop - start) // step))
+        counted = iota(dtype, (count,), 0)
+        counted = ufuncs.multiply(counted, np.asarray(step, dtype)) if step != 1 else counted
+        return ufuncs.add(counted, np.asarray(start, dtype)) if start else counted
+    return array(np.arange(start, stop, step).astype(dtype))
+
+
+def linspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`numpy.linspace` of scalars or arrays."""
+    dtype = _dtype(dtype)
+    wide = dtype if dtype.kind in "fc" else np.dtype(np.float32)
+    start, stop = cast(start, wide), cast(stop, wide)
+    gaps = (num - 1) if endpoint else num
+    rank = max(len(shape_of(start)), len(shape_of(stop)))
+    count = ufuncs.true_divide(iota(wide, (num,) + (1,) * rank, 0), max(gaps, 1))
+    result = ufuncs.add(ufuncs.multiply(start, ufuncs.subtract(1, count)), ufuncs.multiply(stop, count))
+    result = ufuncs.floor(result) if dtype.kind in "iu" else result
+    if axis != 0:
+        from meshjit.numpy.shaping import moveaxis
+
+        result = moveaxis(result, 0, axis)
+    result = cast(result, dtype)
+    return (result, ufuncs.true_divide(ufuncs.subtract(stop, start), gaps)) if retstep else result
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None) -> Any:
+    return cast(ufuncs.power(base, linspace(start, stop, num, endpoint)), _dtype(dtype))
+
+
+def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+    """Ones on the k-th diagonal."""
+    shape = (rows, rows if columns is None else columns)
+    on = ufuncs.equal(ufuncs.add(iota(np.int32, shape, 0), k), iota(np.int32, shape, 1))
+    return cast(on, _dtype(dtype))
+
+
+def identity(n: int, dtype: Any = None) -> Any:
+    return eye(n, dtype=dtype)
+
+
+def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+    """Ones on and below the k-th diagonal."""
+    shape = (rows, rows if columns is None else columns)
+    below = ufuncs.greater_equal(ufuncs.add(iota(np.int32, shape, 0), k), iota(np.int32, shape, 1))
+    return cast(below, _dtype(dtype))
+
+
+def tril(x: Any, k: int = 0) -> Any:
+    """The lower triangle of the last two dims."""
+    rows, columns = shape_of(x)[-2:]
+    return ufuncs.where(tri(rows, columns, k, np.bool_), x, zeros_like(x))
+
+
+def triu(x: Any, k: int = 0) -> Any:
+    """The upper triangle of the last two dims."""
+    rows, columns = shape_of(x)[-2:]
+    return ufuncs.where(tri(rows, columns, k - 1, np.bool_), zeros_like(x), x)
+
+
+def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
+    """`numpy.meshgrid` of vectors."""
+    from meshjit.numpy.shaping import swapaxes
+
+    rank = len(xs)
+    grids = []
+    for i, x in enumerate(xs):
+        shape = tuple(-1 if j == i else 1 for j in range(rank))
+        grids.append(bind(ops("reshape"), asarray(x), shape=tuple(shape_of(x)[0] if n < 0 else 1 for n in shape)))
+    if not sparse:
+        whole = tuple(shape_of(x)[0] for x in xs)
+        grids = [broadcast_to(g, whole) for g in grids]
+    return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and rank > 1 else grids

@@ -1,0 +1,132 @@
+"""Operators and methods of arrays, one list for Tracers and Arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.numpy import contraction, indexing, reductions, shaping, ufuncs
+from meshjit.numpy.promote import cast, shape_of
+from meshjit.trace import Tracer, type_and_weak
+
+
+def _binary(function: Any, reflected: bool = False) -> Any:
+    """An operator; other kinds of values get their turn (NotImplemented)."""
+
+    def method(self: Any, other: Any) -> Any:
+        if not _is_operand(other):
+            return NotImplemented
+        return function(other, self) if reflected else function(self, other)
+
+    return method
+
+
+def _is_operand(x: Any) -> bool:
+    return isinstance(x, bool | int | float | complex | np.ndarray | np.generic) or type_and_weak(x) is not None
+
+
+_OPERATORS = {
+    "add": ufuncs.add, "sub": ufuncs.subtract, "mul": ufuncs.multiply, "truediv": ufuncs.true_divide,
+    "floordiv": ufuncs.floor_divide, "mod": ufuncs.remainder, "divmod": ufuncs.divmod, "pow": ufuncs.power,
+    "matmul": contraction.matmul, "and": ufuncs.bitwise_and, "or": ufuncs.bitwise_or, "xor": ufuncs.bitwise_xor,
+    "lshift": ufuncs.left_shift, "rshift": ufuncs.right_shift,
+}  # fmt: skip
+_COMPARISONS = {
+    "eq": ufuncs.equal, "ne": ufuncs.not_equal, "lt": ufuncs.less, "le": ufuncs.less_equal, "gt": ufuncs.greater,
+    "ge": ufuncs.greater_equal,
+}  # fmt: skip
+
+
+def _reshape(self: Any, *shape: Any, order: str = "C") -> Any:
+    return shaping.reshape(self, *shape, order=order)
+
+
+def _transpose(self: Any, *axes: Any) -> Any:
+    return shaping.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
+
+
+def _iterate(self: Any) -> Any:
+    shape = shape_of(self)
+    if not shape:
+        raise TypeError("iteration over an array of 0 dims")
+    return (indexing.getitem(self, i) for i in range(shape[0]))
+
+
+def _set_item(self: Any, index: Any, value: Any) -> None:
+    raise TypeError("arrays cannot be changed in place; use x = x.at[index].set(value)")
+
+
+_METHODS = {
+    "__neg__": ufuncs.negative,
+    "__pos__": ufuncs.positive,
+    "__abs__": ufuncs.absolute,
+    "__invert__": ufuncs.bitwise_not,
+    "__round__": ufuncs.round,
+    "__getitem__": indexing.getitem,
+    "__setitem__": _set_item,
+    "__iter__": _iterate,
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "astype": lambda self, dtype, copy=False, device=None: cast(self, dtype),
+    "ravel": lambda self, order="C": shaping.ravel(self),
+    "flatten": lambda self, order="C": shaping.ravel(self),
+    "squeeze": shaping.squeeze,
+    "swapaxes": shaping.swapaxes,
+    "repeat": shaping.repeat,
+    "diagonal": shaping.diagonal,
+    "sum": reductions.sum,
+    "prod": reductions.prod,
+    "mean": reductions.mean,
+    "var": reductions.var,
+    "std": reductions.std,
+    "max": reductions.max,
+    "min": reductions.min,
+    "all": reductions.all,
+    "any": reductions.any_,
+    "ptp": reductions.ptp,
+    "argmax": reductions.argmax,
+    "argmin": reductions.argmin,
+    "cumsum": reductions.cumsum,
+    "cumprod": reductions.cumprod,
+    "clip": ufuncs.clip,
+    "round": ufuncs.round,
+    "conj": ufuncs.conjugate,
+    "conjugate": ufuncs.conjugate,
+    "dot": contraction.dot,
+    "trace": contraction.trace,
+    "take": indexing.take,
+    "copy": lambda self: self,
+}
+_PROPERTIES = {
+    "T": shaping.transpose,
+    "mT": shaping.matrix_transpose,
+    "real": ufuncs.real,
+    "imag": ufuncs.imag,
+    "at": indexing.IndexUpdater,
+}
+
+
+def install_methods(kind: type) -> None:
+    """Give a class of arrays NumPy's operators and methods; what the class defines itself stays."""
+    for name, function in _OPERATORS.items():
+        setattr(kind, f"__{name}__", _binary(function))
+        setattr(kind, f"__r{name}__", _binary(function, reflected=True))
+    for name, function in _COMPARISONS.items():
+        setattr(kind, f"__{name}__", _binary(function))
+    for name, function in _METHODS.items():
+        if name not in vars(kind):
+            setattr(kind, name, _as_method(function))
+    for name, function in _PROPERTIES.items():
+        setattr(kind, name, property(_as_method(function)))
+
+
+def _as_method(function: Any) -> Any:
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(self, *args, **kwargs)
+
+    method.__doc__ = function.__doc__
+    return method
+
+
+install_methods(Tracer)

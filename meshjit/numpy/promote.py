@@ -1,0 +1,158 @@
+"""What the numpy layer does before ops see anything: values, promotion as JAX's, broadcasting as NumPy's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core.op import REGISTRY, Op
+from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
+from meshjit.core.types import TensorType, is_inexact, type_of
+from meshjit.trace import bind, line_of, type_and_weak, user_source
+
+Shape = tuple[int, ...]
+
+
+def ops(name: str) -> Op:
+    """The op of this StableHLO name."""
+    return REGISTRY[name]
+
+
+def value(x: Any, where: str = "argument") -> tuple[Any, TensorType, bool]:
+    """(operand, type, weak) of anything array-like: Tracers and Arrays as they are, scalars and nested lists as NumPy's."""
+    known = type_and_weak(x)
+    if known is not None and not isinstance(x, np.ndarray | np.generic):
+        return x, known[0], known[1]
+    if isinstance(x, bool | int | float | complex):
+        array = np.asarray(x, canonical(dtype_of_python_scalar(x), config.enable_x64))
+        return array, type_of(array), not isinstance(x, bool)
+    if isinstance(x, list | tuple):
+        x = _nested(x)
+        if type_and_weak(x) is not None and not isinstance(x, np.ndarray):
+            return value(x)
+    if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
+        array = np.asarray(x, canonical(x.dtype, config.enable_x64))
+        return array, type_of(array), False
+    if hasattr(x, "__jax_array__") or hasattr(x, "__array__"):
+        return value(np.asarray(x), where)
+    raise TypeError(
+        f"{where} is not an array: {type(x).__name__} {x!r:.60}\n  at {line_of(user_source())}\n"
+        "  fix: pass an array, a Python number, or a nested list of numbers"
+    )
+
+
+def _nested(x: Any) -> Any:
+    """A nested list as an array; lists that hold Tracers or Arrays are stacked."""
+    if any(isinstance(e, list | tuple) or not isinstance(e, bool | int | float | complex | np.generic) for e in x):
+        if _has_arrays(x):
+            from meshjit.numpy.shaping import stack
+
+            return stack([asarray(e) for e in x])
+    array = np.asarray(x)
+    if array.dtype.kind in "if" and not _has_numpy(x):  # Python numbers: i32 and f32, as in JAX
+        return np.asarray(array, canonical(array.dtype, config.enable_x64))
+    return array
+
+
+def _has_arrays(x: Any) -> bool:
+    if isinstance(x, list | tuple):
+        return any(_has_arrays(e) for e in x)
+    return type_and_weak(x) is not None and not isinstance(x, np.ndarray | np.generic)
+
+
+def _has_numpy(x: Any) -> bool:
+    if isinstance(x, list | tuple):
+        return any(_has_numpy(e) for e in x)
+    return isinstance(x, np.ndarray | np.generic)
+
+
+def asarray(x: Any) -> Any:
+    """The operand alone, in its canonical dtype."""
+    return value(x)[0]
+
+
+def shape_of(x: Any) -> Shape:
+    return value(x)[1].shape
+
+
+def dtype_of(x: Any) -> np.dtype[Any]:
+    return value(x)[1].dtype
+
+
+def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
+    """`x` in `dtype` (canonical), without an op where it already is."""
+    operand, type, was_weak = value(x)
+    dtype = canonical(np.dtype(dtype), config.enable_x64)
+    if isinstance(operand, np.ndarray):
+        return np.asarray(operand, dtype) if type.dtype.kind != "c" or dtype.kind == "c" else operand.real.astype(dtype)
+    if type.dtype == dtype and was_weak == weak:
+        return operand
+    return bind(ops("convert"), operand, dtype=dtype, weak_type=weak)
+
+
+def promoted(*xs: Any, inexact: bool = False) -> tuple[list[Any], bool]:
+    """All operands in their common dtype, and whether the result is weak. `inexact`: integers become floats."""
+    values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
+    dtype, weak = promote([(type.dtype, weak) for _, type, weak in values])
+    if inexact and not is_inexact(dtype):
+        dtype = canonical(np.dtype(np.float64), config.enable_x64) if dtype.itemsize > 4 else np.dtype(np.float32)
+    dtype = canonical(dtype, config.enable_x64)
+    return [cast(operand, dtype, weak) for operand, _, _ in values], weak
+
+
+def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+    """NumPy's rule: dims are added in front, extents of 1 are repeated."""
+    operand, type, weak = value(x)
+    shape = tuple(int(n) for n in shape)
+    if type.shape == shape:
+        return operand
+    offset = len(shape) - type.rank
+    if offset < 0 or any(n not in (1, shape[offset + d]) for d, n in enumerate(type.shape)):
+        raise ValueError(f"shape {type.shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
+    return bind(
+        ops("broadcast_in_dim"), operand, shape=shape, dimensions=tuple(range(offset, len(shape))), weak_type=weak
+    )
+
+
+def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
+    """The shape that all broadcast to; ValueError, with the user's line, if there is none."""
+    try:
+        return tuple(int(n) for n in np.broadcast_shapes(*(tuple(s) for s in shapes)))
+    except ValueError:
+        listed = ", ".join(str(tuple(s)) for s in shapes)
+        raise ValueError(
+            f"shapes {listed} do not fit together: extents must be equal or 1, counted from the last dim\n"
+            f"  at {line_of(user_source())}\n  fix: reshape or transpose one of them, for example x[:, None]"
+        ) from None
+
+
+def broadcast_all(xs: Sequence[Any]) -> list[Any]:
+    shape = broadcast_shapes(*(shape_of(x) for x in xs))
+    return [broadcast_to(x, shape) for x in xs]
+
+
+def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
+    """One elementwise op on promoted and broadcast operands."""
+    operands, weak = promoted(*xs, inexact=inexact)
+    return bind(ops(name), *broadcast_all(operands), weak_type=weak, **params)
+
+
+def normal_axis(axis: int, rank: int) -> int:
+    """A dim counted from the front; IndexError, with the user's line, when there is no such dim."""
+    if not -rank <= axis < rank:
+        raise IndexError(f"axis {axis} is out of range for an array of {rank} dims\n  at {line_of(user_source())}")
+    return int(axis) % rank
+
+
+def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
+    """None means all."""
+    if axis is None:
+        return tuple(range(rank))
+    axes = (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
+    found = tuple(normal_axis(a, rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise ValueError(f"axis {axis} names a dim twice\n  at {line_of(user_source())}")
+    return found

@@ -1,0 +1,205 @@
+"""Reductions and cumulative functions, with NumPy's arguments and JAX's dtypes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core.promotion import canonical
+from meshjit.core.types import DTYPES, is_inexact
+from meshjit.numpy import ufuncs
+from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
+from meshjit.numpy.shaping import expand_dims, ravel, reshape
+from meshjit.trace import bind, line_of, user_source
+
+
+def _reduced(op: str, x: Any, axis: Any, keepdims: bool, where: Any, identity: Any) -> Any:
+    x = asarray(x)
+    axes = normal_axes(axis, len(shape_of(x)))
+    if where is not None:
+        x = ufuncs.where(where, x, cast(identity, dtype_of(x)))
+    result = bind(ops(op), x, axes=axes) if axes else x
+    return expand_dims(result, axes) if keepdims and axes else result
+
+
+def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Booleans and small integers are summed as default integers."""
+    if dtype == np.bool_ or dtype.kind in "iu":
+        kind = np.uint64 if dtype.kind == "u" else np.int64
+        return np.promote_types(dtype, canonical(np.dtype(kind), config.enable_x64))
+    return dtype
+
+
+def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:  # noqa: A001
+    """`numpy.sum`. float16 and bfloat16 are summed in float32 and rounded once."""
+    found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+    result = _in_float32(found, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
+    return result if initial is None else ufuncs.add(result, initial)
+
+
+def _in_float32(dtype: np.dtype[Any], run: Any) -> Any:
+    dtype = canonical(dtype, config.enable_x64)
+    if dtype in (DTYPES["bf16"], DTYPES["f16"]):
+        return cast(run(np.dtype(np.float32)), dtype)
+    return run(dtype)
+
+
+def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+    result = _in_float32(found, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
+    return result if initial is None else ufuncs.multiply(result, initial)
+
+
+def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
+    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+        from meshjit.ops.identity import identity_element
+
+        axes = normal_axes(axis, len(shape_of(x)))
+        if initial is None and any(shape_of(x)[d] == 0 for d in axes):
+            raise ValueError(
+                f"{name} of an empty array of shape {shape_of(x)} has no value; give initial=\n  at {line_of(user_source())}"
+            )
+        identity = identity_element("max" if highest else "min", dtype_of(x))
+        result = _reduced(op, x, axis, keepdims, where, identity)
+        return result if initial is None else pick(result, initial)
+
+    function.__name__ = name
+    function.__doc__ = f"`numpy.{name}`."
+    return function
+
+
+max = amax = _extreme("max", "reduce_max", ufuncs.maximum, True)  # noqa: A001
+min = amin = _extreme("min", "reduce_min", ufuncs.minimum, False)  # noqa: A001
+
+
+def all(x: Any, axis: Any = None, keepdims: bool = False, where: Any = None) -> Any:  # noqa: A001
+    return _reduced("reduce_and", ufuncs.truth(x), axis, keepdims, where, True)
+
+
+def any_(x: Any, axis: Any = None, keepdims: bool = False, where: Any = None) -> Any:
+    return _reduced("reduce_or", ufuncs.truth(x), axis, keepdims, where, False)
+
+
+def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return sum(ufuncs.truth(x), axis=axis, keepdims=keepdims)
+
+
+def _count(x: Any, axis: Any) -> int:
+    return math.prod(shape_of(x)[d] for d in normal_axes(axis, len(shape_of(x))))
+
+
+def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
+    """`numpy.mean`; integers give float32."""
+    kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
+    kind = kind if is_inexact(kind) else canonical(np.dtype(np.float64), config.enable_x64)
+    count = _count(x, axis) if where is None else sum(ufuncs.where(where, _ones(x), 0), axis=axis, keepdims=keepdims)
+    total = _in_float32(kind, lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count))
+    return total
+
+
+def _ones(x: Any) -> Any:
+    from meshjit.numpy.creation import ones
+
+    return ones(shape_of(x))
+
+
+def average(x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
+    if weights is None:
+        return mean(x, axis=axis, keepdims=keepdims)
+    total = sum(ufuncs.multiply(x, weights), axis=axis, keepdims=keepdims)
+    return ufuncs.true_divide(total, sum(weights, axis=axis, keepdims=keepdims))
+
+
+def var(x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    x = asarray(x) if dtype is None else cast(x, dtype)
+    x = x if is_inexact(dtype_of(x)) else cast(x, np.float32)
+    centred = ufuncs.subtract(x, mean(x, axis=axis, keepdims=True))
+    squares = ufuncs.real(ufuncs.multiply(centred, ufuncs.conjugate(centred)))
+    return ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims), _count(x, axis) - ddof)
+
+
+def std(x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+    return ufuncs.sqrt(var(x, axis, dtype, ddof, keepdims))
+
+
+def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return ufuncs.subtract(max(x, axis=axis, keepdims=keepdims), min(x, axis=axis, keepdims=keepdims))
+
+
+def _arg(op: str) -> Any:
+    def function(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+        x = asarray(x)
+        rank = len(shape_of(x))
+        if axis is None:
+            flat = bind(ops(op), ravel(x), axis=0, index_dtype=_index_dtype())
+            return reshape(flat, (1,) * rank) if keepdims else flat
+        axis = normal_axis(axis, rank)
+        found = bind(ops(op), x, axis=axis, index_dtype=_index_dtype())
+        return expand_dims(found, axis) if keepdims else found
+
+    function.__name__ = op
+    function.__doc__ = f"`numpy.{op}`: the first place of the extreme; NaN counts as extreme."
+    return function
+
+
+def _index_dtype() -> np.dtype[Any]:
+    return canonical(np.dtype(np.int64), config.enable_x64)
+
+
+argmax, argmin = _arg("argmax"), _arg("argmin")
+
+
+def _cumulative(op: str) -> Any:
+    def function(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
+        x = ravel(x) if axis is None else asarray(x)
+        found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+        return bind(ops(op), cast(x, found), axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
+
+    function.__name__ = op
+    function.__doc__ = f"`numpy.{op}`."
+    return function
+
+
+cumsum, cumprod = _cumulative("cumsum"), _cumulative("cumprod")
+
+
+def diff(x: Any, n: int = 1, axis: int = -1) -> Any:
+    from meshjit.numpy.shaping import slice_in_dim
+
+    x = asarray(x)
+    axis = normal_axis(axis, len(shape_of(x)))
+    for _ in range(n):
+        extent = shape_of(x)[axis]
+        later, earlier = slice_in_dim(x, 1, extent, axis=axis), slice_in_dim(x, 0, builtin_max(extent - 1, 0), axis=axis)
+        x = (ufuncs.not_equal if dtype_of(x) == np.bool_ else ufuncs.subtract)(later, earlier)
+    return x
+
+
+def builtin_max(a: int, b: int) -> int:
+    return a if a > b else b
+
+
+def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
+    """log(sum(b * exp(x))) without overflow; -inf of nothing. The shift has no derivative, the result's is softmax."""
+    x = asarray(x)
+    x = x if is_inexact(dtype_of(x)) else cast(x, np.float32)
+    high = bind(ops("stop_gradient"), max(ufuncs.real(x), axis=axis, keepdims=True, initial=-np.inf))
+    shift = ufuncs.where(ufuncs.isfinite(high), high, 0)
+    terms = ufuncs.exp(ufuncs.subtract(x, shift))
+    terms = terms if b is None else ufuncs.multiply(b, terms)
+    total = ufuncs.add(ufuncs.log(sum(terms, axis=axis, keepdims=True)), shift)
+    axes = normal_axes(axis, len(shape_of(x)))
+    return total if keepdims else reshape(total, tuple(n for d, n in enumerate(shape_of(x)) if d not in axes))
+
+
+def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    return all(ufuncs.isclose(a, b, rtol, atol, equal_nan))
+
+
+def array_equal(a: Any, b: Any) -> Any:
+    if shape_of(a) != shape_of(b):
+        return asarray(False)
+    return all(ufuncs.equal(a, b))

@@ -1,0 +1,405 @@
+"""Elementwise functions, under the names of numpy (and so of jax.numpy)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import is_inexact
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, ops, promoted
+from meshjit.trace import bind
+
+
+def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any]:
+    def function(*xs: Any) -> Any:
+        return apply(op, *xs, inexact=inexact)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`numpy.{name}`, elementwise, with broadcasting and JAX's promotion. Op: {op}."
+    return function
+
+
+_FLOAT = {
+    "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "sqrt": "sqrt",
+    "cbrt": "cbrt", "sin": "sine", "cos": "cosine", "tan": "tan", "arcsin": "asin", "arccos": "acos",
+    "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh",
+    "arccosh": "acosh", "arctanh": "atanh",
+}  # fmt: skip
+_PLAIN = {"negative": "negate", "multiply": "multiply", "minimum": "minimum", "maximum": "maximum",
+          "left_shift": "shift_left"}  # fmt: skip
+
+exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, arctan2, sinh, cosh, tanh, arcsinh, arccosh, arctanh = (
+    _function(name, op, inexact=True) for name, op in _FLOAT.items()
+)
+negative, _multiply, minimum, maximum, left_shift = (_function(name, op) for name, op in _PLAIN.items())
+asin, acos, atan, atan2, asinh, acosh, atanh = arcsin, arccos, arctan, arctan2, arcsinh, arccosh, arctanh
+
+
+def _is_bool(*xs: Any) -> bool:
+    return all(dtype_of(x) == np.bool_ for x in xs)
+
+
+def add(x: Any, y: Any) -> Any:
+    """`numpy.add`; of booleans it is `or`."""
+    return apply("or" if _is_bool(x, y) else "add", x, y)
+
+
+def multiply(x: Any, y: Any) -> Any:
+    """`numpy.multiply`; of booleans it is `and`."""
+    return apply("and" if _is_bool(x, y) else "multiply", x, y)
+
+
+def subtract(x: Any, y: Any) -> Any:
+    """`numpy.subtract`."""
+    if _is_bool(x, y):
+        raise TypeError("subtract of two boolean arrays; use logical_xor, or convert one with .astype(int)")
+    return apply("subtract", x, y)
+
+
+def true_divide(x: Any, y: Any) -> Any:
+    """`x / y` in floating point; integers become floats."""
+    return apply("divide", x, y, inexact=True)
+
+
+divide = true_divide
+
+
+def floor_divide(x: Any, y: Any) -> Any:
+    """`x // y`: rounded towards minus infinity."""
+    (x, y), weak = promoted(x, y)
+    x, y = broadcast_all([x, y])
+    if dtype_of(x).kind == "u":
+        return bind(ops("divide"), x, y, weak_type=weak)
+    if is_inexact(dtype_of(x)):
+        return _float_divmod(x, y)[0]
+    quotient = bind(ops("divide"), x, y, weak_type=weak)
+    rest = bind(ops("remainder"), x, y, weak_type=weak)
+    lower = logical_and(not_equal(rest, 0), not_equal(sign(rest), sign(y)))
+    return where(lower, subtract(quotient, 1), quotient)
+
+
+def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    rest = mod(x, y)
+    return rint(divide(subtract(x, rest), y)), rest
+
+
+def remainder(x: Any, y: Any) -> Any:
+    """`x % y`: has the sign of y."""
+    (x, y), weak = promoted(x, y)
+    x, y = broadcast_all([x, y])
+    rest = bind(ops("remainder"), x, y, weak_type=weak)
+    if dtype_of(x).kind == "u":
+        return rest
+    wrong = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
+    return where(wrong, add(rest, y), rest)
+
+
+mod = remainder
+
+
+def fmod(x: Any, y: Any) -> Any:
+    """The remainder with the sign of x."""
+    return apply("remainder", x, y)
+
+
+def divmod(x: Any, y: Any) -> tuple[Any, Any]:  # noqa: A001
+    return floor_divide(x, y), remainder(x, y)
+
+
+def power(x: Any, y: Any) -> Any:
+    """`x ** y`; a Python integer exponent is repeated multiplication, exact for integers."""
+    if isinstance(y, int) and not isinstance(y, bool):
+        if y >= 0 or is_inexact(dtype_of(x)):
+            operand = asarray(x)
+            if dtype_of(operand) == np.bool_:
+                operand = cast(operand, np.int32)
+            return bind(ops("integer_pow"), operand, exponent=y)
+    (x, y), _ = promoted(x, y)
+    if not is_inexact(dtype_of(x)):
+        return _integer_power(x, y)
+    return apply("power", x, y)
+
+
+pow = power  # noqa: A001
+
+
+def _integer_power(x: Any, y: Any) -> Any:
+    """By squaring over the bits of the exponent; negative exponents give 0, as in JAX."""
+    x, y = broadcast_all([x, y])
+    dtype = dtype_of(x)
+    result = apply("add", multiply(x, 0), np.asarray(1, dtype))
+    for bit in range(dtype.itemsize * 8 - (dtype.kind == "i")):
+        odd = not_equal(bitwise_and(right_shift(y, bit), 1), 0)
+        result = where(odd, multiply(result, x), result)
+        x = multiply(x, x)
+    return where(less(y, 0), 0, result) if dtype.kind == "i" else result
+
+
+def float_power(x: Any, y: Any) -> Any:
+    return apply("power", x, y, inexact=True)
+
+
+def absolute(x: Any) -> Any:
+    """`numpy.absolute`; of complex numbers their real magnitude."""
+    x = asarray(x)
+    return x if dtype_of(x) == np.bool_ or dtype_of(x).kind == "u" else apply("abs", x)
+
+
+abs = absolute  # noqa: A001
+fabs = _function("fabs", "abs", inexact=True)
+
+
+def positive(x: Any) -> Any:
+    return asarray(x)
+
+
+def _sign(x: Any) -> Any:
+    x = asarray(x)
+    if dtype_of(x).kind == "u":
+        return cast(not_equal(x, 0), dtype_of(x))
+    return apply("sign", x)
+
+
+sign = _sign
+
+
+def square(x: Any) -> Any:
+    """x * x."""
+    return bind(ops("integer_pow"), asarray(x), exponent=2)
+
+
+def reciprocal(x: Any) -> Any:
+    return true_divide(1, x)
+
+
+def _rounding(name: str, op: str) -> Callable[[Any], Any]:
+    def function(x: Any) -> Any:
+        x = asarray(x)
+        return apply(op, x) if is_inexact(dtype_of(x)) else x
+
+    function.__name__ = name
+    function.__doc__ = f"`numpy.{name}`; integers stay as they are."
+    return function
+
+
+floor, ceil, rint = (
+    _rounding(n, o) for n, o in (("floor", "floor"), ("ceil", "ceil"), ("rint", "round_nearest_even"))
+)
+
+
+def trunc(x: Any) -> Any:
+    """Towards zero."""
+    return where(less(x, 0), ceil(x), floor(x)) if is_inexact(dtype_of(x)) else asarray(x)
+
+
+def round(x: Any, decimals: int = 0) -> Any:  # noqa: A001
+    """To `decimals` places, halves to even."""
+    if decimals == 0:
+        return rint(x)
+    factor = 10.0 ** builtin_abs(decimals)
+    if decimals > 0:
+        return true_divide(rint(multiply(x, factor)), factor)
+    scaled = multiply(rint(true_divide(x, factor)), factor)
+    return scaled if is_inexact(dtype_of(x)) else cast(scaled, dtype_of(x))
+
+
+builtin_abs = np.abs
+around = round
+
+
+def exp2(x: Any) -> Any:
+    return exp(multiply(x, float(np.log(2.0))))
+
+
+def log2(x: Any) -> Any:
+    return true_divide(log(x), float(np.log(2.0)))
+
+
+def log10(x: Any) -> Any:
+    return true_divide(log(x), float(np.log(10.0)))
+
+
+def logaddexp(x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)) without overflow; derivatives are the two shares."""
+    (x, y), _ = promoted(x, y, inexact=True)
+    x, y = broadcast_all([x, y])
+    high = bind(ops("stop_gradient"), maximum(x, y))
+    shift = where(bind(ops("is_finite"), high), high, 0)  # inf - inf would be nan
+    return add(shift, log(add(exp(subtract(x, shift)), exp(subtract(y, shift)))))
+
+
+def hypot(x: Any, y: Any) -> Any:
+    return sqrt(add(square(x), square(y)))
+
+
+def sinc(x: Any) -> Any:
+    scaled = multiply(x, float(np.pi))
+    safe = where(equal(scaled, 0), 1, scaled)
+    return where(equal(scaled, 0), 1, true_divide(sin(safe), safe))
+
+
+def deg2rad(x: Any) -> Any:
+    return multiply(x, float(np.pi / 180))
+
+
+def rad2deg(x: Any) -> Any:
+    return multiply(x, float(180 / np.pi))
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+# -- comparisons and logic
+
+
+def _comparison(name: str, direction: str) -> Callable[[Any, Any], Any]:
+    def function(x: Any, y: Any) -> Any:
+        operands, _ = promoted(x, y)
+        return bind(ops("compare"), *broadcast_all(operands), direction=direction, weak_type=False)
+
+    function.__name__ = name
+    function.__doc__ = f"`numpy.{name}`, elementwise; gives booleans."
+    return function
+
+
+equal, not_equal, less, less_equal, greater, greater_equal = (
+    _comparison(n, d)
+    for n, d in (("equal", "EQ"), ("not_equal", "NE"), ("less", "LT"), ("less_equal", "LE"), ("greater", "GT"),
+                 ("greater_equal", "GE"))
+)  # fmt: skip
+
+
+def truth(x: Any) -> Any:
+    """Booleans: x != 0."""
+    x = asarray(x)
+    return x if dtype_of(x) == np.bool_ else not_equal(x, 0)
+
+
+def logical_and(x: Any, y: Any) -> Any:
+    return apply("and", truth(x), truth(y))
+
+
+def logical_or(x: Any, y: Any) -> Any:
+    return apply("or", truth(x), truth(y))
+
+
+def logical_xor(x: Any, y: Any) -> Any:
+    return apply("xor", truth(x), truth(y))
+
+
+def logical_not(x: Any) -> Any:
+    return apply("not", truth(x))
+
+
+bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
+    _function(n, o) for n, o in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor"), ("bitwise_not", "not"))
+)
+invert = bitwise_invert = bitwise_not
+bitwise_left_shift = left_shift
+bitwise_count = _function("bitwise_count", "popcnt")
+
+
+def right_shift(x: Any, y: Any) -> Any:
+    """Arithmetic for signed integers, logical for unsigned ones."""
+    (x, y), _ = promoted(x, y)
+    return apply("shift_right_logical" if dtype_of(x).kind == "u" else "shift_right_arithmetic", x, y)
+
+
+bitwise_right_shift = right_shift
+
+
+def where(condition: Any, x: Any = None, y: Any = None) -> Any:
+    """x where the condition holds, else y; all three are broadcast."""
+    if x is None or y is None:
+        raise ValueError("where(condition) alone has a result whose shape depends on values; give x and y as well")
+    (x, y), weak = promoted(x, y)
+    condition, x, y = broadcast_all([truth(condition), x, y])
+    return bind(ops("select"), condition, x, y, weak_type=weak)
+
+
+def isfinite(x: Any) -> Any:
+    x = asarray(x)
+    if not is_inexact(dtype_of(x)):
+        return equal(x, x)
+    if dtype_of(x).kind == "c":
+        return logical_and(isfinite(real(x)), isfinite(imag(x)))
+    return apply("is_finite", x)
+
+
+def isnan(x: Any) -> Any:
+    return not_equal(x, x)
+
+
+def isinf(x: Any) -> Any:
+    x = asarray(x)
+    if dtype_of(x).kind == "c":
+        return logical_or(isinf(real(x)), isinf(imag(x)))
+    return equal(absolute(x), np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
+
+
+def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    x = asarray(x)
+    if not is_inexact(dtype_of(x)):
+        return x
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype_of(x))
+    x = where(isnan(x), nan, x)
+    x = where(equal(x, np.inf), float(info.max) if posinf is None else posinf, x)
+    return where(equal(x, -np.inf), float(info.min) if neginf is None else neginf, x)
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    (a, b), _ = promoted(a, b, inexact=True)
+    close = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
+    close = where(logical_and(isfinite(a), isfinite(b)), close, equal(a, b))
+    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+    """Between min and max; None leaves a side open."""
+    x = x if min is None else maximum(min, x)
+    return asarray(x) if max is None else minimum(max, x)
+
+
+# -- complex numbers
+
+
+def real(x: Any) -> Any:
+    x = asarray(x)
+    return bind(ops("real"), x) if dtype_of(x).kind == "c" else x
+
+
+def imag(x: Any) -> Any:
+    x = asarray(x)
+    return bind(ops("imag"), x) if dtype_of(x).kind == "c" else multiply(x, 0)
+
+
+def conjugate(x: Any) -> Any:
+    x = asarray(x)
+    return bind(ops("conjugate"), x) if dtype_of(x).kind == "c" else x
+
+
+conj = conjugate
+
+
+def angle(x: Any) -> Any:
+    return arctan2(imag(x), real(x))
+
+
+def signbit(x: Any) -> Any:
+    x = asarray(x)
+    kind = {2: np.int16, 4: np.int32, 8: np.int64}[dtype_of(x).itemsize]
+    return less(x, 0) if not is_inexact(dtype_of(x)) else less(bind(ops("bitcast_convert"), x, dtype=np.dtype(kind)), 0)
+
+
+def copysign(x: Any, y: Any) -> Any:
+    (x, y), _ = promoted(x, y, inexact=True)
+    return where(signbit(y), negative(absolute(x)), absolute(x))
+
+
+def heaviside(x: Any, y: Any) -> Any:
+    (x, y), _ = promoted(x, y, inexact=True)
+    return where(less(x, 0), 0, where(greater(x, 0), 1, where(isnan(x), x, y)))

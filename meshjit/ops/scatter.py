@@ -1,0 +1,311 @@
+"""`scatter` in StableHLO's full generality, but for the index vector, which is always the last dim of the indices.
+
+Every window of the updates is combined with the window of the operand that its index points at: kind "set", "add",
+"mul", "min" or "max". A window out of bounds is moved inside ("clip") or left out as a whole. On a sharded operand every
+device applies the updates to what it owns; sharded updates make a partial result. (columns.py has the words.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Var
+from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.columns import (
+    MODES,
+    Array,
+    Windows,
+    clamp_column,
+    conjunction,
+    emit_clamped,
+    emit_inside,
+    emit_row,
+    emit_signed,
+    is_first,
+    join_columns,
+    localized,
+    split_columns,
+)
+from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
+from meshjit.ops.gather import _CALLS as _GATHERS
+from meshjit.ops.gather import index_fill
+from meshjit.ops.identity import identity_element
+from meshjit.ops.scatter_derivatives import NAMES, scatter_jvp, scatter_transpose, windows_of
+from meshjit.ops.windows import shard_axes
+from sharding.rule import FactorRule
+
+if TYPE_CHECKING:
+    from meshjit.partition.local import LocalEquation
+
+_UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+_STABLEHLO = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
+_TAKES = {"set": "any", "add": "number", "mul": "number", "min": "ordered", "max": "ordered"}
+
+
+def _type(in_types: Types, params: Params) -> Types:
+    require(len(in_types) == 3, "scatter", f"takes an operand, indices and updates, was given {len(in_types)} operands")
+    operand, indices, updates = in_types
+    kind, mode = params["kind"], params["mode"]
+    require_param(kind in _TAKES, "scatter", "kind", repr(kind), f"write one of {', '.join(_TAKES)}")
+    require_param(mode in MODES, "scatter", "mode", repr(mode), f"write one of {', '.join(MODES)}")
+    require(operand.dtype == updates.dtype, "scatter", f"operand {operand} and updates {updates} differ in dtype")
+    takes = _TAKES[kind]
+    require(DTYPE_CLASSES[takes](operand.dtype), "scatter", f"of kind {kind} takes {takes} operands, was given {operand}")
+    windows = windows_of(operand, updates, params)
+    windows.check(operand, indices, NAMES)
+    _check_updates(windows, indices, updates)
+    return (operand,)
+
+
+def _check_updates(windows: Windows, indices: TensorType, updates: TensorType) -> None:
+    rank, places = indices.rank - 1 + len(windows.kept), windows.places
+    require(updates.rank == rank, "scatter", f"updates {updates} must have rank {rank}: outer dims and window dims")
+    fits = all(0 <= d < rank for d in places) and list(places) == sorted(set(places))
+    require_param(fits, "scatter", NAMES["places"], places, f"different ascending dims of updates {updates} are needed")
+    outer = tuple(updates.shape[d] for d in windows.outer(rank))
+    require(
+        outer == indices.shape[:-1], "scatter", f"updates {updates} must have the outer dims {indices.shape[:-1]} of the indices"
+    )
+    for d in windows.kept:
+        n, m = windows.operand[d], windows.sizes[d]
+        require(m <= n, "scatter", f"windows of {m} elements do not fit into dim {d} of the operand, of extent {n}")
+    for d in windows.dropped:
+        require(windows.operand[d] > 0, "scatter", f"dim {d} of the operand is empty: it has no window of one element")
+
+
+def _evaluate(operand: Array, indices: Array, updates: Array, **params: Any) -> Array:
+    windows = windows_of(*(TensorType(a.shape, a.dtype) for a in (operand, updates)), params)
+    index, inside = windows.elements(indices)
+    order = [*windows.outer(updates.ndim), *windows.places]
+    given = np.transpose(updates, order)
+    if params["mode"] != "clip" and given.size:
+        keep = np.broadcast_to(inside, given.shape)
+        index, given = tuple(np.broadcast_to(i, given.shape)[keep] for i in index), given[keep]
+    if params["kind"] == "set":
+        out = operand.copy()
+        out[index] = given
+        return out
+    out = np.array(widened(operand))
+    with np.errstate(all="ignore"):
+        _UFUNCS[params["kind"]].at(out, index, widened(given))
+        return out.astype(operand.dtype, copy=False)
+
+
+def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    windows, kind = windows_of(ins[0], ins[2], params), params["kind"]
+    indices = _emit_indices(e, operands[1], windows, params["mode"])
+    numbers = ", ".join(f"{name} = {list(params[name])}" for name in NAMES.values())
+    numbers = f"#stablehlo.scatter<{numbers}, index_vector_dim = {ins[1].rank - 1}>"
+    flags = ", ".join(f"{name} = {str(bool(params[name])).lower()}" for name in ("indices_are_sorted", "unique_indices"))
+    scalar = TensorType((), ins[0].dtype)
+    combine = e.region([scalar, scalar], lambda inner, names: _combined(inner, names, kind, scalar))
+    return e.op(
+        "scatter", [operands[0], indices, operands[2]], outs, f"{flags}, scatter_dimension_numbers = {numbers}", [combine]
+    )
+
+
+def _combined(e: Any, names: Sequence[str], kind: str, scalar: TensorType) -> Sequence[str]:
+    return [names[1]] if kind == "set" else e.op(_STABLEHLO[kind], names, [scalar])
+
+
+def _emit_indices(e: Any, indices: str, windows: Windows, mode: str) -> str:
+    """Clipped if so asked. What is left out goes wholly beyond the operand: backends differ on windows half inside."""
+    indices = emit_signed(e, indices)
+    limits = [windows.limits[d] for d in windows.columns]
+    if mode == "clip" and limits:
+        return emit_clamped(e, indices, limits)
+    if mode == "promise_in_bounds" or all(windows.sizes[d] == 1 for d in windows.columns):
+        return indices
+    type = e.types[indices]
+    inside = emit_inside(e, indices, limits)
+    dims = ", ".join(map(str, range(type.rank - 1)))
+    attribute = f"broadcast_dimensions = array<i64: {dims}>" if dims else "broadcast_dimensions = array<i64>"
+    keep = e.op("broadcast_in_dim", [inside], [type.with_dtype(np.bool_)], attribute)[0]
+    beyond = emit_row(e, indices, [windows.operand[d] for d in windows.columns])
+    return e.op("select", [keep, indices, beyond], [type])[0]
+
+
+# -- placement
+
+
+def _reduction(kind: str, dtype: np.dtype[Any]) -> str:
+    """How results of different updates are put together; setting has no order among devices."""
+    if dtype == np.bool_ and kind in ("min", "max"):
+        return {"min": "and", "max": "or"}[kind]
+    return {"add": "sum", "mul": "prod", "min": "min", "max": "max", "set": "replicate"}[kind]
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    """`v d, b 1, b d -> v d | sum b`: rows added to a table. Only dims of which a window has some elements are whole."""
+    operand, indices, updates = in_types
+    windows = windows_of(operand, updates, params)
+    names = iter(factor_names(operand.rank + updates.rank))
+    outer = [(next(names),) for _ in range(indices.rank - 1)]
+    target: list[tuple[str, ...]] = [()] * operand.rank
+    inner: dict[int, tuple[str, ...]] = {}
+    kinds = {f: _reduction(params["kind"], operand.dtype) for i, (f,) in enumerate(outer) if i not in windows.index_batching}
+    for d, (n, m) in enumerate(zip(operand.shape, windows.sizes, strict=True)):
+        if d in windows.batching:
+            target[d] = outer[windows.index_batching[windows.batching.index(d)]]
+        elif n != 1 or d in windows.kept:
+            target[d] = (next(names),)
+            inner[d] = target[d] if m == n else ()
+            if m not in (1, n):
+                inner[d] = (next(names),)
+                kinds[target[d][0]] = kinds[inner[d][0]] = "replicate"
+    kept, rest = iter(windows.kept), iter(outer)
+    given = tuple(inner[next(kept)] if d in windows.places else next(rest) for d in range(updates.rank))
+    rule = FactorRule((tuple(target), (*outer, ()), given), (tuple(target),), kinds)
+    return rule.with_sizes([t.shape for t in in_types], [operand.shape])
+
+
+def _partition(local: LocalEquation) -> list[Var]:
+    """Indices are settled globally first. A device leaves out windows of others, and counts the operand only once."""
+    operand, indices, updates = local.operands
+    rule = _rule(local.eqn.input_types, local.eqn.output_types, local.params)
+    windows = windows_of(local.eqn.inputs[0].type, local.eqn.inputs[2].type, local.params)
+    updates = _without_padding(local, updates, rule)
+    operand = _counted_once(local, operand, rule)
+    owned = {d: shard_axes(local, f) for d, f in enumerate(_factors(rule)) if windows.sizes[d] == 1 != windows.operand[d]}
+    owned = {d: axes for d, axes in owned.items() if axes and d not in windows.batching}
+    params = dict(local.params)
+    if owned:
+        indices, params["scatter_dims_to_operand_dims"] = _owned_columns(local, indices, windows, owned)
+        params |= {"mode": "fill", "indices_are_sorted": False}
+    if any(local.assignment.get(f) for f in rule.reductions):  # the indices of padding are anything
+        params |= {"unique_indices": False, "indices_are_sorted": False}
+    return [scatter(operand, indices, updates, **params)]
+
+
+def _factors(rule: FactorRule) -> list[str]:
+    return [dim[0] if dim else "" for dim in rule.operands[0]]
+
+
+def _without_padding(local: LocalEquation, updates: Var, rule: FactorRule) -> Var:
+    """Updates that are padding change nothing."""
+    for dim, factors in enumerate(rule.operands[2]):
+        kind = rule.reductions.get(factors[0]) if factors else None
+        axes = local.operand_placements[2].dims[dim]
+        if kind is not None and axes:
+            extent = local.eqn.inputs[2].shape[dim]
+            updates = local.mask(updates, dim, extent, axes, identity_element(kind, updates.dtype))
+    return updates
+
+
+def _counted_once(local: LocalEquation, operand: Var, rule: FactorRule) -> Var:
+    """Where the updates are spread the operand stands on the first device, the identity on others; min and max can
+    count it as often as they like."""
+    from meshjit.ops.comparison import select
+    from meshjit.ops.constants import full_like, spread
+
+    kinds = rule.reductions
+    axes = [axis for f in kinds for axis in local.assignment.get(f, ())]
+    if not axes or set(kinds.values()) - {"sum", "prod"}:
+        return operand
+    blank = full_like(operand, identity_element(next(iter(kinds.values())), operand.dtype))
+    return select(spread(is_first(local, axes), operand.shape), operand, blank)
+
+
+def _owned_columns(
+    local: LocalEquation, indices: Var, windows: Windows, owned: dict[int, tuple[Any, ...]]
+) -> tuple[Var, tuple[int, ...]]:
+    """Indices into this shard, beyond it for windows of others; and the operand dim of every column."""
+    from meshjit.ops.comparison import select
+    from meshjit.ops.constants import full_like, zeros
+    from meshjit.ops.windows import between
+
+    columns, order = split_columns(indices), list(windows.columns)
+    clip = local.params["mode"] == "clip"
+    if clip:
+        columns = [clamp_column(c, 0, windows.limits[d]) for c, d in zip(columns, order, strict=True)]
+    for d, axes in owned.items():
+        if d not in order:
+            order.append(d)
+            columns.append(zeros(TensorType(indices.shape[:-1], np.dtype(np.int32))))
+        position, shard, extent = order.index(d), local.operands[0].shape[d], windows.operand[d]
+        given = clamp_column(columns[position], -1, extent)
+        place, here = localized(local, given, shard, axes)
+        here = here if clip else conjunction([here, between(given, 0, extent)])
+        columns[position] = select(here, place, full_like(place, shard))
+    return join_columns(columns, indices.shape[:-1]), tuple(order)
+
+
+# -- linearity and batching
+
+
+def _linear(in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
+    kind, dtype = params["kind"], in_types[0].dtype
+    if dtype == np.bool_ or kind in ("min", "max"):
+        return ()
+    if kind == "mul":
+        return ((0,),)
+    return ((0, 2),) if kind == "add" or params["unique_indices"] else ()
+
+
+def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    """With indices alike for all members the batch is one more window dim, else a batching dim."""
+    from meshjit.ops.batching import batch_size, insert, move
+
+    size = batch_size(operands, dims)
+    operand, updates = (
+        insert(v, 0, size) if d is None else move(v, d, 0) for v, d in zip(operands[::2], dims[::2], strict=True)
+    )
+    shifting = ("update_window_dims", "inserted_window_dims", "input_batching_dims", "scatter_dims_to_operand_dims")
+    new = dict(params) | {name: tuple(d + 1 for d in params[name]) for name in shifting}
+    if dims[1] is None:
+        new["update_window_dims"] = (0, *new["update_window_dims"])
+        return [scatter(operand, operands[1], updates, **new)], [0]
+    new["input_batching_dims"] = (0, *new["input_batching_dims"])
+    new["scatter_indices_batching_dims"] = (0, *(d + 1 for d in params["scatter_indices_batching_dims"]))
+    new["indices_are_sorted"] = False
+    return [scatter(operand, move(operands[1], dims[1], 0), updates, **new)], [0]
+
+
+# -- samples
+
+
+def _samples() -> list[Sample]:
+    """The gathers' samples, written back."""
+    samples: list[Sample] = []
+    kinds = [("add", "f32", "i32", "fill"), ("add", "f32", "i64", "clip"), ("set", "f32", "i32", "fill"), ("max", "f32", "i32", "clip")]
+    more = [("mul", "i32", "u8", "fill"), ("min", "u8", "i8", "fill"), ("max", "bool", "u32", "clip"), ("add", "c64", "u64", "fill")]
+    more += [("set", "bool", "i32", "clip"), ("mul", "f32", "i32", "clip"), ("add", "bf16", "i32", "fill")]
+    for number, (shape, index, *dims, sizes) in enumerate(_GATHERS):
+        for kind, dtype, index_dtype, mode in kinds + more if number < 6 else kinds:
+            samples.append(_sample(shape, index, dims, sizes, (kind, dtype, index_dtype, mode), index_fill, False))
+        if number in (1, 4):
+            for kind in ("set", "mul"):
+                call = (kind, "f32", "i32", "fill")
+                samples.append(_sample(shape, (1, 1), dims, sizes, call, index_fill, True, window_rank=index))
+    return samples
+
+
+def _sample(shape, index, dims, sizes, call, fill, unique, window_rank=None):
+    kind, dtype, index_dtype, mode = call
+    kept = [m for d, m in enumerate(sizes) if d not in (*dims[1], *dims[2])]
+    places = dims[0] if window_rank is None else tuple(range(1, 1 + len(kept)))
+    inner, outer = iter(kept), iter(index[:-1])
+    updates = tuple(next(inner) if d in places else next(outer) for d in range(len(index) - 1 + len(kept)))
+    fields = (*NAMES.values(), "kind", "mode", "indices_are_sorted", "unique_indices")
+    params = dict(zip(fields, (places, *dims[1:], kind, mode, False, unique), strict=True))
+    types = (TensorType(shape, DTYPES[dtype]), TensorType(index, DTYPES[index_dtype]), TensorType(updates, DTYPES[dtype]))
+    return Sample(types, params, fill)
+
+
+scatter = Op(
+    name="scatter",
+    type_rule=_type,
+    factor_rule=_rule,
+    evaluate=_evaluate,
+    emit=_emit,
+    samples=_samples,
+    batch=_batch,
+    linear=_linear,
+    jvp=scatter_jvp,
+    transpose=scatter_transpose,
+    partition=_partition,
+)

@@ -1,0 +1,46 @@
+"""vmap: the same Program for many inputs at once, by the ops' batch rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshjit.core.program import Builder, Program, Var
+from meshjit.ops.batching import insert, move
+
+
+def batch(
+    program: Program, in_dims: Sequence[int | None], size: int, out_dims: Sequence[int | None]
+) -> Program:
+    """Inputs have a batch dim of extent `size` at in_dims (None: the same for all), outputs at out_dims.
+
+    ValueError where an output depends on batched inputs but its out_dim is None.
+    """
+    with Builder(program.name) as builder:
+        env: dict[Var, Var] = {}
+        dims: dict[Var, int | None] = {}
+        for var, dim in zip(program.inputs, in_dims, strict=True):
+            shape = var.shape if dim is None else (*var.shape[:dim], size, *var.shape[dim:])
+            env[var] = builder.input(var.type.with_shape(shape), var.hint)
+            dims[var] = dim
+        for eqn in program.eqns:
+            with builder.at(eqn.source):
+                operands = [env[v] for v in eqn.inputs]
+                given = [dims[v] for v in eqn.inputs]
+                if all(d is None for d in given):
+                    results, found = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
+                else:
+                    results, found = eqn.op.batch(operands, given, eqn.params)
+                env.update(zip(eqn.outputs, results, strict=True))
+                dims.update(zip(eqn.outputs, found, strict=True))
+        outputs = [
+            _placed(env[v], dims[v], wanted, size) for v, wanted in zip(program.outputs, out_dims, strict=True)
+        ]
+        return builder.build(outputs)
+
+
+def _placed(var: Var, dim: int | None, wanted: int | None, size: int) -> Var:
+    if wanted is None:
+        if dim is not None:
+            raise ValueError("vmap: out_axes is None for a result that differs between the members of the batch")
+        return var
+    return insert(var, wanted, size) if dim is None else move(var, dim, wanted)

@@ -1,0 +1,81 @@
+"""jvp: a Program and, beside it, the derivative of its outputs in a direction (forward mode)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.types import is_inexact
+from meshjit.ops.arithmetic import add
+from meshjit.ops.constants import zeros
+
+
+def jvp(program: Program, nonzero: Sequence[bool]) -> tuple[Program, tuple[bool, ...]]:
+    """Inputs: the program's, then a tangent for each input marked nonzero. Outputs: the program's, then the tangents
+    of those outputs that have one; the flags say which do. Values of integer and boolean dtypes have none.
+    """
+    with Builder(program.name) as builder:
+        env = {v: builder.input(v.type, v.hint) for v in program.inputs}
+        tangents: dict[Var, Var] = {}
+        for var, flag in zip(program.inputs, nonzero, strict=True):
+            if flag and is_inexact(var.dtype):
+                tangents[var] = builder.input(var.type)
+        push_forward(program, builder, env, tangents)
+        flags = tuple(v in tangents for v in program.outputs)
+        outputs = [env[v] for v in program.outputs]
+        outputs += [tangents[v] for v, flag in zip(program.outputs, flags, strict=True) if flag]
+        return builder.build(outputs), flags
+
+
+def push_forward(program: Program, builder: Builder, env: dict[Var, Var], tangents: dict[Var, Var]) -> None:
+    """Add the program's equations and their tangents to the builder. `env` and `tangents` map the program's Vars; both grow."""
+    for eqn in program.eqns:
+        with builder.at(eqn.source):
+            primals = [env[v] for v in eqn.inputs]
+            outputs = builder.emit(eqn.op, primals, eqn.params)
+            env.update(zip(eqn.outputs, outputs, strict=True))
+            given = [tangents.get(v) for v in eqn.inputs]
+            if any(t is not None for t in given):
+                found = equation_tangents(eqn, primals, given, outputs)
+                tangents.update(
+                    (v, t)
+                    for v, t in zip(eqn.outputs, found, strict=True)
+                    if t is not None and is_inexact(v.dtype)
+                )
+
+
+def equation_tangents(
+    eqn: Eqn, primals: Sequence[Var], tangents: Sequence[Var | None], outputs: Sequence[Var]
+) -> list[Var | None]:
+    """Tangents of one equation's results. An op that is linear in every operand that has a tangent needs no rule."""
+    if not any(is_inexact(v.dtype) for v in eqn.outputs):
+        return [None] * len(eqn.outputs)
+    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
+    covered = {i for group in groups for i in group}
+    if all(t is None or i in covered for i, t in enumerate(tangents)):
+        return _linear_tangents(eqn, primals, tangents, groups)
+    return list(eqn.op.jvp(primals, tangents, outputs, eqn.params))
+
+
+def _linear_tangents(
+    eqn: Eqn, primals: Sequence[Var], tangents: Sequence[Var | None], groups: Sequence[Sequence[int]]
+) -> list[Var | None]:
+    """d op(x, y) = op(dx, y) + op(x, dy): per group the op itself on its tangents; missing ones of a group are zeros."""
+    total: list[Var | None] = [None] * len(eqn.outputs)
+    for group in groups:
+        if all(tangents[i] is None for i in group):
+            continue
+        operands = list(primals)
+        for i in group:
+            operands[i] = tangents[i] or zeros(primals[i].type)
+        results = _as_list(eqn.op(*operands, **_params(eqn.params)))
+        total = [r if t is None else add(t, r) for t, r in zip(total, results, strict=True)]
+    return total
+
+
+def _params(params: Mapping[str, object]) -> dict[str, object]:
+    return dict(params)
+
+
+def _as_list(results: Var | tuple[Var, ...]) -> list[Var]:
+    return [results] if isinstance(results, Var) else list(results)

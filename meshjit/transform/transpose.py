@@ -1,0 +1,128 @@
+"""Reverse mode: jvp, then the linear part of it backwards.
+
+The jvp of a program consists of equations that depend on tangents and equations that do not. The first are linear in
+the tangents; the rest is known. Walking the linear ones backwards with the ops' transpose rules gives the cotangents.
+
+    forward    %y = tanh(%x)                        known
+    tangent    %t1 = ..(%y), %ty = multiply(%tx, %t1)   linear in %tx: its transpose is  ct_x = multiply(ct_y, %t1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.types import is_inexact
+from meshjit.ops.arithmetic import add
+from meshjit.ops.constants import zeros
+from meshjit.transform.dce import dce
+from meshjit.transform.jvp import push_forward
+
+
+@dataclass(frozen=True)
+class Pullback:
+    """A program split at its outputs: forward(inputs) -> (outputs, residuals), backward(residuals, cotangents) -> cotangents.
+
+    `backward` takes one cotangent per output marked in `takes`, and gives one per input marked in `wrt`.
+    """
+
+    forward: Program
+    backward: Program
+    takes: tuple[bool, ...]
+
+
+def gradient(program: Program, wrt: Sequence[bool]) -> Program:
+    """One Program: inputs are the program's and a cotangent for every inexact output; outputs are the program's, then a
+    cotangent for every input marked in `wrt` (zeros where nothing flows back)."""
+    with Builder(program.name) as builder:
+        env = {v: builder.input(v.type, v.hint) for v in program.inputs}
+        cotangents = [builder.input(v.type) if is_inexact(v.dtype) else None for v in program.outputs]
+        results = _pull_back(program, builder, env, wrt, cotangents)
+        return dce(builder.build([*(env[v] for v in program.outputs), *results]))
+
+
+def vjp(program: Program, wrt: Sequence[bool]) -> Pullback:
+    """The same in two Programs; residuals are the known values that the backward part uses."""
+    count = len(program.outputs)
+    whole = gradient(program, wrt)
+    outputs, results = whole.outputs[:count], whole.outputs[count:]
+    cts = whole.inputs[len(program.inputs) :]
+    tainted = _depending(whole.eqns, cts)
+    backward_eqns = [e for e in whole.eqns if e.outputs[0] in tainted]
+    forward_eqns = [e for e in whole.eqns if e.outputs[0] not in tainted]
+    own = {*cts, *(v for e in backward_eqns for v in e.outputs)}
+    used = [v for e in backward_eqns for v in e.inputs] + list(results)
+    residuals = tuple(dict.fromkeys(v for v in used if v not in own))
+    inputs = whole.inputs[: len(program.inputs)]
+    forward = Program(program.name, inputs, tuple(forward_eqns), (*outputs, *residuals))
+    renamed = {v: Var(v.type) for v in residuals}
+    backward = _renamed(Program(f"{program.name}_backward", (*residuals, *cts), tuple(backward_eqns), results), renamed)
+    return Pullback(forward, backward, tuple(is_inexact(v.dtype) for v in program.outputs))
+
+
+def _renamed(program: Program, names: dict[Var, Var]) -> Program:
+    """Fresh Vars for residuals, so that the two Programs share none."""
+    with Builder(program.name) as builder:
+        builder.inputs = [names.get(v, v) for v in program.inputs]
+        outputs = builder.inline(program, builder.inputs)
+        return builder.build(outputs)
+
+
+def _pull_back(
+    program: Program, builder: Builder, env: dict[Var, Var], wrt: Sequence[bool], cotangents: Sequence[Var | None]
+) -> list[Var]:
+    """Add forward and backward equations to the builder; gives a cotangent for each input marked in `wrt`."""
+    for var, flag in zip(program.inputs, wrt, strict=True):
+        if flag and not is_inexact(var.dtype):
+            raise TypeError(f"there is no derivative with respect to {var!r}: its dtype is not floating or complex")
+    seeds = {v: Var(v.type) for v, flag in zip(program.inputs, wrt, strict=True) if flag}
+    tangents = dict(seeds)
+    push_forward(program, builder, env, tangents)
+    linear_vars = _depending(builder.eqns, seeds.values())
+    linear = [e for e in builder.eqns if e.outputs[0] in linear_vars]
+    builder.eqns = [e for e in builder.eqns if e.outputs[0] not in linear_vars]
+    sums: dict[Var, Var] = {}
+    for var, ct in zip(program.outputs, cotangents, strict=True):
+        if ct is not None and var in tangents:
+            _accumulate(sums, tangents[var], ct)
+    for eqn in reversed(linear):
+        with builder.at(eqn.source, "backward"):
+            _transpose_equation(eqn, linear_vars, sums)
+    return [sums[t] if t in sums else zeros(t.type) for t in seeds.values()]
+
+
+def _transpose_equation(eqn: Eqn, linear: set[Var], sums: dict[Var, Var]) -> None:
+    """Send the cotangents of one linear equation on to its linear operands."""
+    given = [sums.pop(v, None) for v in eqn.outputs]
+    if all(ct is None for ct in given):
+        return
+    if len(eqn.outputs) > 1:
+        given = [zeros(v.type) if ct is None else ct for v, ct in zip(eqn.outputs, given, strict=True)]
+    operands = [None if v in linear else v for v in eqn.inputs]
+    for group in _one_at_a_time(eqn, operands):
+        found = eqn.op.transpose(given, group, eqn.input_types, eqn.params)
+        for var, operand, ct in zip(eqn.inputs, group, found, strict=True):
+            if operand is None and ct is not None:
+                _accumulate(sums, var, ct)
+
+
+def _one_at_a_time(eqn: Eqn, operands: list[Var | None]) -> list[list[Var | None]]:
+    """The linear operands must lie in one group of joint linearity; they do, because tangents are never multiplied."""
+    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
+    missing = {i for i, x in enumerate(operands) if x is None}
+    assert any(missing <= set(group) for group in groups), f"{eqn.op.name} is not linear in operands {sorted(missing)}"
+    return [operands]
+
+
+def _accumulate(sums: dict[Var, Var], var: Var, ct: Var) -> None:
+    sums[var] = add(sums[var], ct) if var in sums else ct
+
+
+def _depending(eqns: Sequence[Eqn], roots: object) -> set[Var]:
+    """Every Var that depends on one of the roots, the roots included."""
+    found: set[Var] = set(roots)  # pyright: ignore[reportArgumentType, reportCallIssue]
+    for eqn in eqns:
+        if any(v in found for v in eqn.inputs):
+            found.update(eqn.outputs)
+    return found

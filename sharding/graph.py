@@ -1,0 +1,118 @@
+"""What propagation reads and writes: a graph of values and nodes, seeds; placements, origins and conflicts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from sharding.axes import AxisRef
+from sharding.placement import Placement
+from sharding.rule import FactorRule
+
+Axes: TypeAlias = tuple[AxisRef, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """An op as propagation sees it: a rule with sizes, and the values (indices into Graph.shapes) it stands on."""
+
+    rule: FactorRule
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    label: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Seed:
+    """What was asked for of one value. Dims are closed, never changed, unless `open_dims` says so (empty: none is)."""
+
+    placement: Placement
+    open_dims: tuple[bool, ...] = ()
+    priority: int = 0
+
+    def is_open(self, dim: int) -> bool:
+        return bool(self.open_dims) and self.open_dims[dim]
+
+
+@dataclasses.dataclass
+class Graph:
+    """Values (their shapes), nodes, ties (values that must share one placement, as loop carries) and seeds by value."""
+
+    shapes: list[tuple[int, ...]]
+    nodes: list[Node]
+    ties: list[tuple[int, ...]] = dataclasses.field(default_factory=list[tuple[int, ...]])
+    seeds: dict[int, Seed] = dataclasses.field(default_factory=dict[int, Seed])
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Where an axis on a dim came from: a seed, the last node it passed on the way, and what it was before that."""
+
+    seed: int
+    node: int | None = None
+    before: Origin | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def path(self) -> tuple[int, ...]:
+        """The nodes it travelled through, from the seed on."""
+        nodes: list[int] = []
+        origin: Origin | None = self
+        while origin is not None and origin.node is not None:
+            nodes.append(origin.node)
+            origin = origin.before
+        return tuple(nodes[::-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Conflict:
+    """At `node`, `value` keeps axes `kept` although `lost` was offered to its `dim` for `factor` by value `offered_by`.
+
+    Either the dim itself holds `kept`, or another dim of the value does. `node` is -1 where seeds of tied values
+    differ.
+    """
+
+    node: int
+    factor: str
+    value: int
+    dim: int
+    kept: Axes
+    lost: Axes
+    offered_by: int
+
+    @property
+    def values(self) -> tuple[int, int]:
+        return self.value, self.offered_by
+
+
+@dataclasses.dataclass(frozen=True)
+class Propagated:
+    """A placement for every value; where every axis came from; what collided."""
+
+    graph: Graph
+    placements: list[Placement]
+    origins: Mapping[tuple[int, int, AxisRef], Origin]
+    conflicts: list[Conflict]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """Why an axis is on a dim: the seed's value and the nodes, with their labels, through which it came."""
+
+    dim: int
+    axis: AxisRef
+    seed: int
+    nodes: tuple[int, ...]
+    labels: tuple[str, ...]
+
+
+def explain(propagated: Propagated, value: int) -> tuple[Reason, ...]:
+    """One Reason for every axis of every dim of `value`, in order."""
+    reasons: list[Reason] = []
+    for dim, axes in enumerate(propagated.placements[value].dims):
+        for axis in axes:
+            origin = propagated.origins[value, dim, axis]
+            path = origin.path
+            labels = tuple(propagated.graph.nodes[node].label for node in path)
+            reasons.append(Reason(dim, axis, origin.seed, path, labels))
+    return tuple(reasons)

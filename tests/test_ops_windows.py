@@ -1,0 +1,143 @@
+"""What ops with a partitioning of their own exchange: the collectives of one op on a sharded dim, and their size."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshjit.core.op import Op
+from meshjit.core.program import Program, Var
+from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.arg_reduction import argmax
+from meshjit.ops.constants import constant, iota
+from meshjit.ops.cumulative import cumsum
+from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.ordering import concatenate, reverse
+from meshjit.ops.reduction import reduce_sum
+from meshjit.ops.slicing import pad, slice_
+from sharding.mesh import AbstractMesh
+from sharding.spec import PartitionSpec as P
+from tests.laws import check_law
+from tests.op_harness import build
+
+X4, X8 = AbstractMesh((4,), ("x",)), AbstractMesh((8,), ("x",))
+
+
+def exchanged(program: Program, mesh: AbstractMesh, inputs: Any, output: Any) -> list[str]:
+    """The collectives of the partitioned program, as `name elements`; and the law holds."""
+    generator = np.random.default_rng(7)
+    arrays = [generator.integers(0, 9, t.shape).astype(t.dtype) for t in program.input_types]
+    _, local = check_law(program, mesh, inputs, [output], arrays)
+    eqns = [eqn for eqn in local.eqns if eqn.op.simulate is not None and eqn.inputs]
+    return [f"{eqn.op.name} {math.prod(eqn.inputs[0].shape)}" for eqn in eqns]
+
+
+def one(op: Op, *types: str, **params: Any) -> Program:
+    return build([TensorType.parse(t) for t in types], lambda inputs: [op(*inputs, **params)])
+
+
+def sliced(extent: int, start: int, limit: int, stride: int = 1) -> Program:
+    return one(slice_, f"f32[{extent}]", start=(start,), limit=(limit,), strides=(stride,))
+
+
+def padded(extent: int, low: int, high: int, interior: int = 0) -> Program:
+    return one(pad, f"f32[{extent}]", "f32[]", low=(low,), high=(high,), interior=(interior,))
+
+
+NO_EXCHANGE: list[str] = []
+HALO = [
+    pytest.param(sliced(10, 1, 9), X4, ["collective_permute 2"], id="x[1:-1] of 10, the worked example"),
+    pytest.param(sliced(1024, 2, 1024), X8, ["collective_permute 2"], id="x[2:]"),
+    pytest.param(sliced(1024, 0, 1022), X8, NO_EXCHANGE, id="x[:-2]"),
+    pytest.param(sliced(1024, 0, 1024, 2), X8, NO_EXCHANGE, id="x[::2]"),
+    pytest.param(one(reverse, "f32[16]", dimensions=(0,)), X4, ["collective_permute 4"], id="x[::-1]"),
+    pytest.param(
+        one(reverse, "f32[10]", dimensions=(0,)),
+        X4,
+        ["collective_permute 2", "collective_permute 1"],
+        id="x[::-1] of 10",
+    ),
+]
+
+
+@pytest.mark.parametrize(("program", "mesh", "collectives"), HALO)
+def test_neighbours_exchange_only_what_is_needed(program: Program, mesh: AbstractMesh, collectives: list[str]) -> None:
+    assert exchanged(program, mesh, [P("x")], P("x")) == collectives
+
+
+def test_a_pad_is_a_halo() -> None:
+    assert exchanged(padded(1024, 1, -1), X8, [P("x"), P()], P("x")) == ["collective_permute 1"]
+    assert exchanged(padded(8, 0, 0, 1), X4, [P("x"), P()], P("x")) == NO_EXCHANGE
+
+
+def test_a_roll_is_a_halo() -> None:
+    """np.roll(x, 3): the last three elements of every shard go to the next one."""
+
+    def roll(inputs: list[Var]) -> list[Var]:
+        (x,) = inputs
+        tail = slice_(x, start=(1021,), limit=(1024,), strides=(1,))
+        head = slice_(x, start=(0,), limit=(1021,), strides=(1,))
+        return [concatenate(tail, head, dimension=0)]
+
+    found = exchanged(build([TensorType.parse("f32[1024]")], roll), X8, [P("x")], P("x"))
+    assert all(name.startswith("collective_permute") for name in found)
+    assert sum(int(name.split()[1]) for name in found) <= 8
+
+
+def test_one_element_has_an_owner() -> None:
+    assert exchanged(sliced(1024, 700, 701), X8, [P("x")], P()) == ["all_reduce 1"]
+
+
+def test_a_running_total_takes_two_passes() -> None:
+    program = one(cumsum, "f32[3,1024]", axis=1, reverse=False)
+    assert exchanged(program, X8, [P(None, "x")], P(None, "x")) == ["all_gather 3"]
+
+
+def test_argmax_compares_one_candidate_per_shard() -> None:
+    program = one(argmax, "f32[5,1000]", axis=1, index_dtype=DTYPES["i32"])
+    assert exchanged(program, X8, [P(None, "x")], P()) == ["all_gather 5", "all_gather 5"]
+
+
+def test_dynamic_parts_of_a_sharded_dim_gather_nothing() -> None:
+    starts = ("i32[]", "i32[]")
+    taken = one(dynamic_slice, "f32[1024,4]", *starts, slice_sizes=(2, 4))
+    assert exchanged(taken, X8, [P("x"), P(), P()], P()) == ["all_reduce 8"]
+    updated = one(dynamic_update_slice, "f32[1024,4]", "f32[2,4]", *starts)
+    assert exchanged(updated, X8, [P("x"), P(), P(), P()], P("x")) == NO_EXCHANGE
+
+
+def test_what_comes_from_nothing_is_made_in_place() -> None:
+    def body(inputs: list[Var]) -> list[Var]:
+        return [iota(dtype=DTYPES["i32"], shape=(10, 3), dimension=0)]
+
+    assert exchanged(build([], body), X4, [], P("x")) == NO_EXCHANGE
+    whole = constant_program(np.arange(30, dtype=np.float32).reshape(10, 3))
+    assert exchanged(whole, X4, [], P("x")) == NO_EXCHANGE
+
+
+def test_a_splat_is_made_smaller_not_cut() -> None:
+    program = constant_program(np.broadcast_to(np.float32(2), (10, 3)))
+    _, local = check_law(program, X4, [], [P("x")], [])
+    assert [(eqn.op.name, eqn.outputs[0].shape) for eqn in local.eqns] == [("constant", (3, 3))]
+
+
+def constant_program(value: np.ndarray[Any, Any]) -> Program:
+    return build([], lambda inputs: [constant(value=value)])
+
+
+def test_a_partial_sum_of_a_slice_is_reduced_once() -> None:
+    """Reductions and single elements leave partial sums, which add up before anything is reduced."""
+
+    def body(inputs: list[Var]) -> list[Var]:
+        from meshjit.ops.arithmetic import add
+        from meshjit.ops.shape import reshape
+
+        (x,) = inputs
+        element = reshape(slice_(x, start=(3,), limit=(4,), strides=(1,)), shape=())
+        return [add(reduce_sum(x, axes=(0,)), element)]
+
+    found = exchanged(build([TensorType.parse("f32[64]")], body), X8, [P("x")], P())
+    assert found == ["all_reduce 1"]

@@ -1,0 +1,106 @@
+"""Options: where they come from, how they are spelled, what is refused."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from meshjit.config import OPTIONS, Config
+
+
+def test_defaults() -> None:
+    config = Config({})
+    assert {option.name: config.read(option.name) for option in OPTIONS} == {
+        "enable_x64": False, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
+        "debug_nans": False, "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
+        "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("environ", "name", "value"),
+    [
+        ({"MESHJIT_ENABLE_X64": "1"}, "enable_x64", True),
+        ({"JAX_ENABLE_X64": "True"}, "enable_x64", True),
+        ({"MESHJIT_ENABLE_X64": "off", "JAX_ENABLE_X64": "1"}, "enable_x64", False),
+        ({"MESHJIT_ENABLE_X64": "", "JAX_ENABLE_X64": "1"}, "enable_x64", True),
+        ({"JAX_PLATFORMS": "gpu, cpu"}, "platforms", "cuda,cpu"),
+        ({"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=6"}, "num_cpu_devices", 6),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=6", "JAX_NUM_CPU_DEVICES": "2"}, "num_cpu_devices", 2),
+        ({"MESHJIT_AGREEMENT_TIMEOUT": "2.5"}, "agreement_timeout", 2.5),
+    ],
+)
+def test_environment(environ: dict[str, str], name: str, value: object) -> None:
+    assert getattr(Config(environ), name) == value
+
+
+def test_spelling_of_jax() -> None:
+    config = Config({})
+    config.update("jax_enable_x64", True)
+    config.update("jax_cpu_collectives_implementation", "none")
+    assert config.enable_x64 is config.jax_enable_x64 is True and config.cpu_collectives == "none"
+
+
+def test_unknown_names_raise_with_the_nearest() -> None:
+    with pytest.raises(AttributeError, match="there is no config option 'jax_enable_x32'; did you mean 'enable_x64'?"):
+        Config({}).update("jax_enable_x32", True)
+    with pytest.raises(AttributeError, match="there is no config option 'zzz'; there are enable_x64, num_cpu_devices"):
+        Config({}).zzz  # noqa: B018
+
+
+def test_assignment_is_refused() -> None:
+    with pytest.raises(AttributeError, match=r'options are set by config.update\("enable_x64", True\)'):
+        Config({}).enable_x64 = True
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("enable_x64", "maybe", "config option enable_x64: 'maybe' does not fit: expected true or false"),
+        ("num_cpu_devices", 0, "0 does not fit: expected an integer of at least 1"),
+        ("num_cpu_devices", "two", "'two' does not fit: expected a number"),
+        ("platforms", "cpu,metal", "'metal' is no platform: expected a comma-separated list of cpu, cuda, tpu"),
+        ("default_matmul_precision", "low", "'low' does not fit: expected one of None, 'default'"),
+        ("agreement_timeout", 0, "0 does not fit: expected a number of seconds above 0"),
+        ("agreement_timeout", None, "None does not fit: expected a number"),
+    ],
+)
+def test_values_that_do_not_fit(name: str, value: object, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Config({}).update(name, value)
+
+
+def test_a_bad_variable_is_named() -> None:
+    with pytest.raises(ValueError, match="environment variable JAX_ENABLE_X64: 'x' does not fit"):
+        Config({"JAX_ENABLE_X64": "x"})
+
+
+def test_using_holds_for_a_block_and_a_thread() -> None:
+    config, seen = Config({}), []
+    with config.using(enable_x64=True, jax_debug_nans=True):
+        thread = threading.Thread(target=lambda: seen.append(config.enable_x64))
+        thread.start()
+        thread.join()
+        with config.using(enable_x64=False):
+            assert (config.enable_x64, config.debug_nans) == (False, True)
+        assert config.enable_x64 is True
+    assert (config.enable_x64, config.debug_nans, seen) == (False, False, [False])
+    with pytest.raises(ValueError), config.using(enable_x64="maybe"):
+        pass
+
+
+def test_frozen_options_may_be_set_to_what_they_are() -> None:
+    config = Config({"MESHJIT_NUM_CPU_DEVICES": "8"})
+    config.freeze("num_cpu_devices", "they exist")
+    config.update("num_cpu_devices", 8)
+    with pytest.raises(RuntimeError, match="cannot change from 8 to 4: they exist\n  fix: set it before"):
+        config.update("num_cpu_devices", 4)
+    with pytest.raises(RuntimeError), config.using(num_cpu_devices=4):
+        pass
+
+
+def test_describe_names_every_option() -> None:
+    text = Config({}).describe()
+    assert all(f"{option.name} = " in text and option.doc in text for option in OPTIONS)
+    assert {"enable_x64", "update"} <= set(dir(Config({})))
