@@ -169,3 +169,8 @@ def _shape_text(node: Any, children: Sequence[tuple[str, Any]]) -> str:
     if isinstance(node, dict):
         return f"a dict with keys {sorted(map(str, node))}"
     return f"a {type(node).__name__} of {len(children)}"
+
+
+def is_container(x: Any) -> bool:
+    """Whether x is a node of a tree: a dict, list, tuple, None or a registered class."""
+    return _children(x, None) is not None

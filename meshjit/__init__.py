@@ -1,0 +1,57 @@
+"""meshjit: an SPMD auto-partitioning compiler for meshes of devices, under JAX's names, on stock jaxlib.
+
+    import meshjit as mj
+    import meshjit.numpy as mnp
+    from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+"""
+
+from meshjit import distributed as distributed
+from meshjit import lax as lax
+from meshjit import nn as nn
+from meshjit import numpy as numpy
+from meshjit import sharding as sharding
+from meshjit import tree as tree
+from meshjit import tree_util as tree_util
+from meshjit.api import jit as jit
+from meshjit.api import pjit as pjit
+from meshjit.api.putting import block_until_ready as block_until_ready
+from meshjit.api.putting import device_get as device_get
+from meshjit.api.putting import device_put as device_put
+from meshjit.api.putting import eval_shape as eval_shape
+from meshjit.api.putting import make_mesh as make_mesh
+from meshjit.autodiff import grad as grad
+from meshjit.autodiff import hessian as hessian
+from meshjit.autodiff import jacfwd as jacfwd
+from meshjit.autodiff import jacrev as jacrev
+from meshjit.autodiff import jvp as jvp
+from meshjit.autodiff import linearize as linearize
+from meshjit.autodiff import value_and_grad as value_and_grad
+from meshjit.autodiff import vjp as vjp
+from meshjit.autodiff import vmap as vmap
+from meshjit.config import config as config
+from meshjit.runtime import eager as _eager
+from meshjit.runtime.array import Array as Array
+from meshjit.runtime.client import default_backend as default_backend
+from meshjit.runtime.client import device_count as device_count
+from meshjit.runtime.client import devices as devices
+from meshjit.runtime.client import local_device_count as local_device_count
+from meshjit.runtime.client import local_devices as local_devices
+from meshjit.runtime.client import process_count as process_count
+from meshjit.runtime.client import process_index as process_index
+from meshjit.trace import register_concrete as _register_concrete
+from meshjit.trace import set_eager as _set_eager
+from sharding import AxisType as AxisType
+from sharding import NamedSharding as NamedSharding
+from sharding import PartitionSpec as PartitionSpec
+from sharding import PartitionSpec as P  # noqa: N814, F401
+from sharding import set_mesh as set_mesh
+
+# Arrays become operands of ops, and ops outside of a trace run at once.
+_register_concrete(Array, lambda x: x.type, lambda x: x.weak_type)
+numpy.install_methods(Array)
+_set_eager(_eager.run_op, _eager.run_program)
+
+from meshjit import random as random  # noqa: E402
+from meshjit.api.putting import ShapeDtypeStruct as ShapeDtypeStruct  # noqa: E402
+
+__version__ = "0.1.0"

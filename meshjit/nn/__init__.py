@@ -1,0 +1,143 @@
+"""`jax.nn` for meshjit: activations, softmax and its kin, one_hot, initializers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit.core.types import is_inexact
+from meshjit.nn import initializers as initializers
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
+from meshjit.numpy.reductions import logsumexp as logsumexp
+from meshjit.numpy.ufuncs import tanh as tanh
+from meshjit.trace import bind
+
+
+def _float(x: Any) -> Any:
+    x = asarray(x)
+    return x if is_inexact(dtype_of(x)) else cast(x, np.float32)
+
+
+def identity(x: Any) -> Any:
+    return asarray(x)
+
+
+def relu(x: Any) -> Any:
+    """max(x, 0), with derivative 0 at 0."""
+    return mnp.where(mnp.greater(x, 0), x, mnp.zeros_like(x))
+
+
+def relu6(x: Any) -> Any:
+    return mnp.minimum(relu(x), 6)
+
+
+def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
+    return mnp.where(mnp.greater_equal(x, 0), x, mnp.multiply(negative_slope, x))
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Any:
+    """x, below 0 alpha * (exp(x) - 1)."""
+    positive = mnp.greater(x, 0)
+    return mnp.where(positive, x, mnp.multiply(alpha, mnp.expm1(mnp.where(positive, 0.0, x))))
+
+
+def selu(x: Any) -> Any:
+    """Self-normalising elu (arXiv 1706.02515)."""
+    return mnp.multiply(1.0507009873554804934193349852946, elu(x, 1.6732632423543772848170429916717))
+
+
+def celu(x: Any, alpha: Any = 1.0) -> Any:
+    return mnp.maximum(x, 0.0) + alpha * mnp.expm1(mnp.minimum(x, 0.0) / alpha)
+
+
+def sigmoid(x: Any) -> Any:
+    return apply("logistic", x, inexact=True)
+
+
+def silu(x: Any) -> Any:
+    return mnp.multiply(x, sigmoid(x))
+
+
+swish = silu
+
+
+def mish(x: Any) -> Any:
+    return mnp.multiply(x, mnp.tanh(softplus(x)))
+
+
+def softplus(x: Any) -> Any:
+    """log(1 + exp(x)) without overflow."""
+    return mnp.logaddexp(x, 0.0)
+
+
+def log_sigmoid(x: Any) -> Any:
+    return mnp.negative(softplus(mnp.negative(x)))
+
+
+def soft_sign(x: Any) -> Any:
+    return mnp.true_divide(x, mnp.add(mnp.abs(x), 1))
+
+
+def hard_tanh(x: Any) -> Any:
+    return mnp.where(mnp.greater(x, 1), 1, mnp.where(mnp.less(x, -1), -1, x))
+
+
+def hard_sigmoid(x: Any) -> Any:
+    return mnp.true_divide(relu6(mnp.add(x, 3.0)), 6.0)
+
+
+def hard_swish(x: Any) -> Any:
+    return mnp.multiply(x, hard_sigmoid(x))
+
+
+def gelu(x: Any, approximate: bool = True) -> Any:
+    """x times the normal distribution function of x; `approximate` by tanh (arXiv 1606.08415)."""
+    x = _float(x)
+    if approximate:
+        inner = np.sqrt(2 / np.pi).item() * (x + 0.044715 * (x**3))
+        return x * (0.5 * (1.0 + mnp.tanh(inner)))
+    return x * apply("erfc", -x * np.sqrt(0.5).item()) / 2
+
+
+def glu(x: Any, axis: int = -1) -> Any:
+    """The first half of a dim, gated by the second."""
+    left, right = mnp.split(x, 2, axis)
+    return left * sigmoid(right)
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along `axis`; the shift by the maximum has no derivative."""
+    x = _float(x)
+    masked = x if where is None else mnp.where(where, x, -mnp.inf)
+    high = bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True))
+    terms = mnp.exp(masked - high)
+    result = terms / mnp.sum(terms, axis=axis, keepdims=True)
+    return result if where is None else mnp.where(where, result, 0)
+
+
+def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+    """log(softmax(x)): of a sharded dim only maxima and sums are reduced."""
+    x = _float(x)
+    masked = x if where is None else mnp.where(where, x, -mnp.inf)
+    shifted = masked - bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True))
+    result = shifted - mnp.log(mnp.sum(mnp.exp(shifted), axis=axis, keepdims=True))
+    return result if where is None else mnp.where(where, result, -mnp.inf)
+
+
+def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5) -> Any:
+    mean = mnp.mean(x, axis=axis, keepdims=True) if mean is None else mean
+    variance = mnp.mean(mnp.square(x), axis=axis, keepdims=True) - mnp.square(mean) if variance is None else variance
+    return (x - mean) * apply("rsqrt", variance + epsilon)
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:
+    """1 where the class number is x, 0 elsewhere; numbers out of range give zeros."""
+    x = asarray(x)
+    rank = len(shape_of(x)) + 1
+    axis = normal_axis(axis, rank)
+    classes = bind(
+        ops("iota"), dtype=np.dtype(np.int32), shape=tuple(num_classes if d == axis else 1 for d in range(rank)), dimension=axis
+    )
+    return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float32 if dtype is None else dtype)

@@ -1,0 +1,1 @@
+"""`jax.random` for meshjit."""
