@@ -47,7 +47,8 @@ class Wrapped:
         self.keep_unused = keep_unused
         self.device = device
         self.compiler_options = compiler_options
-        self.cache: dict[Any, Compiled] = {}
+        self.cache: dict[Any, Compiled] = {}  # by what a call looks like: many keys may lead to
+        self.compiled: dict[Any, Compiled] = {}  # one compiled function, by what it means
         self.listeners: list[Callable[[Compiled], None]] = []
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -62,8 +63,15 @@ class Wrapped:
         key = (in_tree, keys, tuple((w, type(v), v) for w, v in split.statics), _context())
         compiled = self.cache.get(key)
         if compiled is None:
-            compiled = self.cache[key] = self._build(split, in_tree, keys)
+            compiled = self.cache[key] = self._find(split, in_tree, keys, key[2:])
         return compiled.run(leaves)
+
+    def _find(self, split: Split, in_tree: Any, keys: Sequence[LeafKey], rest: Any) -> Compiled:
+        """A function compiled before for shardings that are spelt otherwise but mean the same, or a new one."""
+        normal = (in_tree, tuple(k.normal for k in keys), rest)
+        if normal not in self.compiled:
+            self.compiled[normal] = self._build(split, in_tree, keys)
+        return self.compiled[normal]
 
     def _build(self, split: Split, in_tree: Any, keys: Sequence[LeafKey]) -> Compiled:
         compiled = self._traced(split, in_tree, keys).lower().compile()
@@ -106,9 +114,10 @@ class Wrapped:
 
     def clear_cache(self) -> None:
         self.cache.clear()
+        self.compiled.clear()
 
     def _cache_size(self) -> int:
-        return len(self.cache)
+        return len(self.compiled)
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another trace the function becomes part of it; its shardings become constraints."""

@@ -40,6 +40,7 @@ class _Partitioner:
         self.builder = Builder(plan.program.name)
         self.moves = Moves(self.mesh)
         self.versions: dict[Var, dict[Placement, Var]] = {}
+        self.sources: dict[Var, Source | None] = {v: eqn.source for eqn in plan.program.eqns for v in eqn.outputs}
 
     def run(self) -> Program:
         program = self.plan.program
@@ -51,13 +52,13 @@ class _Partitioner:
                 with self.builder.at(eqn.source):
                     self.equation(eqn, step)
             outputs = [
-                self.wanted(var, placement, _definition(program, var))
+                self.wanted(var, placement)
                 for var, placement in zip(program.outputs, self.plan.outputs, strict=True)
             ]
         return self.builder.build(outputs)
 
     def equation(self, eqn: Eqn, step: EquationPlan) -> None:
-        operands = [self.wanted(v, p, eqn.source) for v, p in zip(eqn.inputs, step.operands, strict=True)]
+        operands = [self.wanted(v, p) for v, p in zip(eqn.inputs, step.operands, strict=True)]
         results = self.local_equation(eqn, step, operands)
         for var, result, placement in zip(eqn.outputs, results, step.results, strict=True):
             expected = local_type(var.type, placement, self.plan)
@@ -91,14 +92,18 @@ class _Partitioner:
                     local = self.moves.mask(local, dim, extent, step.operands[index].dims[dim], fill)
         return local
 
-    def wanted(self, var: Var, placement: Placement, source: Source | None) -> Var:
-        """The local value of `var` under this placement, resharded from the cheapest version at hand."""
+    def wanted(self, var: Var, placement: Placement) -> Var:
+        """The local value of `var` under this placement, resharded from the cheapest version at hand.
+
+        The reduction of a partial sum is blamed on the line that made the sum, other moves on the line that wants them.
+        """
         versions = self.versions[var]
         if placement not in versions:
             walks = [(self.walk(var.type, p, placement), p) for p in versions]
             walk, start = min(walks, key=lambda pair: pair[0].seconds)
             local, here = versions[start], start
-            with self.builder.at(self.builder.source or source):
+            made = self.sources.get(var)
+            with self.builder.at(made if start.partial or self.builder.source is None else self.builder.source):
                 for step in walk.steps:
                     local = self.moves.take(step, local, here, var.type.shape)
                     here = step.apply(here, self.mesh)
@@ -113,7 +118,3 @@ class _Partitioner:
 def local_type(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
     return type.with_shape(placement.local_shape(type.shape, plan.mesh))
 
-
-def _definition(program: Program, var: Var) -> Source | None:
-    """The line that defined an output: collectives on the way out are blamed on it."""
-    return next((eqn.source for eqn in program.eqns if var in eqn.outputs), None)

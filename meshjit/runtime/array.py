@@ -22,10 +22,19 @@ Index = tuple[slice, ...]
 class LeafKey:
     """Everything about an argument that a compiled function depends on. Interned: equal keys are one object."""
 
-    __slots__ = ("type", "weak", "sharding", "committed")
+    __slots__ = ("type", "weak", "sharding", "committed", "normal")
 
     def __init__(self, type: TensorType, weak: bool, sharding: Sharding | None, committed: bool) -> None:
         self.type, self.weak, self.sharding, self.committed = type, weak, sharding, committed
+        self.normal = self._normal()
+
+    def _normal(self) -> Any:
+        """The same for shardings that mean the same: P("x") and P("x", None), or NamedSharding and another of its mesh."""
+        where = None
+        if self.sharding is not None:
+            row = self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
+            where = (row, getattr(self.sharding, "mesh", None), self.sharding.placement(self.type.rank))
+        return (self.type, self.weak, where, self.committed)
 
 
 _keys: dict[tuple[Any, ...], LeafKey] = {}

@@ -1,0 +1,384 @@
+"""Several processes: real ones, under mpirun and without, and the agreement on programs against a store in memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from launch.cluster import Cluster
+from launch.rendezvous import free_port
+from meshjit.runtime import _jaxlib, distributed
+from meshjit.runtime.distributed import DivergenceError, Membership, agree, membership
+
+MPIRUN = os.path.join(sys.prefix, "bin", "mpirun")
+needs_mpi = pytest.mark.skipif(not os.path.exists(MPIRUN), reason="the mpich wheel is not installed")
+ROOT = str(Path(__file__).parents[1])
+LIMIT = 15  # seconds that any of these jobs may take; all of them end in two
+
+PRELUDE = """
+import os, sys, time
+import numpy as np
+from meshjit.runtime import _jaxlib, client, distributed
+
+def all_reduce(label="sum"):
+    devices, mine = client.devices(), client.local_devices()
+    n = len(devices)
+    manual = '{mhlo.sharding = "{manual}"}'
+    text = f'''
+module @m attributes {{mhlo.num_partitions = {n} : i32, mhlo.num_replicas = 1 : i32}} {{
+  func.func public @main(%a: tensor<2xf32> {manual}) -> (tensor<2xf32> {manual}) {{
+    %0 = "stablehlo.all_reduce"(%a) <{{replica_groups = dense<{[list(range(n))]}> : tensor<1x{n}xi64>,
+        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}}> ({{
+      ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+        %s = stablehlo.add %x, %y : tensor<f32>
+        stablehlo.return %s : tensor<f32>
+      }}) {manual} : (tensor<2xf32>) -> tensor<2xf32>
+    return %0 : tensor<2xf32>
+  }}
+}}'''
+    distributed.agree(label, text)
+    executable = _jaxlib.compile(client.client(), text, devices)
+    shards = [np.full(2, 10 * device.process_index + i, np.float32) for i, device in enumerate(mine)]
+    (out,) = _jaxlib.execute(executable, [_jaxlib.put(shards, mine, row=devices)], [((2,), np.float32)], devices)
+    return [array.tolist() for _, array in _jaxlib.fetch(out)]
+
+rank = client.process_index()
+"""
+
+
+class Ended:
+    """What came of a job: exit code, output of both streams, seconds."""
+
+    def __init__(self, code: int, out: str, error: str, seconds: float) -> None:
+        self.code, self.error, self.seconds = code, error, seconds
+        self.out = sorted(line for line in out.splitlines() if line.startswith("> "))  # Gloo speaks on stdout, too
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {
+        k: v for k, v in os.environ.items() if not k.startswith(("MESHJIT_", "JAX_", "XLA_", "PMI", "OMPI", "SLURM"))
+    }
+    return {**kept, "MESHJIT_NUM_CPU_DEVICES": "2", "MESHJIT_PLATFORMS": "cpu", "PYTHONPATH": ROOT, **more}
+
+
+def write(folder: Path, body: str) -> str:
+    script = folder / "job.py"
+    script.write_text(PRELUDE + textwrap.dedent(body))
+    return str(script)
+
+
+def under_mpirun(folder: Path, body: str, processes: int = 2, **environ: str) -> Ended:
+    start = time.monotonic()
+    command = [MPIRUN, "-n", str(processes), sys.executable, "-W", "error", write(folder, body)]
+    done = subprocess.run(command, env=environment(**environ), capture_output=True, text=True, timeout=60)
+    return Ended(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
+
+
+def side_by_side(folder: Path, body: str, processes: int = 2, **environ: str) -> list[Ended]:
+    """Started by hand, with explicit variables, as on hosts without MPI."""
+    start, address = time.monotonic(), f"127.0.0.1:{free_port()}"
+    command = [sys.executable, "-W", "error", write(folder, body)]
+    told = {"MESHJIT_COORDINATOR": address, "MESHJIT_NUM_PROCESSES": str(processes)}
+    running = [
+        subprocess.Popen(
+            command, env=environment(**told, MESHJIT_PROCESS_ID=str(rank), **environ),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for rank in range(processes)
+    ]  # fmt: skip
+    outputs = [process.communicate(timeout=60) for process in running]
+    seconds = time.monotonic() - start
+    return [Ended(p.returncode, *output, seconds) for p, output in zip(running, outputs, strict=True)]
+
+
+# --- under mpirun ----------------------------------------------------------------------------------------------------
+
+
+@needs_mpi
+def test_all_reduce_over_two_processes(tmp_path: Path) -> None:
+    ended = under_mpirun(
+        tmp_path,
+        """
+        print(">", rank, all_reduce(), [(d.process_index, d.id) for d in client.devices()] == sorted(
+            (d.process_index, d.id) for d in client.devices()), client.process_count(), client.local_device_count())
+        distributed.initialize()  # joined already: nothing to do
+        """,
+    )
+    assert (ended.code, ended.error) == (0, "")
+    assert ended.out == [f"> {rank} [[22.0, 22.0], [22.0, 22.0]] True 2 2" for rank in range(2)]
+
+
+@needs_mpi
+def test_a_raising_process_ends_the_job(tmp_path: Path) -> None:
+    ended = under_mpirun(
+        tmp_path,
+        """
+        all_reduce()
+        if rank == 1:
+            raise ValueError("broken on purpose")
+        all_reduce("second")
+        print("> survived")
+        """,
+    )
+    assert ended.code != 0 and ended.seconds < LIMIT and ended.out == []
+    assert "[rank 1] ValueError: broken on purpose" in ended.error
+
+
+@needs_mpi
+def test_an_exit_code_ends_the_job(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, "all_reduce()\nif rank == 1: sys.exit(3)\nall_reduce('second')")
+    assert ended.code == 3 and ended.seconds < LIMIT
+    assert "[rank 1] left with exit code 3: the other processes are ended, too" in ended.error
+
+
+@needs_mpi
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_killed_process_ends_the_job(tmp_path: Path, victim: int) -> None:
+    body = f"all_reduce()\nif rank == {victim}: os.kill(os.getpid(), 9)\nall_reduce('second')\nprint('> survived')"
+    ended = under_mpirun(tmp_path, body)
+    assert ended.code != 0 and ended.seconds < LIMIT and ended.out == []
+
+
+@needs_mpi
+def test_diverging_programs_raise_everywhere(tmp_path: Path) -> None:
+    ended = under_mpirun(
+        tmp_path,
+        """
+        distributed.agree("init", "same")
+        try:
+            distributed.agree("step", f"module\\n  add\\n  {'multiply' if rank else 'subtract'}\\n  return")
+        except distributed.DivergenceError as error:
+            print(">", rank, *str(error).splitlines(), sep="|")
+        """,
+    )
+    assert (ended.code, ended.error) == (0, "")
+    said = [line.split("|") for line in ended.out]
+    assert [line[:2] for line in said] == [["> ", "0"], ["> ", "1"]] or [line[1] for line in said] == ["0", "1"]
+    assert said[0][2:] == said[1][2:]
+    assert said[0][2] == "the processes disagree about program 1"
+    assert said[0][3].startswith("  process 0: 'step', fingerprint ") and said[0][4].startswith("  process 1: 'step'")
+    assert said[0][5:12] == [
+        "  --- process 0", "  +++ process 1", "  @@ -1,4 +1,4 @@", "   module", "     add", "  -  subtract", "  +  multiply",
+    ]  # fmt: skip
+
+
+@needs_mpi
+def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
+    ended = under_mpirun(
+        tmp_path,
+        """
+        distributed.agree("init", "same")
+        if rank == 1:
+            time.sleep(30)
+        distributed.agree("step", "same", timeout=1)
+        """,
+    )
+    assert ended.code != 0 and ended.seconds < LIMIT
+    assert "DivergenceError: program 1, 'step': process 1 did not come within 1 s" in ended.error
+    assert "process 1 last agreed on program 0, 'init'" in ended.error
+
+
+@needs_mpi
+def test_a_process_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, "if rank == 0: distributed.agree('step', 'same')")
+    assert ended.code != 0 and ended.seconds < LIMIT
+    assert "program 0, 'step': process 1 did not come and has ended" in ended.error
+
+
+@needs_mpi
+def test_the_first_to_finish_waits_quietly(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, "all_reduce()\nif rank == 1: time.sleep(1)\nprint('> done', rank)")
+    assert (ended.code, ended.error, ended.out) == (0, "", ["> done 0", "> done 1"])
+
+
+@needs_mpi
+def test_a_job_outlives_its_heartbeats(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, "all_reduce()\ntime.sleep(3 * rank)\nall_reduce('b')", MESHJIT_HEARTBEAT_TIMEOUT="2")
+    assert (ended.code, ended.error) == (0, "")
+
+
+# --- without MPI -----------------------------------------------------------------------------------------------------
+
+
+def test_explicit_processes(tmp_path: Path) -> None:
+    ended = side_by_side(tmp_path, "print('>', all_reduce(), distributed.is_initialized())\ndistributed.shutdown()")
+    assert [(e.code, e.error, e.out) for e in ended] == [(0, "", ["> [[22.0, 22.0], [22.0, 22.0]] True"])] * 2
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_explicit_processes_end_together(tmp_path: Path, failing: int) -> None:
+    ended = side_by_side(tmp_path, f"if rank == {failing}: raise ValueError('why')\nall_reduce()\nprint('> survived')")
+    assert [(e.code, e.out) for e in ended] == [(1, []), (1, [])] and ended[0].seconds < LIMIT
+    assert f"[rank {failing}] ValueError: why" in ended[failing].error
+    other = 1 - failing
+    assert f"[rank {other}] ends, because process {failing} failed: ValueError: why" in ended[other].error
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_missing_heartbeats_end_the_job(tmp_path: Path, victim: int) -> None:
+    body = f"if rank == {victim}: os.kill(os.getpid(), 9)\ntime.sleep(30)\nprint('> survived')"
+    ended = side_by_side(tmp_path, body, MESHJIT_HEARTBEAT_TIMEOUT="3")
+    assert all(e.code != 0 and e.out == [] for e in ended) and ended[0].seconds < LIMIT
+
+
+def test_processes_that_never_come(tmp_path: Path) -> None:
+    body = "distributed.initialize(sys.argv[1], 2, 0, initialization_timeout=1)"
+    script = tmp_path / "job.py"
+    script.write_text("import sys\nfrom meshjit.runtime import distributed\n" + body)
+    command = [sys.executable, str(script), f"127.0.0.1:{free_port()}"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60)
+    assert (
+        done.returncode == 1 and "RuntimeError: process 0 of 2 could not meet the others at 127.0.0.1:" in done.stderr
+    )
+    assert "fix: look whether every process was started and reaches that address" in done.stderr
+
+
+# --- who we are ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """A process that has neither joined nor used a device, in an empty environment."""
+    monkeypatch.setattr(distributed, "_membership", None)
+    monkeypatch.setattr(distributed, "devices_exist", False)
+    monkeypatch.setattr(distributed.os, "environ", {})
+    return monkeypatch
+
+
+def test_nobody_to_join(alone: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="num_processes and process_id not given, and no launcher found"):
+        distributed.initialize("a:1")
+    with pytest.raises(ValueError, match="process_id 4 is not below num_processes 4"):
+        distributed.initialize("a:1", 4, 4)
+    alone.setattr(distributed.os, "environ", {"SLURM_JOB_ID": "1"})
+    with pytest.raises(
+        ValueError, match="no launcher found in the environment\n  SLURM: .* not set: a shell in an alloc"
+    ):
+        distributed.initialize()
+    distributed.initialize_if_launched()
+    assert not distributed.is_initialized() and membership() == Membership()
+
+
+def test_one_process_joins_nobody(alone: pytest.MonkeyPatch) -> None:
+    distributed.initialize("a:1", 1, 0)
+    assert distributed.is_initialized() and membership().num_processes == 1
+    agree("step", "text")
+    with pytest.raises(
+        RuntimeError, match="this is process 0 of 1 at no address already, it cannot become process 1 of 2"
+    ):
+        distributed.initialize("a:1", 2, 1)
+    distributed.shutdown()
+    assert not distributed.is_initialized()
+
+
+def test_too_late_to_join(alone: pytest.MonkeyPatch) -> None:
+    alone.setattr(distributed, "devices_exist", True)
+    with pytest.raises(RuntimeError, match="came too late: this process has used its devices already"):
+        distributed.initialize("a:1", 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("given", "cluster", "visible", "ids"),
+    [
+        (None, Cluster(0, 1), None, None),
+        (None, Cluster(3, 8, 1, 4), None, (1,)),
+        (None, Cluster(3, 8, 1, 4), "0,1,2,3", (1,)),
+        (None, Cluster(3, 8, 1, 4), "1", None),  # the launcher has given each process its own
+        (2, Cluster(3, 8, 1, 4), None, (2,)),
+        ([0, 1], Cluster(0, 1), None, (0, 1)),
+    ],
+)
+def test_which_gpus_are_ours(given: Any, cluster: Cluster, visible: str | None, ids: Any) -> None:
+    environ = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
+    assert distributed._local_ids(given, cluster, environ) == ids
+
+
+# --- agreeing, against a store in memory -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """This is process 0 of 5; what the others say is written into the store by hand."""
+    kept: dict[str, str] = {}
+    monkeypatch.setattr(distributed, "_membership", Membership(0, 5, coordinator=object()))
+    monkeypatch.setattr(distributed, "_counters", type(distributed._counters)())
+    monkeypatch.setattr(_jaxlib, "store_set", lambda _, key, value: kept.__setitem__(key, value))
+    monkeypatch.setattr(_jaxlib, "store_list", lambda _, at: {k: v for k, v in kept.items() if k.startswith(at)})
+    monkeypatch.setattr(_jaxlib, "store_get", lambda _, key, timeout: kept.get(key))
+    monkeypatch.setattr(_jaxlib, "store_delete", lambda _, key: kept.pop(key))
+    return kept
+
+
+def say(store: dict[str, str], number: int, texts: dict[int, str], name: str = "step", series: str = "all") -> None:
+    for rank, text in texts.items():
+        store[f"meshjit/program/{series}/{number}/{rank}"] = f'["{distributed._digest(text)}", "{name}"]'
+        store[f"meshjit/program/{series}/text/{number}/{rank}"] = text
+
+
+def test_agreement_leaves_one_word_behind(store: dict[str, str]) -> None:
+    for number in range(3):
+        say(store, number, dict.fromkeys(range(1, 5), f"program {number}"))
+        agree("step", f"program {number}")
+    assert [key for key in store if key.endswith("/0")] == ["meshjit/program/all/2/0"]
+
+
+def test_camps_are_listed_largest_first(store: dict[str, str]) -> None:
+    say(store, 0, {1: "a\nb", 2: "a\nc", 3: "a\nb", 4: "a\nb"})
+    with pytest.raises(DivergenceError) as caught:
+        agree("step", "a\nc")
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[0] for line in lines[1:3]] == ["  processes 1, 3, 4", "  processes 0, 2"]
+    assert lines[3:9] == [
+        "  --- processes 1, 3, 4",
+        "  +++ processes 0, 2",
+        "  @@ -1,2 +1,2 @@",
+        "   a",
+        "  -b",
+        "  +c",
+    ]
+    assert lines[9].startswith("  fix: every process must run the same functions")
+
+
+def test_long_differences_are_cut(store: dict[str, str]) -> None:
+    say(store, 0, dict.fromkeys(range(1, 5), "\n".join(map(str, range(500)))))
+    with pytest.raises(DivergenceError, match="… 444 more lines"):
+        agree("step", "nothing")
+
+
+def test_a_part_of_the_processes(store: dict[str, str]) -> None:
+    series = distributed._digest("[0, 2]")
+    say(store, 0, {2: "text"}, series=series)
+    agree("step", "text", processes=[2, 0])
+    agree("step", "text", processes=[0])
+    assert f"meshjit/program/{series}/0/0" in store
+
+
+def test_the_missing_are_named_with_what_they_did_last(store: dict[str, str]) -> None:
+    say(store, 0, dict.fromkeys(range(1, 5), "text"), "init")
+    agree("init", "text")
+    say(store, 1, {1: "text", 3: "text"})
+    with pytest.raises(DivergenceError) as caught:
+        agree("step", "text", timeout=0.01)
+    assert str(caught.value).splitlines()[:3] == [
+        "program 1, 'step': processes 2, 4 did not come within 0 s",
+        "  process 2 last agreed on program 0, 'init'",
+        "  process 4 last agreed on program 0, 'init'",
+    ]
+
+
+def test_waiting_is_announced(
+    store: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(distributed, "_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(DivergenceError):
+        agree("step", "text", timeout=0.05)
+    assert capsys.readouterr().err == (
+        "[rank 0] program 0, 'step': processes 1, 2, 3, 4 did not come in 0 s; still waiting\n"
+    )
