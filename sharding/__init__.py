@@ -20,6 +20,7 @@ from sharding.named import SingleDeviceSharding as SingleDeviceSharding
 from sharding.named import UnspecifiedValue as UnspecifiedValue
 from sharding.named import is_auto as is_auto
 from sharding.named import make_mesh as make_mesh
+from sharding.placement import normalized as normalized
 from sharding.propagate import Conflict as Conflict
 from sharding.propagate import Graph as Graph
 from sharding.propagate import Node as Node

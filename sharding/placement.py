@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from sharding.axes import AxisRef, SubAxis, first_overlap, name_of, parse_ref, span
+from sharding.axes import AxisRef, SubAxis, canonical_axes, first_overlap, name_of, parse_ref, span
 from sharding.mesh import BaseMesh
 
 PARTIAL_KINDS: Final = ("sum", "max", "min", "prod", "and", "or")
@@ -181,3 +181,17 @@ def shard_bounds(extent: int, shards: int, index: int) -> tuple[int, int]:
 def used_size(placement: Placement, mesh: BaseMesh) -> int:
     """Over how many devices the value is spread (dims and partial axes together)."""
     return math.prod(span(ref, mesh.shape).size for ref in placement.axes())
+
+
+def normalized(placement: Placement, mesh: BaseMesh) -> Placement:
+    """The one way to write what `placement` means on this mesh: no axes of size 1, parts of axes joined."""
+    sizes = mesh.shape
+    if all(isinstance(axis, str) and sizes[axis] > 1 for axis in placement.axes()):
+        return placement
+
+    def dim(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        return canonical_axes([axis for axis in axes if mesh.axis_size(axis) > 1], sizes)
+
+    kind = placement.partial_kind
+    partial = tuple((axis, kind) for axis in dim(placement.partial_axes)) if kind else ()
+    return Placement(tuple(dim(axes) for axes in placement.dims), partial)

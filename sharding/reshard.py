@@ -30,7 +30,7 @@ from sharding.axes import AxisRef, SubAxis, atoms, canonical_axes, cut_points, n
 from sharding.cost import step_cost as step_cost
 from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.search import WalkSearch
-from sharding.spec import Placement, ShardingError
+from sharding.placement import Placement, ShardingError, normalized
 from sharding.steps import Step
 from sharding.topology import Topology
 
@@ -81,7 +81,7 @@ def _plan(
     mesh: AbstractMesh,
     topology: Topology,
 ) -> Walk:
-    source, target = _normal(source, mesh), _normal(target, mesh)
+    source, target = normalized(source, mesh), normalized(target, mesh)
     _check(shape, source, target, mesh)
     try:
         cuts = cut_points([*source.axes(), *target.axes()], mesh.shape)
@@ -98,17 +98,6 @@ def _plan(
     costs = [step_cost(step, at, shape, itemsize, mesh, topology) for step, at in zip(steps, placements, strict=False)]
     peak = max(math.prod(placement.local_shape(shape, mesh)) * itemsize for placement in placements)
     return Walk(steps, placements, sum(seconds for seconds, _ in costs), sum(moved for _, moved in costs), peak)
-
-
-def _normal(placement: Placement, mesh: AbstractMesh) -> Placement:
-    """Without axes of size 1, in canonical form."""
-
-    def dim(axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
-        return canonical_axes([axis for axis in axes if mesh.axis_size(axis) > 1], mesh.shape)
-
-    kind = placement.partial_kind
-    partial = tuple((axis, kind) for axis in dim(placement.partial_axes)) if kind else ()
-    return Placement(tuple(dim(axes) for axes in placement.dims), partial)
 
 
 def _check(shape: tuple[int, ...], source: Placement, target: Placement, mesh: AbstractMesh) -> None:

@@ -68,4 +68,7 @@ MESHES = [
     AbstractMesh((4, 2), ("x", "y")),
     AbstractMesh((2, 2, 2), ("x", "y", "z")),
     AbstractMesh((3, 2), ("x", "y")),
+    AbstractMesh((4, 1), ("x", "y")),
+    AbstractMesh((1, 2), ("x", "y")),
+    AbstractMesh((1,), ("x",)),
 ]

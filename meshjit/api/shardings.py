@@ -101,4 +101,4 @@ def spec_for(
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
     check_spec(spec, shape, mesh, name())
-    return PartitionSpec(*spec, *([None] * (rank - len(spec))))
+    return spec

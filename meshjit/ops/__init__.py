@@ -9,6 +9,7 @@ from meshjit.ops import (  # noqa: F401
     constants,
     contraction,
     conversion,
+    convolution,
     cumulative,
     dynamic,
     gather,

@@ -88,7 +88,7 @@ class Windows:
         require_param(fits, self.op, name, dims, f"one dim of indices {indices} per {names['batching']} is needed")
         for d, i in zip(self.batching, dims, strict=True):
             same = operand.shape[d] == indices.shape[i]
-            require(same, self.op, f"batching dims {d} of operand {operand} and {i} of indices {indices} differ in extent")
+            require(same, self.op, f"dims {d} of operand {operand} and {i} of indices {indices} have other extents")
 
     # -- NumPy meaning
 
@@ -121,7 +121,9 @@ class Windows:
 
 def _int64(given: Array) -> Array:
     """As int64; what an int64 cannot hold is as far out of bounds as its highest value."""
-    return np.minimum(given, np.iinfo(np.int64).max).astype(np.int64) if given.dtype == np.uint64 else given.astype(np.int64)
+    if given.dtype == np.uint64:
+        given = np.minimum(given, np.iinfo(np.int64).max)
+    return given.astype(np.int64)
 
 
 def _along(line: Array, dim: int, rank: int) -> Array:

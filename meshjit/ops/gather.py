@@ -52,7 +52,7 @@ def windows_of(operand: TensorType, params: Params) -> Windows:
 
 
 def fill_of(dtype: np.dtype[Any], value: Any = None) -> Any:
-    """What fills a window that is out of bounds; by default nan, the lowest, the highest integer, or True, as in JAX."""
+    """What fills a window that is out of bounds; by default nan, the lowest or highest integer, or True."""
     if value is None:
         if is_inexact(dtype):
             value = np.nan
@@ -125,7 +125,7 @@ def _attributes(windows: Windows, index_rank: int, params: Params) -> str:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`v d, b 1 -> b d | sum v`: rows of a table. Dims of which more than one but not all elements are taken are whole."""
+    """`v d, b 1 -> b d | sum v`: rows of a table. A dim of which some elements are taken is whole."""
     (operand, indices), (out,) = in_types, out_types
     windows = windows_of(operand, params)
     names = iter(factor_names(operand.rank + out.rank))
@@ -203,9 +203,7 @@ def _column_of(dim: int, columns: list[Var], order: list[int], indices: Var) -> 
     return order.index(dim)
 
 
-def _masked(
-    taken: Var, windows: Windows, own: Var, inside: Var | None, first: Sequence[Var], fill_value: Any
-) -> Var:
+def _masked(taken: Var, windows: Windows, own: Var, inside: Var | None, first: Sequence[Var], fill_value: Any) -> Var:
     """Windows that this device owns, zeros elsewhere; fill in place of windows out of bounds, on the first device."""
     from meshjit.ops.comparison import masked, select
     from meshjit.ops.constants import full_like, spread
@@ -277,8 +275,8 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
         return [gather(operand, indices, **new)], [place]
     new["slice_sizes"] = (*sizes[:i], min(1, operand.shape[i]), *sizes[i:])
     pairs = zip(new["operand_batching_dims"], new["start_indices_batching_dims"], strict=True)
-    pairs = sorted([*pairs, (i, 0)])
-    new["operand_batching_dims"], new["start_indices_batching_dims"] = (tuple(side) for side in zip(*pairs, strict=True))
+    sides = zip(*sorted([*pairs, (i, 0)]), strict=True)
+    new["operand_batching_dims"], new["start_indices_batching_dims"] = map(tuple, sides)
     return [gather(operand, indices, **new)], [0]
 
 
@@ -294,7 +292,7 @@ def _offsets_with(dim: int, rank: int, index_rank: int, params: Params) -> tuple
 # -- samples
 
 _FIELDS = (*_NAMES.values(), "slice_sizes")
-_CALLS: list[tuple[Any, ...]] = [  # operand, indices, then the params in the order of _FIELDS
+CALLS: list[tuple[Any, ...]] = [  # operand, indices, then the params in the order of _FIELDS
     ((8, 6), (5, 1), (1,), (0,), (), (), (0,), (1, 6)),  # rows of a table
     ((8, 6), (4, 3, 1), (0,), (1,), (), (), (1,), (8, 1)),  # columns, the window in front
     ((9, 5), (7, 2), (), (0, 1), (), (), (0, 1), (1, 1)),  # single elements
@@ -320,13 +318,14 @@ def index_fill(generator: np.random.Generator, index: int, type: TensorType) -> 
 
 def _samples() -> list[Sample]:
     samples: list[Sample] = []
-    dtypes = [("f32", "i32", "clip", None), ("f32", "i32", "fill", 3.5), ("i32", "i64", "fill", 7), ("c64", "u8", "fill", 0)]
-    dtypes += [("bool", "u32", "clip", None), ("bool", "i8", "fill", None), ("u8", "i32", "fill", None), ("bf16", "u64", "clip", None)]
-    for number, (shape, index, *rest) in enumerate(_CALLS):
+    dtypes = [("f32", "i32", "clip", None), ("f32", "i32", "fill", 3.5), ("i32", "i64", "fill", 7)]
+    dtypes += [("c64", "u8", "fill", 0), ("bool", "u32", "clip", None), ("bool", "i8", "fill", None)]
+    dtypes += [("u8", "i32", "fill", None), ("bf16", "u64", "clip", None)]
+    for number, (shape, index, *rest) in enumerate(CALLS):
         for dtype, index_dtype, mode, fill in dtypes if number < 6 else dtypes[:3]:
             types = (TensorType(shape, DTYPES[dtype]), TensorType(index, DTYPES[index_dtype]))
-            params = dict(zip(_FIELDS, rest, strict=True)) | {"mode": mode, "fill_value": fill, "indices_are_sorted": False}
-            samples.append(Sample(types, params, index_fill))
+            options = {"mode": mode, "fill_value": fill, "indices_are_sorted": False}
+            samples.append(Sample(types, dict(zip(_FIELDS, rest, strict=True)) | options, index_fill))
     return samples
 
 

@@ -34,7 +34,9 @@ def _type(in_types: Types, params: Params) -> Types:
     return in_types[:2]
 
 
-def threefry(add: Any, xor: Any, rotate: Any, number: Any, keys: Sequence[Any], counts: Sequence[Any]) -> tuple[Any, Any]:
+def threefry(
+    add: Any, xor: Any, rotate: Any, number: Any, keys: Sequence[Any], counts: Sequence[Any]
+) -> tuple[Any, Any]:
     """The rounds, over any arithmetic: on NumPy arrays, and on the names of StableHLO values."""
     schedule = [*keys, xor(xor(keys[0], keys[1]), number(_PARITY))]
     a, b = add(counts[0], schedule[0]), add(counts[1], schedule[1])

@@ -1,8 +1,8 @@
 """`scatter` in StableHLO's full generality, but for the index vector, which is always the last dim of the indices.
 
 Every window of the updates is combined with the window of the operand that its index points at: kind "set", "add",
-"mul", "min" or "max". A window out of bounds is moved inside ("clip") or left out as a whole. On a sharded operand every
-device applies the updates to what it owns; sharded updates make a partial result. (columns.py has the words.)
+"mul", "min" or "max". A window out of bounds is moved inside ("clip") or left out as a whole. On a sharded operand
+every device applies the updates to what it owns; sharded updates make a partial result. (columns.py has the words.)
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ from meshjit.ops.columns import (
     split_columns,
 )
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
-from meshjit.ops.gather import _CALLS as _GATHERS
-from meshjit.ops.gather import index_fill
+from meshjit.ops.gather import CALLS, index_fill
 from meshjit.ops.identity import identity_element
 from meshjit.ops.scatter_derivatives import NAMES, scatter_jvp, scatter_transpose, windows_of
 from meshjit.ops.windows import shard_axes
@@ -54,7 +53,7 @@ def _type(in_types: Types, params: Params) -> Types:
     require_param(mode in MODES, "scatter", "mode", repr(mode), f"write one of {', '.join(MODES)}")
     require(operand.dtype == updates.dtype, "scatter", f"operand {operand} and updates {updates} differ in dtype")
     takes = _TAKES[kind]
-    require(DTYPE_CLASSES[takes](operand.dtype), "scatter", f"of kind {kind} takes {takes} operands, was given {operand}")
+    require(DTYPE_CLASSES[takes](operand.dtype), "scatter", f"of kind {kind} takes {takes} operands, not {operand}")
     windows = windows_of(operand, updates, params)
     windows.check(operand, indices, NAMES)
     _check_updates(windows, indices, updates)
@@ -67,9 +66,8 @@ def _check_updates(windows: Windows, indices: TensorType, updates: TensorType) -
     fits = all(0 <= d < rank for d in places) and list(places) == sorted(set(places))
     require_param(fits, "scatter", NAMES["places"], places, f"different ascending dims of updates {updates} are needed")
     outer = tuple(updates.shape[d] for d in windows.outer(rank))
-    require(
-        outer == indices.shape[:-1], "scatter", f"updates {updates} must have the outer dims {indices.shape[:-1]} of the indices"
-    )
+    fits = outer == indices.shape[:-1]
+    require(fits, "scatter", f"updates {updates} have outer dims {outer}, indices {indices} have {indices.shape[:-1]}")
     for d in windows.kept:
         n, m = windows.operand[d], windows.sizes[d]
         require(m <= n, "scatter", f"windows of {m} elements do not fit into dim {d} of the operand, of extent {n}")
@@ -100,12 +98,11 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     indices = _emit_indices(e, operands[1], windows, params["mode"])
     numbers = ", ".join(f"{name} = {list(params[name])}" for name in NAMES.values())
     numbers = f"#stablehlo.scatter<{numbers}, index_vector_dim = {ins[1].rank - 1}>"
-    flags = ", ".join(f"{name} = {str(bool(params[name])).lower()}" for name in ("indices_are_sorted", "unique_indices"))
+    words = {name: str(bool(params[name])).lower() for name in ("indices_are_sorted", "unique_indices")}
+    attributes = ", ".join([*(f"{k} = {v}" for k, v in words.items()), f"scatter_dimension_numbers = {numbers}"])
     scalar = TensorType((), ins[0].dtype)
     combine = e.region([scalar, scalar], lambda inner, names: _combined(inner, names, kind, scalar))
-    return e.op(
-        "scatter", [operands[0], indices, operands[2]], outs, f"{flags}, scatter_dimension_numbers = {numbers}", [combine]
-    )
+    return e.op("scatter", [operands[0], indices, operands[2]], outs, attributes, [combine])
 
 
 def _combined(e: Any, names: Sequence[str], kind: str, scalar: TensorType) -> Sequence[str]:
@@ -140,14 +137,15 @@ def _reduction(kind: str, dtype: np.dtype[Any]) -> str:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`v d, b 1, b d -> v d | sum b`: rows added to a table. Only dims of which a window has some elements are whole."""
+    """`v d, b 1, b d -> v d | sum b`: rows added to a table. A dim of which windows have some elements is whole."""
     operand, indices, updates = in_types
     windows = windows_of(operand, updates, params)
     names = iter(factor_names(operand.rank + updates.rank))
     outer = [(next(names),) for _ in range(indices.rank - 1)]
     target: list[tuple[str, ...]] = [()] * operand.rank
     inner: dict[int, tuple[str, ...]] = {}
-    kinds = {f: _reduction(params["kind"], operand.dtype) for i, (f,) in enumerate(outer) if i not in windows.index_batching}
+    reduction = _reduction(params["kind"], operand.dtype)
+    kinds = {f: reduction for i, (f,) in enumerate(outer) if i not in windows.index_batching}
     for d, (n, m) in enumerate(zip(operand.shape, windows.sizes, strict=True)):
         if d in windows.batching:
             target[d] = outer[windows.index_batching[windows.batching.index(d)]]
@@ -170,8 +168,9 @@ def _partition(local: LocalEquation) -> list[Var]:
     windows = windows_of(local.eqn.inputs[0].type, local.eqn.inputs[2].type, local.params)
     updates = _without_padding(local, updates, rule)
     operand = _counted_once(local, operand, rule)
-    owned = {d: shard_axes(local, f) for d, f in enumerate(_factors(rule)) if windows.sizes[d] == 1 != windows.operand[d]}
-    owned = {d: axes for d, axes in owned.items() if axes and d not in windows.batching}
+    single = [d for d, m in enumerate(windows.sizes) if m == 1 != windows.operand[d] and d not in windows.batching]
+    axes = [dim[0] if dim else "" for dim in rule.operands[0]]
+    owned = {d: shard_axes(local, axes[d]) for d in single if shard_axes(local, axes[d])}
     params = dict(local.params)
     if owned:
         indices, params["scatter_dims_to_operand_dims"] = _owned_columns(local, indices, windows, owned)
@@ -179,10 +178,6 @@ def _partition(local: LocalEquation) -> list[Var]:
     if any(local.assignment.get(f) for f in rule.reductions):  # the indices of padding are anything
         params |= {"unique_indices": False, "indices_are_sorted": False}
     return [scatter(operand, indices, updates, **params)]
-
-
-def _factors(rule: FactorRule) -> list[str]:
-    return [dim[0] if dim else "" for dim in rule.operands[0]]
 
 
 def _without_padding(local: LocalEquation, updates: Var, rule: FactorRule) -> Var:
@@ -271,10 +266,12 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
 def _samples() -> list[Sample]:
     """The gathers' samples, written back."""
     samples: list[Sample] = []
-    kinds = [("add", "f32", "i32", "fill"), ("add", "f32", "i64", "clip"), ("set", "f32", "i32", "fill"), ("max", "f32", "i32", "clip")]
-    more = [("mul", "i32", "u8", "fill"), ("min", "u8", "i8", "fill"), ("max", "bool", "u32", "clip"), ("add", "c64", "u64", "fill")]
-    more += [("set", "bool", "i32", "clip"), ("mul", "f32", "i32", "clip"), ("add", "bf16", "i32", "fill")]
-    for number, (shape, index, *dims, sizes) in enumerate(_GATHERS):
+    kinds = [("add", "f32", "i32", "fill"), ("add", "f32", "i64", "clip")]
+    kinds += [("set", "f32", "i32", "fill"), ("max", "f32", "i32", "clip")]
+    more = [("mul", "i32", "u8", "fill"), ("min", "u8", "i8", "fill"), ("max", "bool", "u32", "clip")]
+    more += [("add", "c64", "u64", "fill"), ("set", "bool", "i32", "clip"), ("mul", "f32", "i32", "clip")]
+    more += [("add", "bf16", "i32", "fill")]
+    for number, (shape, index, *dims, sizes) in enumerate(CALLS):
         for kind, dtype, index_dtype, mode in kinds + more if number < 6 else kinds:
             samples.append(_sample(shape, index, dims, sizes, (kind, dtype, index_dtype, mode), index_fill, False))
         if number in (1, 4):
@@ -292,7 +289,8 @@ def _sample(shape, index, dims, sizes, call, fill, unique, window_rank=None):
     updates = tuple(next(inner) if d in places else next(outer) for d in range(len(index) - 1 + len(kept)))
     fields = (*NAMES.values(), "kind", "mode", "indices_are_sorted", "unique_indices")
     params = dict(zip(fields, (places, *dims[1:], kind, mode, False, unique), strict=True))
-    types = (TensorType(shape, DTYPES[dtype]), TensorType(index, DTYPES[index_dtype]), TensorType(updates, DTYPES[dtype]))
+    dtypes = (dtype, index_dtype, dtype)
+    types = tuple(TensorType(s, DTYPES[d]) for s, d in zip((shape, index, updates), dtypes, strict=True))
     return Sample(types, params, fill)
 
 

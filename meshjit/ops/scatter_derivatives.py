@@ -1,4 +1,4 @@
-"""Derivatives of `scatter`: what is linear in scatters and gathers, and what several updates of one element do to it."""
+"""Derivatives of `scatter`: scatters and gathers again, with care for several updates of one element."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ NAMES = {
     "index_batching": "scatter_indices_batching_dims",
     "columns": "scatter_dims_to_operand_dims",
 }
+
 
 def windows_of(operand: TensorType, updates: TensorType, params: Params) -> Windows:
     """Sizes of windows are those of the updates; of dropped and batching dims a window has one element."""
@@ -55,7 +56,6 @@ def gather_back(params: Params, windows: Windows, **options: Any) -> dict[str, A
 
 
 def scatter_transpose(cotangents, operands, in_types, params):
-
     (ct,), (operand, indices, updates), kind = cotangents, operands, params["kind"]
     windows = windows_of(in_types[0], in_types[2], params)
     if kind == "mul":
@@ -66,7 +66,6 @@ def scatter_transpose(cotangents, operands, in_types, params):
 
 
 def scatter_jvp(primals, tangents, outs, params):
-
     operand, indices, updates = primals
     moved, _, given = tangents
     if moved is None and given is None:
@@ -84,7 +83,6 @@ def scatter_jvp(primals, tangents, outs, params):
 
 def _multiply_jvp(primals: Sequence[Var], moved: Var, given: Var | None, params: Params) -> Var:
     """With several updates of one element each one's tangent would need the product of the others."""
-
     operand, indices, updates = primals
     out = scatter(moved, indices, updates, **params)
     if given is None:
@@ -102,7 +100,6 @@ def _multiply_jvp(primals: Sequence[Var], moved: Var, given: Var | None, params:
 def _last_write_jvp(primals: Sequence[Var], moved: Var, given: Var, params: Params) -> Var:
     """Which of several updates of one element wins is not said: every update writes its number, and who reads its own
     number back has won. Tangents of the others are left out."""
-
     operand, indices, updates = primals
     dtype = np.dtype(np.uint32)
     count = updates.type.size
@@ -119,7 +116,6 @@ def _last_write_jvp(primals: Sequence[Var], moved: Var, given: Var, params: Para
 
 def _extremum_jvp(primals: Sequence[Var], out: Var, moved: Var, given: Var, params: Params) -> Var:
     """The mean of the tangents of all that attain the extremum."""
-
     operand, indices, updates = primals
     windows = windows_of(operand.type, updates.type, params)
     there = gather(out, indices, **gather_back(params, windows))

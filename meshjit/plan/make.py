@@ -19,6 +19,7 @@ from meshjit.core.program import Program, Var
 from meshjit.plan.assign import assign
 from meshjit.plan.delay import Delays
 from sharding.mesh import BaseMesh
+from sharding.placement import normalized
 from sharding.propagate import Graph, Node, Propagated, Seed, propagate
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement, open_dims, placement_of
@@ -40,11 +41,11 @@ def make_plan(
     topology = topology or Topology.cpu(mesh)
     rules = [eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params) for eqn in program.eqns]
     numbers = {var: i for i, var in enumerate(program.vars())}
-    found = propagate(_graph(program, rules, numbers, annotations), mesh)
+    found = propagate(_graph(program, rules, numbers, annotations, mesh), mesh)
     placements = {var: found.placements[i] for var, i in numbers.items()}
     inputs = tuple(placements[v] for v in program.inputs)
     outputs = tuple(
-        placements[v] if spec is None else _filled(spec, placements[v])
+        placements[v] if spec is None else normalized(_filled(spec, placements[v]), mesh)
         for v, spec in zip(program.outputs, annotations.outputs, strict=True)
     )
     equations, placements = _equations(program, rules, placements, mesh, topology)
@@ -70,13 +71,17 @@ def _equations(
 
 
 def _graph(
-    program: Program, rules: Sequence[FactorRule], numbers: Mapping[Var, int], annotations: Annotations
+    program: Program,
+    rules: Sequence[FactorRule],
+    numbers: Mapping[Var, int],
+    annotations: Annotations,
+    mesh: BaseMesh,
 ) -> Graph:
     nodes = [
         Node(rule, tuple(numbers[v] for v in eqn.inputs), tuple(numbers[v] for v in eqn.outputs), _label(eqn))
         for eqn, rule in zip(program.eqns, rules, strict=True)
     ]
-    return Graph([v.shape for v in program.vars()], nodes, [], _seeds(program, numbers, annotations))
+    return Graph([v.shape for v in program.vars()], nodes, [], _seeds(program, numbers, annotations, mesh))
 
 
 def _label(eqn: object) -> str:
@@ -84,13 +89,15 @@ def _label(eqn: object) -> str:
     return f"{op} at {source}" if source else str(op)
 
 
-def _seeds(program: Program, numbers: Mapping[Var, int], annotations: Annotations) -> dict[int, Seed]:
+def _seeds(
+    program: Program, numbers: Mapping[Var, int], annotations: Annotations, mesh: BaseMesh
+) -> dict[int, Seed]:
     """Inputs first, then constraints, then outputs: the first to speak about a value is its seed."""
     seeds: dict[int, Seed] = {}
 
     def add(var: Var, spec: PartitionSpec | None) -> None:
         if spec is not None and numbers[var] not in seeds:
-            seeds[numbers[var]] = Seed(placement_of(spec, var.rank), open_dims(spec, var.rank))
+            seeds[numbers[var]] = Seed(normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank))
 
     for var, spec in zip(program.inputs, annotations.inputs, strict=True):
         add(var, spec)

@@ -15,6 +15,7 @@ import numpy as np
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
 from sharding.named import Sharding
+from sharding.placement import normalized
 
 Index = tuple[slice, ...]
 
@@ -33,7 +34,8 @@ class LeafKey:
         where = None
         if self.sharding is not None:
             row = self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
-            where = (row, getattr(self.sharding, "mesh", None), self.sharding.placement(self.type.rank))
+            mesh, placement = getattr(self.sharding, "mesh", None), self.sharding.placement(self.type.rank)
+            where = (row, mesh, placement if mesh is None else normalized(placement, mesh))
         return (self.type, self.weak, where, self.committed)
 
 

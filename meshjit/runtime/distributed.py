@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 
 import launch
 from launch.rendezvous import meeting_at
+from launch.roll_call import call_roll, name_processes
 from launch.supervise import end_through_mpi
 from meshjit.config import config
 from meshjit.runtime import _jaxlib
@@ -147,16 +148,15 @@ def _join(
         _membership = Membership(local_device_ids=local)
         return
     meeting = launch.meet(cluster) if cluster.launcher != "none" else _told(cluster)
-    service = coordinator = None
+    if meeting.comm is None:
+        call_roll(meeting, timeout, bind)
+    service = None
     try:
         if meeting.rank == 0:
             service = _jaxlib.start_coordinator(bind or meeting.bind, meeting.size, heartbeat, timeout)
         coordinator = _jaxlib.connect_coordinator(meeting.address, meeting.rank, heartbeat, timeout)
     except _jaxlib.XlaError as error:
-        raise RuntimeError(
-            f"process {meeting.rank} of {meeting.size} could not meet the others at {meeting.address} within "
-            f"{timeout} s: {error}\n  fix: look whether every process was started and reaches that address"
-        ) from error
+        raise RuntimeError(f"process {meeting.rank} could not join at {meeting.address}: {error}") from error
     _membership = Membership(
         meeting.rank, meeting.size, meeting.address, meeting.host, local, coordinator, service,
         _supervise(meeting, coordinator),
@@ -237,8 +237,8 @@ def shutdown() -> None:
     if left.supervisor is not None:
         missing = _wait_until_all_done(left)
         if missing:
-            left.supervisor.say(f"gives up waiting for {_processes(missing)} to finish")
-            left.supervisor.end(1, f"{_processes(missing)} did not finish")
+            left.supervisor.say(f"gives up waiting for {name_processes(missing)} to finish")
+            left.supervisor.end(1, f"{name_processes(missing)} did not finish")
         left.supervisor.release()
         if isinstance(left.supervisor.end_job, _EndThroughStore):
             left.supervisor.end_job.stop_listening()
@@ -275,12 +275,6 @@ def _wait_until_all_done(left: Membership) -> list[int]:
 
 def _finished(coordinator: Any) -> set[int]:
     return {int(key.rpartition("/")[2]) for key in _jaxlib.store_list(coordinator, _DONE)}
-
-
-def _processes(ranks: Sequence[int]) -> str:
-    """`process 3`, `processes 0, 2`; long lists are cut."""
-    shown = ", ".join(map(str, ranks[:8])) + (f", … ({len(ranks)} in all)" if len(ranks) > 8 else "")
-    return f"process{'es' if len(ranks) > 1 else ''} {shown}"
 
 
 # --- agreeing on programs --------------------------------------------------------------------------------------------
@@ -353,7 +347,7 @@ def _describe_missing(joined: Membership, series: str, number: int, name: str, m
     """Who did not come, and what each of them was seen with last."""
     stored = _jaxlib.store_list(joined.coordinator, f"{series}/{number - 1}/") if number else {}
     last = {int(key.rpartition("/")[2]): json.loads(value)[1] for key, value in stored.items()}
-    lines = [f"program {number}, {name!r}: {_processes(missing)} did not come {how}"]
+    lines = [f"program {number}, {name!r}: {name_processes(missing)} did not come {how}"]
     lines += [f"  process {r} last agreed on program {number - 1}, {last[r]!r}" for r in missing[:8] if r in last]
     return "\n".join([*lines, _HINT])
 
@@ -368,9 +362,9 @@ def _describe_divergence(
     order = sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
     texts = _share_texts(joined, f"{series}/text/{number}", [ranks[0] for ranks in order], text)
     lines = [f"the processes disagree about program {number}"]
-    lines += [f"  {_processes(ranks)}: {found[ranks[0]][1]!r}, fingerprint {found[ranks[0]][0]}" for ranks in order]
+    lines += [f"  {name_processes(ranks)}: {found[ranks[0]][1]!r}, fingerprint {found[ranks[0]][0]}" for ranks in order]
     for ranks in order[1:3]:
-        lines += _difference(_processes(order[0]), texts[order[0][0]], _processes(ranks), texts[ranks[0]])
+        lines += _difference(name_processes(order[0]), texts[order[0][0]], name_processes(ranks), texts[ranks[0]])
     return "\n".join([*lines, _HINT])
 
 

@@ -16,7 +16,7 @@ from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.placing import device_row, move
+from meshjit.runtime.placing import device_row, meaning, move
 from meshjit.transform.simplify import simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
@@ -31,6 +31,7 @@ class Lowering:
     local: Program
     text: str
     aliases: Mapping[int, int]  # donated input → the output that takes its memory
+    annotations: Annotations
     seconds: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -53,7 +54,7 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
     local = timed("partition", lambda: verify(simplify(verify(partition(plan), "partition")), "simplify"))
     aliases = _aliases(plan, local, donated)
     text = timed("emit", lambda: emit(local, mesh, aliases))
-    return Lowering(plan, local, text, aliases, seconds)
+    return Lowering(plan, local, text, aliases, annotations, seconds)
 
 
 def _aliases(plan: Plan, local: Program, donated: Sequence[int]) -> dict[int, int]:
@@ -94,8 +95,9 @@ class Executable:
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]
         self.run = _jaxlib.make_executor(self.compiled, outputs, self.devices)
-        self.in_shardings = [sharding_of(p, mesh) for p in plan.inputs]
-        self.out_shardings = [sharding_of(p, mesh) for p in plan.outputs]
+        said = lowering.annotations
+        self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, said.inputs, strict=True)]
+        self.out_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.outputs, said.outputs, strict=True)]
         self.out_keys = [
             leaf_key(v.type, weak, s, not isinstance(s, SingleDeviceSharding))
             for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
@@ -116,14 +118,15 @@ def fits(key: LeafKey, wanted: Sharding) -> bool:
     """Whether an array with this key already lies as `wanted` says, on the same devices in the same order."""
     assert key.sharding is not None
     rank = key.type.rank
-    return device_row(key.sharding) == device_row(wanted) and key.sharding.placement(rank) == wanted.placement(rank)
+    return device_row(key.sharding) == device_row(wanted) and meaning(key.sharding, rank) == meaning(wanted, rank)
 
 
-def sharding_of(placement: Placement, mesh: Mesh) -> Sharding:
-    """What users see of a placement."""
+def sharding_of(placement: Placement, mesh: Mesh, said: PartitionSpec | None) -> Sharding:
+    """What users see of a placement: the spec that they gave, if they gave a whole one."""
     if mesh.size == 1 and mesh.axis_names == ONE_DEVICE_AXES:
         return SingleDeviceSharding(mesh.flat_devices[0])
-    return NamedSharding(mesh, spec_of(placement))
+    whole = said is not None and PartitionSpec.UNCONSTRAINED not in said
+    return NamedSharding(mesh, said if whole else spec_of(placement))  # pyright: ignore[reportArgumentType]
 
 
 ONE_DEVICE_AXES = ("_",)

@@ -13,6 +13,7 @@ from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, leaf_key
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
+from sharding.placement import Placement, normalized
 from sharding.spec import check_spec
 
 
@@ -61,6 +62,12 @@ def device_row(sharding: Sharding) -> tuple[Any, ...]:
     return sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
 
 
+def meaning(sharding: Sharding, rank: int) -> Placement:
+    """The placement of a value of this rank, written in the one normal way."""
+    placement = sharding.placement(rank)
+    return normalized(placement, sharding.mesh) if isinstance(sharding, NamedSharding) else placement
+
+
 def _padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any, Any]:
     """A shard grown to the local shape; the padding's content means nothing."""
     if block.shape == tuple(local):
@@ -95,7 +102,7 @@ def move(array: Array, sharding: Sharding) -> Array:
     """An Array under another sharding: nothing, a resharding program on the same devices, or a way through the host."""
     key = leaf_key(array.type, array.weak_type, sharding, True)
     same_devices = device_row(array.sharding) == device_row(sharding)
-    if same_devices and array.sharding.placement(array.ndim) == sharding.placement(array.ndim):
+    if same_devices and meaning(array.sharding, array.ndim) == meaning(sharding, array.ndim):
         return Array(key, array.handle)
     if same_devices and isinstance(sharding, NamedSharding) and isinstance(array.sharding, NamedSharding):
         if array.sharding.mesh.shape == sharding.mesh.shape:
