@@ -138,7 +138,7 @@ def _slurm(environ: Environment) -> Cluster | str | None:
     """A task of a step that srun started, with all that belongs to it."""
     if not any(name.startswith("SLURM_") for name in environ):
         return None
-    step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID")
+    step = environ.get("SLURM_STEP_ID") or environ.get("SLURM_STEPID") or ""
     needed = ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")
     missing = [name for name in needed if not environ.get(name)] + ([] if step else ["SLURM_STEP_ID"])
     if missing:

@@ -7,8 +7,10 @@ is up, each caller gets one line back: "go", or who is missing.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
+from collections.abc import Sequence
 
 from launch.rendezvous import Meeting, RendezvousError, split_address
 
@@ -49,7 +51,7 @@ def _listen(bind: str) -> socket.socket:
         return socket.create_server((host.strip("[]"), port), family=family)
     except OSError as error:
         raise RendezvousError(
-            f"process 0 cannot listen on {bind}: {error.strerror}\n"
+            f"process 0 cannot listen on {bind}: {os.strerror(error.errno or 0)}\n"
             "  fix: set MESHJIT_COORDINATOR=host:port to a free port of process 0's host"
         ) from error
 
@@ -118,7 +120,7 @@ def _call(meeting: Meeting, timeout: float) -> None:
     )
 
 
-def name_processes(ranks: list[int]) -> str:
+def name_processes(ranks: Sequence[int]) -> str:
     """`process 3`, `processes 0, 2`; long lists are cut."""
     shown = ", ".join(map(str, ranks[:8])) + (f", … ({len(ranks)} in all)" if len(ranks) > 8 else "")
     return f"process{'es' if len(ranks) > 1 else ''} {shown}"

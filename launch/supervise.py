@@ -168,4 +168,4 @@ def _watch_unwinding(callback: Callable[[CodeType, int, BaseException], Any]) ->
 
 def _unwatch_unwinding(tool: int | None) -> None:
     if tool is not None:
-        sys.monitoring.free_tool_id(tool)
+        getattr(sys, "monitoring").free_tool_id(tool)  # noqa: B009  (not in Python 3.11)

@@ -42,8 +42,8 @@ from meshjit.trace import register_concrete as _register_concrete
 from meshjit.trace import set_eager as _set_eager
 from sharding import AxisType as AxisType
 from sharding import NamedSharding as NamedSharding
-from sharding import PartitionSpec as PartitionSpec
 from sharding import PartitionSpec as P  # noqa: N814, F401
+from sharding import PartitionSpec as PartitionSpec
 from sharding import set_mesh as set_mesh
 
 # Arrays become operands of ops, and ops outside of a trace run at once.

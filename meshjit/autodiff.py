@@ -95,7 +95,8 @@ def _positions(fun: Function, argnums: int | Sequence[int], count: int) -> list[
     numbers = [argnums] if isinstance(argnums, int) else list(argnums)
     for n in numbers:
         if not -count <= n < count:
-            raise ValueError(f"grad of {function_name(fun)}: argnums has {n}, but it was called with {count} positional arguments")
+            name = function_name(fun)
+            raise ValueError(f"grad of {name}: argnums has {n}, but it was called with {count} positional arguments")
     return [n % count for n in numbers]
 
 
@@ -162,7 +163,8 @@ def _gradients(
         leaves, structure = tree.flatten(x)
         marks = [next(flags) for _ in leaves]
         if i in positions:
-            values = [next(rest) if m else np.zeros(np.shape(leaf), [("float0", "V")]) for m, leaf in zip(marks, leaves, strict=True)]
+            float0 = np.dtype([("float0", "V")])
+            values = [next(rest) if m else np.zeros(np.shape(x), float0) for m, x in zip(marks, leaves, strict=True)]
             trees[i] = tree.unflatten(structure, values)
     return trees[positions[0]] if isinstance(argnums, int) else tuple(trees[i] for i in positions)
 

@@ -29,8 +29,8 @@ from collections.abc import Sequence
 from sharding.axes import AxisRef, SubAxis, atoms, canonical_axes, cut_points, name_of
 from sharding.cost import step_cost as step_cost
 from sharding.mesh import AbstractMesh, BaseMesh
-from sharding.search import WalkSearch
 from sharding.placement import Placement, ShardingError, normalized
+from sharding.search import WalkSearch
 from sharding.steps import Step
 from sharding.topology import Topology
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.op_harness import evaluated
 
 from meshjit.core.types import TensorType, type_of
 from meshjit.ops.convolution import convolution
+from tests.op_harness import evaluated
 
 Array = np.ndarray[Any, Any]
 
@@ -98,7 +98,7 @@ def text(lhs: str, rhs: str, **changes: Any) -> str:
 
 
 def test_factor_rules() -> None:
-    assert text("f32[8,3,9]", "f32[4,3,3]") == "a e k, b e j -> a b i | sum e, replicate k j i"[:0] + text("f32[8,3,9]", "f32[4,3,3]")
+    assert text("f32[8,3,9]", "f32[4,3,3]") == "a b e, c b f -> a c g | sum b, replicate e f g"
     assert text("f32[8,3,9]", "f32[4,3,1]", padding=((0, 0),)) == "a b e, c b 1 -> a c e | sum b"
     assert text("f32[8,6,9]", "f32[4,3,1]", padding=((0, 0),), feature_group_count=2) == (
         "a (d b) e, (d c) b 1 -> a (d c) e | replicate b"
@@ -109,7 +109,7 @@ def test_factor_rules() -> None:
 
 
 def test_errors_name_both_numbers() -> None:
-    with pytest.raises(TypeError, match=r"5 features of f32\[8,5,9\] are not 1 groups of 3 in features of f32\[4,3,3\]"):
+    with pytest.raises(TypeError, match=r"5 features of f32\[8,5,9\] are not 1 groups of 3 in features"):
         text("f32[8,5,9]", "f32[4,3,3]")
     with pytest.raises(TypeError, match=r"param feature_group_count is 3: it does not divide the 4 out features"):
         text("f32[8,9,9]", "f32[4,3,3]", feature_group_count=3)

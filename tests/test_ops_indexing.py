@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.op_harness import assert_close, build, evaluated, module, run, run_xla
 
 from meshjit.core.op import REGISTRY, MissingRule
 from meshjit.core.types import TensorType, type_of
 from meshjit.ops.gather import fill_of, gather
 from meshjit.ops.indexing import gather_windows, scatter_windows, take_along
 from meshjit.ops.scatter import scatter
+from tests.op_harness import assert_close, build, evaluated, module, run, run_xla
 
 Array = np.ndarray[Any, Any]
 RENAMED = {
@@ -204,7 +204,8 @@ def test_factor_rules_of_an_embedding_and_its_gradient() -> None:
     params = {**ROWS, "mode": "clip", "fill_value": None}
     assert rule_text("gather", "f32[9,2] i32[4,1]", params) == "b c, a 1 -> a c | sum b"
     assert rule_text("gather", "bool[9,2] i32[4,1]", params) == "b c, a 1 -> a c | or b"
-    back = {RENAMED[k]: v for k, v in ROWS.items() if k in RENAMED} | {"indices_are_sorted": False, "unique_indices": False}
+    back = {RENAMED[k]: v for k, v in ROWS.items() if k in RENAMED}
+    back |= {"indices_are_sorted": False, "unique_indices": False}
     for kind, reduced in (("add", "sum"), ("max", "max"), ("mul", "prod"), ("set", "replicate")):
         text = rule_text("scatter", "f32[9,2] i32[4,1] f32[4,2]", {**back, "mode": "clip", "kind": kind})
         assert text == f"b c, a 1, a c -> b c | {reduced} a"
@@ -215,7 +216,7 @@ def test_errors_name_the_param_and_both_sides() -> None:
     types = (TensorType.parse("f32[9,2]"), TensorType.parse("i32[4,1]"))
     with pytest.raises(TypeError, match=r"param start_index_map is \(0, 1\): indices i32\[4,1\] hold 1 columns"):
         gather.type_rule(types, {**params, "start_index_map": (0, 1)})
-    with pytest.raises(TypeError, match=r"param slice_sizes is \(1, 3\): no window of operand f32\[9,2\] is that large"):
+    with pytest.raises(TypeError, match=r"param slice_sizes is \(1, 3\): no window of operand f32\[9,2\]"):
         gather.type_rule(types, {**params, "slice_sizes": (1, 3)})
     with pytest.raises(TypeError, match=r"gather: indices must be integers, got f32\[4,1\]"):
         gather.type_rule((types[0], TensorType.parse("f32[4,1]")), params)

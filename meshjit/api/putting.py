@@ -71,7 +71,7 @@ def _put(value: Any, place: Any, donate: bool, name: str) -> Any:
             raise ShardingError(f"device_put of {name}: {place} needs a mesh\n  fix: write NamedSharding(mesh, {place})")
         place = NamedSharding(mesh, place)
     if isinstance(value, Tracer):
-        from meshjit.lax import with_sharding_constraint
+        from meshjit.api.constraint import with_sharding_constraint
 
         return with_sharding_constraint(value, place) if isinstance(place, NamedSharding) else value
     result = _put_one(value, place)

@@ -121,8 +121,6 @@ class Wrapped:
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another trace the function becomes part of it; its shardings become constraints."""
-        from meshjit.lax import with_sharding_constraint
-
         if self.in_shardings is not UNSPECIFIED and not kwargs:
             split = self.parameters.split(args, kwargs)
             flat, structure = tree.flatten(split.args)
@@ -135,7 +133,6 @@ class Wrapped:
             return result
         flat, structure = tree.flatten(result)
         given = broadcast(self.out_shardings, structure, "out_shardings")
-        del with_sharding_constraint
         return tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, given, strict=True)])
 
     def __repr__(self) -> str:
@@ -147,7 +144,7 @@ compilation_listeners: list[Callable[[Compiled], None]] = []
 
 
 def _constrained(value: Any, sharding: Any) -> Any:
-    from meshjit.lax import with_sharding_constraint
+    from meshjit.api.constraint import with_sharding_constraint
     from sharding.spec import PartitionSpec
 
     if not isinstance(sharding, Sharding | PartitionSpec):

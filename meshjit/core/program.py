@@ -12,7 +12,7 @@ own copy. A Program is built by a `Builder`, which runs the type rule of every o
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -159,7 +159,7 @@ class Builder:
         return [env[v] for v in program.outputs]
 
     @contextmanager
-    def at(self, source: Source | None, note: str = "") -> Iterator[None]:
+    def at(self, source: Source | None, note: str = "") -> Generator[None, None, None]:
         """Equations added inside carry this source line."""
         before = self.source
         self.source = source.noted(note) if source is not None and note else source

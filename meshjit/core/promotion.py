@@ -48,7 +48,8 @@ Info = tuple[np.dtype[Any], bool]
 def _above() -> dict[str, frozenset[str]]:
     """For every node of the lattice all nodes that it promotes to, itself included."""
     graph: Any = nx.DiGraph([(low, high) for low, highs in _EDGES.items() for high in highs])
-    return {node: frozenset(nx.descendants(graph, node)) | {node} for node in graph.nodes}
+    below: Any = nx.descendants
+    return {str(node): frozenset(map(str, below(graph, node))) | {str(node)} for node in graph.nodes}
 
 
 def _node(dtype: np.dtype[Any], weak: bool) -> str:
@@ -60,7 +61,7 @@ def _node(dtype: np.dtype[Any], weak: bool) -> str:
 @functools.lru_cache(maxsize=4096)
 def _join(nodes: frozenset[str]) -> str:
     above = _above()
-    common = frozenset.intersection(*(above[n] for n in nodes))
+    common = frozenset(n for n in above if all(n in above[given] for given in nodes))
     least = [n for n in common if common <= above[n]]
     if len(least) != 1:
         names = " and ".join(sorted(nodes))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import TensorType, short_name
-from sharding.mesh import AbstractMesh, AxisRef, Mesh
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
 
 _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>", "f8e4m3fn": "f8E4M3FN", "f8e5m2": "f8E5M2"}
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
@@ -33,7 +34,7 @@ def tensor(type: TensorType) -> str:
 class Emitter:
     """Collects lines of one function body; names are handed out in order, types are remembered by name."""
 
-    def __init__(self, mesh: Mesh | AbstractMesh | None, parent: Emitter | None = None) -> None:
+    def __init__(self, mesh: BaseMesh | None, parent: Emitter | None = None) -> None:
         self.mesh = mesh
         self.lines: list[str] = []
         self.types: dict[str, TensorType] = parent.types if parent else {}

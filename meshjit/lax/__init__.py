@@ -9,9 +9,9 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit import tree
+from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
 from meshjit.lax.convolution import conv as conv
 from meshjit.lax.convolution import conv_general_dilated as conv_general_dilated
-from meshjit.lax.placing import with_sharding_constraint as with_sharding_constraint
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota

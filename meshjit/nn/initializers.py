@@ -50,7 +50,8 @@ def variance_scaling(
         fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2
         variance = scale / fans[mode]
         if distribution == "truncated_normal":  # the deviation of a standard normal cut at 2
-            return random.truncated_normal(key, -2, 2, shape, dtype) * np.asarray(math.sqrt(variance) / 0.87962566103423978, dtype)
+            deviation = math.sqrt(variance) / 0.87962566103423978
+            return random.truncated_normal(key, -2, 2, shape, dtype) * np.asarray(deviation, dtype)
         if distribution == "normal":
             return random.normal(key, shape, dtype) * np.asarray(math.sqrt(variance), dtype)
         return random.uniform(key, shape, dtype, -1) * np.asarray(math.sqrt(3 * variance), dtype)

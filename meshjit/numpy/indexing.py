@@ -7,7 +7,6 @@ what JAX gives: reads are clamped (`mode="fill"` gives NaN or the extreme intege
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 

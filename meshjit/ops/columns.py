@@ -106,7 +106,8 @@ class Windows:
         return starts, inside
 
     def elements(self, indices: Array) -> tuple[tuple[Array, ...], Array]:
-        """For fancy indexing of the operand: arrays that broadcast to [*outer dims, *window dims]; and `inside`."""
+        """For fancy indexing of the operand, a scalar as one of shape (1,): arrays of [*outer dims, *window dims];
+        and `inside`, which broadcasts to them."""
         starts, inside = self.starts(indices)
         kept, outer = self.kept, indices.shape[:-1]
         shape = (*outer, *(self.sizes[d] for d in kept))
@@ -116,6 +117,8 @@ class Windows:
             if d in kept:
                 place = place + _along(np.arange(self.sizes[d]), len(outer) + kept.index(d), len(shape))
             index.append(np.broadcast_to(place, shape))
+        if not index:
+            index.append(np.zeros(shape, np.int64))
         return tuple(index), inside.reshape(outer + (1,) * len(kept))
 
 

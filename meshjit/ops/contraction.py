@@ -47,8 +47,8 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     lb, lc, lf, rb, rc, rf = _dims(in_types, params)
     names = iter(factor_names(len(lb) + len(lf) + len(rf) + len(lc)))
     batch, left, right, inner = ([(next(names),) for _ in group] for group in (lb, lf, rf, lc))
-    a: dict[int, tuple[str, ...]] = {**dict(zip(lb, batch)), **dict(zip(lf, left)), **dict(zip(lc, inner))}
-    b: dict[int, tuple[str, ...]] = {**dict(zip(rb, batch)), **dict(zip(rf, right)), **dict(zip(rc, inner))}
+    a = dict(zip((*lb, *lf, *lc), (*batch, *left, *inner), strict=True))
+    b = dict(zip((*rb, *rf, *rc), (*batch, *right, *inner), strict=True))
     operands = (tuple(a[d] for d in range(len(a))), tuple(b[d] for d in range(len(b))))
     rule = FactorRule(operands, (tuple([*batch, *left, *right]),), {f: "sum" for (f,) in inner})
     return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
@@ -70,7 +70,8 @@ def _evaluate(a: Any, b: Any, contract: Any, batch: Any, preferred: Any = None, 
     if a.dtype == np.bool_:
         return np.einsum(a.astype(np.int64), left, b.astype(np.int64), right, result).astype(out)
     with np.errstate(all="ignore"):
-        return np.asarray(np.einsum(a.astype(wide), left, b.astype(wide), right, result, optimize=a.ndim <= 12)).astype(out)
+        product = np.einsum(a.astype(wide), left, b.astype(wide), right, result, optimize=a.ndim <= 12)
+    return np.asarray(product).astype(out)
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -165,7 +166,8 @@ def _samples() -> Iterable[Sample]:
             yield Sample(types, {"contract": contract, "batch": batch, "preferred": None, "precision": None})
     types = (TensorType((4, 6), DTYPES["bf16"]), TensorType((6, 8), DTYPES["bf16"]))
     for preferred in (None, DTYPES["f32"]):
-        yield Sample(types, {"contract": ((1,), (0,)), "batch": ((), ()), "preferred": preferred, "precision": "highest"})
+        dims = {"contract": ((1,), (0,)), "batch": ((), ())}
+        yield Sample(types, {**dims, "preferred": preferred, "precision": "highest"})
 
 
 dot_general = Op(

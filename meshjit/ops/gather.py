@@ -92,7 +92,7 @@ def _out_shape(windows: Windows, indices: TensorType) -> tuple[int, ...]:
 def _evaluate(operand: Array, indices: Array, **params: Any) -> Array:
     windows = windows_of(TensorType(operand.shape, operand.dtype), params)
     index, inside = windows.elements(indices)
-    out = operand[index]
+    out = operand.reshape(operand.shape or (1,))[index]
     if params["mode"] == "fill":
         out = np.where(inside, out, fill_of(operand.dtype, params["fill_value"]))
     rank = out.ndim

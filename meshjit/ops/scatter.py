@@ -82,15 +82,15 @@ def _evaluate(operand: Array, indices: Array, updates: Array, **params: Any) -> 
     given = np.transpose(updates, order)
     if params["mode"] != "clip" and given.size:
         keep = np.broadcast_to(inside, given.shape)
-        index, given = tuple(np.broadcast_to(i, given.shape)[keep] for i in index), given[keep]
+        index, given = tuple(i[keep] for i in index), given[keep]
+    out = np.array(operand).reshape(operand.shape or (1,))
     if params["kind"] == "set":
-        out = operand.copy()
         out[index] = given
-        return out
-    out = np.array(widened(operand))
+        return out.reshape(operand.shape)
+    out = widened(out)
     with np.errstate(all="ignore"):
         _UFUNCS[params["kind"]].at(out, index, widened(given))
-        return out.astype(operand.dtype, copy=False)
+        return out.astype(operand.dtype, copy=False).reshape(operand.shape)
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:

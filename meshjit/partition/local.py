@@ -13,7 +13,8 @@ from typing import Any
 
 from meshjit.core.program import Eqn, Var
 from meshjit.core.types import TensorType
-from sharding.mesh import AbstractMesh, AxisRef, Mesh
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 
 
@@ -26,7 +27,7 @@ class LocalEquation:
     operand_placements: tuple[Placement, ...]
     result_placements: tuple[Placement, ...]  # partial over the axes of sharded reduction factors
     assignment: Mapping[str, tuple[AxisRef, ...]]  # factor -> axes
-    mesh: Mesh | AbstractMesh
+    mesh: BaseMesh
     index: Callable[[Sequence[AxisRef]], Var]  # i32[] linear index of this device along axes, major to minor
     mask: Callable[[Var, int, int, Sequence[AxisRef], Any], Var]  # (local, dim, global extent, axes, fill): padding -> fill
 

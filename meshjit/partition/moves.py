@@ -23,8 +23,8 @@ from meshjit.ops.shape import broadcast_in_dim
 from meshjit.ops.slicing import pad, slice_
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
-from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
 from sharding.spec import Placement
+from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
 
 
 class Moves:

@@ -28,7 +28,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when jaxlib loads: else one line per device
 
 import numpy as np  # noqa: E402
-from jaxlib import _jax, xla_client  # noqa: E402
+from jaxlib import _jax, xla_client  # noqa: E402  # pyright: ignore[reportAttributeAccessIssue]  # pyright: ignore[reportAttributeAccessIssue]
 from jaxlib import version as _version  # noqa: E402
 
 version: str = _version.__version__
@@ -89,16 +89,18 @@ def plugin_client(
     coordinator: Any = None,
     node_id: int = 0,
     num_nodes: int = 1,
-    options: Mapping[str, Any] | None = None,
+    visible: Sequence[int] | None = None,
 ) -> Any:
-    """A client of the accelerators that the plugin for `platform` ("cuda" or "tpu") drives.
+    """A client of the accelerators that the plugin for `platform` ("cuda" or "tpu") drives; `visible` chooses GPUs.
 
     Raises LookupError where no plugin is installed, and XlaError where the plugin finds no device."""
     _load_plugin(platform)
-    chosen = dict(options or {})
-    if platform == "cuda" and coordinator is not None:
-        chosen |= {"node_id": node_id, "num_nodes": num_nodes}
-    return xla_client.make_c_api_client(platform, chosen, coordinator)
+    options: dict[str, Any] = {}
+    if platform == "cuda":
+        options = dict(xla_client.generate_pjrt_gpu_plugin_options())  # what the environment says of the allocator
+        options |= {"visible_devices": list(visible)} if visible is not None else {}
+        options |= {"node_id": node_id, "num_nodes": num_nodes} if coordinator is not None else {}
+    return xla_client.make_c_api_client(platform, options, coordinator)
 
 
 def _load_plugin(platform: str) -> None:

@@ -111,7 +111,9 @@ def _make(platform: str) -> Any:
     if platform == "cpu":
         return _make_cpu(joined)
     try:
-        return _jaxlib.plugin_client(platform, joined.coordinator, joined.process_id, joined.num_processes)
+        return _jaxlib.plugin_client(
+            platform, joined.coordinator, joined.process_id, joined.num_processes, joined.local_device_ids
+        )
     except (LookupError, _jaxlib.XlaError) as error:
         raise RuntimeError(f'no {platform} devices: {error}\n  fix: install the plugin, or use "cpu"') from error
 

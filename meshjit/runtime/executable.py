@@ -132,7 +132,7 @@ def sharding_of(placement: Placement, mesh: Mesh, said: PartitionSpec | None) ->
 ONE_DEVICE_AXES = ("_",)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def one_device_mesh(device: Any) -> Mesh:
     """The mesh of computations that nobody gave a mesh: one device, one axis that nobody can name."""
     return Mesh([device], ONE_DEVICE_AXES)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from meshjit import tree
-from meshjit.numpy.promote import asarray, ops, shape_of
+from meshjit.core.op import REGISTRY
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
-from meshjit.trace import active_trace, bind, require_mesh
+from meshjit.trace import active_trace, argument_of, as_operand, bind, require_mesh
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -21,18 +21,19 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     Outside of jit the arrays are moved at once.
     """
     leaves, structure = tree.flatten(x)
-    if isinstance(shardings, NamedSharding | PartitionSpec):
+    if _is_leaf(shardings):
         given = [shardings] * len(leaves)
     else:
         given = tree.flatten_prefix(shardings, structure, "shardings", is_leaf=_is_leaf)
-    return tree.unflatten(structure, [_constrained(leaf, s) for leaf, s in zip(leaves, given, strict=True)])
+    names = tree.path_names(x, "x")
+    return tree.unflatten(structure, [_constrained(v, s, n) for v, s, n in zip(leaves, given, names, strict=True)])
 
 
 def _is_leaf(x: Any) -> bool:
     return x is None or isinstance(x, NamedSharding | PartitionSpec)
 
 
-def _constrained(x: Any, sharding: Any) -> Any:
+def _constrained(x: Any, sharding: Any, name: str) -> Any:
     if sharding is None:
         return x
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else current_mesh()
@@ -42,11 +43,12 @@ def _constrained(x: Any, sharding: Any) -> Any:
             "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
-    shape = shape_of(x)
-    check_spec(spec, shape, mesh, "with_sharding_constraint")
+    argument = argument_of(x, name)
+    shape = argument.type.shape
+    check_spec(spec, shape, mesh, f"with_sharding_constraint of {name}")
     full = PartitionSpec(*spec, *[None] * (len(shape) - len(spec)))
     if active_trace() is None:
         closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full))
-        return device_put(x if isinstance(x, Array) else asarray(x), NamedSharding(mesh, closed))
+        return device_put(x if isinstance(x, Array) else as_operand(x, argument), NamedSharding(mesh, closed))
     require_mesh(mesh)
-    return bind(ops("sharding_constraint"), asarray(x), spec=full)
+    return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
