@@ -1,8 +1,15 @@
-"""Every test session has eight virtual CPU devices; Hypothesis draws the same examples every time."""
+"""Every test session has eight virtual CPU devices; Hypothesis draws the same examples every time.
+
+    pytest --update-goldens     writes tests/goldens/*.txt anew; read the diff before keeping it
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", "8")
 
@@ -12,3 +19,24 @@ settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=False
 )
 settings.load_profile("default")
+
+GOLDENS = Path(__file__).parent / "goldens"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-goldens", action="store_true", help="write the golden texts anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """golden(name, text): the text is that of tests/goldens/name.txt, or becomes it with --update-goldens."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDENS / f"{name}.txt"
+        if request.config.getoption("--update-goldens"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is not there yet\n  fix: pytest --update-goldens, then read it"
+        assert text == path.read_text(), f"{path.name} changed; if that is right: pytest --update-goldens"
+
+    return check

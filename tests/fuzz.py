@@ -20,6 +20,8 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.simulate.evaluate import evaluate
+from meshjit.transform.transpose import gradient
+from tests.fuzz_indexing import INDEXING
 from tests.laws import MESHES, check_law, random_spec
 
 EXTENTS = (1, 2, 3, 4, 5, 6, 8)
@@ -174,7 +176,7 @@ def chosen(d: Drawer) -> Var | None:
 
 STEPS: Sequence[Callable[[Drawer], Var | None]] = (
     unary, binary, binary, scaled, signs, transposed, reshaped, broadcast, reduced, dot, dot, sliced, padded, joined,
-    reversed_, chosen,
+    reversed_, chosen, *INDEXING,
 )  # fmt: skip
 
 
@@ -190,6 +192,18 @@ def case(seed: int, equations: int = 8) -> tuple[Program, Any, list[Any], list[A
     inputs = [random_spec(generator, v.rank, mesh) for v in program.inputs]
     outputs = [random_spec(generator, v.rank, mesh) for v in program.outputs]
     return program, mesh, inputs, outputs, arrays
+
+
+def gradient_case(seed: int, equations: int = 8) -> tuple[Program, Any, list[Any], list[Any], list[Any]]:
+    """One drawn case as `case` gives it: the gradient of the sum of a drawn program's first result."""
+    program, mesh, inputs, outputs, arrays = case(seed, equations)
+    with Builder("total") as builder:
+        values = [builder.input(t) for t in program.input_types]
+        first = builder.inline(program, values)[0]
+        total = builder.build([REGISTRY["reduce_sum"](first, axes=tuple(range(first.rank)))])
+    whole = gradient(total, [True] * len(program.inputs))
+    seed_spec, wanted = random_spec(np.random.default_rng(seed), 0, mesh), [None if s is None else s for s in inputs]
+    return whole, mesh, [*inputs, seed_spec], [None, *wanted], [*arrays, np.ones((), np.float32)]
 
 
 def fails(program: Program, mesh: Any, inputs: Any, outputs: Any, arrays: Any) -> BaseException | None:

@@ -73,6 +73,7 @@ DIFFERENT = {
     "reshape": "what is left of two dims that share a divisor is named per dim; Shardy pairs parts it never shards",
     "argmax": "Shardy reduces the dim, we exchange one candidate per shard (permute)",
     "argmin": "as argmax",
+    "convolution": "spatial dims and grouped features stay whole; Shardy permutes them",
     "scatter": "a window of one element has an owner, so the dim may stay sharded; Shardy replicates it",
 }
 

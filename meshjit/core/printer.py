@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -87,7 +87,7 @@ class _Printer:
         if isinstance(value, float):
             return repr(value) if np.isfinite(value) else f"float({value})"
         if isinstance(value, np.dtype):
-            return f"dtype({short_name(value)})"
+            return f"dtype({short_name(cast(Any, value))})"
         if isinstance(value, TensorType):
             return print_type(value)
         if isinstance(value, PartitionSpec):
@@ -98,7 +98,7 @@ class _Printer:
         if isinstance(value, Program):
             return self.program(value)
         if isinstance(value, np.ndarray):
-            return self.array(value)
+            return self.array(cast(Any, value))
         raise TypeError(f"a param of type {type(value).__name__} cannot be printed: {value!r}")
 
     def array(self, array: np.ndarray[Any, Any]) -> str:

@@ -48,7 +48,7 @@ Info = tuple[np.dtype[Any], bool]
 def _above() -> dict[str, frozenset[str]]:
     """For every node of the lattice all nodes that it promotes to, itself included."""
     graph: Any = nx.DiGraph([(low, high) for low, highs in _EDGES.items() for high in highs])
-    below: Any = nx.descendants
+    below: Any = nx.descendants  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return {str(node): frozenset(map(str, below(graph, node))) | {str(node)} for node in graph.nodes}
 
 

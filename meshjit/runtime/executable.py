@@ -88,7 +88,8 @@ class Executable:
         self.lowering = lowering
         self.devices = tuple(mesh.flat_devices)
         if mesh.is_multi_process:
-            distributed.agree(plan.program.name, lowering.text)
+            processes = sorted({device.process_index for device in self.devices})
+            distributed.agree(plan.program.name, lowering.text, processes=processes)
         start = time.perf_counter()
         self.compiled = _jaxlib.compile(self.devices[0].client, lowering.text, self.devices, dict(options or {}))
         self.compile_seconds = time.perf_counter() - start

@@ -1,0 +1,91 @@
+"""Drawn programs under drawn placements: partitioned they compute what they compute whole, in NumPy and through XLA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import meshjit as mj
+from meshjit.core.parser import parse_program
+from meshjit.core.printer import print_program
+from meshjit.core.program import Builder, Program
+from meshjit.core.verify import verify
+from meshjit.plan.make import Annotations
+from meshjit.runtime.executable import Executable, lower
+from meshjit.runtime.placing import place
+from meshjit.simulate.evaluate import evaluate
+from meshjit.transform.simplify import simplify
+from sharding.mesh import AbstractMesh, Mesh
+from tests.fuzz import case, gradient_case
+from tests.laws import check_law, random_spec
+
+CHUNK = 10
+PER_COMPILE = 5
+MESHES = [AbstractMesh((2, 2, 2), ("x", "y", "z")), AbstractMesh((4, 2), ("x", "y")), AbstractMesh((8,), ("x",))]
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32 - 1), equations=st.integers(1, 12))
+def test_partitioned_is_whole(seed: int, equations: int) -> None:
+    check_law(*case(seed, equations))
+
+
+@pytest.mark.parametrize("start", range(0, 200, CHUNK))
+def test_partitioned_is_whole_for_seeds(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        check_law(*case(seed, 4 + seed % 12))
+
+
+@pytest.mark.parametrize("start", range(0, 80, CHUNK))
+def test_partitioned_gradient_is_whole(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        check_law(*gradient_case(seed, 3 + seed % 6), exact=False)
+
+
+@pytest.mark.parametrize("start", range(0, 60, CHUNK))
+def test_drawn_programs_survive_print_parse_verify_and_simplify(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        program, _, _, _, arrays = gradient_case(seed, 8)
+        text = print_program(program)
+        assert print_program(parse_program(text)) == text
+        simple = verify(simplify(verify(program)))
+        assert len(simple.eqns) <= len(program.eqns)
+        with np.errstate(all="ignore"):
+            for got, want in zip(evaluate(simple, arrays), evaluate(program, arrays), strict=True):
+                np.testing.assert_array_equal(got, want)
+
+
+def side_by_side(programs: list[Program]) -> Program:
+    """One program that does what all of them do."""
+    with Builder("several") as builder:
+        outputs = []
+        for program in programs:
+            outputs += builder.inline(program, [builder.input(t) for t in program.input_types])
+        return builder.build(outputs)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("start", range(1000, 1100, PER_COMPILE))
+def test_compiled_is_whole(start: int) -> None:
+    drawn = [case(seed, 3 + seed % 7) for seed in range(start, start + PER_COMPILE)]
+    abstract = MESHES[(start // PER_COMPILE) % len(MESHES)]
+    mesh = Mesh(np.array(mj.devices()[:8]).reshape(abstract.axis_sizes), abstract.axis_names)
+    program = side_by_side([c[0] for c in drawn])
+    generator = np.random.default_rng(start)
+    specs = [[random_spec(generator, v.rank, abstract) for v in vs] for vs in (program.inputs, program.outputs)]
+    arrays = [a for c in drawn for a in c[4]]
+    compare(program, mesh, specs, arrays)
+
+
+def compare(program: Program, mesh: Mesh, specs: list[Any], arrays: list[Any]) -> None:
+    executable = Executable(lower(program, mesh, Annotations(*specs)), [False] * len(program.outputs))
+    placed = [place(a, s, committed=True) for a, s in zip(arrays, executable.in_shardings, strict=True)]
+    expected = evaluate(program, arrays)
+    for i, (got, want) in enumerate(zip(executable(placed), expected, strict=True)):
+        np.testing.assert_array_equal(
+            np.asarray(got), want, err_msg=f"output {i}, {specs}\n{executable.lowering.plan}\n{executable.lowering.local}"
+        )
