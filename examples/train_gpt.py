@@ -235,7 +235,8 @@ def main() -> None:
         from meshjit.inspect.report import report
 
         tokens, targets = characters.batch(generator, args.batch, args.length)
-        report(step.lower(state, tokens, targets, args.rate).compile(), console)
+        if first:
+            report(step.lower(state, tokens, targets, args.rate).compile())
         return
 
     start = time.time()

@@ -45,13 +45,11 @@ def _run(script: str, rest: Sequence[str]) -> int:
 
 def _listen() -> None:
     """Print a report whenever a function has been compiled; on several processes only the first one prints."""
-    from rich.console import Console
-
     from meshjit.api.wrapped import compilation_listeners
-    from meshjit.inspect.report import report
+    from meshjit.inspect.report import report, report_console
     from meshjit.runtime import client
 
-    console = Console()
+    console = report_console()
 
     def listen(compiled: Any) -> None:
         if client.process_index() == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -11,8 +12,14 @@ from meshjit.core.printer import print_program
 from meshjit.inspect.collectives import collective_rows
 
 
-def report(compiled: Any, console: Console) -> None:
+def report_console(quiet: bool = False) -> Console:
+    """Where reports go: as wide as the terminal, or wide enough for source lines where there is none."""
+    return Console(quiet=quiet, width=None if sys.stdout.isatty() else 160)
+
+
+def report(compiled: Any, console: Console | None = None) -> None:
     """Print everything about one `meshjit.stages.Compiled`."""
+    console = console or report_console()
     lowering = compiled.executable.lowering
     plan = lowering.plan
     console.rule(f"{compiled.name} on {plan.mesh}", align="left")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshjit.core.plan import Plan
+from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.verify import verify
 from meshjit.emit.module import emit
@@ -82,14 +83,22 @@ def _placed_alike(plan: Plan, i: int, o: int) -> bool:
 class Executable:
     """A compiled program. Calling it takes one Array per input, wherever it lives, and gives one per output."""
 
-    def __init__(self, lowering: Lowering, out_weak: Sequence[bool], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        lowering: Lowering,
+        out_weak: Sequence[bool],
+        options: Mapping[str, Any] | None = None,
+        committed: bool = False,
+    ) -> None:
+        """`committed`: somebody chose the devices, so that results stay there; on a named mesh that goes without saying."""
         plan, mesh = lowering.plan, lowering.plan.mesh
         assert isinstance(mesh, Mesh), "only a mesh of devices can run a program"
         self.lowering = lowering
         self.devices = tuple(mesh.flat_devices)
         if mesh.is_multi_process:
             processes = sorted({device.process_index for device in self.devices})
-            distributed.agree(plan.program.name, lowering.text, processes=processes)
+            # The readable text, without folders: hosts may keep the script in different places.
+            distributed.agree(plan.program.name, f"{mesh}\n{print_program(lowering.local)}\n", processes=processes)
         start = time.perf_counter()
         self.compiled = _jaxlib.compile(self.devices[0].client, lowering.text, self.devices, dict(options or {}))
         self.compile_seconds = time.perf_counter() - start
@@ -100,18 +109,23 @@ class Executable:
         self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, said.inputs, strict=True)]
         self.out_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.outputs, said.outputs, strict=True)]
         self.out_keys = [
-            leaf_key(v.type, weak, s, not isinstance(s, SingleDeviceSharding))
+            leaf_key(v.type, weak, s, committed or not isinstance(s, SingleDeviceSharding))
             for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
         ]
 
     def __call__(self, arguments: Sequence[Array]) -> list[Array]:
-        handles = [self.placed(x, i).handle for i, x in enumerate(arguments)]
-        return [Array(key, handle) for key, handle in zip(self.out_keys, self.run(handles), strict=True)]
+        wanted = zip(arguments, self.in_shardings, strict=True)
+        return self.run_placed([x if fits(x._key, s) else move(x, s) for x, s in wanted])
 
-    def placed(self, array: Array, position: int) -> Array:
-        """The argument where the program wants it."""
-        wanted = self.in_shardings[position]
-        return array if fits(array._key, wanted) else move(array, wanted)
+    def run_placed(self, arguments: Sequence[Array]) -> list[Array]:
+        """The same for arguments that lie as `in_shardings` say, which is not checked again: this is the hot path."""
+        try:
+            handles = self.run([x._handle for x in arguments])
+        except (AttributeError, RuntimeError):
+            for x in arguments:
+                x._require_live()  # a deleted array has no handle; say who took it
+            raise
+        return [Array(key, handle) for key, handle in zip(self.out_keys, handles, strict=True)]
 
 
 @functools.lru_cache(maxsize=65536)
@@ -147,25 +161,41 @@ def mesh_of(sharding: Sharding) -> Mesh:
     return one_device_mesh(next(iter(sharding.device_set)))
 
 
+def merged(a: Mesh, b: Mesh) -> Mesh | None:
+    """The mesh for values of two meshes: where both are of one and the same device, the one whose axes users can name."""
+    if a == b or (b.axis_names == ONE_DEVICE_AXES and a.flat_devices == b.flat_devices):
+        return a
+    return b if a.axis_names == ONE_DEVICE_AXES and a.flat_devices == b.flat_devices else None
+
+
 def default_mesh() -> Mesh:
     return one_device_mesh(client.local_devices()[0])
 
 
 @functools.lru_cache(maxsize=4096)
-def _reshard_executable(key: LeafKey, target: NamedSharding) -> Executable:
+def _identity(key: LeafKey, target: Sharding) -> Executable:
+    """A program that gives its argument back, on other memory and as `target` says."""
     with Builder("device_put") as builder:
         var = builder.input(key.type)
         program = builder.build([var])
-    assert isinstance(key.sharding, NamedSharding)
-    annotations = Annotations([_whole_spec(key.sharding.spec, var.rank)], [_whole_spec(target.spec, var.rank)])
-    return Executable(lower(program, target.mesh, annotations), [key.weak])
+    assert key.sharding is not None
+    annotations = Annotations([whole_spec(key.sharding, var.rank)], [whole_spec(target, var.rank)])
+    return Executable(lower(program, mesh_of(target), annotations), [key.weak], committed=key.committed)
 
 
-def _whole_spec(spec: PartitionSpec, rank: int) -> PartitionSpec:
-    return PartitionSpec(*spec, *([None] * (rank - len(spec))))
+def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:
+    """A sharding's spec with one entry per dim."""
+    given = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
+    return PartitionSpec(*given, *([None] * (rank - len(given))))
 
 
 def reshard(array: Array, target: NamedSharding) -> Array:
     """The array under another sharding of the same devices, by the cheapest walk of collectives."""
-    (result,) = _reshard_executable(array._key, target)([array])
+    (result,) = _identity(array._key, target).run_placed([array])
     return result
+
+
+def copied(array: Array) -> Array:
+    """The same elements, sharding and commitment in memory of their own."""
+    (result,) = _identity(array._key, array.sharding).run_placed([array])
+    return Array(array._key, result.handle)
