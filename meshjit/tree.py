@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit.runtime import _jaxlib
+from meshjit.runtime._jaxlib import DictKey as DictKey
+from meshjit.runtime._jaxlib import FlattenedIndexKey as FlattenedIndexKey
+from meshjit.runtime._jaxlib import GetAttrKey as GetAttrKey
 from meshjit.runtime._jaxlib import PyTreeDef as PyTreeDef
+from meshjit.runtime._jaxlib import SequenceKey as SequenceKey
 
 IsLeaf = Callable[[Any], bool] | None
 
@@ -41,15 +46,30 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
 def _up_to(treedef: Any, tree: Any, other: Any, position: int) -> list[Any]:
     try:
         return _jaxlib.flatten_up_to(treedef, other)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError):
+        found = _difference(unflatten(treedef, range(treedef.num_leaves)), other, None, "")
+        if found is None:  # the same keys, but for instance another static field of a dataclass
+            found = ("", str(treedef), str(structure(other)))
+        where = f" at {found[0]}" if found[0] else ""
         raise ValueError(
-            f"tree.map: tree {position} does not have the structure of the first\n"
-            f"  first: {structure(tree)}\n  tree {position}: {structure(other)}\n  {error}"
+            f"tree.map: tree {position + 1} does not have the structure of the first{where}\n"
+            f"  the first has {found[1]}, tree {position + 1} has {found[2]}"
         ) from None
 
 
-def reduce(f: Callable[[Any, Any], Any], tree: Any, *initial: Any, is_leaf: IsLeaf = None) -> Any:
-    return functools.reduce(f, leaves(tree, is_leaf), *initial)
+_NOTHING = object()
+
+
+def reduce(f: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf = None) -> Any:
+    """functools.reduce over the leaves."""
+    start = () if initializer is _NOTHING else (initializer,)
+    return functools.reduce(f, leaves(tree, is_leaf), *start)
+
+
+def broadcast(prefix: Any, full: Any, is_leaf: IsLeaf = None) -> Any:
+    """A tree of the structure of `full` whose leaves are those of `prefix` that stand over them."""
+    treedef = structure(full, is_leaf)
+    return unflatten(treedef, flatten_prefix(prefix, treedef, "prefix", is_leaf))
 
 
 def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:  # noqa: A001
@@ -57,11 +77,19 @@ def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:  # noqa: A001
 
 
 def transpose(outer: Any, inner: Any, tree: Any) -> Any:
-    """From a tree of structure `outer` with leaves of structure `inner` to the other way round."""
-    flat = leaves(tree)
-    size = inner.num_leaves
-    rows = [flat[i : i + size] for i in range(0, len(flat), size)]
-    return unflatten(inner, [unflatten(outer, column) for column in zip(*rows, strict=True)])
+    """From a tree of structure `outer` with subtrees of structure `inner` to the other way round.
+
+    inner None: the structure of the first subtree. ValueError if `tree` is not made like that."""
+    subtrees = _up_to(outer, unflatten(outer, range(outer.num_leaves)), tree, 1)
+    if inner is None:
+        if not subtrees:
+            raise ValueError("tree.transpose: the outer structure has no leaves, so the inner one must be given")
+        inner = structure(subtrees[0])
+    for subtree in subtrees:
+        if structure(subtree) != inner:
+            raise ValueError(f"tree.transpose: a subtree has structure {structure(subtree)}, not {inner}")
+    rows = [leaves(subtree) for subtree in subtrees]
+    return unflatten(inner, [unflatten(outer, [row[i] for row in rows]) for i in range(inner.num_leaves)])
 
 
 def leaves_with_path(tree: Any, is_leaf: IsLeaf = None) -> list[tuple[Any, Any]]:
@@ -79,9 +107,11 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf 
     return unflatten(treedef, [f(path, x, *more) for (path, x), *more in zip(flat, *others, strict=True)])
 
 
-def keystr(path: Iterable[Any]) -> str:
-    """A path as a person writes it: `['layers'][0].weight`."""
-    return _jaxlib.path_text(path)
+def keystr(path: Iterable[Any], *, simple: bool = False, separator: str = "") -> str:
+    """A path as a person writes it: `['layers'][0].weight`; simple with separator "/": `layers/0/weight`."""
+    if not simple:
+        return separator.join([str(key) for key in path])
+    return separator.join(str(next(getattr(k, a) for a in ("key", "idx", "name") if hasattr(k, a))) for k in path)
 
 
 def path_names(tree: Any, root: str, is_leaf: IsLeaf = None) -> list[str]:
@@ -89,9 +119,21 @@ def path_names(tree: Any, root: str, is_leaf: IsLeaf = None) -> list[str]:
     return [root + _jaxlib.path_text(path) for path, _ in _jaxlib.flatten_with_path(tree, is_leaf)[0]]
 
 
-def register_node(kind: type, flatten_node: Any, unflatten_node: Any) -> None:
-    """Make instances of `kind` nodes: flatten_node(x) -> (children, hashable aux), unflatten_node(aux, children) -> x."""
-    _jaxlib.register_node(kind, flatten_node, unflatten_node)
+def register_node(kind: type, flatten_node: Any, unflatten_node: Any, flatten_with_keys: Any = None) -> None:
+    """Make instances of `kind` nodes: flatten_node(x) -> (children, hashable aux), unflatten_node(aux, children) -> x.
+
+    flatten_with_keys(x) -> ((key, child) pairs, aux) names the children in paths."""
+    _jaxlib.register_node(kind, flatten_node, unflatten_node, flatten_with_keys)
+
+
+def register_node_with_keys(kind: type, flatten_with_keys: Any, unflatten_node: Any, flatten_node: Any = None) -> None:
+    """`register_node` for classes that name their children."""
+
+    def without_keys(x: Any) -> tuple[list[Any], Any]:
+        pairs, aux = flatten_with_keys(x)
+        return [child for _, child in pairs], aux
+
+    register_node(kind, without_keys if flatten_node is None else flatten_node, unflatten_node, flatten_with_keys)
 
 
 def register_pytree_node_class(kind: Any) -> Any:
@@ -100,13 +142,38 @@ def register_pytree_node_class(kind: Any) -> Any:
     return kind
 
 
-def register_dataclass(kind: Any, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] = ()) -> Any:
-    """Make a dataclass a node: data_fields are children (all but meta_fields if left out), meta_fields part of the structure."""
-    import dataclasses
+def register_pytree_with_keys_class(kind: Any) -> Any:
+    """A class decorator: the class has tree_flatten_with_keys() and, a classmethod, tree_unflatten(aux, children)."""
+    plain = (lambda x: x.tree_flatten()) if hasattr(kind, "tree_flatten") else None
+    register_node_with_keys(kind, lambda x: x.tree_flatten_with_keys(), kind.tree_unflatten, plain)
+    return kind
 
+
+def register_dataclass(
+    kind: Any, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None
+) -> Any:
+    """Make a dataclass a node: data_fields are children, meta_fields (hashable) part of the structure.
+
+    What is left out is taken from the class: fields with metadata static=True are meta, the others data. A decorator."""
+    fields = [f for f in dataclasses.fields(kind) if f.init]
     if data_fields is None:
-        data_fields = [f.name for f in dataclasses.fields(kind) if f.name not in meta_fields]
+        given = [f.name for f in fields if f.metadata.get("static", False)] if meta_fields is None else meta_fields
+        data_fields = [f.name for f in fields if f.name not in given]
+    if meta_fields is None:
+        meta_fields = [f.name for f in fields if f.name not in data_fields]
+    missing = {f.name for f in fields} ^ {*data_fields, *meta_fields}
+    if missing:
+        raise ValueError(
+            f"register_dataclass: data_fields {tuple(data_fields)} and meta_fields {tuple(meta_fields)} must be all fields"
+            f" of {kind.__name__} that its __init__ takes; {sorted(missing)} differ"
+        )
     _jaxlib.register_dataclass(kind, tuple(data_fields), tuple(meta_fields))
+    return kind
+
+
+def register_static(kind: Any) -> Any:
+    """A class decorator: instances, which must be hashable, are part of the structure and have no leaves."""
+    register_node(kind, lambda x: ((), x), lambda x, children: x)
     return kind
 
 
@@ -125,26 +192,39 @@ def flatten_prefix(prefix: Any, full: Any, what: str, is_leaf: IsLeaf = None) ->
     ValueError with the path where the prefix does not fit, what it has and what is there, and a fix.
     """
     dummy = unflatten(full, range(full.num_leaves))
+    found = _difference(prefix, dummy, is_leaf, what)
+    if found is not None:
+        path, mine, theirs = found
+        raise ValueError(
+            f"{path} does not fit: it is {mine}, the value in its place is {theirs}\n"
+            "  a prefix has the same containers as the value, down to some level, and one entry for each subtree below\n"
+            f"  fix: give one entry for all of {path}, or the same keys as the value"
+        )
     result: list[Any] = []
-    _spread(prefix, dummy, what, is_leaf, result)
+    _spread(prefix, dummy, is_leaf, result)
     return result
 
 
-def _spread(prefix: Any, full: Any, path: str, is_leaf: IsLeaf, result: list[Any]) -> None:
+def _difference(prefix: Any, full: Any, is_leaf: IsLeaf, path: str) -> tuple[str, str, str] | None:
+    """(path, what prefix has, what full has) of the first place where prefix is not a prefix of full."""
+    mine = _children(prefix, is_leaf)
+    if mine is None:
+        return None
+    theirs = _children(full, None)
+    if theirs is None or type(prefix) is not type(full) or [k for k, _ in theirs] != [k for k, _ in mine]:
+        return path, _shape_text(prefix, mine), "a leaf" if theirs is None else _shape_text(full, theirs)
+    pairs = zip(mine, theirs, strict=True)
+    found = (_difference(below, other, is_leaf, path + key) for (key, below), (_, other) in pairs)
+    return next((f for f in found if f is not None), None)
+
+
+def _spread(prefix: Any, full: Any, is_leaf: IsLeaf, result: list[Any]) -> None:
     one_level = _children(prefix, is_leaf)
     if one_level is None:
         result.extend([prefix] * len(leaves(full)))
         return
-    below = _children(full, None)
-    if below is None or type(prefix) is not type(full) or [k for k, _ in below] != [k for k, _ in one_level]:
-        raise ValueError(
-            f"{path} does not fit: it is {_shape_text(prefix, one_level)}, the value in its place is "
-            f"{'a leaf' if below is None else _shape_text(full, below)}\n"
-            "  a prefix has the same containers as the value, down to some level, and one entry for each subtree below\n"
-            f"  fix: give one entry for all of {path}, or the same keys as the value"
-        )
-    for (key, mine), (_, theirs) in zip(one_level, below, strict=True):
-        _spread(mine, theirs, path + key, is_leaf, result)
+    for (_, mine), (_, theirs) in zip(one_level, _children(full, None) or (), strict=True):
+        _spread(mine, theirs, is_leaf, result)
 
 
 def _children(node: Any, is_leaf: IsLeaf) -> list[tuple[str, Any]] | None:
@@ -158,14 +238,15 @@ def _children(node: Any, is_leaf: IsLeaf) -> list[tuple[str, Any]] | None:
         was, first = first, False
         return not was
 
-    pairs, treedef = flatten_with_path(node, stop)
+    pairs = leaves_with_path(node, stop)
     if len(pairs) == 1 and not pairs[0][0] and pairs[0][1] is node:
         return None
-    del treedef
     return [(keystr(path), child) for path, child in pairs]
 
 
 def _shape_text(node: Any, children: Sequence[tuple[str, Any]]) -> str:
+    if node is None:
+        return "None"
     if isinstance(node, dict):
         return f"a dict with keys {sorted(map(str, node))}"
     return f"a {type(node).__name__} of {len(children)}"

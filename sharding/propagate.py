@@ -298,7 +298,8 @@ class _Propagation:
         value = self.slots[index][place.slot]
         rule = self.graph.nodes[index].rule
         room = value.shape[place.dim] if len(place.factors) == 1 else rule.sizes[name]
-        rivals = () if claims is None else self._rivals(rule, name, place, claims)
+        rivals = self._siblings(rule, name, place, value)
+        rivals += () if claims is None else self._rivals(rule, name, place, claims)
         taken = list(have)
         for axis in without_prefix(offered, have, self.sizes):
             busy = value.blockers(place.dim, axis) or any(overlap(axis, rival) for rival in rivals)
@@ -306,6 +307,13 @@ class _Propagation:
                 break
             taken.append(axis)
         return offered if len(taken) == len(have) + len(offered) else canonical_axes(taken, self.sizes)
+
+    def _siblings(self, rule: FactorRule, name: str, place: _Place, value: _Value) -> Axes:
+        """The axes that the dim at `place` spends on its other factors."""
+        if len(place.factors) == 1:
+            return ()
+        split, rest = rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
+        return (*(axis for other, axes in split.items() if other != name for axis in axes), *rest)
 
     def _rivals(self, rule: FactorRule, name: str, place: _Place, claims: Mapping[str, Axes]) -> Axes:
         """The axes that other factors of the same value are offered at this node."""

@@ -20,12 +20,33 @@ from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh, Mesh
+from sharding.spec import PartitionSpec as P
 from tests.fuzz import case, gradient_case
 from tests.laws import check_law, random_spec
 
 CHUNK = 10
 PER_COMPILE = 5
 MESHES = [AbstractMesh((2, 2, 2), ("x", "y", "z")), AbstractMesh((4, 2), ("x", "y")), AbstractMesh((8,), ("x",))]
+
+
+FOUND = {  # programs that once failed: text, mesh, specs of inputs and outputs
+    "an axis for two factors of one dim": (
+        """program fuzz(%0: f32[1, 2, 8]) -> (f32[1, 16]) {
+          %1: f32[1, 16] = reshape(%0) {shape=(1, 16)}
+          %2: f32[1, 16] = reverse(%1) {dimensions=(1,)}
+          return %2
+        }""", AbstractMesh((2, 2, 2), ("x", "y", "z")), [P("x", None, "y")], [P(("x", "z"), "y")],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_found(name: str) -> None:
+    text, mesh, inputs, outputs = FOUND[name]
+    program = parse_program(text)
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(-3, 4, t.shape).astype(t.dtype) for t in program.input_types]
+    check_law(program, mesh, inputs, outputs, arrays)
 
 
 @settings(max_examples=60)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit import tree
-from meshjit.runtime.executable import mesh_of
+from meshjit.runtime.executable import merged, mesh_of
 from sharding.mesh import Mesh, current_mesh
 from sharding.named import UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -46,12 +46,22 @@ class MeshFinder:
             return
         if self.mesh is None:
             self.mesh, self.by = mesh, by
-        elif self.mesh != mesh:
+            return
+        both = _merged(self.mesh, mesh)
+        if both is None:
             raise ShardingError(
                 f"{self.title}: {self.by} is on {_describe(self.mesh)}, but {by} is on {_describe(mesh)}\n"
                 "  one compiled function runs on one set of devices\n"
                 "  fix: move one of them first with meshjit.device_put, or use the same mesh for both"
             )
+        if both is not self.mesh:
+            self.mesh, self.by = both, by
+
+
+def _merged(a: Any, b: Any) -> Any:
+    if isinstance(a, Mesh) and isinstance(b, Mesh):
+        return merged(a, b)
+    return a if a == b else None
 
 
 def _describe(mesh: Any) -> str:

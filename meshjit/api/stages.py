@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
+from meshjit.api.leaves import key_of_value, stack_level
 from meshjit.api.shardings import UNSPECIFIED, MeshFinder, broadcast, find_mesh, spec_for
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
@@ -16,8 +18,8 @@ from meshjit.core.program import Program
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.array import Array, LeafKey
-from meshjit.runtime.executable import Executable, Lowering, default_mesh, fits, lower
-from meshjit.runtime.placing import move, place
+from meshjit.runtime.executable import Executable, Lowering, default_mesh, fits, lower, whole_spec
+from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.trace import Traced as TracedProgram
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding
@@ -56,6 +58,7 @@ class Traced:
         self.call = call
         self.traced = traced
         self.program: Program = traced.program
+        self.committed = False  # whether anything names a device; known once the mesh is
 
     @property
     def fun_name(self) -> str:
@@ -124,6 +127,7 @@ class Traced:
             if key.committed and key.sharding is not None
         ]
         mesh = find_mesh(call.title, named, committed, self.traced.mesh)
+        self.committed = mesh is not None
         return default_mesh() if mesh is None else mesh
 
     @property
@@ -142,8 +146,7 @@ class Traced:
         key = self.input_keys[i]
         if not key.committed or not isinstance(key.sharding, NamedSharding) or key.sharding.mesh != mesh:
             return None
-        spec = key.sharding.spec
-        return PartitionSpec(*spec, *([None] * (key.type.rank - len(spec))))
+        return whole_spec(key.sharding, key.type.rank)
 
     def _check_committed(self, i: int, asked: Any, mesh: Any) -> None:
         """A committed argument that is elsewhere than in_shardings say is an error, not a silent move."""
@@ -153,8 +156,8 @@ class Traced:
         wanted = asked if isinstance(asked, Sharding) else NamedSharding(mesh, asked)
         if not fits(key, wanted):
             raise ShardingError(
-                f"argument {self._input_name(i)} {key.type} is committed to {_spec_of(key.sharding)},"
-                f" but in_shardings say {_spec_of(wanted)}\n"
+                f"argument {self._input_name(i)} {key.type} is committed to {spec_of(key.sharding)},"
+                f" but in_shardings say {spec_of(wanted)}\n"
                 f"  fix: meshjit.device_put({self._input_name(i)}, sharding) before the call,"
                 " or leave in_shardings out to use the argument's own"
             )
@@ -163,10 +166,24 @@ class Traced:
         """Plan, partition and emit."""
         mesh, annotations = self.placements()
         donated = [i for i, d in enumerate(self.call.donated) if d]
-        return Lowered(self, lower(self.program, mesh, annotations, donated))
+        lowering = lower(self.program, mesh, annotations, donated)
+        self._warn_unused(lowering, donated)
+        return Lowered(self, lowering)
+
+    def _warn_unused(self, lowering: Lowering, donated: Sequence[int]) -> None:
+        """As JAX, warn of donated arrays that no result can take the memory of; a Python number is no loss."""
+        unused = [i for i in donated if i not in lowering.aliases and self.call.keys[i].sharding is not None]
+        if unused:
+            listed = ", ".join(f"{self._input_name(i)} {self.call.keys[i].type}" for i in unused)
+            warnings.warn(
+                f"{self.call.title}: donated memory was not used: {listed}\n"
+                "  a result can take it if it has the same shape and dtype on every device, and none is left that has\n"
+                "  fix: do not donate it, or delete it yourself with x.delete()",
+                stacklevel=stack_level(),
+            )
 
 
-def _spec_of(sharding: Sharding) -> str:
+def spec_of(sharding: Sharding) -> str:
     if isinstance(sharding, NamedSharding):
         return f"{sharding.spec} on {sharding.mesh}"
     return f"device {next(iter(sharding.device_set))}"
@@ -203,7 +220,8 @@ class Lowered:
 
     def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
         options = {**(self.traced.call.options or {}), **(compiler_options or {})}
-        return Compiled(self, Executable(self.lowering, self.traced.traced.out_weak, options))
+        traced = self.traced
+        return Compiled(self, Executable(self.lowering, traced.traced.out_weak, options, traced.committed))
 
 
 class Compiled:
@@ -213,10 +231,10 @@ class Compiled:
         self.lowered = lowered
         self.executable = executable
         traced = lowered.traced
-        self.captured = list(traced.traced.captured)
         self.out_tree = lowered.out_tree
         self.donated = [i for i, d in enumerate(traced.call.donated) if d]
         self.name = traced.call.title
+        self._captured: list[Array] | None = None
 
     @property
     def in_tree(self) -> Any:
@@ -252,38 +270,83 @@ class Compiled:
                 f"{self.name} was compiled for arguments {self.in_tree}, called with {in_tree}\n"
                 "  fix: call it with the same containers, or lower and compile for these"
             )
-        call = self.lowered.traced.call
-        from meshjit.api.wrapped import key_of_leaf
-
-        for name, leaf, key in zip(call.names, leaves, call.keys, strict=True):
-            found = key_of_leaf(leaf, name)
-            if found.type != key.type:
-                raise TypeError(
-                    f"{self.name} was compiled for {name}: {key.type}, called with {found.type}\n"
-                    "  fix: convert or reshape the argument, or lower and compile for this type"
-                )
+        for i, leaf in enumerate(leaves):
+            self._check_argument(i, leaf)
         return self.run(leaves)
 
-    def run(self, leaves: Sequence[Any]) -> Any:
-        """Flat arguments in, the function's result out."""
-        executable = self.executable
-        shardings = executable.in_shardings
-        arguments: list[Array] = []
-        for i, x in enumerate(leaves):
-            if type(x) is not Array:
-                x = _put(x, shardings[i])
-            elif not fits(x._key, shardings[i]):
-                x = move(x, shardings[i])
-            arguments.append(x)
-        outputs = executable([*arguments, *self.captured] if self.captured else arguments)
+    def _check_argument(self, i: int, leaf: Any) -> None:
+        """The types must be those it was compiled for, and committed arrays must lie where it wants them."""
+        call, wanted = self.lowered.traced.call, self.executable.in_shardings[i]
+        name, expected = call.names[i], call.keys[i].type
+        found = key_of_value(leaf, name)
+        if found.type != expected:
+            raise TypeError(
+                f"{self.name} was compiled for {name}: {expected}, called with {found.type}\n"
+                "  fix: convert or reshape the argument, or lower and compile for this type"
+            )
+        if found.committed and found.sharding is not None and not fits(found, wanted):
+            raise ShardingError(
+                f"{self.name} was compiled for {name} {expected} at {spec_of(wanted)},"
+                f" called with one committed to {spec_of(found.sharding)}\n"
+                f"  fix: meshjit.device_put({name}, compiled.input_shardings[...]) before the call,"
+                " or lower and compile for this sharding"
+            )
+
+    def needs_moving(self, keys: Sequence[LeafKey]) -> bool:
+        """Whether arguments that look like this have to be put or moved before they run."""
+        wanted = zip(keys, self.executable.in_shardings, strict=False)  # captured arrays come last
+        return not all(key.sharding is not None and fits(key, sharding) for key, sharding in wanted)
+
+    def run(self, leaves: Sequence[Any], placed: bool = False) -> Any:
+        """Flat arguments in, the function's result out. `placed`: they are Arrays for which no `needs_moving`."""
+        arguments = leaves if placed else self._placed(leaves)
+        if self.donated:
+            self._check_donated(arguments)
+        if self.lowered.traced.traced.captured:
+            arguments = [*arguments, *self.captured]
+        outputs = self.executable.run_placed(arguments)
         for i in self.donated:
             _donate(leaves[i], arguments[i], self.name)
-        return tree.unflatten(self.out_tree, outputs)
+        return self.out_tree.unflatten(outputs)
+
+    def _placed(self, leaves: Sequence[Any]) -> list[Array]:
+        wanted = zip(leaves, self.executable.in_shardings, strict=False)
+        return [_put(x, s) if type(x) is not Array else x if fits(x._key, s) else move(x, s) for x, s in wanted]
+
+    @property
+    def captured(self) -> list[Array]:
+        """The arrays that the function closed over, moved once to where the program wants them."""
+        if self._captured is None:
+            outer = self.lowered.traced.traced.captured
+            wanted = self.executable.in_shardings[len(self.lowered.traced.call.keys) :]
+            self._captured = [x if fits(x._key, s) else move(x, s) for x, s in zip(outer, wanted, strict=True)]
+        return self._captured
+
+    def _check_donated(self, arguments: Sequence[Array]) -> None:
+        """An array that is donated must not be any other argument: XLA would crash, or compute with what overwrote it."""
+        seen: dict[int, int] = {}
+        handles = [x._handle for x in arguments]
+        handles += [x._handle for x in self.captured] if self.lowered.traced.traced.captured else []
+        if len(set(map(id, handles))) == len(handles):
+            return
+        for i, handle in enumerate(handles):
+            first = seen.setdefault(id(handle), i)
+            if handle is not None and first != i and (first in self.donated or i in self.donated):
+                raise ValueError(self._donated_twice(first, i))
+
+    def _donated_twice(self, i: int, j: int) -> str:
+        name = self.lowered.traced._input_name  # pyright: ignore[reportPrivateUsage]
+        both = i in self.donated and j in self.donated
+        i, j = (i, j) if i in self.donated else (j, i)
+        return (
+            f"{self.name}: arguments {name(i)} and {name(j)} are the same array, and "
+            f"{'both are' if both else f'{name(i)} is'} donated\n"
+            "  the memory of a donated argument can hold a result, so nothing else may read it\n"
+            f"  fix: pass {name(j)}.copy(), or do not donate {name(i)}"
+        )
 
 
 def _put(value: Any, sharding: Sharding) -> Array:
-    from meshjit.runtime.placing import asarray_host
-
     array, weak = asarray_host(value)
     return place(array, sharding, committed=False, weak=weak)
 
@@ -291,9 +354,9 @@ def _put(value: Any, sharding: Sharding) -> Array:
 def _donate(given: Any, used: Array, name: str) -> None:
     """After the call: a donated array is gone, also where XLA found no use for its memory."""
     if isinstance(given, Array) and given._handle is not None:
-        if used is not given and not _jaxlib.is_deleted(given._handle):
+        if not _jaxlib.is_deleted(given._handle):
             _jaxlib.delete(given._handle)
-        given._forget(f"{name} (donated)")
+        given._forget(name)
 
 
 __all__ = ["Call", "Compiled", "Lowered", "MeshFinder", "OutInfo", "Traced"]

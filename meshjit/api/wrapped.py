@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
+import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from meshjit import tree
 from meshjit.api.arguments import Parameters, Split
+from meshjit.api.leaves import key_of_shape, key_of_value
 from meshjit.api.shardings import UNSPECIFIED, broadcast
 from meshjit.api.stages import Call, Compiled, Lowered, Traced
 from meshjit.config import config
-from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.trace import active_trace, argument_of, trace_to_program
+from meshjit.runtime.array import Array, LeafKey
+from meshjit.trace import Argument, active_trace, trace_to_program
 from meshjit.trace.program import function_name
 from sharding.mesh import current_mesh
 from sharding.named import Sharding
@@ -39,32 +39,50 @@ class Wrapped:
     ) -> None:
         if not callable(fun):
             raise TypeError(f"jit needs a function, was given {type(fun).__name__}: {fun!r}")
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun, updated=())  # an object's own attributes must not hide `.lower` and the like
         self.fun = fun
         self.parameters = Parameters(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
+        self.has_statics = bool(self.parameters.static_nums or self.parameters.static_names)
         self.in_shardings = in_shardings
         self.out_shardings = out_shardings
         self.keep_unused = keep_unused
         self.device = device
         self.compiler_options = compiler_options
-        self.cache: dict[Any, Compiled] = {}  # by what a call looks like: many keys may lead to
-        self.compiled: dict[Any, Compiled] = {}  # one compiled function, by what it means
+        # By what a call looks like, and whether its arguments lie where they are wanted. Many keys may lead to …
+        self.cache: dict[Any, tuple[Compiled, bool]] = {}
+        self.compiled: dict[Any, Compiled] = {}  # … one compiled function, by what the call means.
         self.listeners: list[Callable[[Compiled], None]] = []
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if active_trace() is not None:
             return self._inline(args, kwargs)
+        statics: Any = ()
+        if self.has_statics:
+            split = self.parameters.split(args, kwargs)
+            statics = tuple([(where, type(value), value) for where, value in split.statics])
+            leaves, in_tree = tree.flatten((split.args, split.kwargs))
+        else:
+            leaves, in_tree = tree.flatten((args, kwargs))
+        try:
+            keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
+        except (TypeError, ValueError):
+            self._name_bad_leaf(args, kwargs)
+            raise
+        key = (in_tree, keys, statics, _context())
+        entry = self.cache.get(key)
+        if entry is None:
+            compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
+            entry = self.cache[key] = (compiled, not compiled.needs_moving(keys))
+        return entry[0].run(leaves, entry[1])
+
+    def _name_bad_leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise the error of the first argument that is no array, now with its path."""
         split = self.parameters.split(args, kwargs)
-        leaves, in_tree = tree.flatten((split.args, split.kwargs))
-        keys = tuple([x._key if type(x) is Array else key_of_leaf(x) for x in leaves])
-        key = (in_tree, keys, tuple((w, type(v), v) for w, v in split.statics), _context())
-        compiled = self.cache.get(key)
-        if compiled is None:
-            compiled = self.cache[key] = self._find(split, in_tree, keys, key[2:])
-        return compiled.run(leaves)
+        for leaf, name in zip(tree.leaves((split.args, split.kwargs)), self.parameters.leaf_names(split), strict=True):
+            key_of_value(leaf, name)
 
     def _find(self, split: Split, in_tree: Any, keys: Sequence[LeafKey], rest: Any) -> Compiled:
         """A function compiled before for shardings that are spelt otherwise but mean the same, or a new one."""
@@ -82,8 +100,8 @@ class Wrapped:
     def _traced(self, split: Split, in_tree: Any, keys: Sequence[LeafKey] | None = None) -> Traced:
         names = self.parameters.leaf_names(split)
         leaves = tree.leaves((split.args, split.kwargs))
-        keys = [key_of_leaf(x, n) for x, n in zip(leaves, names, strict=True)] if keys is None else keys
-        arguments = [argument_of_key(k, n) for k, n in zip(keys, names, strict=True)]
+        keys = [key_of_shape(x, n) for x, n in zip(leaves, names, strict=True)] if keys is None else keys
+        arguments = [Argument(k.type, k.weak, n) for k, n in zip(keys, names, strict=True)]
 
         def fun(*args: Any, **kwargs: Any) -> Any:
             return self.parameters.join(args, kwargs, split.statics)
@@ -154,27 +172,4 @@ def _constrained(value: Any, sharding: Any) -> Any:
 
 def _context() -> Any:
     """Everything outside of the arguments that tracing and planning depend on."""
-    return current_mesh(), config.enable_x64, config.threefry_partitionable
-
-
-def key_of_leaf(value: Any, name: str = "") -> LeafKey:
-    """The key of an argument leaf; TypeError, with its path, for what is no array."""
-    if isinstance(value, Array):
-        return value._key
-    if isinstance(value, bool | int | float | complex | np.ndarray | np.generic):
-        argument = argument_of(value, name)
-        return leaf_key(argument.type, argument.weak, None, False)
-    if hasattr(value, "shape") and hasattr(value, "dtype"):
-        from meshjit.core.types import tensor_type
-
-        sharding = getattr(value, "sharding", None)
-        return leaf_key(tensor_type(value.shape, value.dtype), bool(getattr(value, "weak_type", False)), sharding,
-                        sharding is not None)  # fmt: skip
-    argument = argument_of(value, name)
-    return leaf_key(argument.type, argument.weak, None, False)
-
-
-def argument_of_key(key: LeafKey, name: str) -> Any:
-    from meshjit.trace import Argument
-
-    return Argument(key.type, key.weak, name)
+    return current_mesh(), config.enable_x64, config.threefry_partitionable, config.default_matmul_precision

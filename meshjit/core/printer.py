@@ -103,11 +103,11 @@ class _Printer:
 
     def array(self, array: np.ndarray[Any, Any]) -> str:
         type = print_type(TensorType(tuple(array.shape), array.dtype))
-        if array.size <= _INLINE_ELEMENTS:
-            return f"array({type}, ({' '.join(f'{element(x)},' for x in array.reshape(-1))}))"
         raw = np.ascontiguousarray(array).reshape(-1)
-        if bool((raw.view(np.uint8).reshape(raw.size, -1) == raw[:1].view(np.uint8)).all()):
+        if raw.size > 1 and bool((raw.view(np.uint8).reshape(raw.size, -1) == raw[:1].view(np.uint8)).all()):
             return f"splat({type}, {element(raw[0])})"
+        if array.size <= _INLINE_ELEMENTS:
+            return f"array({type}, ({' '.join(f'{element(x)},' for x in raw)}))"
         if self.elide:
             return f"array({type}, …)"
         return f'array({type}, "{base64.b64encode(raw.tobytes()).decode()}")'

@@ -37,7 +37,7 @@ _EDGES = {
     "f64": ["c128"],
     "c64": ["c128"],
 }
-_WEAK = {"i*": "i32", "f*": "f32", "c*": "c64"}  # what a weak kind is in an array
+_WEAK = ("i*", "f*", "c*")
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 _KINDS = {"b": "bool", "i": "i*", "u": "i*", "c": "c*"}
 
@@ -84,7 +84,8 @@ def promote(infos: Iterable[Info]) -> Info:
     if node not in _WEAK:
         return DTYPES[node], weak and node != "bool"
     same_kind = [dtype for dtype, w in infos if w and _node(dtype, True) == node]
-    return max(same_kind, key=lambda d: d.itemsize) if same_kind else DTYPES[_WEAK[node]], weak or node in _WEAK
+    # Without any: u64 with a signed integer. Both exist under x64 only, where a float has 64 bits.
+    return max(same_kind, key=lambda d: d.itemsize, default=DTYPES["f64"]), True
 
 
 def dtype_of_python_scalar(x: bool | int | float | complex) -> np.dtype[Any]:

@@ -2,102 +2,353 @@
 
 from __future__ import annotations
 
+import enum
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit import numpy as mnp
-from meshjit import tree
 from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
+from meshjit.lax.convolution import ConvDimensionNumbers as ConvDimensionNumbers
 from meshjit.lax.convolution import conv as conv
+from meshjit.lax.convolution import conv_dimension_numbers as conv_dimension_numbers
 from meshjit.lax.convolution import conv_general_dilated as conv_general_dilated
+from meshjit.lax.convolution import conv_transpose as conv_transpose
+from meshjit.lax.convolution import conv_with_general_padding as conv_with_general_padding
+from meshjit.lax.convolution import padding_of as _padding_of
+from meshjit.lax.elementwise import (
+    RoundingMethod as RoundingMethod,
+)
+from meshjit.lax.elementwise import (
+    abs as abs,  # noqa: A004
+)
+from meshjit.lax.elementwise import (
+    acos as acos,
+)
+from meshjit.lax.elementwise import (
+    acosh as acosh,
+)
+from meshjit.lax.elementwise import (
+    add as add,
+)
+from meshjit.lax.elementwise import (
+    asin as asin,
+)
+from meshjit.lax.elementwise import (
+    asinh as asinh,
+)
+from meshjit.lax.elementwise import (
+    atan as atan,
+)
+from meshjit.lax.elementwise import (
+    atan2 as atan2,
+)
+from meshjit.lax.elementwise import (
+    atanh as atanh,
+)
+from meshjit.lax.elementwise import (
+    bitcast_convert_type as bitcast_convert_type,
+)
+from meshjit.lax.elementwise import (
+    bitwise_and as bitwise_and,
+)
+from meshjit.lax.elementwise import (
+    bitwise_not as bitwise_not,
+)
+from meshjit.lax.elementwise import (
+    bitwise_or as bitwise_or,
+)
+from meshjit.lax.elementwise import (
+    bitwise_xor as bitwise_xor,
+)
+from meshjit.lax.elementwise import (
+    cbrt as cbrt,
+)
+from meshjit.lax.elementwise import (
+    ceil as ceil,
+)
+from meshjit.lax.elementwise import (
+    clamp as clamp,
+)
+from meshjit.lax.elementwise import (
+    clz as clz,
+)
+from meshjit.lax.elementwise import (
+    complex as complex,  # noqa: A004
+)
+from meshjit.lax.elementwise import (
+    conj as conj,
+)
+from meshjit.lax.elementwise import (
+    convert_element_type as convert_element_type,
+)
+from meshjit.lax.elementwise import (
+    cos as cos,
+)
+from meshjit.lax.elementwise import (
+    cosh as cosh,
+)
+from meshjit.lax.elementwise import (
+    digamma as digamma,
+)
+from meshjit.lax.elementwise import (
+    div as div,
+)
+from meshjit.lax.elementwise import (
+    eq as eq,
+)
+from meshjit.lax.elementwise import (
+    erf as erf,
+)
+from meshjit.lax.elementwise import (
+    erf_inv as erf_inv,
+)
+from meshjit.lax.elementwise import (
+    erfc as erfc,
+)
+from meshjit.lax.elementwise import (
+    exp as exp,
+)
+from meshjit.lax.elementwise import (
+    exp2 as exp2,
+)
+from meshjit.lax.elementwise import (
+    expm1 as expm1,
+)
+from meshjit.lax.elementwise import (
+    floor as floor,
+)
+from meshjit.lax.elementwise import (
+    ge as ge,
+)
+from meshjit.lax.elementwise import (
+    gt as gt,
+)
+from meshjit.lax.elementwise import (
+    imag as imag,
+)
+from meshjit.lax.elementwise import (
+    integer_pow as integer_pow,
+)
+from meshjit.lax.elementwise import (
+    is_finite as is_finite,
+)
+from meshjit.lax.elementwise import (
+    le as le,
+)
+from meshjit.lax.elementwise import (
+    lgamma as lgamma,
+)
+from meshjit.lax.elementwise import (
+    log as log,
+)
+from meshjit.lax.elementwise import (
+    log1p as log1p,
+)
+from meshjit.lax.elementwise import (
+    logistic as logistic,
+)
+from meshjit.lax.elementwise import (
+    lt as lt,
+)
+from meshjit.lax.elementwise import (
+    max as max,  # noqa: A004
+)
+from meshjit.lax.elementwise import (
+    min as min,  # noqa: A004
+)
+from meshjit.lax.elementwise import (
+    mul as mul,
+)
+from meshjit.lax.elementwise import (
+    ne as ne,
+)
+from meshjit.lax.elementwise import (
+    neg as neg,
+)
+from meshjit.lax.elementwise import (
+    nextafter as nextafter,
+)
+from meshjit.lax.elementwise import (
+    optimization_barrier as optimization_barrier,
+)
+from meshjit.lax.elementwise import (
+    polygamma as polygamma,
+)
+from meshjit.lax.elementwise import (
+    population_count as population_count,
+)
+from meshjit.lax.elementwise import (
+    pow as pow,  # noqa: A004
+)
+from meshjit.lax.elementwise import (
+    real as real,
+)
+from meshjit.lax.elementwise import (
+    reciprocal as reciprocal,
+)
+from meshjit.lax.elementwise import (
+    reduce_precision as reduce_precision,
+)
+from meshjit.lax.elementwise import (
+    rem as rem,
+)
+from meshjit.lax.elementwise import (
+    round as round,  # noqa: A004
+)
+from meshjit.lax.elementwise import (
+    rsqrt as rsqrt,
+)
+from meshjit.lax.elementwise import (
+    select as select,
+)
+from meshjit.lax.elementwise import (
+    select_n as select_n,
+)
+from meshjit.lax.elementwise import (
+    shift_left as shift_left,
+)
+from meshjit.lax.elementwise import (
+    shift_right_arithmetic as shift_right_arithmetic,
+)
+from meshjit.lax.elementwise import (
+    shift_right_logical as shift_right_logical,
+)
+from meshjit.lax.elementwise import (
+    sign as sign,
+)
+from meshjit.lax.elementwise import (
+    sin as sin,
+)
+from meshjit.lax.elementwise import (
+    sinh as sinh,
+)
+from meshjit.lax.elementwise import (
+    sqrt as sqrt,
+)
+from meshjit.lax.elementwise import (
+    square as square,
+)
+from meshjit.lax.elementwise import (
+    stop_gradient as stop_gradient,
+)
+from meshjit.lax.elementwise import (
+    sub as sub,
+)
+from meshjit.lax.elementwise import (
+    tan as tan,
+)
+from meshjit.lax.elementwise import (
+    tanh as tanh,
+)
+from meshjit.lax.gathering import (
+    GatherDimensionNumbers as GatherDimensionNumbers,
+)
+from meshjit.lax.gathering import (
+    GatherScatterMode as GatherScatterMode,
+)
+from meshjit.lax.gathering import (
+    ScatterDimensionNumbers as ScatterDimensionNumbers,
+)
+from meshjit.lax.gathering import (
+    gather as gather,
+)
+from meshjit.lax.gathering import (
+    scatter as scatter,
+)
+from meshjit.lax.gathering import (
+    scatter_add as scatter_add,
+)
+from meshjit.lax.gathering import (
+    scatter_max as scatter_max,
+)
+from meshjit.lax.gathering import (
+    scatter_min as scatter_min,
+)
+from meshjit.lax.gathering import (
+    scatter_mul as scatter_mul,
+)
+from meshjit.lax.reducing import (
+    argmax as argmax,
+)
+from meshjit.lax.reducing import (
+    argmin as argmin,
+)
+from meshjit.lax.reducing import (
+    associative_scan as associative_scan,
+)
+from meshjit.lax.reducing import (
+    cumlogsumexp as cumlogsumexp,
+)
+from meshjit.lax.reducing import (
+    cummax as cummax,
+)
+from meshjit.lax.reducing import (
+    cummin as cummin,
+)
+from meshjit.lax.reducing import (
+    cumprod as cumprod,
+)
+from meshjit.lax.reducing import (
+    cumsum as cumsum,
+)
+from meshjit.lax.reducing import (
+    reduce as reduce,
+)
+from meshjit.lax.reducing import (
+    reduce_and as reduce_and,
+)
+from meshjit.lax.reducing import (
+    reduce_max as reduce_max,
+)
+from meshjit.lax.reducing import (
+    reduce_min as reduce_min,
+)
+from meshjit.lax.reducing import (
+    reduce_or as reduce_or,
+)
+from meshjit.lax.reducing import (
+    reduce_prod as reduce_prod,
+)
+from meshjit.lax.reducing import (
+    reduce_sum as reduce_sum,
+)
+from meshjit.lax.reducing import (
+    reduce_window as reduce_window,
+)
+from meshjit.lax.reducing import (
+    reduce_xor as reduce_xor,
+)
+from meshjit.lax.reducing import (
+    sort as sort,
+)
+from meshjit.lax.reducing import (
+    sort_key_val as sort_key_val,
+)
+from meshjit.lax.reducing import (
+    top_k as top_k,
+)
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import broadcast_shapes as broadcast_shapes
+from meshjit.numpy.rearranging import flip as _flip
 from meshjit.numpy.shaping import concatenate as _concatenate
 from meshjit.numpy.shaping import expand_dims as expand_dims
-from meshjit.numpy.shaping import flip as _flip
 from meshjit.numpy.shaping import slice_in_dim as _slice_in_dim
 from meshjit.numpy.shaping import squeeze as squeeze
-from meshjit.trace import bind
-
-add, sub, mul, div, rem = ufuncs.add, ufuncs.subtract, ufuncs.multiply, ufuncs.true_divide, ufuncs.fmod
-max, min, pow = ufuncs.maximum, ufuncs.minimum, ufuncs.power  # noqa: A001
-neg, abs, sign, exp, expm1, log, log1p = (  # noqa: A001
-    ufuncs.negative, ufuncs.absolute, ufuncs.sign, ufuncs.exp, ufuncs.expm1, ufuncs.log, ufuncs.log1p,
-)  # fmt: skip
-sin, cos, tan, tanh, sinh, cosh, sqrt, cbrt = (
-    ufuncs.sin, ufuncs.cos, ufuncs.tan, ufuncs.tanh, ufuncs.sinh, ufuncs.cosh, ufuncs.sqrt, ufuncs.cbrt,
-)  # fmt: skip
-asin, acos, atan, atan2, asinh, acosh, atanh = (
-    ufuncs.arcsin, ufuncs.arccos, ufuncs.arctan, ufuncs.arctan2, ufuncs.arcsinh, ufuncs.arccosh, ufuncs.arctanh,
-)  # fmt: skip
-floor, ceil, is_finite, square, reciprocal = ufuncs.floor, ufuncs.ceil, ufuncs.isfinite, ufuncs.square, ufuncs.reciprocal
-eq, ne, lt, le, gt, ge = (
-    ufuncs.equal, ufuncs.not_equal, ufuncs.less, ufuncs.less_equal, ufuncs.greater, ufuncs.greater_equal,
-)  # fmt: skip
-bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
-    ufuncs.bitwise_and, ufuncs.bitwise_or, ufuncs.bitwise_xor, ufuncs.bitwise_not,
-)  # fmt: skip
-real, imag, conj = ufuncs.real, ufuncs.imag, ufuncs.conjugate
+from meshjit.trace import bind, line_of, user_source
 
 
-def _one(name: str, op: str) -> Any:
-    def function(x: Any) -> Any:
-        return apply(op, x)
+class Precision(enum.Enum):
+    """How exactly products are computed where the device has several ways."""
 
-    function.__name__ = name
-    function.__doc__ = f"`jax.lax.{name}`."
-    return function
-
-
-rsqrt, logistic, erf, erfc, erf_inv, lgamma, digamma = (
-    _one(n, o)
-    for n, o in (("rsqrt", "rsqrt"), ("logistic", "logistic"), ("erf", "erf"), ("erfc", "erfc"), ("erf_inv", "erf_inv"),
-                 ("lgamma", "lgamma"), ("digamma", "digamma"))
-)  # fmt: skip
-population_count, clz = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
-shift_left = ufuncs.left_shift
-
-
-def shift_right_logical(x: Any, y: Any) -> Any:
-    return apply("shift_right_logical", x, y)
-
-
-def shift_right_arithmetic(x: Any, y: Any) -> Any:
-    return apply("shift_right_arithmetic", x, y)
-
-
-
-def stop_gradient(x: Any) -> Any:
-    """The values of a tree, with derivative zero."""
-    return tree.map(lambda leaf: bind(ops("stop_gradient"), asarray(leaf)), x)
-
-
-def optimization_barrier(x: Any) -> Any:
-    return tree.map(lambda leaf: bind(ops("optimization_barrier"), asarray(leaf)), x)
-
-
-def integer_pow(x: Any, y: int) -> Any:
-    return bind(ops("integer_pow"), asarray(x), exponent=int(y))
-
-
-def convert_element_type(x: Any, new_dtype: Any) -> Any:
-    return cast(x, new_dtype)
-
-
-def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
-    return bind(ops("bitcast_convert"), asarray(x), dtype=np.dtype(new_dtype))
-
-
-def select(pred: Any, on_true: Any, on_false: Any) -> Any:
-    return ufuncs.where(pred, on_true, on_false)
-
-
-def clamp(low: Any, x: Any, high: Any) -> Any:
-    return ufuncs.minimum(ufuncs.maximum(low, x), high)
+    DEFAULT = 0
+    HIGH = 1
+    HIGHEST = 2
 
 
 def broadcast(x: Any, sizes: Sequence[int]) -> Any:
@@ -110,6 +361,30 @@ def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequenc
     return bind(
         ops("broadcast_in_dim"), asarray(x), shape=tuple(map(int, shape)), dimensions=tuple(map(int, broadcast_dimensions))
     )
+
+
+def broadcast_to_rank(x: Any, rank: int) -> Any:
+    """Dims of 1 in front until there are `rank`."""
+    shape = shape_of(x)
+    if rank < len(shape):
+        raise ValueError(f"broadcast_to_rank: {rank} dims are fewer than the {len(shape)} of shape {shape}")
+    return mnp.reshape(x, (1,) * (rank - len(shape)) + shape)
+
+
+def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+    """The dims from start to before stop merged into one."""
+    shape = shape_of(x)
+    start, stop, _ = np.s_[start_dimension:stop_dimension].indices(len(shape))
+    if stop <= start:
+        raise ValueError(f"collapse: no dims from {start_dimension} to {stop_dimension} of shape {shape}")
+    return mnp.reshape(x, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
+
+
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
+) -> list[tuple[int, int]]:
+    """"SAME" and "VALID" as (low, high) per dim."""
+    return _padding_of(padding, in_shape, window_shape, window_strides)
 
 
 def reshape(x: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Any:
@@ -218,39 +493,3 @@ def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = Non
 
 def batch_matmul(x: Any, y: Any, precision: Any = None) -> Any:
     return mnp.matmul(x, y, precision=precision)
-
-
-def _reduction(op: str) -> Any:
-    def function(x: Any, axes: Sequence[int]) -> Any:
-        x = asarray(x)
-        return bind(ops(op), x, axes=tuple(normal_axis(a, len(shape_of(x))) for a in axes))
-
-    function.__name__ = op
-    function.__doc__ = f"`jax.lax.{op}`."
-    return function
-
-
-reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_and, reduce_or = (
-    _reduction(n) for n in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or")
-)
-
-
-def argmax(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
-    return bind(ops("argmax"), asarray(x), axis=axis, index_dtype=np.dtype(index_dtype))
-
-
-def argmin(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
-    return bind(ops("argmin"), asarray(x), axis=axis, index_dtype=np.dtype(index_dtype))
-
-
-def _cumulative(op: str) -> Any:
-    def function(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        x = asarray(x)
-        return bind(ops(op), x, axis=normal_axis(axis, len(shape_of(x))), reverse=reverse)
-
-    function.__name__ = op
-    function.__doc__ = f"`jax.lax.{op}`."
-    return function
-
-
-cumsum, cumprod, cummax, cummin = (_cumulative(n) for n in ("cumsum", "cumprod", "cummax", "cummin"))

@@ -1,109 +1,88 @@
-"""Convolutions with all of jax.lax's dimension numbers."""
+"""The convolutions of jax.lax that are one `conv_general_dilated`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from meshjit.numpy.contraction import _precision
-from meshjit.numpy.promote import ops, promoted, shape_of
-from meshjit.trace import bind
+from meshjit.numpy.convolution import conv as conv
+from meshjit.numpy.convolution import conv_general_dilated as conv_general_dilated
+from meshjit.numpy.convolution import dimension_specs, padding_of
+from meshjit.numpy.promote import asarray, shape_of
+from meshjit.numpy.rearranging import flip
+from meshjit.numpy.shaping import swapaxes
 
 
-def conv_general_dilated(
+class ConvDimensionNumbers(NamedTuple):
+    """(batch, feature, *spatial) dims of lhs, (out, in, *spatial) of rhs, (batch, feature, *spatial) of the result."""
+
+    lhs_spec: tuple[int, ...]
+    rhs_spec: tuple[int, ...]
+    out_spec: tuple[int, ...]
+
+
+def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any) -> ConvDimensionNumbers:
+    """Dimension numbers of any spelling (None, three strings, three tuples) as tuples."""
+    if len(lhs_shape) != len(rhs_shape):
+        raise TypeError(f"convolution: lhs has {len(lhs_shape)} dims and rhs {len(rhs_shape)}; they must be equal")
+    return ConvDimensionNumbers(*dimension_specs(dimension_numbers, len(lhs_shape)))
+
+
+def conv_with_general_padding(
+    lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, lhs_dilation: Any, rhs_dilation: Any, precision: Any = None
+) -> Any:
+    """`jax.lax.conv_with_general_padding`: NCHW, OIHW."""
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision)
+
+
+def conv_transpose(
     lhs: Any,
     rhs: Any,
-    window_strides: Sequence[int],
+    strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: Any = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
+    transpose_kernel: bool = False,
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """`jax.lax.conv_general_dilated`. dimension_numbers: None (NCHW, OIHW, NCHW), or three strings such as
-    ("NHWC", "HWIO", "NHWC"). padding: "SAME", "VALID", "SAME_LOWER" or (low, high) per spatial dim."""
-    (lhs, rhs), weak = promoted(lhs, rhs)
+    """`jax.lax.conv_transpose`: a convolution of the input dilated by `strides`; "SAME" gives extent * stride.
+
+    dimension_numbers defaults to channels last: ("NHWC", "HWIO", "NHWC"). With transpose_kernel it is the gradient of
+    the convolution with this kernel."""
     rank = len(shape_of(lhs))
-    specs = _specs(dimension_numbers, rank)
-    spatial = rank - 2
-    lhs_dilation = tuple(lhs_dilation or (1,) * spatial)
-    rhs_dilation = tuple(rhs_dilation or (1,) * spatial)
+    if dimension_numbers is None:
+        spatial = "DHW"[-(rank - 2) :] if rank > 2 else ""
+        dimension_numbers = (f"N{spatial}C", f"{spatial}IO", f"N{spatial}C")
+    numbers = conv_dimension_numbers(shape_of(lhs), shape_of(rhs), dimension_numbers)
+    rhs = asarray(rhs)
+    windows = [shape_of(rhs)[d] for d in numbers.rhs_spec[2:]]
+    dilation = tuple(rhs_dilation or (1,) * (rank - 2))
     if isinstance(padding, str):
-        extents = [shape_of(lhs)[d] for d in specs[0][2:]]
-        windows = [(shape_of(rhs)[d] - 1) * dil + 1 for d, dil in zip(specs[1][2:], rhs_dilation, strict=True)]
-        padding = padding_of(padding, extents, windows, window_strides)
-    result = bind(
-        ops("convolution"), lhs, rhs,
-        window_strides=tuple(map(int, window_strides)), padding=tuple((int(a), int(b)) for a, b in padding),
-        lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, dimension_numbers=specs,
-        feature_group_count=feature_group_count, batch_group_count=batch_group_count, precision=_precision(precision),
-        weak_type=weak,
+        reach = [(n - 1) * d + 1 for n, d in zip(windows, dilation, strict=True)]
+        padding = [_transposed_padding(k, s, padding) for k, s in zip(reach, strides, strict=True)]
+    if transpose_kernel:
+        rhs = swapaxes(flip(rhs, numbers.rhs_spec[2:]), numbers.rhs_spec[0], numbers.rhs_spec[1])
+    return conv_general_dilated(
+        lhs, rhs, (1,) * (rank - 2), padding, strides, dilation, numbers,
+        precision=precision, preferred_element_type=preferred_element_type,
     )  # fmt: skip
-    if preferred_element_type is None:
-        return result
-    from meshjit.numpy.promote import cast
-
-    return cast(result, preferred_element_type)
 
 
-def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None) -> Any:
-    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision)
+def _transposed_padding(window: int, stride: int, kind: str) -> tuple[int, int]:
+    """Padding of the dilated input, so that the forward convolution with `kind` would give the input's extent."""
+    if kind.upper() == "SAME":
+        total = window + stride - 2
+        low = window - 1 if stride > window - 1 else -(-total // 2)
+    elif kind.upper() == "VALID":
+        total = window + stride - 2 + max(window - stride, 0)
+        low = window - 1
+    else:
+        raise ValueError(f"conv_transpose: padding {kind!r}: use 'SAME', 'VALID' or (low, high) per spatial dim")
+    return low, total - low
 
 
-def _specs(numbers: Any, rank: int) -> tuple[tuple[int, ...], ...]:
-    """(batch, feature, *spatial) dims of lhs; (out, in, *spatial) of rhs; (batch, feature, *spatial) of the result."""
-    if numbers is None:
-        return (tuple(range(rank)),) * 3
-    parts = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec) if hasattr(numbers, "lhs_spec") else tuple(numbers)
-    if not isinstance(parts[0], str):
-        return tuple(tuple(p) for p in parts)
-    spatial = [c for c in parts[1] if c not in "OI"]
-    found = []
-    for text, heads in zip(parts, ("NC", "OI", "NC"), strict=True):
-        if len(text) != rank or set(text) != set(heads) | set(spatial):
-            raise ValueError(f"dimension_numbers {numbers}: {text!r} must name {heads[0]}, {heads[1]} and {spatial} once each")
-        found.append(tuple(text.index(c) for c in (*heads, *spatial)))
-    return tuple(found)
-
-
-def padding_of(kind: str, extents: Sequence[int], windows: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
-    """"SAME" keeps ceil(extent / stride) places, with the odd element of padding behind ("SAME_LOWER": in front)."""
-    if kind.upper() == "VALID":
-        return [(0, 0)] * len(extents)
-    if kind.upper() not in ("SAME", "SAME_LOWER"):
-        raise ValueError(f"padding {kind!r}: use 'SAME', 'SAME_LOWER', 'VALID' or (low, high) per spatial dim")
-    pads = []
-    for extent, window, stride in zip(extents, windows, strides, strict=True):
-        need = max((-(-extent // stride) - 1) * stride + window - extent, 0)
-        low = need // 2 if kind.upper() == "SAME" else need - need // 2
-        pads.append((low, need - low))
-    return pads
-
-
-def convolve(x: Any, y: Any, mode: str = "full", flipped: bool = True, precision: Any = None) -> Any:
-    """`numpy.convolve` (or, not flipped, `numpy.correlate`) of vectors."""
-    from meshjit.numpy.shaping import flip, reshape
-
-    if len(shape_of(x)) != 1 or len(shape_of(y)) != 1:
-        raise ValueError(f"convolve takes vectors, got shapes {shape_of(x)} and {shape_of(y)}")
-    if 0 in (*shape_of(x), *shape_of(y)):
-        raise ValueError(f"convolve needs at least one element of each, got shapes {shape_of(x)} and {shape_of(y)}")
-    (x, y), _ = promoted(x, y)
-    turned = False
-    if shape_of(x)[0] < shape_of(y)[0]:
-        x, y, turned = y, x, not flipped
-    n = shape_of(y)[0]
-    y = flip(y) if flipped else y
-    pads = {"full": (n - 1, n - 1), "same": (n // 2, n - n // 2 - 1), "valid": (0, 0)}
-    if mode not in pads:
-        raise ValueError(f"convolve: mode is {mode!r}; use 'full', 'same' or 'valid'")
-    low, high = pads[mode]
-    low, high = (high, low) if turned or not flipped else (low, high)
-    result = conv_general_dilated(reshape(x, (1, 1, -1)), reshape(y, (1, 1, -1)), (1,), [(low, high)], precision=precision)
-    result = reshape(result, -1)
-    return flip(result) if turned else result
-
-
+__all__ = [
+    "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_transpose",
+    "conv_with_general_padding", "padding_of",
+]  # fmt: skip

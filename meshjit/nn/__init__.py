@@ -9,6 +9,7 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit.core.types import is_inexact
 from meshjit.nn import initializers as initializers
+from meshjit.nn.attention import dot_product_attention as dot_product_attention
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.reductions import logsumexp as logsumexp
 from meshjit.numpy.ufuncs import tanh as tanh
@@ -25,12 +26,13 @@ def identity(x: Any) -> Any:
 
 
 def relu(x: Any) -> Any:
-    """max(x, 0), with derivative 0 at 0."""
-    return mnp.where(mnp.greater(x, 0), x, mnp.zeros_like(x))
+    """max(x, 0), with derivative 0 at 0; NaN stays."""
+    return mnp.where(mnp.less_equal(x, 0), mnp.zeros_like(x), x)
 
 
 def relu6(x: Any) -> Any:
-    return mnp.minimum(relu(x), 6)
+    """min(max(x, 0), 6), with derivative 0 at both ends."""
+    return mnp.where(mnp.greater_equal(x, 6), mnp.full_like(x, 6), relu(x))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:
@@ -49,7 +51,10 @@ def selu(x: Any) -> Any:
 
 
 def celu(x: Any, alpha: Any = 1.0) -> Any:
-    return mnp.maximum(x, 0.0) + alpha * mnp.expm1(mnp.minimum(x, 0.0) / alpha)
+    """x, below 0 alpha * (exp(x / alpha) - 1) (arXiv 1704.07483)."""
+    positive = mnp.greater(x, 0)
+    below = mnp.true_divide(mnp.where(positive, 0.0, x), alpha)
+    return mnp.where(positive, x, mnp.multiply(alpha, mnp.expm1(below)))
 
 
 def sigmoid(x: Any) -> Any:
@@ -88,8 +93,35 @@ def hard_sigmoid(x: Any) -> Any:
     return mnp.true_divide(relu6(mnp.add(x, 3.0)), 6.0)
 
 
-def hard_swish(x: Any) -> Any:
+def hard_silu(x: Any) -> Any:
+    """x * hard_sigmoid(x)."""
     return mnp.multiply(x, hard_sigmoid(x))
+
+
+hard_swish = hard_silu
+
+
+def squareplus(x: Any, b: Any = 4) -> Any:
+    """(x + sqrt(x*x + b)) / 2."""
+    return mnp.multiply(mnp.add(x, mnp.sqrt(mnp.add(mnp.square(x), b))), 0.5)
+
+
+def sparse_plus(x: Any) -> Any:
+    """0 up to -1, x from 1 on, (x + 1)**2 / 4 between."""
+    return mnp.where(x <= -1.0, 0.0, mnp.where(x >= 1.0, x, mnp.square(x + 1.0) / 4))
+
+
+def sparse_sigmoid(x: Any) -> Any:
+    """0 up to -1, 1 from 1 on, (x + 1) / 2 between."""
+    return 0.5 * mnp.clip(x + 1.0, 0.0, 2.0)
+
+
+def log1mexp(x: Any) -> Any:
+    """log(1 - exp(-x)) of positive x, exact near 0 and far from it."""
+    x = _float(x)
+    small = mnp.less(x, float(np.log(2.0)))
+    near = mnp.log(mnp.negative(mnp.expm1(mnp.negative(mnp.where(small, x, 1.0)))))
+    return mnp.where(small, near, mnp.log1p(mnp.negative(mnp.exp(mnp.negative(mnp.where(small, 1.0, x))))))
 
 
 def gelu(x: Any, approximate: bool = True) -> Any:
@@ -107,28 +139,41 @@ def glu(x: Any, axis: int = -1) -> Any:
     return left * sigmoid(right)
 
 
-def softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
-    """exp(x) / sum(exp(x)) along `axis`; the shift by the maximum has no derivative."""
+def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = False) -> Any:
+    """log(mean(exp(x))) without overflow."""
+    ones = np.ones((), np.bool_) if where is None else where
+    count = mnp.sum(mnp.broadcast_to(ones, shape_of(x)), axis=axis, keepdims=keepdims)
+    return logsumexp(x, axis=axis, where=where, keepdims=keepdims) - mnp.log(count)
+
+
+def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -> Any:
+    """exp(x) / sum(exp(x)) along `axis`; the shift by the maximum has no derivative. Elements that `where` leaves out
+    get 0. A row of -inf gives NaN, as in JAX."""
     x = _float(x)
     masked = x if where is None else mnp.where(where, x, -mnp.inf)
-    high = bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True))
+    high = bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True, initial=initial))
     terms = mnp.exp(masked - high)
     result = terms / mnp.sum(terms, axis=axis, keepdims=True)
     return result if where is None else mnp.where(where, result, 0)
 
 
-def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
+def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -> Any:
     """log(softmax(x)): of a sharded dim only maxima and sums are reduced."""
     x = _float(x)
     masked = x if where is None else mnp.where(where, x, -mnp.inf)
-    shifted = masked - bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True))
+    shifted = masked - bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True, initial=initial))
     result = shifted - mnp.log(mnp.sum(mnp.exp(shifted), axis=axis, keepdims=True))
     return result if where is None else mnp.where(where, result, -mnp.inf)
 
 
-def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5) -> Any:
-    mean = mnp.mean(x, axis=axis, keepdims=True) if mean is None else mean
-    variance = mnp.mean(mnp.square(x), axis=axis, keepdims=True) - mnp.square(mean) if variance is None else variance
+def standardize(
+    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
+) -> Any:
+    """(x - mean) / sqrt(variance + epsilon) along `axis`."""
+    x = _float(x)
+    mean = mnp.mean(x, axis=axis, keepdims=True, where=where) if mean is None else mean
+    if variance is None:
+        variance = mnp.mean(mnp.square(x), axis=axis, keepdims=True, where=where) - mnp.square(mean)
     return (x - mean) * apply("rsqrt", variance + epsilon)
 
 

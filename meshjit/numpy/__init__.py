@@ -1,10 +1,19 @@
 """`jax.numpy` for meshjit: `import meshjit.numpy as mnp`. Thin functions on ops, staged under jit and run at once outside."""
 
-import ml_dtypes as _ml_dtypes
-import numpy as _np
-
 import meshjit.ops as _ops  # noqa: F401  fills the registry
 from meshjit.numpy import methods as _methods
+from meshjit.numpy.calculus import (
+    corrcoef,
+    cov,
+    cross,
+    diff,
+    ediff1d,
+    gradient,
+    interp,
+    polyval,
+    select,
+    trapezoid,
+)
 from meshjit.numpy.contraction import (
     dot,
     einsum,
@@ -17,15 +26,23 @@ from meshjit.numpy.contraction import (
     vdot,
     vecdot,
 )
+from meshjit.numpy.convolution import (
+    convolve,
+    correlate,
+)
 from meshjit.numpy.creation import (
     arange,
     array,
+    diag_indices,
     empty,
     empty_like,
     eye,
+    fromfunction,
     full,
     full_like,
+    geomspace,
     identity,
+    indices,
     linspace,
     logspace,
     meshgrid,
@@ -33,13 +50,131 @@ from meshjit.numpy.creation import (
     ones_like,
     tri,
     tril,
+    tril_indices,
+    tril_indices_from,
     triu,
+    triu_indices,
+    triu_indices_from,
+    vander,
     zeros,
     zeros_like,
 )
 from meshjit.numpy.creation import asarray_ as asarray
-from meshjit.numpy.indexing import take, take_along_axis
-from meshjit.numpy.promote import broadcast_shapes, broadcast_to
+from meshjit.numpy.dtypes import (
+    bfloat16,
+    bool_,
+    can_cast,
+    cdouble,
+    complex64,
+    complex128,
+    complex_,
+    complexfloating,
+    csingle,
+    double,
+    dtype,
+    finfo,
+    float8_e4m3fn,
+    float8_e5m2,
+    float16,
+    float32,
+    float64,
+    float_,
+    floating,
+    generic,
+    iinfo,
+    inexact,
+    int8,
+    int16,
+    int32,
+    int64,
+    int_,
+    integer,
+    isdtype,
+    isscalar,
+    issubdtype,
+    number,
+    promote_types,
+    result_type,
+    signedinteger,
+    single,
+    uint,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+    unsignedinteger,
+)
+from meshjit.numpy.elementwise import (
+    angle,
+    around,
+    array_equiv,
+    bitwise_count,
+    copysign,
+    deg2rad,
+    degrees,
+    exp2,
+    float_power,
+    fmax,
+    fmin,
+    heaviside,
+    hypot,
+    isclose,
+    iscomplex,
+    iscomplexobj,
+    isneginf,
+    isposinf,
+    isreal,
+    isrealobj,
+    ldexp,
+    log2,
+    log10,
+    logaddexp,
+    logaddexp2,
+    modf,
+    nan_to_num,
+    nextafter,
+    rad2deg,
+    radians,
+    reciprocal,
+    round,  # noqa: A004
+    signbit,
+    sinc,
+)
+from meshjit.numpy.indexing import (
+    take,
+    take_along_axis,
+)
+from meshjit.numpy.nan_functions import (
+    nanargmax,
+    nanargmin,
+    nancumprod,
+    nancumsum,
+    nanmax,
+    nanmean,
+    nanmedian,
+    nanmin,
+    nanpercentile,
+    nanprod,
+    nanquantile,
+    nanstd,
+    nansum,
+    nanvar,
+)
+from meshjit.numpy.promote import broadcast_shapes
+from meshjit.numpy.rearranging import (
+    diag,
+    diagflat,
+    diagonal,
+    flip,
+    fliplr,
+    flipud,
+    pad,
+    repeat,
+    resize,
+    roll,
+    rot90,
+    tile,
+)
 from meshjit.numpy.reductions import (
     all,  # noqa: A004
     allclose,
@@ -52,7 +187,8 @@ from meshjit.numpy.reductions import (
     count_nonzero,
     cumprod,
     cumsum,
-    diff,
+    cumulative_prod,
+    cumulative_sum,
     max,  # noqa: A004
     mean,
     min,  # noqa: A004
@@ -63,84 +199,158 @@ from meshjit.numpy.reductions import (
     var,
 )
 from meshjit.numpy.reductions import any_ as any  # noqa: A004
+from meshjit.numpy.selection import (
+    apply_along_axis,
+    apply_over_axes,
+    block,
+    choose,
+    compress,
+    delete,
+    extract,
+    fill_diagonal,
+    insert,
+    piecewise,
+    put,
+    ravel_multi_index,
+    trim_zeros,
+    unravel_index,
+)
 from meshjit.numpy.shaping import (
+    append,
     array_split,
     atleast_1d,
     atleast_2d,
+    atleast_3d,
     broadcast_arrays,
     column_stack,
     concat,
     concatenate,
-    diag,
-    diagonal,
+    dsplit,
+    dstack,
     expand_dims,
-    flip,
+    hsplit,
     hstack,
     matrix_transpose,
     moveaxis,
-    pad,
     permute_dims,
     ravel,
-    repeat,
     reshape,
-    roll,
     rollaxis,
     split,
     squeeze,
     stack,
     swapaxes,
-    tile,
     transpose,
+    unstack,
+    vsplit,
     vstack,
 )
-from meshjit.numpy.ufuncs import *  # noqa: F403
-from meshjit.numpy.ufuncs import abs, divmod, pow, round  # noqa: A004, F401
+from meshjit.numpy.sorting import (
+    argpartition,
+    argsort,
+    argwhere,
+    bincount,
+    digitize,
+    flatnonzero,
+    histogram,
+    histogram_bin_edges,
+    lexsort,
+    median,
+    nanmedian,
+    nanpercentile,
+    nanquantile,
+    nonzero,
+    partition,
+    percentile,
+    quantile,
+    searchsorted,
+    sort,
+    unique,
+)
+from meshjit.numpy.ufuncs import (
+    abs,  # noqa: A004
+    absolute,
+    acos,
+    acosh,
+    add,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    asin,
+    asinh,
+    atan,
+    atan2,
+    atanh,
+    bitwise_and,
+    bitwise_invert,
+    bitwise_left_shift,
+    bitwise_not,
+    bitwise_or,
+    bitwise_right_shift,
+    bitwise_xor,
+    cbrt,
+    ceil,
+    clip,
+    conj,
+    conjugate,
+    cos,
+    cosh,
+    divide,
+    divmod,  # noqa: A004
+    equal,
+    exp,
+    expm1,
+    fabs,
+    fix,
+    floor,
+    floor_divide,
+    fmod,
+    greater,
+    greater_equal,
+    imag,
+    invert,
+    isfinite,
+    isinf,
+    isnan,
+    left_shift,
+    less,
+    less_equal,
+    log,
+    log1p,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mod,
+    multiply,
+    negative,
+    not_equal,
+    positive,
+    pow,  # noqa: A004
+    power,
+    real,
+    remainder,
+    right_shift,
+    rint,
+    sign,
+    sin,
+    sinh,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    true_divide,
+    trunc,
+    where,
+)
+from meshjit.numpy.views import *  # noqa: F403
 
 install_methods = _methods.install_methods
-
-bool_ = _np.bool_
-int8, int16, int32, int64 = _np.int8, _np.int16, _np.int32, _np.int64
-uint8, uint16, uint32, uint64 = _np.uint8, _np.uint16, _np.uint32, _np.uint64
-float16, float32, float64 = _np.float16, _np.float32, _np.float64
-bfloat16 = _ml_dtypes.bfloat16
-float8_e4m3fn, float8_e5m2 = _ml_dtypes.float8_e4m3fn, _ml_dtypes.float8_e5m2
-complex64, complex128 = _np.complex64, _np.complex128
-dtype, iinfo = _np.dtype, _np.iinfo
-finfo = _ml_dtypes.finfo
-pi, e, inf, nan, newaxis = _np.pi, _np.e, _np.inf, _np.nan, None
-floating, integer, inexact, number = _np.floating, _np.integer, _np.inexact, _np.number
-
-
-def ndim(x):
-    """Number of dims."""
-    from meshjit.numpy.promote import shape_of
-
-    return len(shape_of(x))
-
-
-def shape(x):
-    """Extents."""
-    from meshjit.numpy.promote import shape_of
-
-    return shape_of(x)
-
-
-def size(x):
-    """Number of elements."""
-    return int(_np.prod(shape(x), dtype=_np.int64))
-
-
-def astype(x, dtype):
-    """`x` in another dtype."""
-    from meshjit.numpy.promote import cast
-
-    return cast(x, dtype)
-
-
-def result_type(*xs):
-    """The dtype that operands promote to, as JAX's."""
-    from meshjit.core.promotion import promote
-    from meshjit.numpy.promote import value
-
-    infos = [(_np.dtype(x), False) if isinstance(x, type | _np.dtype) else value(x)[1:] for x in xs]
-    return promote([(t if isinstance(t, _np.dtype) else t.dtype, w) for t, w in infos])[0]
+pi, e, euler_gamma, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, 0.5772156649015329, float("inf"), float("nan"), None

@@ -110,7 +110,7 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
 
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    from meshjit.numpy.shaping import diagonal
+    from meshjit.numpy.rearranging import diagonal
 
     return total(diagonal(x, offset, axis1, axis2), axis=-1)
 
@@ -128,11 +128,14 @@ def kron(x: Any, y: Any) -> Any:
 # -- einsum
 
 
-def einsum(subscripts: str, *operands: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """`numpy.einsum` with a subscripts string: letters, `...`, implicit or explicit output.
+def einsum(subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.einsum` with a subscripts string (letters, `...`, implicit or explicit output) or lists of numbers.
 
-    Operands are contracted in pairs, those that give the smallest intermediate first.
+    Operands are contracted in pairs, those that give the smallest intermediate first; `optimize` is accepted.
     """
+    del optimize
+    if not isinstance(subscripts, str):
+        subscripts, operands = _from_lists([subscripts, *operands])
     terms, output = _parse(subscripts, [len(shape_of(x)) for x in operands])
     _check_extents(subscripts, terms, operands)
     values, _ = promoted(*operands)
@@ -146,6 +149,18 @@ def einsum(subscripts: str, *operands: Any, precision: Any = None, preferred_ele
     x, term = _summed(*items[0], output)
     result = transpose(x, [term.index(c) for c in output])
     return result if preferred_element_type is None else cast(result, preferred_element_type)
+
+
+def _from_lists(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
+    """einsum(x, [0, 1], y, [1, 2], [0, 2]) as "ab,bc->ac" and (x, y)."""
+    letters = string.ascii_letters
+
+    def word(numbers: Sequence[Any]) -> str:
+        return "".join("..." if n is Ellipsis else letters[n] for n in numbers)
+
+    pairs = [(arguments[i], arguments[i + 1]) for i in range(0, len(arguments) - 1, 2)]
+    text = ",".join(word(numbers) for _, numbers in pairs)
+    return text + (f"->{word(arguments[-1])}" if len(arguments) % 2 else ""), tuple(x for x, _ in pairs)
 
 
 def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -183,7 +198,7 @@ def _check_extents(subscripts: str, terms: Sequence[str], operands: Sequence[Any
 
 def _diagonals(x: Any, term: str) -> tuple[Any, str]:
     """A letter that stands twice in one operand means its diagonal."""
-    from meshjit.numpy.shaping import diagonal
+    from meshjit.numpy.rearranging import diagonal
 
     for c in sorted(set(term)):
         while term.count(c) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, ops, shape_of, value
+from meshjit.numpy.promote import asarray, broadcast_to, cast, ops, shape_of, value
 from meshjit.trace import bind
 
 
@@ -30,11 +30,12 @@ def _dtype(dtype: Any, default: Any = np.float32) -> np.dtype[Any]:
 def array(x: Any, dtype: Any = None, copy: bool = True, order: str | None = None, ndmin: int = 0) -> Any:
     """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays."""
     operand, type, weak = value(x)
-    operand = cast(operand, dtype or type.dtype, weak and dtype is None)
+    weak = weak and dtype is None
+    operand = cast(operand, type.dtype if dtype is None else dtype, weak)
     if type.rank < ndmin:
-        operand = bind(ops("reshape"), operand, shape=(1,) * (ndmin - type.rank) + type.shape)
+        operand = bind(ops("reshape"), operand, shape=(1,) * (ndmin - type.rank) + type.shape, weak_type=weak)
     # A copy op turns NumPy values into arrays of the framework, staged or on a device.
-    return bind(ops("copy"), operand, weak_type=weak and dtype is None) if isinstance(operand, np.ndarray) else operand
+    return bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand
 
 
 def asarray_(x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
@@ -42,10 +43,20 @@ def asarray_(x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
+    """`numpy.full`; without a dtype that of fill_value, weak if it is a Python number."""
     operand, type, weak = value(fill_value)
-    operand = cast(operand, dtype or type.dtype, weak and dtype is None)
-    filled = broadcast_to(operand, shape_tuple(shape))
-    return array(filled) if isinstance(filled, np.ndarray) else filled
+    return _filled(shape_tuple(shape), operand, type.dtype if dtype is None else dtype, weak and dtype is None)
+
+
+def _filled(shape: tuple[int, ...], fill_value: Any, dtype: Any, weak: bool) -> Any:
+    operand = cast(fill_value, dtype, weak)
+    if shape_of(operand) == shape:
+        return bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand
+    rank = len(shape_of(operand))
+    if np.broadcast_shapes(shape_of(operand), shape) != shape:
+        raise ValueError(f"full: a value of shape {shape_of(operand)} cannot be broadcast to {shape}")
+    dims = tuple(range(len(shape) - rank, len(shape)))
+    return bind(ops("broadcast_in_dim"), operand, shape=shape, dimensions=dims, weak_type=weak)
 
 
 def zeros(shape: Any, dtype: Any = None) -> Any:
@@ -62,7 +73,10 @@ def empty(shape: Any, dtype: Any = None) -> Any:
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
-    return full(shape_of(x) if shape is None else shape, cast(fill_value, dtype or dtype_of(x)))
+    """`numpy.full_like`; weak if x is and no dtype is given."""
+    _, type, weak = value(x)
+    wanted = type.shape if shape is None else shape_tuple(shape)
+    return _filled(wanted, fill_value, type.dtype if dtype is None else dtype, weak and dtype is None)
 
 
 def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
@@ -169,3 +183,67 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
         whole = tuple(shape_of(x)[0] for x in xs)
         grids = [broadcast_to(g, whole) for g in grids]
     return [swapaxes(g, 0, 1) for g in grids] if indexing == "xy" and rank > 1 else grids
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+    """`numpy.geomspace` of positive numbers."""
+    from meshjit.numpy.elementwise import log2
+
+    ends = log2(cast(start, _dtype(None))), log2(cast(stop, _dtype(None)))
+    return cast(ufuncs.power(2.0, linspace(*ends, num, endpoint, axis=axis)), _dtype(dtype))
+
+
+def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
+    """Powers of a vector as columns, the highest first."""
+    from meshjit.numpy.rearranging import flip
+    from meshjit.numpy.shaping import expand_dims
+
+    count = shape_of(x)[0] if n is None else n
+    powers = ufuncs.power(expand_dims(x, 1), np.arange(count, dtype=np.int32))
+    return powers if increasing else flip(powers, 1)
+
+
+def indices(dimensions: Any, dtype: Any = np.int32, sparse: bool = False) -> Any:
+    """`numpy.indices`: for every dim the positions along it."""
+    from meshjit.numpy.shaping import stack
+
+    shape = shape_tuple(dimensions)
+    if sparse:
+        return tuple(
+            iota(np.dtype(dtype), tuple(n if i == d else 1 for i, n in enumerate(shape)), d) for d in range(len(shape))
+        )
+    if not shape:
+        return zeros((0,), dtype)
+    return stack([iota(_dtype(dtype), shape, d) for d in range(len(shape))])
+
+
+def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any) -> Any:
+    """function(positions along dim 0, positions along dim 1, …), evaluated on whole arrays."""
+    shape = shape_tuple(shape)
+    return function(*(iota(_dtype(dtype), shape, d) for d in range(len(shape))), **kwargs)
+
+
+def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+    """Rows and columns of the lower triangle."""
+    return _places(np.tril_indices(n, k, m))
+
+
+def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
+    """Rows and columns of the upper triangle."""
+    return _places(np.triu_indices(n, k, m))
+
+
+def tril_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
+    return tril_indices(shape_of(x)[-2], k, shape_of(x)[-1])
+
+
+def triu_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
+    return triu_indices(shape_of(x)[-2], k, shape_of(x)[-1])
+
+
+def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
+    return _places(np.diag_indices(n, ndim))
+
+
+def _places(arrays: Any) -> Any:
+    return tuple(array(a.astype(np.int32)) for a in arrays)

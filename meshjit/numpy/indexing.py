@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.errors import NonConcreteBooleanIndexError
 from meshjit.numpy import ufuncs
-from meshjit.numpy.creation import iota
 from meshjit.numpy.promote import (
     asarray,
     broadcast_all,
@@ -27,12 +27,14 @@ from meshjit.numpy.promote import (
     shape_of,
     value,
 )
-from meshjit.numpy.shaping import concatenate, expand_dims, flip, moveaxis, reshape, squeeze
-from meshjit.trace import bind, line_of, user_source
+from meshjit.numpy.rearranging import flip
+from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, reshape, squeeze
+from meshjit.trace import Tracer, bind, line_of, user_source
+from meshjit.trace.tracer import origin
 
 
 @dataclass(frozen=True)
-class _Index:
+class Index:
     """A parsed index: slices (start, stop, step) per dim of x, arrays by dim, and how the result's dims are arranged."""
 
     slices: tuple[tuple[int, int, int], ...]
@@ -42,7 +44,7 @@ class _Index:
     first: int | None  # where the arrays' dims go in the result; None: in front
 
 
-def _parse(x: Any, index: Any) -> _Index:
+def parse_index(x: Any, index: Any) -> Index:
     shape = shape_of(x)
     parts = _expanded(index if isinstance(index, tuple) else (index,), len(shape))
     slices = [(0, n, 1) for n in shape]
@@ -87,7 +89,7 @@ def _parse(x: Any, index: Any) -> _Index:
         elif arrays and place is not None and not placed:
             position += rank
             placed = True
-    return _Index(tuple(slices), arrays, tuple(scalars), tuple(new_axes), place)
+    return Index(tuple(slices), arrays, tuple(scalars), tuple(new_axes), place)
 
 
 def _arrays_place(layout: list[str]) -> int | None:
@@ -103,9 +105,9 @@ def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
     flat: list[Any] = []
     for part in parts:
         if isinstance(part, list | tuple):
-            part = np.asarray(part) if not any(hasattr(e, "trace") for e in part) else asarray(part)
-        if _is_mask(part):
-            flat.extend(np.nonzero(np.asarray(_known(part))))
+            part = asarray(part) if part else np.zeros(0, np.int32)
+        if is_mask(part):
+            flat.extend(np.nonzero(_known(part)))
         else:
             flat.append(part)
     used = sum(1 for p in flat if p is not None and p is not Ellipsis)
@@ -118,17 +120,39 @@ def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
     return [*flat, *whole] if spot is None else [*flat[:spot], *whole, *flat[spot + 1 :]]
 
 
-def _is_mask(part: Any) -> bool:
+def is_mask(part: Any) -> bool:
     return isinstance(part, bool | np.bool_) or (hasattr(part, "dtype") and part.dtype == np.bool_)
 
 
-def _known(mask: Any) -> Any:
-    if hasattr(mask, "trace"):
-        raise IndexError(
-            "a traced boolean mask gives a result whose shape depends on values\n"
-            f"  at {line_of(user_source())}\n  fix: use mnp.where(mask, x, other), or x.at[...] with integer indices"
+def _known(mask: Any) -> np.ndarray[Any, Any]:
+    if isinstance(mask, Tracer):
+        raise NonConcreteBooleanIndexError(
+            f"a traced boolean mask ({origin(mask)}) gives a result whose shape depends on values\n"
+            f"  at {line_of(user_source())}\n"
+            "  fix: use mnp.where(mask, x, other); mnp.nonzero(mask, size=...) gives as many indices as you say"
         )
-    return mask
+    return np.asarray(mask)
+
+
+def is_scalar_mask(part: Any) -> bool:
+    return is_mask(part) and not np.ndim(part)
+
+
+def _split_scalar_masks(x: Any, parts: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+    """A scalar True is a new dim of which all is taken, a scalar False one of which nothing is."""
+    if not any(is_scalar_mask(p) for p in parts):
+        return x, parts
+    if any(p is Ellipsis for p in parts[: max(i for i, p in enumerate(parts) if is_scalar_mask(p))]):
+        raise IndexError(f"a scalar boolean after an ellipsis is not supported\n  at {line_of(user_source())}")
+    dim = 0
+    found: list[Any] = []
+    for part in parts:
+        if is_scalar_mask(part):
+            x = expand_dims(x, dim)
+            part = np.arange(1 if _known(part) else 0, dtype=np.int32)
+        dim += 0 if part is None else np.ndim(part) if is_mask(part) else 1
+        found.append(part)
+    return x, tuple(found)
 
 
 def _static_int(part: Any) -> int | None:
@@ -164,6 +188,7 @@ def _integers(part: Any, extent: int) -> Any:
     if type.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers or booleans, got {type}\n  at {line_of(user_source())}")
     if isinstance(operand, np.ndarray):
+        operand = operand.astype(np.int64)
         return np.where(operand < 0, operand + extent, operand).astype(np.int32)
     operand = cast(operand, np.int32) if type.dtype.itemsize < 8 else operand
     if type.dtype.kind == "u":
@@ -172,9 +197,11 @@ def _integers(part: Any, extent: int) -> Any:
 
 
 def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None) -> Any:
-    """`x[index]`."""
-    parsed = _parse(x, index)
-    x = _sliced(asarray(x), parsed.slices)
+    """`x[index]`. A Python int out of range is an IndexError; integer arrays are clamped, or as `mode` says."""
+    x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
+    check_masks(x, parts)
+    parsed = parse_index(x, parts)
+    x = sliced(x, parsed.slices)
     if parsed.arrays:
         x = _gathered(x, parsed, mode, fill_value)
     elif parsed.scalars:
@@ -184,7 +211,25 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None)
     return x
 
 
-def _sliced(x: Any, slices: tuple[tuple[int, int, int], ...]) -> Any:
+def check_masks(x: Any, parts: tuple[Any, ...]) -> None:
+    """Masks must have the extents of the dims they stand for (those before any ellipsis are checked)."""
+    dim = 0
+    for part in parts:
+        if part is Ellipsis:
+            return
+        if not is_mask(part):
+            dim += part is not None
+            continue
+        shape = shape_of(x)[dim : dim + np.ndim(part)]
+        if tuple(np.shape(part)) != tuple(shape):
+            raise IndexError(
+                f"a boolean mask of shape {tuple(np.shape(part))} indexes dims of shape {tuple(shape)}\n"
+                f"  at {line_of(user_source())}"
+            )
+        dim += np.ndim(part)
+
+
+def sliced(x: Any, slices: tuple[tuple[int, int, int], ...]) -> Any:
     """Static slices as one slice op and, for negative steps, a reverse."""
     shape = shape_of(x)
     start, limit, strides, turned = [], [], [], []
@@ -202,7 +247,7 @@ def _sliced(x: Any, slices: tuple[tuple[int, int, int], ...]) -> Any:
     return flip(x, tuple(turned)) if turned else x
 
 
-def _index_vectors(arrays: dict[int, Any]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+def index_vectors(arrays: dict[int, Any]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Index arrays stacked along a new last dim; the dims they index; their common shape."""
     dims = tuple(sorted(arrays))
     operands, _ = promoted(*(arrays[d] for d in dims))
@@ -212,9 +257,26 @@ def _index_vectors(arrays: dict[int, Any]) -> tuple[Any, tuple[int, ...], tuple[
     return vectors, dims, shape
 
 
-def _gathered(x: Any, parsed: _Index, mode: str | None, fill_value: Any) -> Any:
-    vectors, dims, shape = _index_vectors(parsed.arrays)
+class IndexedShape:
+    """What x[index] would look like, new axes left out."""
+
+    def __init__(self, x: Any, parsed: Index) -> None:
+        extents = [len(range(*s)) for s in parsed.slices]
+        kept = [n for d, n in enumerate(extents) if d not in parsed.arrays and d not in parsed.scalars]
+        if parsed.arrays:
+            shape = broadcast_shapes(*(shape_of(a) for a in parsed.arrays.values()))
+            first = parsed.first or 0
+            kept[first:first] = shape
+        self.shape = tuple(kept)
+
+
+def _gathered(x: Any, parsed: Index, mode: str | None, fill_value: Any) -> Any:
+    vectors, dims, shape = index_vectors(parsed.arrays)
     extents = shape_of(x)
+    if any(extents[d] == 0 for d in dims):
+        if 0 not in shape:
+            raise IndexError(f"an index into an empty dim of shape {extents}\n  at {line_of(user_source())}")
+        return broadcast_to(np.zeros((), dtype_of(x)), IndexedShape(x, parsed).shape)
     kept = [d for d in range(len(extents)) if d not in dims]
     first = parsed.first if parsed.first is not None else 0
     result_rank = len(kept) + len(shape)
@@ -241,9 +303,18 @@ def gather(
         ops("gather"), asarray(x), asarray(indices),
         offset_dims=offset_dims, collapsed_slice_dims=collapsed, operand_batching_dims=operand_batching,
         start_indices_batching_dims=indices_batching, start_index_map=index_map, slice_sizes=sizes,
-        mode={None: "clip", "wrap": "clip", "drop": "fill"}.get(mode, mode), fill_value=fill_value,
+        mode=mode_word(mode, "clip"), fill_value=fill_value,
         indices_are_sorted=False,
     )  # fmt: skip
+
+
+def mode_word(mode: Any, default: str) -> str:
+    """JAX's modes, as words or lax.GatherScatterMode, as the ops know them."""
+    word = str(getattr(mode, "name", mode)).lower() if mode is not None else default
+    known = {"clip": "clip", "wrap": "clip", "fill": "fill", "drop": "fill", "fill_or_drop": "fill"}
+    if word not in (*known, "promise_in_bounds"):
+        raise ValueError(f"mode {mode!r} is not one of clip, fill, drop, wrap, promise_in_bounds\n  at {line_of(user_source())}")
+    return known.get(word, word)
 
 
 def take(x: Any, indices: Any, axis: int | None = None, mode: str | None = "fill", fill_value: Any = None) -> Any:
@@ -282,138 +353,3 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
         operand_batching=batch, indices_batching=batch, mode=mode, fill_value=fill_value,
     )  # fmt: skip
     return moveaxis(result, -1, axis)
-
-
-# -- updates
-
-
-class IndexUpdater:
-    """`x.at`: `x.at[index].set(y)` is x with those elements replaced; likewise add, multiply, min, max, and get."""
-
-    def __init__(self, x: Any) -> None:
-        self.x = x
-
-    def __getitem__(self, index: Any) -> _Update:
-        return _Update(self.x, index)
-
-
-class _Update:
-    def __init__(self, x: Any, index: Any) -> None:
-        self.x, self.index = x, index
-
-    def get(self, *, mode: str | None = None, fill_value: Any = None) -> Any:
-        return getitem(self.x, self.index, mode, fill_value)
-
-    def set(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
-        return _updated(self.x, self.index, values, "set", mode, hints)
-
-    def add(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
-        return _updated(self.x, self.index, values, "add", mode, hints)
-
-    def subtract(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
-        return _updated(self.x, self.index, ufuncs.negative(values), "add", mode, hints)
-
-    def multiply(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
-        return _updated(self.x, self.index, values, "mul", mode, hints)
-
-    mul = multiply
-
-    def divide(self, values: Any, **hints: Any) -> Any:
-        return ufuncs.true_divide(self.x, _updated(ufuncs.add(ufuncs.multiply(self.x, 0), 1), self.index, values, "mul", None, hints))
-
-    def min(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
-        return _updated(self.x, self.index, values, "min", mode, hints)
-
-    def max(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
-        return _updated(self.x, self.index, values, "max", mode, hints)
-
-    def apply(self, function: Any) -> Any:
-        return self.set(function(self.get()))
-
-
-def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
-    x = asarray(x)
-    parsed = _parse(x, index)
-    values = cast(values, dtype_of(x))
-    shape = shape_of(getitem_shape(x, parsed))
-    values = broadcast_to(values, _with_new_axes(shape, parsed))
-    values = reshape(values, shape)
-    if not parsed.arrays and _is_dense(parsed):
-        return _dense_update(x, parsed, values, kind)
-    return _scattered(x, parsed, values, kind, mode, bool(hints.get("unique_indices", False)))
-
-
-def _with_new_axes(shape: tuple[int, ...], parsed: _Index) -> tuple[int, ...]:
-    full = list(shape)
-    for position in parsed.new_axes:
-        full.insert(position, 1)
-    return tuple(full)
-
-
-class getitem_shape:  # noqa: N801  a shape holder: what x[index] would look like, new axes left out
-    def __init__(self, x: Any, parsed: _Index) -> None:
-        extents = [len(range(*s)) for s in parsed.slices]
-        kept = [n for d, n in enumerate(extents) if d not in parsed.arrays and d not in parsed.scalars]
-        if parsed.arrays:
-            shape = broadcast_shapes(*(shape_of(a) for a in parsed.arrays.values()))
-            first = parsed.first or 0
-            kept[first:first] = shape
-        self.shape = tuple(kept)
-        self.dtype = dtype_of(x)
-
-    def __array__(self, *args: Any) -> Any:
-        return np.broadcast_to(np.zeros((), self.dtype), self.shape)
-
-
-def _is_dense(parsed: _Index) -> bool:
-    return all(step == 1 for _, _, step in parsed.slices)
-
-
-def _dense_update(x: Any, parsed: _Index, values: Any, kind: str) -> Any:
-    """A contiguous block at a fixed place."""
-    block = tuple(len(range(*s)) for s in parsed.slices)
-    values = reshape(values, block)
-    if 0 in block:
-        return x
-    if kind != "set":
-        old = _sliced(x, parsed.slices)
-        combine = {"add": ufuncs.add, "mul": ufuncs.multiply, "min": ufuncs.minimum, "max": ufuncs.maximum}[kind]
-        values = combine(old, values)
-    starts = [np.asarray(s[0], np.int32) for s in parsed.slices]
-    return bind(ops("dynamic_update_slice"), x, values, *starts) if starts else values
-
-
-def _scattered(x: Any, parsed: _Index, values: Any, kind: str, mode: str | None, unique: bool) -> Any:
-    """Integer arrays, or strides: one scatter. Strided dims become index arrays, too."""
-    arrays = dict(parsed.arrays)
-    first = parsed.first or 0
-    kept = [d for d in range(len(parsed.slices)) if d not in arrays and d not in parsed.scalars]
-    count = len(broadcast_shapes(*(shape_of(a) for a in arrays.values()))) if arrays else 0
-    # Everything becomes an index array over the whole of `values`: dims of values = kept dims with the arrays' at `first`.
-    rank = len(shape_of(values))
-    window = [d for d in kept if parsed.slices[d] == (0, shape_of(x)[d], 1)]
-    places = {d: (i if i < first else i + count) for i, d in enumerate(kept)}
-    vectors: dict[int, Any] = {}
-    lead = [p for p in range(rank) if p not in [places[d] for d in window]]
-    lead_shape = tuple(shape_of(values)[p] for p in lead)
-    for d, a in arrays.items():
-        spots = [lead.index(p) for p in range(first, first + count)]
-        padded = (1,) * (count - len(shape_of(a))) + shape_of(a)
-        vectors[d] = reshape(a, tuple(padded[spots.index(i)] if i in spots else 1 for i in range(len(lead))))
-    for d in range(len(parsed.slices)):
-        if d in arrays or d in window:
-            continue
-        a, b, step = parsed.slices[d]
-        numbers = ufuncs.add(ufuncs.multiply(iota(np.int32, (len(range(a, b, step)),), 0), step), a)
-        spot = lead.index(places[d]) if d in places else None
-        shape = tuple(-1 if i == spot else 1 for i in range(len(lead)))
-        vectors[d] = reshape(numbers, tuple(len(range(a, b, step)) if n < 0 else n for n in shape))
-    vectors = {d: broadcast_to(v, lead_shape) for d, v in vectors.items()}
-    indices, dims, _ = _index_vectors(vectors)
-    updates = moveaxis(values, tuple(lead), tuple(range(len(lead)))) if lead else values
-    return bind(
-        ops("scatter"), x, indices, updates,
-        update_window_dims=tuple(range(len(lead), rank)), inserted_window_dims=dims, input_batching_dims=(),
-        scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=dims, kind=kind,
-        mode={None: "fill", "drop": "fill"}.get(mode, mode), indices_are_sorted=False, unique_indices=unique,
-    )  # fmt: skip

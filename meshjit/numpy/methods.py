@@ -6,7 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.numpy import contraction, indexing, reductions, shaping, ufuncs
+from meshjit.numpy import (
+    contraction,
+    elementwise,
+    indexing,
+    rearranging,
+    reductions,
+    selection,
+    shaping,
+    sorting,
+    ufuncs,
+    updates,
+)
 from meshjit.numpy.promote import cast, shape_of
 from meshjit.trace import Tracer, type_and_weak
 
@@ -62,19 +73,25 @@ _METHODS = {
     "__pos__": ufuncs.positive,
     "__abs__": ufuncs.absolute,
     "__invert__": ufuncs.bitwise_not,
-    "__round__": ufuncs.round,
+    "__round__": elementwise.round,
     "__getitem__": indexing.getitem,
     "__setitem__": _set_item,
     "__iter__": _iterate,
     "reshape": _reshape,
     "transpose": _transpose,
     "astype": lambda self, dtype, copy=False, device=None: cast(self, dtype),
-    "ravel": lambda self, order="C": shaping.ravel(self),
-    "flatten": lambda self, order="C": shaping.ravel(self),
+    "ravel": shaping.ravel,
+    "flatten": shaping.ravel,
     "squeeze": shaping.squeeze,
+    "sort": sorting.sort,
+    "argsort": sorting.argsort,
+    "searchsorted": sorting.searchsorted,
+    "nonzero": sorting.nonzero,
+    "compress": lambda self, condition, axis=None: selection.compress(condition, self, axis),
+    "choose": selection.choose,
     "swapaxes": shaping.swapaxes,
-    "repeat": shaping.repeat,
-    "diagonal": shaping.diagonal,
+    "repeat": rearranging.repeat,
+    "diagonal": rearranging.diagonal,
     "sum": reductions.sum,
     "prod": reductions.prod,
     "mean": reductions.mean,
@@ -90,7 +107,7 @@ _METHODS = {
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
     "clip": ufuncs.clip,
-    "round": ufuncs.round,
+    "round": elementwise.round,
     "conj": ufuncs.conjugate,
     "conjugate": ufuncs.conjugate,
     "dot": contraction.dot,
@@ -103,7 +120,7 @@ _PROPERTIES = {
     "mT": shaping.matrix_transpose,
     "real": ufuncs.real,
     "imag": ufuncs.imag,
-    "at": indexing.IndexUpdater,
+    "at": updates.IndexUpdater,
 }
 
 

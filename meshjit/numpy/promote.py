@@ -11,7 +11,9 @@ from meshjit.config import config
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
 from meshjit.core.types import TensorType, is_inexact, type_of
-from meshjit.trace import bind, line_of, type_and_weak, user_source
+from meshjit.errors import ConcretizationTypeError
+from meshjit.trace import Tracer, bind, line_of, type_and_weak, user_source
+from meshjit.trace.tracer import not_concrete
 
 Shape = tuple[int, ...]
 
@@ -72,6 +74,24 @@ def _has_numpy(x: Any) -> bool:
 def asarray(x: Any) -> Any:
     """The operand alone, in its canonical dtype."""
     return value(x)[0]
+
+
+def lifted(x: Any) -> Any:
+    """The value as an array of the framework: NumPy arrays and scalars are staged, or put on a device."""
+    operand, _, weak = value(x)
+    return bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand
+
+
+def concrete(x: Any, what: str, fix: str) -> np.ndarray[Any, Any]:
+    """The elements of a value that is not traced; ConcretizationTypeError, saying what needs them, for one that is."""
+    operand = asarray(x)
+    if isinstance(operand, Tracer):
+        raise not_concrete(operand, ConcretizationTypeError, what, fix)
+    return np.asarray(operand)
+
+
+def weak_of(x: Any) -> bool:
+    return value(x)[2]
 
 
 def shape_of(x: Any) -> Shape:

@@ -10,9 +10,9 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import DTYPES, is_inexact
-from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
-from meshjit.numpy.shaping import expand_dims, ravel, reshape
+from meshjit.numpy import elementwise, ufuncs
+from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, normal_axes, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -58,6 +58,10 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
         from meshjit.ops.identity import identity_element
 
         axes = normal_axes(axis, len(shape_of(x)))
+        if where is not None and initial is None:
+            raise ValueError(
+                f"{name} with where= needs initial=, its value where nothing is selected\n  at {line_of(user_source())}"
+            )
         if initial is None and any(shape_of(x)[d] == 0 for d in axes):
             raise ValueError(
                 f"{name} of an empty array of shape {shape_of(x)} has no value; give initial=\n  at {line_of(user_source())}"
@@ -95,34 +99,69 @@ def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, wh
     """`numpy.mean`; integers give float32."""
     kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
     kind = kind if is_inexact(kind) else canonical(np.dtype(np.float64), config.enable_x64)
-    count = _count(x, axis) if where is None else sum(ufuncs.where(where, _ones(x), 0), axis=axis, keepdims=keepdims)
+    count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
     total = _in_float32(kind, lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count))
     return total
 
 
-def _ones(x: Any) -> Any:
-    from meshjit.numpy.creation import ones
-
-    return ones(shape_of(x))
-
-
-def average(x: Any, axis: Any = None, weights: Any = None, keepdims: bool = False) -> Any:
+def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+    """`numpy.average`; weights have the shape of x or, with one axis, are a vector along it."""
     if weights is None:
-        return mean(x, axis=axis, keepdims=keepdims)
-    total = sum(ufuncs.multiply(x, weights), axis=axis, keepdims=keepdims)
-    return ufuncs.true_divide(total, sum(weights, axis=axis, keepdims=keepdims))
+        found = mean(x, axis=axis, keepdims=keepdims)
+        total = np.asarray(_count(x, axis), dtype_of(found))
+    else:
+        (x, weights), _ = promoted(x, weights, inexact=True)
+        weights = _weights_like(x, axis, weights)
+        total = sum(weights, axis=axis, keepdims=keepdims)
+        found = ufuncs.true_divide(sum(ufuncs.multiply(x, weights), axis=axis, keepdims=keepdims), total)
+    return (found, broadcast_to(total, shape_of(found))) if returned else found
 
 
-def var(x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
+def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
+    if shape_of(weights) == shape_of(x):
+        return weights
+    dims = normal_axes(axis, len(shape_of(x)))
+    if axis is None or shape_of(weights) != tuple(shape_of(x)[d] for d in dims):
+        raise ValueError(
+            f"average: weights of shape {shape_of(weights)} fit neither {shape_of(x)} nor axis {axis} of it\n"
+            f"  at {line_of(user_source())}"
+        )
+    return reshape(weights, tuple(n if d in dims else 1 for d, n in enumerate(shape_of(x))))
+
+
+def var(
+    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None,
+    correction: int | float | None = None,
+) -> Any:  # fmt: skip
+    """`numpy.var`; of complex numbers the real mean of |x - mean|**2. float16 and bfloat16 are computed in float32."""
+    ddof = ddof if correction is None else correction
     x = asarray(x) if dtype is None else cast(x, dtype)
-    x = x if is_inexact(dtype_of(x)) else cast(x, np.float32)
-    centred = ufuncs.subtract(x, mean(x, axis=axis, keepdims=True))
+    x = x if is_inexact(dtype_of(x)) else cast(x, _default_float())
+    kind = dtype_of(x)
+    wide = cast(x, np.float32) if kind.itemsize < 4 else x
+    centred = ufuncs.subtract(wide, mean(wide, axis=axis, keepdims=True, where=where))
     squares = ufuncs.real(ufuncs.multiply(centred, ufuncs.conjugate(centred)))
-    return ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims), _count(x, axis) - ddof)
+    count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
+    free = ufuncs.subtract(count, ddof)
+    found = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
+    found = ufuncs.where(ufuncs.greater(free, 0), found, np.nan)
+    return cast(found, np.zeros((), kind).real.dtype if kind.kind == "c" else kind)
 
 
-def std(x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False) -> Any:
-    return ufuncs.sqrt(var(x, axis, dtype, ddof, keepdims))
+def _default_float() -> np.dtype[Any]:
+    return canonical(np.dtype(np.float64), config.enable_x64)
+
+
+def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
+    """How many elements `where` selects."""
+    return sum(broadcast_to(cast(where, np.int32), shape_of(x)), axis=axis, keepdims=keepdims)
+
+
+def std(
+    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None,
+    correction: int | float | None = None,
+) -> Any:  # fmt: skip
+    return ufuncs.sqrt(var(x, axis, dtype, ddof, keepdims, where, correction))
 
 
 def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
@@ -155,7 +194,8 @@ argmax, argmin = _arg("argmax"), _arg("argmin")
 def _cumulative(op: str) -> Any:
     def function(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
         x = ravel(x) if axis is None else asarray(x)
-        found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+        found = np.dtype(np.int32) if dtype_of(x) == np.bool_ else dtype_of(x)
+        found = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else found
         return bind(ops(op), cast(x, found), axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
 
     function.__name__ = op
@@ -166,37 +206,54 @@ def _cumulative(op: str) -> Any:
 cumsum, cumprod = _cumulative("cumsum"), _cumulative("cumprod")
 
 
-def diff(x: Any, n: int = 1, axis: int = -1) -> Any:
-    from meshjit.numpy.shaping import slice_in_dim
+def _cumulative_standard(name: str, run: Any, start: int) -> Any:
+    def function(x: Any, /, *, axis: int | None = None, dtype: Any = None, include_initial: bool = False) -> Any:
+        x = asarray(x)
+        if axis is None:
+            if len(shape_of(x)) != 1:
+                raise ValueError(f"{name}: axis must be given for an array of {len(shape_of(x))} dims")
+            axis = 0
+        dim = normal_axis(axis, len(shape_of(x)))
+        found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+        result = run(cast(x, found), dim)
+        if not include_initial:
+            return result
+        first = np.full(tuple(1 if d == dim else n for d, n in enumerate(shape_of(x))), start, dtype_of(result))
+        return concatenate([first, result], dim)
 
-    x = asarray(x)
-    axis = normal_axis(axis, len(shape_of(x)))
-    for _ in range(n):
-        extent = shape_of(x)[axis]
-        later, earlier = slice_in_dim(x, 1, extent, axis=axis), slice_in_dim(x, 0, builtin_max(extent - 1, 0), axis=axis)
-        x = (ufuncs.not_equal if dtype_of(x) == np.bool_ else ufuncs.subtract)(later, earlier)
-    return x
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`numpy.{name}` (Array API): include_initial puts a {start} in front."
+    return function
 
 
-def builtin_max(a: int, b: int) -> int:
-    return a if a > b else b
+cumulative_sum = _cumulative_standard("cumulative_sum", cumsum, 0)
+cumulative_prod = _cumulative_standard("cumulative_prod", cumprod, 1)
 
 
-def logsumexp(x: Any, axis: Any = None, b: Any = None, keepdims: bool = False) -> Any:
-    """log(sum(b * exp(x))) without overflow; -inf of nothing. The shift has no derivative, the result's is softmax."""
-    x = asarray(x)
-    x = x if is_inexact(dtype_of(x)) else cast(x, np.float32)
+def logsumexp(
+    x: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
+    """log(sum(b * exp(x))) without overflow; -inf of nothing. The shift has no derivative, the result's is softmax.
+
+    With return_sign: (log(abs(sum)), sign of the sum)."""
+    (x, b), _ = promoted(x, 1 if b is None else b, inexact=True) if b is not None else ((*promoted(x, inexact=True)[0], None), 0)
+    if where is not None:
+        x = ufuncs.where(where, x, -np.inf)
     high = bind(ops("stop_gradient"), max(ufuncs.real(x), axis=axis, keepdims=True, initial=-np.inf))
     shift = ufuncs.where(ufuncs.isfinite(high), high, 0)
     terms = ufuncs.exp(ufuncs.subtract(x, shift))
     terms = terms if b is None else ufuncs.multiply(b, terms)
-    total = ufuncs.add(ufuncs.log(sum(terms, axis=axis, keepdims=True)), shift)
+    terms = terms if where is None else ufuncs.where(where, terms, 0)
+    total = sum(terms, axis=axis, keepdims=True)
+    found = ufuncs.add(ufuncs.log(ufuncs.absolute(total) if return_sign else total), shift)
     axes = normal_axes(axis, len(shape_of(x)))
-    return total if keepdims else reshape(total, tuple(n for d, n in enumerate(shape_of(x)) if d not in axes))
+    kept = tuple((1 if keepdims else None) if d in axes else n for d, n in enumerate(shape_of(terms)))
+    shape = tuple(n for n in kept if n is not None)
+    return (reshape(found, shape), reshape(ufuncs.sign(total), shape)) if return_sign else reshape(found, shape)
 
 
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    return all(ufuncs.isclose(a, b, rtol, atol, equal_nan))
+    return all(elementwise.isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a: Any, b: Any) -> Any:

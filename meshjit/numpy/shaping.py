@@ -1,8 +1,9 @@
-"""Functions that move elements without computing on them: reshape, transpose, concatenate, pad, roll, …"""
+"""Shapes: reshape, transpose, broadcast, concatenate, stack, split."""
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,6 @@ from meshjit.numpy.promote import (
     broadcast_shapes,
     broadcast_to,
     cast,
-    dtype_of,
     normal_axes,
     normal_axis,
     ops,
@@ -26,11 +26,12 @@ from meshjit.trace import bind, line_of, user_source
 
 def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     """`numpy.reshape`; one extent may be -1. ValueError, with both sizes and the user's line, if sizes differ."""
+    if order == "F":
+        return transpose(reshape(transpose(x), *reversed(_one_shape(shape))))
     if order != "C":
-        raise ValueError(f"reshape: only order='C' is supported, got {order!r}; transpose before and after instead")
+        raise ValueError(f"reshape: order must be 'C' or 'F', got {order!r}")
     operand, type, weak = value(x)
-    wanted = shape[0] if len(shape) == 1 and not isinstance(shape[0], int | np.integer) else shape
-    wanted = tuple(int(n) for n in wanted)
+    wanted = _one_shape(shape)
     known = math.prod(n for n in wanted if n != -1)
     full = tuple(type.size // known if n == -1 and known else n for n in wanted)
     if math.prod(full) != type.size or wanted.count(-1) > 1 or any(n < 0 for n in full):
@@ -40,8 +41,14 @@ def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     return operand if full == type.shape else bind(ops("reshape"), operand, shape=full, weak_type=weak)
 
 
-def ravel(x: Any) -> Any:
-    return reshape(x, -1)
+def _one_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """reshape(x, 2, 3) and reshape(x, (2, 3)) mean the same; a traced extent is an error that says so."""
+    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence | np.ndarray) else shape
+    return tuple(operator.index(n) for n in wanted)
+
+
+def ravel(x: Any, order: str = "C") -> Any:
+    return reshape(x, -1, order=order)
 
 
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
@@ -111,13 +118,27 @@ def atleast_2d(*xs: Any) -> Any:
     return found[0] if len(found) == 1 else found
 
 
-def concatenate(xs: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> Any:
+def atleast_3d(*xs: Any) -> Any:
+    found = [_three_dims(x) for x in xs]
+    return found[0] if len(found) == 1 else found
+
+
+def _three_dims(x: Any) -> Any:
+    shape = shape_of(x)
+    if len(shape) >= 3:
+        return asarray(x)
+    return reshape(x, (1, *(shape or (1,)), 1) if len(shape) < 2 else (*shape, 1))
+
+
+def concatenate(xs: Any, axis: int | None = 0, dtype: Any = None) -> Any:
     """`numpy.concatenate`; axis None flattens first."""
     xs = [ravel(x) for x in xs] if axis is None else list(xs)
     if not xs:
-        raise ValueError("concatenate: needs at least one array")
+        raise ValueError(f"concatenate: needs at least one array\n  at {line_of(user_source())}")
     operands, weak = promoted(*xs)
-    operands = [cast(x, dtype) for x in operands] if dtype is not None else operands
+    operands, weak = ([cast(x, dtype) for x in operands], False) if dtype is not None else (operands, weak)
+    if not shape_of(operands[0]):
+        raise ValueError(f"concatenate: arrays of 0 dims have no dim to join; use stack\n  at {line_of(user_source())}")
     dim = normal_axis(axis or 0, len(shape_of(operands[0])))
     return operands[0] if len(operands) == 1 else bind(ops("concatenate"), *operands, dimension=dim, weak_type=weak)
 
@@ -125,12 +146,32 @@ def concatenate(xs: Sequence[Any], axis: int | None = 0, dtype: Any = None) -> A
 concat = concatenate
 
 
-def stack(xs: Sequence[Any], axis: int = 0) -> Any:
+def stack(xs: Any, axis: int = 0, dtype: Any = None) -> Any:
+    """`numpy.stack`: arrays of one shape along a new dim."""
     xs = list(xs)
     if not xs:
-        raise ValueError("stack: needs at least one array")
+        raise ValueError(f"stack: needs at least one array\n  at {line_of(user_source())}")
+    for i, x in enumerate(xs):
+        if shape_of(x) != shape_of(xs[0]):
+            raise ValueError(
+                f"stack: array {i} has shape {shape_of(x)}, the first {shape_of(xs[0])}\n  at {line_of(user_source())}"
+            )
     dim = normal_axis(axis, len(shape_of(xs[0])) + 1)
-    return concatenate([expand_dims(x, dim) for x in xs], dim)
+    return concatenate([expand_dims(x, dim) for x in xs], dim, dtype)
+
+
+def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
+    """The slices along a dim."""
+    dim = normal_axis(axis, len(shape_of(x)))
+    return tuple(squeeze(slice_in_dim(x, i, i + 1, axis=dim), dim) for i in range(shape_of(x)[dim]))
+
+
+def append(x: Any, values: Any, axis: int | None = None) -> Any:
+    return concatenate([x, values], axis)
+
+
+def dstack(xs: Sequence[Any]) -> Any:
+    return concatenate([_three_dims(x) for x in xs], 2)
 
 
 def hstack(xs: Sequence[Any]) -> Any:
@@ -162,6 +203,8 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     axis = normal_axis(axis, len(shape))
     extent = shape[axis]
     if isinstance(indices_or_sections, int | np.integer):
+        if indices_or_sections <= 0:
+            raise ValueError(f"split: the number of parts must be positive, got {indices_or_sections}")
         if extent % indices_or_sections:
             raise ValueError(f"split: {extent} cannot be divided into {indices_or_sections} equal parts; use array_split")
         return array_split(x, indices_or_sections, axis)
@@ -169,112 +212,26 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return [slice_in_dim(x, a, max(a, b), axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
-def array_split(x: Any, sections: int, axis: int = 0) -> list[Any]:
-    extent = shape_of(x)[axis]
-    each, more = divmod(extent, int(sections))
-    sizes = [each + (i < more) for i in range(int(sections))]
-    bounds = np.cumsum([0, *sizes]).tolist()
+def hsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+    return split(x, indices_or_sections, 0 if len(shape_of(x)) == 1 else 1)
+
+
+def vsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+    return split(x, indices_or_sections, 0)
+
+
+def dsplit(x: Any, indices_or_sections: Any) -> list[Any]:
+    return split(x, indices_or_sections, 2)
+
+
+def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """`numpy.array_split`: like split, with parts that differ by one where the extent does not divide."""
+    if not isinstance(indices_or_sections, int | np.integer):
+        return split(x, indices_or_sections, axis)
+    sections = int(indices_or_sections)
     axis = normal_axis(axis, len(shape_of(x)))
+    extent = shape_of(x)[axis]
+    each, more = divmod(extent, sections)
+    sizes = [each + (i < more) for i in range(sections)]
+    bounds = np.cumsum([0, *sizes]).tolist()
     return [slice_in_dim(x, a, b, axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]
-
-
-def repeat(x: Any, repeats: int, axis: int | None = None) -> Any:
-    """Every element `repeats` times (an int)."""
-    x = ravel(x) if axis is None else asarray(x)
-    shape = shape_of(x)
-    dim = normal_axis(axis or 0, len(shape))
-    wide = broadcast_to(expand_dims(x, dim + 1), (*shape[: dim + 1], int(repeats), *shape[dim + 1 :]))
-    return reshape(wide, (*shape[:dim], shape[dim] * int(repeats), *shape[dim + 1 :]))
-
-
-def tile(x: Any, reps: Any) -> Any:
-    reps = (reps,) if isinstance(reps, int) else tuple(reps)
-    shape = shape_of(x)
-    rank = max(len(reps), len(shape))
-    shape, reps = (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(reps)) + reps
-    x = reshape(x, shape)
-    wide = broadcast_to(reshape(x, sum(((1, n) for n in shape), ())), sum(zip(reps, shape, strict=True), ()))
-    return reshape(wide, tuple(r * n for r, n in zip(reps, shape, strict=True)))
-
-
-def flip(x: Any, axis: Any = None) -> Any:
-    dims = normal_axes(axis, len(shape_of(x)))
-    return bind(ops("reverse"), asarray(x), dimensions=dims) if dims else asarray(x)
-
-
-def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """`numpy.roll` by Python ints: two slices put together."""
-    if axis is None:
-        return reshape(roll(ravel(x), shift, 0), shape_of(x))
-    axes = normal_axes(axis, len(shape_of(x)))
-    shifts = (shift,) * len(axes) if isinstance(shift, int | np.integer) else tuple(shift)
-    for amount, dim in zip(shifts, axes, strict=True):
-        extent = shape_of(x)[dim]
-        cut = (-int(amount)) % extent if extent else 0
-        if cut:
-            x = concatenate([slice_in_dim(x, cut, extent, axis=dim), slice_in_dim(x, 0, cut, axis=dim)], dim)
-    return asarray(x)
-
-
-def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
-    """`numpy.pad` with mode constant, edge, reflect, symmetric or wrap."""
-    x = asarray(x)
-    widths = np.broadcast_to(np.asarray(pad_width), (len(shape_of(x)), 2)).tolist()
-    if mode == "constant":
-        fill = cast(constant_values, dtype_of(x))
-        low, high = (tuple(int(w[i]) for w in widths) for i in (0, 1))
-        return bind(ops("pad"), x, fill, low=low, high=high, interior=(0,) * len(widths))
-    for dim, (before, after) in enumerate(widths):
-        x = _pad_dim(x, dim, int(before), int(after), mode)
-    return x
-
-
-def _pad_dim(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
-    extent = shape_of(x)[dim]
-    if not before and not after:
-        return x
-    places = np.pad(np.arange(extent), (before, after), mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    runs, start = [], 0
-    for i in range(1, len(places) + 1):  # neighbouring places become one slice, forwards or backwards
-        if i == len(places) or (i - start > 1 and places[i] - places[i - 1] != places[start + 1] - places[start]) or (
-            i - start == 1 and abs(places[i] - places[i - 1]) > 1
-        ):
-            runs.append(places[start:i])
-            start = i
-    return concatenate([_run(x, dim, run) for run in runs], dim)
-
-
-def _run(x: Any, dim: int, places: Any) -> Any:
-    low, high = int(min(places)), int(max(places))
-    part = slice_in_dim(x, low, high + 1, axis=dim)
-    if low == high:
-        return repeat(part, len(places), dim)
-    return flip(part, dim) if places[0] > places[-1] else part
-
-
-def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
-    """The diagonal of two dims, as the last dim."""
-    x = moveaxis(x, (axis1, axis2), (-2, -1))
-    rows, columns = shape_of(x)[-2:]
-    count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    start = (max(-offset, 0), max(offset, 0))
-    rank = len(shape_of(x))
-    x = slice_in_dim(slice_in_dim(x, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
-    from meshjit.numpy.creation import eye
-    from meshjit.numpy.reductions import sum as total
-    from meshjit.numpy.ufuncs import where
-
-    return total(where(eye(count, dtype=np.bool_), x, 0), axis=-1, dtype=dtype_of(x))
-
-
-def diag(x: Any, k: int = 0) -> Any:
-    """A vector as a diagonal matrix, or a matrix's diagonal."""
-    from meshjit.numpy.creation import eye
-    from meshjit.numpy.ufuncs import where
-
-    if len(shape_of(x)) == 2:
-        return diagonal(x, k)
-    n = shape_of(x)[0]
-    widths = (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))
-    wide = broadcast_to(pad(x, widths[1]), (n + abs(k), n + abs(k)))
-    return where(eye(n + abs(k), k=k, dtype=np.bool_), wide, cast(0, dtype_of(x)))

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import is_inexact
-from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, ops, promoted
-from meshjit.trace import bind
+from meshjit.numpy.promote import apply, asarray, broadcast_all, broadcast_to, cast, dtype_of, ops, promoted, shape_of, value
+from meshjit.trace import bind, line_of, user_source
 
 
 def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any]:
@@ -27,13 +27,12 @@ _FLOAT = {
     "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh",
     "arccosh": "acosh", "arctanh": "atanh",
 }  # fmt: skip
-_PLAIN = {"negative": "negate", "multiply": "multiply", "minimum": "minimum", "maximum": "maximum",
-          "left_shift": "shift_left"}  # fmt: skip
+_PLAIN = {"negative": "negate", "left_shift": "shift_left"}
 
 exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, arctan2, sinh, cosh, tanh, arcsinh, arccosh, arctanh = (
     _function(name, op, inexact=True) for name, op in _FLOAT.items()
 )
-negative, _multiply, minimum, maximum, left_shift = (_function(name, op) for name, op in _PLAIN.items())
+negative, left_shift = (_function(name, op) for name, op in _PLAIN.items())
 asin, acos, atan, atan2, asinh, acosh, atanh = arcsin, arccos, arctan, arctan2, arcsinh, arccosh, arctanh
 
 
@@ -67,7 +66,7 @@ divide = true_divide
 
 
 def floor_divide(x: Any, y: Any) -> Any:
-    """`x // y`: rounded towards minus infinity."""
+    """`x // y`: rounded towards minus infinity; by a floating zero it is `x / y`."""
     (x, y), weak = promoted(x, y)
     x, y = broadcast_all([x, y])
     if dtype_of(x).kind == "u":
@@ -82,7 +81,7 @@ def floor_divide(x: Any, y: Any) -> Any:
 
 def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
     rest = mod(x, y)
-    return rint(divide(subtract(x, rest), y)), rest
+    return where(equal(y, 0), divide(x, y), rint(divide(subtract(x, rest), y))), rest
 
 
 def remainder(x: Any, y: Any) -> Any:
@@ -109,13 +108,19 @@ def divmod(x: Any, y: Any) -> tuple[Any, Any]:  # noqa: A001
 
 
 def power(x: Any, y: Any) -> Any:
-    """`x ** y`; a Python integer exponent is repeated multiplication, exact for integers."""
+    """`x ** y`; a Python integer exponent is repeated multiplication, exact for integers.
+
+    TypeError for an integer to a negative Python power: the result would not be an integer."""
     if isinstance(y, int) and not isinstance(y, bool):
-        if y >= 0 or is_inexact(dtype_of(x)):
-            operand = asarray(x)
-            if dtype_of(operand) == np.bool_:
-                operand = cast(operand, np.int32)
-            return bind(ops("integer_pow"), operand, exponent=y)
+        operand, type, weak = value(x)
+        if y < 0 and not is_inexact(type.dtype):
+            raise TypeError(
+                f"power: integers {type} cannot be raised to the negative power {y}\n  at {line_of(user_source())}\n"
+                f"  fix: x.astype(float) ** {y}"
+            )
+        if type.dtype == np.bool_:
+            operand = cast(operand, np.int32)
+        return bind(ops("integer_pow"), operand, exponent=y, weak_type=weak)
     (x, y), _ = promoted(x, y)
     if not is_inexact(dtype_of(x)):
         return _integer_power(x, y)
@@ -135,10 +140,6 @@ def _integer_power(x: Any, y: Any) -> Any:
         result = where(odd, multiply(result, x), result)
         x = multiply(x, x)
     return where(less(y, 0), 0, result) if dtype.kind == "i" else result
-
-
-def float_power(x: Any, y: Any) -> Any:
-    return apply("power", x, y, inexact=True)
 
 
 def absolute(x: Any) -> Any:
@@ -167,11 +168,7 @@ sign = _sign
 
 def square(x: Any) -> Any:
     """x * x."""
-    return bind(ops("integer_pow"), asarray(x), exponent=2)
-
-
-def reciprocal(x: Any) -> Any:
-    return true_divide(1, x)
+    return power(x, 2)
 
 
 def _rounding(name: str, op: str) -> Callable[[Any], Any]:
@@ -184,9 +181,8 @@ def _rounding(name: str, op: str) -> Callable[[Any], Any]:
     return function
 
 
-floor, ceil, rint = (
-    _rounding(n, o) for n, o in (("floor", "floor"), ("ceil", "ceil"), ("rint", "round_nearest_even"))
-)
+floor, ceil = _rounding("floor", "floor"), _rounding("ceil", "ceil")
+rint = _function("rint", "round_nearest_even", inexact=True)
 
 
 def trunc(x: Any) -> Any:
@@ -194,61 +190,7 @@ def trunc(x: Any) -> Any:
     return where(less(x, 0), ceil(x), floor(x)) if is_inexact(dtype_of(x)) else asarray(x)
 
 
-def round(x: Any, decimals: int = 0) -> Any:  # noqa: A001
-    """To `decimals` places, halves to even."""
-    if decimals == 0:
-        return rint(x)
-    factor = 10.0 ** builtin_abs(decimals)
-    if decimals > 0:
-        return true_divide(rint(multiply(x, factor)), factor)
-    scaled = multiply(rint(true_divide(x, factor)), factor)
-    return scaled if is_inexact(dtype_of(x)) else cast(scaled, dtype_of(x))
-
-
-builtin_abs = np.abs
-around = round
-
-
-def exp2(x: Any) -> Any:
-    return exp(multiply(x, float(np.log(2.0))))
-
-
-def log2(x: Any) -> Any:
-    return true_divide(log(x), float(np.log(2.0)))
-
-
-def log10(x: Any) -> Any:
-    return true_divide(log(x), float(np.log(10.0)))
-
-
-def logaddexp(x: Any, y: Any) -> Any:
-    """log(exp(x) + exp(y)) without overflow; derivatives are the two shares."""
-    (x, y), _ = promoted(x, y, inexact=True)
-    x, y = broadcast_all([x, y])
-    high = bind(ops("stop_gradient"), maximum(x, y))
-    shift = where(bind(ops("is_finite"), high), high, 0)  # inf - inf would be nan
-    return add(shift, log(add(exp(subtract(x, shift)), exp(subtract(y, shift)))))
-
-
-def hypot(x: Any, y: Any) -> Any:
-    return sqrt(add(square(x), square(y)))
-
-
-def sinc(x: Any) -> Any:
-    scaled = multiply(x, float(np.pi))
-    safe = where(equal(scaled, 0), 1, scaled)
-    return where(equal(scaled, 0), 1, true_divide(sin(safe), safe))
-
-
-def deg2rad(x: Any) -> Any:
-    return multiply(x, float(np.pi / 180))
-
-
-def rad2deg(x: Any) -> Any:
-    return multiply(x, float(180 / np.pi))
-
-
-radians, degrees = deg2rad, rad2deg
+fix = trunc
 
 
 # -- comparisons and logic
@@ -257,6 +199,8 @@ radians, degrees = deg2rad, rad2deg
 def _comparison(name: str, direction: str) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
         operands, _ = promoted(x, y)
+        if direction not in ("EQ", "NE") and dtype_of(operands[0]).kind == "c":
+            return _compare_complex(*operands, direction)
         return bind(ops("compare"), *broadcast_all(operands), direction=direction, weak_type=False)
 
     function.__name__ = name
@@ -269,6 +213,27 @@ equal, not_equal, less, less_equal, greater, greater_equal = (
     for n, d in (("equal", "EQ"), ("not_equal", "NE"), ("less", "LT"), ("less_equal", "LE"), ("greater", "GT"),
                  ("greater_equal", "GE"))
 )  # fmt: skip
+
+
+def _compare_complex(x: Any, y: Any, direction: str) -> Any:
+    """By real parts, where those are equal by imaginary parts (NumPy)."""
+    compared = {"LT": less, "LE": less_equal, "GT": greater, "GE": greater_equal}[direction]
+    return where(equal(real(x), real(y)), compared(imag(x), imag(y)), compared(real(x), real(y)))
+
+
+def _choice(name: str, op: str, before: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def function(x: Any, y: Any) -> Any:
+        (x, y), _ = promoted(x, y)
+        if dtype_of(x).kind == "c":
+            return where(logical_or(isnan(x), before(x, y)), x, y)
+        return apply(op, x, y)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`numpy.{name}`: NaN if either is NaN; complex numbers by real, then imaginary part."
+    return function
+
+
+maximum, minimum = _choice("maximum", "maximum", greater), _choice("minimum", "minimum", less)
 
 
 def truth(x: Any) -> Any:
@@ -298,7 +263,6 @@ bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
 )
 invert = bitwise_invert = bitwise_not
 bitwise_left_shift = left_shift
-bitwise_count = _function("bitwise_count", "popcnt")
 
 
 def right_shift(x: Any, y: Any) -> Any:
@@ -310,10 +274,14 @@ def right_shift(x: Any, y: Any) -> Any:
 bitwise_right_shift = right_shift
 
 
-def where(condition: Any, x: Any = None, y: Any = None) -> Any:
-    """x where the condition holds, else y; all three are broadcast."""
-    if x is None or y is None:
-        raise ValueError("where(condition) alone has a result whose shape depends on values; give x and y as well")
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """x where the condition holds, else y; all three are broadcast. Without x and y: `nonzero(condition)`."""
+    if x is None and y is None:
+        from meshjit.numpy.sorting import nonzero
+
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None or size is not None or fill_value is not None:
+        raise ValueError("where: give condition, x and y; or condition alone (then size= and fill_value= may be given)")
     (x, y), weak = promoted(x, y)
     condition, x, y = broadcast_all([truth(condition), x, y])
     return bind(ops("select"), condition, x, y, weak_type=weak)
@@ -339,27 +307,9 @@ def isinf(x: Any) -> Any:
     return equal(absolute(x), np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
 
 
-def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    x = asarray(x)
-    if not is_inexact(dtype_of(x)):
-        return x
-    import ml_dtypes
-
-    info = ml_dtypes.finfo(dtype_of(x))
-    x = where(isnan(x), nan, x)
-    x = where(equal(x, np.inf), float(info.max) if posinf is None else posinf, x)
-    return where(equal(x, -np.inf), float(info.min) if neginf is None else neginf, x)
-
-
-def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
-    (a, b), _ = promoted(a, b, inexact=True)
-    close = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
-    close = where(logical_and(isfinite(a), isfinite(b)), close, equal(a, b))
-    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
-
-
 def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
     """Between min and max; None leaves a side open."""
+    x = asarray(x)
     x = x if min is None else maximum(min, x)
     return asarray(x) if max is None else minimum(max, x)
 
@@ -373,8 +323,9 @@ def real(x: Any) -> Any:
 
 
 def imag(x: Any) -> Any:
+    """The imaginary part; zeros for real arrays."""
     x = asarray(x)
-    return bind(ops("imag"), x) if dtype_of(x).kind == "c" else multiply(x, 0)
+    return bind(ops("imag"), x) if dtype_of(x).kind == "c" else broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
 
 
 def conjugate(x: Any) -> Any:
@@ -383,23 +334,3 @@ def conjugate(x: Any) -> Any:
 
 
 conj = conjugate
-
-
-def angle(x: Any) -> Any:
-    return arctan2(imag(x), real(x))
-
-
-def signbit(x: Any) -> Any:
-    x = asarray(x)
-    kind = {2: np.int16, 4: np.int32, 8: np.int64}[dtype_of(x).itemsize]
-    return less(x, 0) if not is_inexact(dtype_of(x)) else less(bind(ops("bitcast_convert"), x, dtype=np.dtype(kind)), 0)
-
-
-def copysign(x: Any, y: Any) -> Any:
-    (x, y), _ = promoted(x, y, inexact=True)
-    return where(signbit(y), negative(absolute(x)), absolute(x))
-
-
-def heaviside(x: Any, y: Any) -> Any:
-    (x, y), _ = promoted(x, y, inexact=True)
-    return where(less(x, 0), 0, where(greater(x, 0), 1, where(isnan(x), x, y)))

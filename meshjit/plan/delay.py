@@ -42,7 +42,8 @@ class Delays:
 
     def accepted(self, eqn: Eqn, step: EquationPlan) -> tuple[int, ...]:
         """The operands, jointly linear and partial alike, whose sums flow through; () if none do."""
-        if step.rule.reductions or eqn.op.partition is not None:
+        sums_only = all(kind == "sum" for kind in step.rule.reductions.values())
+        if not sums_only or eqn.op.partition is not None:
             return ()
         for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
             if self.flows(eqn, step, group):

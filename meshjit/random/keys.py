@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import numpy as mnp
 from meshjit import tree
 from meshjit.api import jit
 from meshjit.config import config
 from meshjit.numpy.creation import array, shape_tuple
 from meshjit.numpy.promote import cast, ops, value
-from meshjit.numpy.shaping import reshape
 from meshjit.random.threefry import U32, fold_data, split_data
 from meshjit.trace import bind, line_of, type_and_weak, user_source
 
@@ -76,7 +76,7 @@ class PRNGKeyArray:
 
     def reshape(self, *shape: Any) -> PRNGKeyArray:
         given = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return PRNGKeyArray(reshape(self._data, (*given, 2)))
+        return PRNGKeyArray(mnp.reshape(self._data, (*given, 2)))
 
     def flatten(self) -> PRNGKeyArray:
         return self.reshape(-1)
@@ -172,13 +172,11 @@ def _words(seed: Any) -> np.ndarray[Any, Any]:
 
 @jit
 def _seed_words(seed: Any) -> Any:
-    from meshjit.numpy.shaping import stack
-
     low = cast(seed, U32)
     if seed.dtype.itemsize < 8:
-        return stack([np.zeros((), U32), low])
+        return mnp.stack([np.zeros((), U32), low])
     high = bind(ops("shift_right_logical"), seed, np.asarray(32, seed.dtype))
-    return stack([cast(high, U32), low])
+    return mnp.stack([cast(high, U32), low])
 
 
 def split(key: Any, num: int | tuple[int, ...] = 2) -> Any:
@@ -195,8 +193,10 @@ def _split(data: Any, *, shape: tuple[int, ...], partitionable: bool) -> Any:
 def fold_in(key: Any, data: Any) -> Any:
     """A new key from a key and an integer below 2**32, a traced one included. Source: jax.random.fold_in."""
     words = single(key, "fold_in")
-    if isinstance(data, int) and not 0 <= data <= _WORD:
-        raise OverflowError(f"random.fold_in: {data} does not fit into 32 bits\n  at {line_of(user_source())}")
+    if isinstance(data, int):
+        if not 0 <= data <= _WORD:
+            raise OverflowError(f"random.fold_in: {data} does not fit into 32 bits\n  at {line_of(user_source())}")
+        data = np.uint32(data)
     number, type, _ = value(data, "data of random.fold_in")
     if type.shape or type.dtype.kind not in "iub":
         raise TypeError(f"random.fold_in: data must be an integer scalar, got {type}\n  at {line_of(user_source())}")

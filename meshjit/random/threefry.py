@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import numpy as mnp
 from meshjit.numpy.promote import broadcast_to, cast, ops
-from meshjit.numpy.shaping import concatenate, reshape, stack
-from meshjit.numpy.ufuncs import add, bitwise_xor, multiply
 from meshjit.trace import bind
 
 Shape = tuple[int, ...]
@@ -65,12 +64,10 @@ def original_words(data: Any, count: int) -> Any:
     if half == 0:
         return np.zeros((0,), U32)
     first = bind(ops("iota"), dtype=U32, shape=(half,), dimension=0)
-    second = add(first, np.uint32(half))
+    second = mnp.add(first, np.uint32(half))
     if count % 2:  # an odd vector is filled up with one 0
-        from meshjit.numpy.ufuncs import equal, where
-
-        second = where(equal(second, np.uint32(count)), np.uint32(0), second)
-    words = concatenate(list(hashed(data, first, second, (half,))))
+        second = mnp.where(mnp.equal(second, np.uint32(count)), np.uint32(0), second)
+    words = mnp.concatenate(list(hashed(data, first, second, (half,))))
     return words[:count] if count % 2 else words
 
 
@@ -78,10 +75,10 @@ def _original_bits(data: Any, width: int, shape: Shape) -> Any:
     size = math.prod(shape)
     words = original_words(data, -(-width * size // 32))
     if width == 64:
-        return reshape(_joined(words[:size], words[size:]), shape)
+        return mnp.reshape(_joined(words[:size], words[size:]), shape)
     if width < 32:
         words = _pieces(words, width)[:size]
-    return reshape(words, shape)
+    return mnp.reshape(words, shape)
 
 
 def _joined(high: Any, low: Any) -> Any:
@@ -94,11 +91,11 @@ def _joined(high: Any, low: Any) -> Any:
 def _pieces(words: Any, width: int) -> Any:
     """Every word cut into pieces of 8 or 16 bits, lowest first."""
     count = 32 // width
-    steps = multiply(bind(ops("iota"), dtype=U32, shape=(1, count), dimension=1), np.uint32(width))
+    steps = mnp.multiply(bind(ops("iota"), dtype=U32, shape=(1, count), dimension=1), np.uint32(width))
     shape = (words.shape[0], count)
-    wide = broadcast_to(reshape(words, (words.shape[0], 1)), shape)
+    wide = broadcast_to(mnp.reshape(words, (words.shape[0], 1)), shape)
     cut = bind(ops("shift_right_logical"), wide, broadcast_to(steps, shape))
-    return reshape(cast(cut, f"uint{width}"), (-1,))
+    return mnp.reshape(cast(cut, f"uint{width}"), (-1,))
 
 
 # -- what keys and distributions are made of
@@ -111,7 +108,7 @@ def random_bits(data: Any, width: int, shape: Shape, partitionable: bool) -> Any
     high, low = hashed(data, *positions(shape), shape)
     if width == 64:
         return _joined(high, low)
-    words = bitwise_xor(high, low)
+    words = mnp.bitwise_xor(high, low)
     return words if width == 32 else cast(words, f"uint{width}")
 
 
@@ -119,10 +116,10 @@ def split_data(data: Any, shape: Sequence[int], partitionable: bool) -> Any:
     """u32[*shape, 2]: the data of new keys."""
     shape = tuple(shape)
     if not partitionable:
-        return reshape(original_words(data, 2 * math.prod(shape)), (*shape, 2))
-    return stack(list(hashed(data, *positions(shape), shape)), -1)
+        return mnp.reshape(original_words(data, 2 * math.prod(shape)), (*shape, 2))
+    return mnp.stack(list(hashed(data, *positions(shape), shape)), -1)
 
 
 def fold_data(data: Any, number: Any) -> Any:
     """u32[2]: the data of the key that this u32[] makes of a key. Both forms agree."""
-    return stack(list(hashed(data, np.zeros((), U32), number, ())), -1)
+    return mnp.stack(list(hashed(data, np.zeros((), U32), number, ())), -1)

@@ -6,8 +6,9 @@ Users see logical shapes only: where an extent does not divide, the padding at t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -58,7 +59,12 @@ class Shard:
     device: Any
     index: Index
     replica_id: int
-    data: Any  # an Array on that device alone; None where another process holds it
+    fetch: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def data(self) -> Any:
+        """The slice as an Array on that device alone; None where another process holds it."""
+        return None if self.fetch is None else self.fetch()
 
     def __repr__(self) -> str:
         return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
@@ -146,23 +152,28 @@ class Array:
     @property
     def handle(self) -> Any:
         """The runtime's handle; RuntimeError, naming who took it, once the array is deleted."""
-        if self._handle is None or (not self._deleted_by and _jaxlib.is_deleted(self._handle)):
-            raise RuntimeError(self._deleted_message())
+        self._require_live()
         return self._handle
 
+    def _require_live(self) -> None:
+        if self.is_deleted():
+            raise RuntimeError(self._deleted_message())
+
     def _deleted_message(self) -> str:
-        by = self._deleted_by or "delete()"
+        if self._deleted_by == "delete()":
+            return f"Array {self.type} has been deleted by its delete()\n  fix: delete it after its last use"
+        by = f"{self._deleted_by} (donated)" if self._deleted_by else "a call that another Array of it was donated to"
         return (
             f"Array {self.type} has been deleted: its memory was given to {by}\n"
             "  a donated argument is gone after the call, because its memory holds a result\n"
-            "  fix: use the function's result instead, copy the array before the call, or do not donate it"
+            "  fix: use the function's result instead, pass x.copy(), or do not donate it"
         )
 
     @property
     def addressable_shards(self) -> list[Shard]:
         """The shards on this process's devices, in mesh order. `data` is the logical slice (without padding)."""
         here = {device: i for i, device in enumerate(_jaxlib.handle_devices(self.handle))}
-        return [s if s.device not in here else self._with_data(s, here[s.device]) for s in self._shards(here)]
+        return [self._with_data(s, here[s.device]) for s in self._shards(here)]
 
     @property
     def global_shards(self) -> list[Shard]:
@@ -180,16 +191,18 @@ class Array:
             key = tuple((s.start, s.stop) for s in index)
             seen[key] = seen.get(key, -1) + 1
             if only is None or device in only:
-                shards.append(Shard(device, index, seen[key], None))
+                shards.append(Shard(device, index, seen[key]))
         return shards
 
     def _with_data(self, shard: Shard, position: int) -> Shard:
+        return Shard(shard.device, shard.index, shard.replica_id, functools.partial(self._shard_data, shard, position))
+
+    def _shard_data(self, shard: Shard, position: int) -> Array:
         from meshjit.runtime.placing import single_device_array
 
         local = _jaxlib.fetch(_jaxlib.shard(self.handle, position))[0][1]
         extents = [len(range(*s.indices(n))) for s, n in zip(shard.index, self.shape, strict=True)]
-        logical = local[tuple(slice(0, n) for n in extents)]
-        return Shard(shard.device, shard.index, shard.replica_id, single_device_array(logical, shard.device))
+        return single_device_array(local[tuple(slice(0, n) for n in extents)], shard.device)
 
     # -- values
 
@@ -198,8 +211,8 @@ class Array:
         if self._value is None:
             self._value = self._assemble()
             self._value.flags.writeable = False
-        elif self._handle is None:
-            raise RuntimeError(self._deleted_message())
+        else:
+            self._require_live()
         return self._value
 
     def _assemble(self) -> np.ndarray[Any, Any]:
@@ -249,23 +262,35 @@ class Array:
         return self.numpy().tolist()
 
     def __bool__(self) -> bool:
-        return bool(self.numpy())
+        if self.size != 1:
+            raise ValueError(
+                f"the truth value of an array of {self.size} elements, {self.type}, is ambiguous\n"
+                "  fix: use x.any() or x.all(); x.size > 0 asks whether there are elements"
+            )
+        return bool(self.numpy().item())
 
     def __int__(self) -> int:
-        return int(self.numpy())
+        return int(self._scalar("int"))
 
     def __float__(self) -> float:
-        return float(self.numpy())
+        return float(self._scalar("float"))
 
     def __complex__(self) -> complex:
-        return complex(self.numpy())
+        return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
-        return self.numpy().__index__()
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"only integer scalar arrays can be used as an index or size, got {self.type}")
+        return int(self._scalar("index"))
+
+    def _scalar(self, kind: str) -> Any:
+        if self.shape:
+            raise TypeError(f"{kind}() needs an array without dims, got {self.type}\n  fix: index it first, or use x.item()")
+        return self.numpy().item()
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a scalar array")
+            raise TypeError(f"len() of {self.type}, an array without dims")
         return self.shape[0]
 
     def __hash__(self) -> int:
@@ -274,13 +299,15 @@ class Array:
         )
 
     def __repr__(self) -> str:
+        if self.is_deleted():
+            return f"Array(shape={self.shape}, dtype={self.dtype}, deleted)"
         if not (self.is_fully_addressable or self.is_fully_replicated):
             return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self.sharding})"
         body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
         return f"Array({body}, dtype={self.dtype}{', weak_type=True' if self.weak_type else ''})"
 
     def __str__(self) -> str:
-        if not (self.is_fully_addressable or self.is_fully_replicated):
+        if self.is_deleted() or not (self.is_fully_addressable or self.is_fully_replicated):
             return repr(self)
         return str(self.numpy())
 
@@ -288,17 +315,18 @@ class Array:
         return format(self.numpy()[()] if self.ndim == 0 else self.numpy(), spec)
 
     def __reduce__(self) -> Any:
-        from meshjit.runtime.placing import asarray
+        return _unpickled, (np.array(self.numpy()), self.weak_type)
 
-        return asarray, (np.array(self.numpy()),)
+    def copy(self) -> Array:
+        """The same elements under the same sharding, in memory of their own: safe from a donation of this array."""
+        from meshjit.runtime.executable import copied
 
-    def __copy__(self) -> Array:
-        return Array(self._key, self.handle)
+        return copied(self)
+
+    __copy__ = copy
 
     def __deepcopy__(self, memo: Any) -> Array:
-        from meshjit.runtime.placing import device_put
-
-        return device_put(np.array(self.numpy()), self.sharding)
+        return self.copy()
 
     # -- waiting and letting go
 
@@ -326,6 +354,8 @@ class Array:
         self._handle, self._value, self._deleted_by = None, None, by
 
 
-def arrays(keys: Sequence[LeafKey], handles: Sequence[Any]) -> list[Array]:
-    """One Array per handle."""
-    return [Array(key, handle) for key, handle in zip(keys, handles, strict=True)]
+def _unpickled(value: np.ndarray[Any, Any], weak: bool) -> Array:
+    """A pickle holds the elements alone: devices are those of the process that reads it."""
+    from meshjit.runtime.placing import asarray_host, default_sharding, place
+
+    return place(asarray_host(value)[0], default_sharding(), committed=False, weak=weak)

@@ -13,12 +13,12 @@ from meshjit.core.program import Builder, Program, Source
 from meshjit.core.types import type_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.executable import Executable, default_mesh, fits, lower, mesh_of
+from meshjit.runtime.executable import Executable, default_mesh, fits, lower, merged, mesh_of, whole_spec
 from meshjit.runtime.placing import move, place
 from meshjit.trace.source import line_of, user_source
 from sharding.mesh import Mesh
-from sharding.named import NamedSharding, SingleDeviceSharding
-from sharding.spec import PartitionSpec
+from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
+from sharding.spec import PartitionSpec, ShardingError
 
 Value = Any  # Array, np.ndarray or np.generic
 
@@ -53,16 +53,18 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
 
 def _compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
     annotations = Annotations([_spec(k, mesh) for k in keys], [None] * len(program.outputs))
-    return Executable(lower(program, mesh, annotations), weak)
+    return Executable(lower(program, mesh, annotations), weak, committed=any(k.committed for k in keys))
 
 
 def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
-    arguments = [
-        x if isinstance(x, Array) else place(np.asarray(x), executable.in_shardings[i], committed=False)
-        for i, x in enumerate(operands)
-    ]
-    arguments = [x if fits(x._key, s) else move(x, s) for x, s in zip(arguments, executable.in_shardings, strict=True)]
-    return executable(arguments)
+    wanted = zip(operands, executable.in_shardings, strict=True)
+    return executable.run_placed([_placed(x, s) for x, s in wanted])
+
+
+def _placed(value: Value, sharding: Sharding) -> Array:
+    if not isinstance(value, Array):
+        return place(np.asarray(value), sharding, committed=False)
+    return value if fits(value._key, sharding) else move(value, sharding)
 
 
 def _key(value: Value) -> LeafKey:
@@ -78,14 +80,14 @@ def _hashable(value: Any) -> Any:
 def _spec(key: LeafKey, mesh: Mesh) -> PartitionSpec | None:
     """Committed arrays stay where they are; others go where propagation likes."""
     if key.committed and isinstance(key.sharding, NamedSharding) and key.sharding.mesh == mesh:
-        return PartitionSpec(*key.sharding.spec, *([None] * (key.type.rank - len(key.sharding.spec))))
+        return whole_spec(key.sharding, key.type.rank)
     return None
 
 
 def common_mesh(values: Sequence[Value], what: str) -> Mesh:
     """The mesh that all committed arrays live on; the default device's where none is committed.
 
-    ValueError, naming two of them and a fix, where committed arrays live on different devices.
+    ShardingError, naming two of them and a fix, where committed arrays live on different devices.
     """
     found: Array | None = None
     for value in values:
@@ -93,13 +95,11 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
             continue
         if found is None:
             found = value
-        elif not _together(found, value):
-            raise ValueError(different_devices(what, "one operand", found, "another", value, user_source()))
+        elif (both := merged(mesh_of(found.sharding), mesh_of(value.sharding))) is None:
+            raise ShardingError(different_devices(what, "one operand", found, "another", value, user_source()))
+        elif both != mesh_of(found.sharding):
+            found = value
     return default_mesh() if found is None else mesh_of(found.sharding)
-
-
-def _together(a: Array, b: Array) -> bool:
-    return mesh_of(a.sharding) == mesh_of(b.sharding)
 
 
 def different_devices(what: str, first: str, a: Array, second: str, b: Array, source: Source | None) -> str:

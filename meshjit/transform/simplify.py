@@ -5,8 +5,9 @@ from __future__ import annotations
 from meshjit.core.program import Program
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
+from meshjit.transform.fold import fold
 
 
 def simplify(program: Program) -> Program:
-    """Without dead code and common subexpressions."""
-    return dce(cse(dce(program)))
+    """Without dead code, no-ops and common subexpressions."""
+    return dce(cse(fold(dce(program))))

@@ -1,0 +1,45 @@
+"""What a jitted function sees of each argument: its key, by which compiled functions are found, or an error with its path."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import tensor_type
+from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.trace import Tracer, argument_of
+from meshjit.trace.source import user_frame
+from meshjit.trace.tracer import leaked
+
+
+def key_of_value(value: Any, name: str = "") -> LeafKey:
+    """The key of an argument that a function is called with; TypeError, with its path, for what is no array."""
+    if isinstance(value, Array):
+        return value._key
+    if isinstance(value, Tracer):
+        raise leaked(value)
+    if not isinstance(value, bool | int | float | complex | np.ndarray | np.generic) and hasattr(value, "__array__"):
+        value = np.asarray(value)
+    argument = argument_of(value, name)
+    return leaf_key(argument.type, argument.weak and argument.type.dtype != np.bool_, None, False)
+
+
+def key_of_shape(value: Any, name: str = "") -> LeafKey:
+    """The same for an argument that a function is lowered for: anything with a shape and a dtype will do."""
+    if isinstance(value, Array | bool | int | float | complex | np.ndarray | np.generic):
+        return key_of_value(value, name)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        sharding = getattr(value, "sharding", None)
+        weak = bool(getattr(value, "weak_type", False))
+        return leaf_key(tensor_type(value.shape, value.dtype), weak, sharding, sharding is not None)
+    return key_of_value(value, name)
+
+
+def stack_level() -> int:
+    """The `stacklevel` of the user's line, for a warning raised by the caller."""
+    user, frame, level = user_frame(), sys._getframe(1), 1
+    while frame is not None and frame is not user:
+        frame, level = frame.f_back, level + 1
+    return level

@@ -1,0 +1,203 @@
+"""jax.lax's elementwise functions: operands have one shape (or are scalars), no NumPy broadcasting."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit import tree
+from meshjit.core.types import is_inexact
+from meshjit.numpy import elementwise, ufuncs
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, ops, shape_of, weak_of
+from meshjit.trace import bind, line_of, user_source
+
+
+def _strict(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function on operands of one shape; scalars go with any."""
+
+    @functools.wraps(function)
+    def checked(*xs: Any) -> Any:
+        shapes = {shape_of(x) for x in xs} - {()}
+        if len(shapes) > 1:
+            listed = " and ".join(str(shape_of(x)) for x in xs)
+            raise TypeError(
+                f"{name}: operands have shapes {listed}; lax functions do not broadcast\n  at {line_of(user_source())}\n"
+                "  fix: use the function of meshjit.numpy, or lax.broadcast_in_dim"
+            )
+        return function(*xs)
+
+    checked.__name__ = checked.__qualname__ = name
+    return checked
+
+
+def _divide(x: Any, y: Any) -> Any:
+    """x / y; of integers rounded towards zero."""
+    return apply("divide", x, y)
+
+
+add, sub, mul = _strict("add", ufuncs.add), _strict("sub", ufuncs.subtract), _strict("mul", ufuncs.multiply)
+div, rem = _strict("div", _divide), _strict("rem", ufuncs.fmod)
+max, min, pow = _strict("max", ufuncs.maximum), _strict("min", ufuncs.minimum), _strict("pow", ufuncs.power)  # noqa: A001
+atan2, nextafter = _strict("atan2", ufuncs.arctan2), _strict("nextafter", elementwise.nextafter)
+eq, ne = _strict("eq", ufuncs.equal), _strict("ne", ufuncs.not_equal)
+lt, le = _strict("lt", ufuncs.less), _strict("le", ufuncs.less_equal)
+gt, ge = _strict("gt", ufuncs.greater), _strict("ge", ufuncs.greater_equal)
+bitwise_and, bitwise_or = _strict("bitwise_and", ufuncs.bitwise_and), _strict("bitwise_or", ufuncs.bitwise_or)
+bitwise_xor, shift_left = _strict("bitwise_xor", ufuncs.bitwise_xor), _strict("shift_left", ufuncs.left_shift)
+shift_right_logical = _strict("shift_right_logical", lambda x, y: apply("shift_right_logical", x, y))
+shift_right_arithmetic = _strict("shift_right_arithmetic", lambda x, y: apply("shift_right_arithmetic", x, y))
+polygamma = _strict("polygamma", lambda m, x: apply("polygamma", m, x, inexact=True))
+
+neg, abs, sign, exp, expm1, log, log1p = (  # noqa: A001
+    ufuncs.negative, ufuncs.absolute, ufuncs.sign, ufuncs.exp, ufuncs.expm1, ufuncs.log, ufuncs.log1p,
+)  # fmt: skip
+sin, cos, tan, tanh, sinh, cosh, sqrt, cbrt = (
+    ufuncs.sin, ufuncs.cos, ufuncs.tan, ufuncs.tanh, ufuncs.sinh, ufuncs.cosh, ufuncs.sqrt, ufuncs.cbrt,
+)  # fmt: skip
+asin, acos, atan, asinh, acosh, atanh = (
+    ufuncs.arcsin, ufuncs.arccos, ufuncs.arctan, ufuncs.arcsinh, ufuncs.arccosh, ufuncs.arctanh,
+)  # fmt: skip
+floor, ceil, is_finite, square = ufuncs.floor, ufuncs.ceil, ufuncs.isfinite, ufuncs.square
+reciprocal, exp2, bitwise_not = elementwise.reciprocal, elementwise.exp2, ufuncs.bitwise_not
+real, imag, conj = ufuncs.real, ufuncs.imag, ufuncs.conjugate
+
+
+def _one(name: str, op: str) -> Any:
+    def function(x: Any) -> Any:
+        return apply(op, x)
+
+    function.__name__ = name
+    function.__doc__ = f"`jax.lax.{name}`."
+    return function
+
+
+rsqrt, logistic, erf, erfc, erf_inv, lgamma, digamma = (
+    _one(n, o)
+    for n, o in (("rsqrt", "rsqrt"), ("logistic", "logistic"), ("erf", "erf"), ("erfc", "erfc"), ("erf_inv", "erf_inv"),
+                 ("lgamma", "lgamma"), ("digamma", "digamma"))
+)  # fmt: skip
+population_count, clz = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where halves are rounded to."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
+
+
+def round(x: Any, rounding_method: RoundingMethod = RoundingMethod.AWAY_FROM_ZERO) -> Any:  # noqa: A001
+    """To whole numbers."""
+    even = RoundingMethod(rounding_method) is RoundingMethod.TO_NEAREST_EVEN
+    return apply("round_nearest_even" if even else "round_nearest_afz", x)
+
+
+def integer_pow(x: Any, y: int) -> Any:
+    """x ** y of a Python integer y, by repeated multiplication."""
+    return ufuncs.power(x, int(y))
+
+
+def complex(x: Any, y: Any) -> Any:  # noqa: A001
+    """x + iy."""
+    (x, y), _ = mnp_promoted(x, y)
+    return bind(ops("complex"), x, y)
+
+
+def mnp_promoted(*xs: Any) -> Any:
+    from meshjit.numpy.promote import broadcast_all, promoted
+
+    operands, weak = promoted(*xs, inexact=True)
+    return broadcast_all(operands), weak
+
+
+def convert_element_type(x: Any, new_dtype: Any) -> Any:
+    """`x` in another dtype."""
+    return lifted(cast(x, new_dtype))
+
+
+def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+    """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
+    x, dtype = asarray(x), np.dtype(new_dtype)
+    wide, narrow = dtype_of(x).itemsize, dtype.itemsize
+    if wide == narrow:
+        return bind(ops("bitcast_convert"), x, dtype=dtype)
+    return _split_bits(x, dtype) if wide > narrow else _join_bits(x, dtype)
+
+
+def _unsigned(size: int) -> np.dtype[Any]:
+    return np.dtype(f"u{size}")
+
+
+def _split_bits(x: Any, dtype: np.dtype[Any]) -> Any:
+    bits = bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x).itemsize))
+    count = dtype_of(x).itemsize // dtype.itemsize
+    shifts = (np.arange(count) * 8 * dtype.itemsize).astype(dtype_of(bits))
+    parts = apply("shift_right_logical", mnp.expand_dims(bits, -1), shifts)
+    return bind(ops("bitcast_convert"), cast(parts, _unsigned(dtype.itemsize)), dtype=dtype)
+
+
+def _join_bits(x: Any, dtype: np.dtype[Any]) -> Any:
+    size, count = dtype_of(x).itemsize, dtype.itemsize // dtype_of(x).itemsize
+    if not shape_of(x) or shape_of(x)[-1] != count:
+        raise TypeError(f"bitcast_convert_type: {dtype} takes {count} elements of {dtype_of(x)}, the shape is {shape_of(x)}")
+    parts = cast(bind(ops("bitcast_convert"), x, dtype=_unsigned(size)), _unsigned(dtype.itemsize))
+    shifted = ufuncs.left_shift(parts, (np.arange(count) * 8 * size).astype(_unsigned(dtype.itemsize)))
+    joined = mnp.sum(shifted, axis=-1, dtype=_unsigned(dtype.itemsize))
+    return bind(ops("bitcast_convert"), joined, dtype=dtype)
+
+
+def reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+    """Rounded to a floating format with these many bits, in the dtype it has."""
+    return bind(ops("reduce_precision"), asarray(x), exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
+
+
+def select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    """on_true where pred holds, else on_false; both of one shape and dtype, pred of that shape or a scalar."""
+    if shape_of(on_true) != shape_of(on_false) or shape_of(pred) not in ((), shape_of(on_true)):
+        raise TypeError(
+            f"select: shapes {shape_of(pred)}, {shape_of(on_true)} and {shape_of(on_false)} must be equal"
+            f" (the first may be a scalar)\n  at {line_of(user_source())}\n  fix: mnp.where broadcasts"
+        )
+    return ufuncs.where(pred, on_true, on_false)
+
+
+def select_n(which: Any, *cases: Any) -> Any:
+    """cases[which]: `which` is boolean (False: the first) or an integer below the number of cases."""
+    if dtype_of(which) == np.bool_:
+        if len(cases) > 2:
+            raise TypeError(f"select_n: a boolean selects among 2 cases, was given {len(cases)}")
+        return select(which, cases[-1], cases[0])
+    result = cases[-1]
+    for i in reversed(range(len(cases) - 1)):
+        result = select(ufuncs.less_equal(which, i), cases[i], result)
+    return lifted(result)
+
+
+def clamp(low: Any, x: Any, high: Any) -> Any:
+    """x moved inside [low, high]; NaN stays."""
+    return ufuncs.minimum(ufuncs.maximum(low, x), high)
+
+
+def stop_gradient(x: Any) -> Any:
+    """The values of a tree, with derivative zero."""
+    return tree.map(_stopped, x)
+
+
+def _stopped(leaf: Any) -> Any:
+    if not is_inexact(dtype_of(leaf)):
+        return leaf
+    return bind(ops("stop_gradient"), asarray(leaf), weak_type=weak_of(leaf))
+
+
+def optimization_barrier(x: Any) -> Any:
+    """The values of a tree, which the compiler does not move computations across."""
+    leaves, structure = tree.flatten(x)
+    if not leaves:
+        return x
+    found = bind(ops("optimization_barrier"), *(asarray(leaf) for leaf in leaves))
+    return tree.unflatten(structure, found if isinstance(found, tuple) else [found])

@@ -1,0 +1,99 @@
+"""gather and scatter with jax.lax's dimension numbers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from meshjit.numpy.indexing import mode_word
+from meshjit.numpy.promote import asarray, cast, dtype_of, ops
+from meshjit.trace import bind
+
+
+class GatherScatterMode(enum.Enum):
+    """What an index out of range means: moved inside, or filled (gather) and dropped (scatter)."""
+
+    CLIP = 0
+    FILL_OR_DROP = 1
+    PROMISE_IN_BOUNDS = 2
+
+
+class GatherDimensionNumbers(NamedTuple):
+    """See jax.lax.gather; the index vector is the last dim of the indices."""
+
+    offset_dims: tuple[int, ...]
+    collapsed_slice_dims: tuple[int, ...]
+    start_index_map: tuple[int, ...]
+    operand_batching_dims: tuple[int, ...] = ()
+    start_indices_batching_dims: tuple[int, ...] = ()
+
+
+class ScatterDimensionNumbers(NamedTuple):
+    """See jax.lax.scatter; the index vector is the last dim of the indices."""
+
+    update_window_dims: Sequence[int]
+    inserted_window_dims: Sequence[int]
+    scatter_dims_to_operand_dims: Sequence[int]
+    operand_batching_dims: Sequence[int] = ()
+    scatter_indices_batching_dims: Sequence[int] = ()
+
+
+def _dims(values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(v) for v in values)
+
+
+def gather(
+    operand: Any,
+    start_indices: Any,
+    dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int],
+    *,
+    unique_indices: bool = False,
+    indices_are_sorted: bool = False,
+    mode: Any = None,
+    fill_value: Any = None,
+) -> Any:
+    """`jax.lax.gather`; out of range windows are filled (NaN, or the extreme integer) unless mode says otherwise."""
+    del unique_indices
+    numbers = dimension_numbers
+    return bind(
+        ops("gather"), asarray(operand), asarray(start_indices),
+        offset_dims=_dims(numbers.offset_dims), collapsed_slice_dims=_dims(numbers.collapsed_slice_dims),
+        operand_batching_dims=_dims(numbers.operand_batching_dims),
+        start_indices_batching_dims=_dims(numbers.start_indices_batching_dims),
+        start_index_map=_dims(numbers.start_index_map), slice_sizes=_dims(slice_sizes),
+        mode=mode_word(mode, "fill"), fill_value=fill_value, indices_are_sorted=bool(indices_are_sorted),
+    )  # fmt: skip
+
+
+def _scatter(name: str, kind: str) -> Any:
+    def function(
+        operand: Any,
+        scatter_indices: Any,
+        updates: Any,
+        dimension_numbers: ScatterDimensionNumbers,
+        *,
+        indices_are_sorted: bool = False,
+        unique_indices: bool = False,
+        mode: Any = None,
+    ) -> Any:
+        operand = asarray(operand)
+        numbers = dimension_numbers
+        return bind(
+            ops("scatter"), operand, asarray(scatter_indices), cast(updates, dtype_of(operand)),
+            update_window_dims=_dims(numbers.update_window_dims),
+            inserted_window_dims=_dims(numbers.inserted_window_dims),
+            input_batching_dims=_dims(numbers.operand_batching_dims),
+            scatter_indices_batching_dims=_dims(numbers.scatter_indices_batching_dims),
+            scatter_dims_to_operand_dims=_dims(numbers.scatter_dims_to_operand_dims), kind=kind,
+            mode=mode_word(mode, "fill"), indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
+        )  # fmt: skip
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`jax.lax.{name}`; out of range windows are dropped unless mode says otherwise."
+    return function
+
+
+scatter, scatter_add, scatter_mul = _scatter("scatter", "set"), _scatter("scatter_add", "add"), _scatter("scatter_mul", "mul")
+scatter_min, scatter_max = _scatter("scatter_min", "min"), _scatter("scatter_max", "max")

@@ -1,0 +1,208 @@
+"""Reductions, windows, cumulative functions, scans of associative functions, sorting: jax.lax's names."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit import tree
+from meshjit.lax import elementwise
+from meshjit.numpy.convolution import padding_of
+from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, shape_of
+from meshjit.numpy.rearranging import flip
+from meshjit.numpy.shaping import concatenate, moveaxis, reshape
+from meshjit.numpy.shaping import slice_in_dim as slice_dim
+from meshjit.numpy.sorting import sort_together
+from meshjit.numpy.sorting import top_k as top_k
+from meshjit.trace import bind, line_of, user_source
+
+
+def _reduction(op: str) -> Any:
+    def function(x: Any, axes: Sequence[int]) -> Any:
+        x = asarray(x)
+        return bind(ops(op), x, axes=tuple(normal_axis(a, len(shape_of(x))) for a in axes))
+
+    function.__name__ = op
+    function.__doc__ = f"`jax.lax.{op}`: over `axes`, in the operand's dtype."
+    return function
+
+
+reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_and, reduce_or = (
+    _reduction(n) for n in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or")
+)
+
+
+def reduce_xor(x: Any, axes: Sequence[int]) -> Any:
+    """`jax.lax.reduce_xor`."""
+    return reduce(x, np.zeros((), dtype_of(x)), elementwise.bitwise_xor, axes)
+
+
+def argmax(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
+    """The first place of the largest element."""
+    x = asarray(x)
+    return bind(ops("argmax"), x, axis=normal_axis(axis, len(shape_of(x))), index_dtype=np.dtype(index_dtype))
+
+
+def argmin(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
+    """The first place of the smallest element."""
+    x = asarray(x)
+    return bind(ops("argmin"), x, axis=normal_axis(axis, len(shape_of(x))), index_dtype=np.dtype(index_dtype))
+
+
+def _monoids() -> dict[Any, str]:
+    """Functions of two operands that a reduction op knows."""
+    known = {"reduce_sum": ("add",), "reduce_prod": ("mul", "multiply"), "reduce_max": ("max", "maximum"),
+             "reduce_min": ("min", "minimum")}  # fmt: skip
+    found: dict[Any, str] = {}
+    for op, names in known.items():
+        for room, name in itertools.product((elementwise, mnp), names):
+            if hasattr(room, name) and not (room is mnp and name in ("max", "min")):
+                found[getattr(room, name)] = op
+    return found
+
+
+def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
+    """`jax.lax.reduce`: `computation` (associative) over dims, started from init_values. Trees of arrays are reduced
+    together; additions, products and extremes of one array are one op."""
+    leaves, structure = tree.flatten(operands)
+    starts = tree.leaves(init_values)
+    rank = len(shape_of(leaves[0]))
+    axes = tuple(normal_axis(d, rank) for d in dimensions)
+    op = _monoids().get(computation)
+    if len(leaves) == 1 and op is not None and dtype_of(leaves[0]) != np.bool_:
+        found = bind(ops(op), asarray(leaves[0]), axes=axes)
+        return tree.unflatten(structure, [computation(cast(starts[0], dtype_of(found)), found)])
+
+    def combine(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
+        result = computation(tree.unflatten(structure, xs), tree.unflatten(structure, ys))
+        return [cast(r, dtype_of(x)) for r, x in zip(tree.leaves(result), xs, strict=True)]
+
+    last = [_merged(x, axes) for x in leaves]
+    kept = shape_of(last[0])[:-1]
+    starts = [mnp.broadcast_to(cast(s, dtype_of(x)), kept) for s, x in zip(starts, leaves, strict=True)]
+    return tree.unflatten(structure, _fold(last, starts, combine))
+
+
+def _merged(x: Any, axes: tuple[int, ...]) -> Any:
+    """The dims of `axes` as one last dim."""
+    rank = len(shape_of(x))
+    moved = moveaxis(x, axes, tuple(range(rank - len(axes), rank)))
+    kept = shape_of(moved)[: rank - len(axes)]
+    return reshape(moved, (*kept, math.prod(shape_of(moved)[len(kept) :])))
+
+
+def _fold(xs: list[Any], starts: list[Any], combine: Callable[..., list[Any]]) -> list[Any]:
+    """Reduce the last dim: halves are combined until one element is left; the odd one out joins the start."""
+    result = starts
+    dim = len(shape_of(xs[0])) - 1
+    while (extent := shape_of(xs[0])[-1]) > 1:
+        half = extent // 2
+        if extent % 2:
+            result = combine(result, [mnp.squeeze(slice_dim(x, extent - 1, extent, axis=dim), -1) for x in xs])
+        first, second = ([slice_dim(x, a, a + half, axis=dim) for x in xs] for a in (0, half))
+        xs = combine(first, second)
+    return combine(result, [mnp.squeeze(x, -1) for x in xs]) if shape_of(xs[0])[-1] else result
+
+
+def reduce_window(
+    operand: Any,
+    init_value: Any,
+    computation: Callable[..., Any],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int] | None = None,
+    padding: str | Sequence[tuple[int, int]] = "VALID",
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> Any:
+    """`jax.lax.reduce_window` (pooling): a strided slice for each place in the window, combined with `computation`.
+
+    The work and the program grow with the window's size. ValueError for windows of more than 1024 places."""
+    x = asarray(operand)
+    rank = len(shape_of(x))
+    strides = tuple(window_strides or (1,) * rank)
+    dilation, holes = tuple(window_dilation or (1,) * rank), tuple(base_dilation or (1,) * rank)
+    if not len(window_dimensions) == len(strides) == len(dilation) == rank:
+        raise ValueError(
+            f"reduce_window: window {tuple(window_dimensions)} and strides {strides} must name each of {rank} dims\n"
+            f"  at {line_of(user_source())}"
+        )
+    if math.prod(window_dimensions) > 1024:
+        raise ValueError(f"reduce_window: a window of {tuple(window_dimensions)} is too large; use cumsum differences")
+    reach = [(w - 1) * d + 1 for w, d in zip(window_dimensions, dilation, strict=True)]
+    if isinstance(padding, str):
+        padding = padding_of(padding, shape_of(x), reach, strides)
+    low, high = zip(*padding, strict=True) if rank else ((), ())
+    start = cast(init_value, dtype_of(x))
+    x = bind(ops("pad"), x, start, low=tuple(low), high=tuple(high), interior=tuple(h - 1 for h in holes))
+    counts = [max(0, (n - r) // s + 1) for n, r, s in zip(shape_of(x), reach, strides, strict=True)]
+    result = mnp.broadcast_to(start, tuple(counts))
+    if 0 in counts:
+        return result
+    for place in itertools.product(*(range(w) for w in window_dimensions)):
+        first = tuple(p * d for p, d in zip(place, dilation, strict=True))
+        limit = tuple(f + (c - 1) * s + 1 for f, c, s in zip(first, counts, strides, strict=True))
+        part = bind(ops("slice"), x, start=first, limit=limit, strides=strides)
+        result = computation(result, part)
+    return result
+
+
+def _cumulative(op: str) -> Any:
+    def function(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+        x = asarray(x)
+        return bind(ops(op), x, axis=normal_axis(axis, len(shape_of(x))), reverse=bool(reverse))
+
+    function.__name__ = op
+    function.__doc__ = f"`jax.lax.{op}`."
+    return function
+
+
+cumsum, cumprod, cummax, cummin = (_cumulative(n) for n in ("cumsum", "cumprod", "cummax", "cummin"))
+
+
+def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+    """log(cumsum(exp(x))) without overflow."""
+    return associative_scan(mnp.logaddexp, x, reverse=reverse, axis=axis)
+
+
+def associative_scan(function: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+    """`jax.lax.associative_scan`: all prefixes x0, f(x0, x1), … of a tree of arrays, in log2(n) rounds.
+
+    Round k combines every element with the one 2**k before it (Hillis and Steele, 1986)."""
+    leaves, structure = tree.flatten(elems)
+    axes = [normal_axis(axis, len(shape_of(x))) for x in leaves]
+    xs = [asarray(x) for x in leaves]
+    extents = {shape_of(x)[a] for x, a in zip(xs, axes, strict=True)}
+    if len(extents) > 1:
+        raise ValueError(f"associative_scan: the arrays have different extents along axis {axis}: {sorted(extents)}")
+    if reverse:
+        xs = [flip(x, a) for x, a in zip(xs, axes, strict=True)]
+    extent, step = max(extents, default=0), 1
+    while step < extent:
+        early = [slice_dim(x, 0, extent - step, axis=a) for x, a in zip(xs, axes, strict=True)]
+        late = [slice_dim(x, step, extent, axis=a) for x, a in zip(xs, axes, strict=True)]
+        found = tree.leaves(function(tree.unflatten(structure, early), tree.unflatten(structure, late)))
+        heads = [slice_dim(x, 0, step, axis=a) for x, a in zip(xs, axes, strict=True)]
+        xs = [concatenate([h, f], a) for h, f, a in zip(heads, found, axes, strict=True)]
+        step *= 2
+    if reverse:
+        xs = [flip(x, a) for x, a in zip(xs, axes, strict=True)]
+    return tree.unflatten(structure, xs)
+
+
+def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
+    """`jax.lax.sort`: an array, or several (a tuple) together by the first num_keys of them."""
+    several = isinstance(operand, tuple | list)
+    operands = [asarray(x) for x in (operand if several else [operand])]
+    dim = normal_axis(dimension, len(shape_of(operands[0])))
+    found = sort_together(operands, dim, num_keys, is_stable)
+    return tuple(found) if several else found[0]
+
+
+def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
+    """Both, sorted by the keys."""
+    return sort((keys, values), dimension, is_stable)

@@ -1,0 +1,176 @@
+"""Sampled functions: differences, gradients, integrals, interpolation, polynomials, covariances, cross products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy.contraction import matmul
+from meshjit.numpy.indexing import getitem, take
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_shapes,
+    broadcast_to,
+    dtype_of,
+    normal_axes,
+    normal_axis,
+    promoted,
+    shape_of,
+)
+from meshjit.numpy.shaping import (
+    atleast_2d,
+    concatenate,
+    expand_dims,
+    moveaxis,
+    ravel,
+    reshape,
+    slice_in_dim,
+    stack,
+)
+from meshjit.numpy.sorting import searchsorted
+
+
+def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    """Differences of neighbours, n times; `prepend` and `append` are joined on first."""
+    x = asarray(x)
+    if n < 0:
+        raise ValueError(f"diff: order must not be negative, got {n}")
+    if not shape_of(x):
+        raise ValueError("diff: an array of 0 dims has no neighbours")
+    axis = normal_axis(axis, len(shape_of(x)))
+    ends = [_end(e, x, axis) for e in (prepend, append)]
+    parts = [p for p in (ends[0], x, ends[1]) if p is not None]
+    x = concatenate(parts, axis) if len(parts) > 1 else x
+    for _ in range(n):
+        extent = shape_of(x)[axis]
+        later, earlier = slice_in_dim(x, min(1, extent), extent, axis=axis), slice_in_dim(x, 0, max(extent - 1, 0), axis=axis)
+        x = (ufuncs.not_equal if dtype_of(x) == np.bool_ else ufuncs.subtract)(later, earlier)
+    return x
+
+
+def _end(end: Any, x: Any, axis: int) -> Any:
+    if end is None or shape_of(end):
+        return end
+    return broadcast_to(end, tuple(1 if d == axis else n for d, n in enumerate(shape_of(x))))
+
+
+def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    found = diff(ravel(x))
+    parts = [ravel(p) for p in (to_begin, found, to_end) if p is not None]
+    return concatenate(parts)
+
+
+def gradient(f: Any, *varargs: Any, axis: Any = None) -> Any:
+    """Central differences inside, one-sided ones at the borders; spacings are numbers (one, or one per axis)."""
+    (f,), _ = promoted(f, inexact=True)
+    axes = normal_axes(axis, len(shape_of(f)))
+    if len(varargs) not in (0, 1, len(axes)):
+        raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
+    steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
+    found = [_slopes(f, step, dim) for step, dim in zip(steps, axes, strict=True)]
+    return found[0] if len(found) == 1 else found
+
+
+def _slopes(f: Any, step: Any, dim: int) -> Any:
+    extent = shape_of(f)[dim]
+    if extent < 2:
+        raise ValueError(f"gradient: dim {dim} has extent {extent}; at least 2 are needed")
+    if shape_of(step):
+        raise ValueError("gradient: spacings must be numbers; coordinates are not supported")
+    inner = ufuncs.subtract(slice_in_dim(f, 2, extent, axis=dim), slice_in_dim(f, 0, extent - 2, axis=dim))
+    first = diff(slice_in_dim(f, 0, 2, axis=dim), axis=dim)
+    last = diff(slice_in_dim(f, extent - 2, extent, axis=dim), axis=dim)
+    return ufuncs.true_divide(concatenate([first, ufuncs.multiply(inner, 0.5), last], dim), step)
+
+
+def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    """The integral by the trapezoid rule."""
+    (y,), _ = promoted(y, inexact=True)
+    y = moveaxis(y, axis, -1)
+    n = shape_of(y)[-1]
+    if x is not None:
+        dx = diff(x) if len(shape_of(x)) == 1 else diff(moveaxis(x, axis, -1))
+    pairs = ufuncs.add(slice_in_dim(y, 1, n, axis=len(shape_of(y)) - 1), slice_in_dim(y, 0, n - 1, axis=len(shape_of(y)) - 1))
+    return ufuncs.multiply(reductions.sum(ufuncs.multiply(pairs, dx), axis=-1), 0.5)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
+    """Piecewise linear interpolation of (xp, fp), xp rising; `left` and `right` outside (the end values)."""
+    (x, xp, fp), _ = promoted(x, xp, fp, inexact=True)
+    if shape_of(xp) != shape_of(fp) or len(shape_of(xp)) != 1:
+        raise ValueError(f"interp: xp and fp must be vectors of one length, got {shape_of(xp)} and {shape_of(fp)}")
+    count = shape_of(xp)[0]
+    place = ufuncs.clip(searchsorted(xp, x, "right"), 1, max(count - 1, 1))
+    x0, x1 = (take(xp, p, axis=0, mode="clip") for p in (ufuncs.subtract(place, 1), place))
+    f0, f1 = (take(fp, p, axis=0, mode="clip") for p in (ufuncs.subtract(place, 1), place))
+    gap = ufuncs.subtract(x1, x0)
+    share = ufuncs.true_divide(ufuncs.subtract(x, x0), ufuncs.where(ufuncs.equal(gap, 0), 1, gap))
+    found = ufuncs.where(ufuncs.equal(gap, 0), f0, ufuncs.add(f0, ufuncs.multiply(share, ufuncs.subtract(f1, f0))))
+    found = ufuncs.where(ufuncs.less(x, getitem(xp, 0)), getitem(fp, 0) if left is None else left, found)
+    return ufuncs.where(ufuncs.greater(x, getitem(xp, -1)), getitem(fp, -1) if right is None else right, found)
+
+
+def polyval(p: Any, x: Any) -> Any:
+    """The polynomial with these coefficients, the highest power first, at x (Horner)."""
+    (p, x), _ = promoted(p, x)
+    result = broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
+    for i in range(shape_of(p)[0]):
+        result = ufuncs.add(ufuncs.multiply(result, x), getitem(p, i))
+    return result
+
+
+def cross(a: Any, b: Any, axis: int = -1) -> Any:
+    """The cross product of vectors of 3 (or, giving numbers, of 2) elements along `axis`."""
+    (a, b), _ = promoted(moveaxis(a, axis, -1), moveaxis(b, axis, -1))
+    sizes = (shape_of(a)[-1], shape_of(b)[-1])
+    if any(n not in (2, 3) for n in sizes):
+        raise ValueError(f"cross: vectors must have 2 or 3 elements, got {sizes[0]} and {sizes[1]}")
+    broadcast_shapes(shape_of(a)[:-1], shape_of(b)[:-1])
+
+    def part(v: Any, i: int) -> Any:
+        return getitem(v, (..., i)) if i < shape_of(v)[-1] else 0
+
+    def minor(i: int, j: int) -> Any:
+        return ufuncs.subtract(ufuncs.multiply(part(a, i), part(b, j)), ufuncs.multiply(part(a, j), part(b, i)))
+
+    if sizes == (2, 2):
+        return minor(0, 1)
+    return moveaxis(stack([minor(1, 2), minor(2, 0), minor(0, 1)], axis=-1), -1, axis)
+
+
+def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
+    """Covariances of variables in rows (columns if not rowvar)."""
+    (x,), _ = promoted(atleast_2d(x), inexact=True)
+    x = x if rowvar or shape_of(x)[0] == 1 else moveaxis(x, 0, 1)
+    if y is not None:
+        (y,), _ = promoted(atleast_2d(y), inexact=True)
+        x = concatenate([x, y if rowvar or shape_of(y)[0] == 1 else moveaxis(y, 0, 1)], 0)
+    ddof = (0 if bias else 1) if ddof is None else ddof
+    centred = ufuncs.subtract(x, reductions.mean(x, axis=1, keepdims=True))
+    found = ufuncs.true_divide(matmul(centred, ufuncs.conjugate(moveaxis(centred, 0, 1))), shape_of(x)[1] - ddof)
+    return reshape(found, ()) if shape_of(found) == (1, 1) else found
+
+
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+    """Correlations: covariances over the deviations, cut to [-1, 1]."""
+    c = cov(x, y, rowvar)
+    if not shape_of(c):
+        return ufuncs.true_divide(c, c)
+    from meshjit.numpy.rearranging import diagonal
+
+    deviation = ufuncs.sqrt(ufuncs.real(diagonal(c)))
+    found = ufuncs.true_divide(c, ufuncs.multiply(expand_dims(deviation, 1), expand_dims(deviation, 0)))
+    return found if dtype_of(found).kind == "c" else ufuncs.clip(found, -1, 1)
+
+
+def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:
+    """The choice of the first condition that holds, else the default."""
+    if len(conditions) != len(choices) or not conditions:
+        raise ValueError(f"select: {len(conditions)} conditions for {len(choices)} choices")
+    (*choices, result), _ = promoted(*choices, default)
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        result = ufuncs.where(condition, choice, result)
+    return result

@@ -1,0 +1,128 @@
+"""Convolutions with all of jax.lax's dimension numbers, and those of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshjit.numpy import ufuncs
+from meshjit.numpy.contraction import _precision as precision_word
+from meshjit.numpy.promote import cast, ops, promoted, shape_of
+from meshjit.numpy.rearranging import flip
+from meshjit.numpy.shaping import reshape
+from meshjit.trace import bind, line_of, user_source
+
+
+def conv_general_dilated(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    feature_group_count: int = 1,
+    batch_group_count: int = 1,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """`jax.lax.conv_general_dilated`. dimension_numbers: None (NCHW, OIHW, NCHW), or three strings such as
+    ("NHWC", "HWIO", "NHWC"). padding: "SAME", "VALID", "SAME_LOWER" or (low, high) per spatial dim."""
+    (lhs, rhs), weak = promoted(lhs, rhs)
+    rank = len(shape_of(lhs))
+    specs = dimension_specs(dimension_numbers, rank)
+    spatial = rank - 2
+    lhs_dilation = tuple(lhs_dilation or (1,) * spatial)
+    rhs_dilation = tuple(rhs_dilation or (1,) * spatial)
+    if isinstance(padding, str):
+        extents = [shape_of(lhs)[d] for d in specs[0][2:]]
+        windows = [(shape_of(rhs)[d] - 1) * dil + 1 for d, dil in zip(specs[1][2:], rhs_dilation, strict=True)]
+        padding = padding_of(padding, extents, windows, window_strides)
+    result = bind(
+        ops("convolution"), lhs, rhs,
+        window_strides=tuple(map(int, window_strides)), padding=tuple((int(a), int(b)) for a, b in padding),
+        lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, dimension_numbers=specs,
+        feature_group_count=feature_group_count, batch_group_count=batch_group_count, precision=precision_word(precision),
+        weak_type=weak,
+    )  # fmt: skip
+    if preferred_element_type is None:
+        return result
+    return cast(result, preferred_element_type)
+
+
+def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None) -> Any:
+    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision)
+
+
+def dimension_specs(numbers: Any, rank: int) -> tuple[tuple[int, ...], ...]:
+    """(batch, feature, *spatial) dims of lhs; (out, in, *spatial) of rhs; (batch, feature, *spatial) of the result."""
+    if numbers is None:
+        return (tuple(range(rank)),) * 3
+    parts = (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec) if hasattr(numbers, "lhs_spec") else tuple(numbers)
+    if not isinstance(parts[0], str):
+        return tuple(tuple(p) for p in parts)
+    spatial = [c for c in parts[1] if c not in "OI"]
+    found = []
+    for text, heads in zip(parts, ("NC", "OI", "NC"), strict=True):
+        if len(text) != rank or set(text) != set(heads) | set(spatial):
+            raise ValueError(f"dimension_numbers {numbers}: {text!r} must name {heads[0]}, {heads[1]} and {spatial} once each")
+        found.append(tuple(text.index(c) for c in (*heads, *spatial)))
+    return tuple(found)
+
+
+def padding_of(kind: str, extents: Sequence[int], windows: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
+    """"SAME" keeps ceil(extent / stride) places, with the odd element of padding behind ("SAME_LOWER": in front)."""
+    if kind.upper() == "VALID":
+        return [(0, 0)] * len(extents)
+    if kind.upper() not in ("SAME", "SAME_LOWER"):
+        raise ValueError(f"padding {kind!r}: use 'SAME', 'SAME_LOWER', 'VALID' or (low, high) per spatial dim")
+    pads = []
+    for extent, window, stride in zip(extents, windows, strides, strict=True):
+        need = max((-(-extent // stride) - 1) * stride + window - extent, 0)
+        low = need // 2 if kind.upper() == "SAME" else need - need // 2
+        pads.append((low, need - low))
+    return pads
+
+
+_MODES = ("full", "same", "valid")
+
+
+def convolve(x: Any, y: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.convolve` of vectors; integers give floats, as in JAX. "same" has the extent of the longer one."""
+    x, y = _vectors("convolve", x, y, mode)
+    if shape_of(x)[0] < shape_of(y)[0]:
+        x, y = y, x
+    n = shape_of(y)[0]
+    pads = {"full": (n - 1, n - 1), "same": (n // 2, n - n // 2 - 1), "valid": (0, 0)}[mode]
+    return _slide(x, flip(y), pads, precision, preferred_element_type)
+
+
+def correlate(x: Any, y: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.correlate` of vectors: y is conjugated and not turned round."""
+    x, y = _vectors("correlate", x, y, mode)
+    y = ufuncs.conjugate(y)
+    swapped = shape_of(x)[0] < shape_of(y)[0]
+    long, short = (y, x) if swapped else (x, y)
+    n = shape_of(short)[0]
+    pads = {"full": (n - 1, n - 1), "same": (n // 2, n - n // 2 - 1), "valid": (0, 0)}[mode]
+    if not swapped:
+        return _slide(long, short, pads, precision, preferred_element_type)
+    # sum_i x[i + k] y[i] of a longer y, as a walk of x along y, is read from its end
+    return flip(_slide(long, short, pads, precision, preferred_element_type))
+
+
+def _vectors(name: str, x: Any, y: Any, mode: str) -> list[Any]:
+    if len(shape_of(x)) != 1 or len(shape_of(y)) != 1:
+        raise ValueError(f"{name} takes vectors, got shapes {shape_of(x)} and {shape_of(y)}\n  at {line_of(user_source())}")
+    if 0 in (*shape_of(x), *shape_of(y)):
+        raise ValueError(f"{name} needs at least one element of each, got shapes {shape_of(x)} and {shape_of(y)}")
+    if mode not in _MODES:
+        raise ValueError(f"{name}: mode is {mode!r}; use 'full', 'same' or 'valid'")
+    return promoted(x, y, inexact=True)[0]
+
+
+def _slide(x: Any, y: Any, pads: tuple[int, int], precision: Any, preferred: Any) -> Any:
+    found = conv_general_dilated(
+        reshape(x, (1, 1, -1)), reshape(y, (1, 1, -1)), (1,), [pads], precision=precision, preferred_element_type=preferred
+    )
+    return reshape(found, -1)

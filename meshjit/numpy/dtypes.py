@@ -1,0 +1,109 @@
+"""Dtypes under numpy's names, and what jax.numpy asks of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core import promotion
+from meshjit.core.types import is_float
+from meshjit.numpy.promote import value
+
+bool_ = np.bool_
+int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
+uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
+float16, float32, float64 = np.float16, np.float32, np.float64
+bfloat16 = ml_dtypes.bfloat16
+float8_e4m3fn, float8_e5m2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+complex64, complex128 = np.complex64, np.complex128
+single, double, csingle, cdouble = np.float32, np.float64, np.complex64, np.complex128
+generic, number, inexact, integer = np.generic, np.number, np.inexact, np.integer
+floating, complexfloating = np.floating, np.complexfloating
+signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
+dtype, iinfo, finfo = np.dtype, ml_dtypes.iinfo, ml_dtypes.finfo
+
+
+class _ByConfig:
+    """int_, float_, complex_, uint: 64 bits with enable_x64, else 32. Usable wherever a dtype is."""
+
+    def __init__(self, wide: Any) -> None:
+        self._wide = np.dtype(wide)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return promotion.canonical(self._wide, config.enable_x64)
+
+    def __call__(self, x: Any) -> Any:
+        return self.dtype.type(x)
+
+    def __eq__(self, other: object) -> bool:
+        return self.dtype == other
+
+    def __hash__(self) -> int:
+        return hash(self.dtype)
+
+    def __repr__(self) -> str:
+        return str(self.dtype)
+
+
+int_, uint, float_, complex_ = _ByConfig(np.int64), _ByConfig(np.uint64), _ByConfig(np.float64), _ByConfig(np.complex128)
+
+
+def result_type(*xs: Any) -> np.dtype[Any]:
+    """The dtype that operands promote to: arrays, dtypes and Python numbers (which are weak), as in JAX."""
+    found = promotion.promote([_dtype_and_weak(x) for x in xs])[0]
+    return promotion.canonical(found, config.enable_x64)
+
+
+def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
+    if x in (int, float, complex) if isinstance(x, type) else False:
+        return promotion.dtype_of_python_scalar(x(0)), True
+    if isinstance(x, type | np.dtype | str | _ByConfig):
+        return np.dtype(x), False
+    _, type_, weak = value(x)
+    return type_.dtype, weak
+
+
+def promote_types(a: Any, b: Any) -> np.dtype[Any]:
+    """The dtype of a binary op on arrays of these dtypes (JAX's lattice; int, float and complex are weak)."""
+    return promotion.promote([_dtype_and_weak(a), _dtype_and_weak(b)])[0]
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """`numpy.issubdtype`, with bfloat16 and float8 among the floating ones."""
+    kind = np.dtype(a) if not (isinstance(a, type) and issubclass(a, np.generic)) or a is np.dtype(a).type else None
+    if kind is not None and kind.kind == "V" and is_float(kind):
+        if isinstance(b, type) and issubclass(b, np.generic) and b in (np.floating, np.inexact, np.number, np.generic):
+            return True
+        try:
+            return np.dtype(b) == kind
+        except TypeError:
+            return False
+    return bool(np.issubdtype(a, b))
+
+
+def isdtype(dtype: Any, kind: Any) -> bool:
+    """Array API: whether a dtype is of a kind (a dtype, a word such as "real floating", or a tuple of them)."""
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    words = {
+        "bool": np.bool_, "signed integer": np.signedinteger, "unsigned integer": np.unsignedinteger,
+        "integral": np.integer, "real floating": np.floating, "complex floating": np.complexfloating, "numeric": np.number,
+    }  # fmt: skip
+    if isinstance(kind, str) and kind in words:
+        return issubdtype(np.dtype(dtype), words[kind])
+    return np.dtype(dtype) == np.dtype(kind)
+
+
+def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    return bool(np.can_cast(from_ if isinstance(from_, type | np.dtype | str) else value(from_)[1].dtype, to, casting))  # pyright: ignore[reportArgumentType, reportCallIssue]
+
+
+def isscalar(x: Any) -> bool:
+    """Whether x is a Python number, or an array of 0 dims."""
+    if isinstance(x, bool | int | float | complex | np.generic):
+        return True
+    return getattr(x, "shape", None) == ()

@@ -1,0 +1,259 @@
+"""Elementwise functions that are several ops: rounding to places, logarithms of sums, angles, neighbours, closeness."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from meshjit.core.types import is_inexact
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, ops, promoted, shape_of
+from meshjit.numpy.ufuncs import (
+    absolute,
+    add,
+    arctan2,
+    equal,
+    exp,
+    greater,
+    imag,
+    isfinite,
+    isinf,
+    isnan,
+    less,
+    less_equal,
+    log,
+    logical_and,
+    logical_or,
+    maximum,
+    multiply,
+    negative,
+    not_equal,
+    real,
+    right_shift,
+    rint,
+    sin,
+    sqrt,
+    square,
+    subtract,
+    true_divide,
+    trunc,
+    where,
+)
+from meshjit.trace import bind
+
+
+def float_power(x: Any, y: Any) -> Any:
+    return apply("power", x, y, inexact=True)
+
+
+def reciprocal(x: Any) -> Any:
+    return true_divide(1, x)
+
+
+def modf(x: Any) -> tuple[Any, Any]:
+    """(fractional part, integral part), both with the sign of x."""
+    (x,), _ = promoted(x, inexact=True)
+    whole = trunc(x)
+    return where(isinf(x), copysign(0.0, x), subtract(x, whole)), whole
+
+
+def round(x: Any, decimals: int = 0) -> Any:  # noqa: A001
+    """To `decimals` places, halves to even; integers stay integers."""
+    x = asarray(x)
+    if dtype_of(x).kind == "c":
+        return add(round(real(x), decimals), multiply(round(imag(x), decimals), 1j))
+    if decimals == 0 or (decimals > 0 and not is_inexact(dtype_of(x))):
+        return rint(x) if is_inexact(dtype_of(x)) else x
+    factor = float(10.0 ** np.abs(decimals))
+    if decimals > 0:
+        return true_divide(rint(multiply(x, factor)), factor)
+    scaled = multiply(rint(true_divide(x, factor)), factor)
+    return scaled if is_inexact(dtype_of(x)) else cast(scaled, dtype_of(x))
+
+
+
+
+around = round
+
+
+def exp2(x: Any) -> Any:
+    """2 to the power x."""
+    (x,), _ = promoted(x, inexact=True)
+    return exp(multiply(x, float(np.log(2.0))))
+
+
+def log2(x: Any) -> Any:
+    return true_divide(log(x), float(np.log(2.0)))
+
+
+def log10(x: Any) -> Any:
+    return true_divide(log(x), float(np.log(10.0)))
+
+
+def logaddexp(x: Any, y: Any) -> Any:
+    """log(exp(x) + exp(y)) without overflow; derivatives are the two shares."""
+    (x, y), _ = promoted(x, y, inexact=True)
+    x, y = broadcast_all([x, y])
+    high = bind(ops("stop_gradient"), maximum(x, y))
+    shift = where(bind(ops("is_finite"), high), high, 0)  # inf - inf would be nan
+    return add(shift, log(add(exp(subtract(x, shift)), exp(subtract(y, shift)))))
+
+
+def logaddexp2(x: Any, y: Any) -> Any:
+    """log2(2**x + 2**y) without overflow."""
+    (x, y), _ = promoted(x, y, inexact=True)
+    natural = float(np.log(2.0))
+    return true_divide(logaddexp(multiply(x, natural), multiply(y, natural)), natural)
+
+
+def hypot(x: Any, y: Any) -> Any:
+    """sqrt(x*x + y*y) without overflow, with derivative 0 at the origin."""
+    (x, y), _ = promoted(absolute(x), absolute(y), inexact=True)
+    high = bind(ops("stop_gradient"), maximum(x, y))
+    origin = logical_or(equal(high, 0), isinf(high))
+    scale = where(origin, 1, high)
+    squares = add(square(true_divide(x, scale)), square(true_divide(y, scale)))
+    return where(equal(high, 0), 0, multiply(scale, sqrt(where(equal(high, 0), 1, squares))))
+
+
+def sinc(x: Any) -> Any:
+    """sin(pi x) / (pi x), 1 at 0."""
+    (x,), _ = promoted(x, inexact=True)
+    scaled = multiply(x, float(np.pi))
+    safe = where(equal(scaled, 0), 1, scaled)
+    return where(equal(scaled, 0), 1, true_divide(sin(safe), safe))
+
+
+def deg2rad(x: Any) -> Any:
+    (x,), _ = promoted(x, inexact=True)
+    return multiply(x, float(np.pi / 180))
+
+
+def rad2deg(x: Any) -> Any:
+    (x,), _ = promoted(x, inexact=True)
+    return multiply(x, float(180 / np.pi))
+
+
+radians, degrees = deg2rad, rad2deg
+
+
+def fmax(x: Any, y: Any) -> Any:
+    """The larger one; a number where the other is NaN."""
+    return where(logical_or(greater(x, y), isnan(y)), x, y)
+
+
+def fmin(x: Any, y: Any) -> Any:
+    """The smaller one; a number where the other is NaN."""
+    return where(logical_or(less(x, y), isnan(y)), x, y)
+
+
+def bitwise_count(x: Any) -> Any:
+    """u8: the number of ones in the magnitude's binary form."""
+    return cast(apply("popcnt", absolute(x)), np.uint8)
+
+
+def isposinf(x: Any) -> Any:
+    return equal(x, np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
+
+
+def isneginf(x: Any) -> Any:
+    return equal(x, -np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
+
+
+def isreal(x: Any) -> Any:
+    """Whether the imaginary part is 0."""
+    return equal(imag(x), 0)
+
+
+def iscomplex(x: Any) -> Any:
+    """Whether the imaginary part is not 0."""
+    return not_equal(imag(x), 0)
+
+
+def iscomplexobj(x: Any) -> bool:
+    """Whether the dtype is complex."""
+    return dtype_of(x).kind == "c"
+
+
+def isrealobj(x: Any) -> bool:
+    return not iscomplexobj(x)
+
+
+def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    x = asarray(x)
+    if not is_inexact(dtype_of(x)):
+        return x
+    if dtype_of(x).kind == "c":
+        return bind(ops("complex"), *(nan_to_num(part, nan, posinf, neginf) for part in (real(x), imag(x))))
+    info = ml_dtypes.finfo(dtype_of(x))
+    x = where(isnan(x), nan, x)
+    x = where(equal(x, np.inf), float(info.max) if posinf is None else posinf, x)
+    return where(equal(x, -np.inf), float(info.min) if neginf is None else neginf, x)
+
+
+def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    (a, b), _ = promoted(a, b, inexact=True)
+    close = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
+    close = where(logical_and(isfinite(a), isfinite(b)), close, equal(a, b))
+    return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
+
+
+def angle(x: Any, deg: bool = False) -> Any:
+    """The argument of complex numbers: 0 or pi for real ones."""
+    (x,), _ = promoted(x, inexact=True)
+    found = arctan2(imag(x), real(x))
+    return rad2deg(found) if deg else found
+
+
+def signbit(x: Any) -> Any:
+    x = asarray(x)
+    kind = {2: np.int16, 4: np.int32, 8: np.int64}[dtype_of(x).itemsize]
+    return less(x, 0) if not is_inexact(dtype_of(x)) else less(bind(ops("bitcast_convert"), x, dtype=np.dtype(kind)), 0)
+
+
+def copysign(x: Any, y: Any) -> Any:
+    (x, y), _ = promoted(x, y, inexact=True)
+    return where(signbit(y), negative(absolute(x)), absolute(x))
+
+
+def heaviside(x: Any, y: Any) -> Any:
+    (x, y), _ = promoted(x, y, inexact=True)
+    return where(less(x, 0), 0, where(greater(x, 0), 1, where(isnan(x), x, y)))
+
+
+def ldexp(x: Any, exponent: Any) -> Any:
+    """x * 2 ** exponent, without overflow on the way."""
+    (x,), _ = promoted(x, inexact=True)
+    half = right_shift(exponent, 1)
+    return multiply(multiply(x, exp2_exact(half, dtype_of(x))), exp2_exact(subtract(exponent, half), dtype_of(x)))
+
+
+def exp2_exact(exponent: Any, dtype: Any) -> Any:
+    """2 ** exponent of integers, exact: 0 and inf where the dtype ends."""
+    return apply("power", cast(2, dtype), cast(exponent, dtype))
+
+
+def nextafter(x: Any, y: Any) -> Any:
+    """The neighbour of x towards y in its dtype, by its bits: those of one sign are ordered as integers are."""
+    (x, y), _ = promoted(x, y, inexact=True)
+    x, y = broadcast_all([x, y])
+    dtype = dtype_of(x)
+    kind = np.dtype({2: np.int16, 4: np.int32, 8: np.int64}[dtype.itemsize])
+    bits = bind(ops("bitcast_convert"), x, dtype=kind)
+    away = equal(less(x, 0), less(y, x))  # the magnitude grows
+    moved = bind(ops("bitcast_convert"), add(bits, where(away, 1, -1)), dtype=dtype)
+    tiny = bind(ops("bitcast_convert"), cast(1, kind), dtype=dtype)
+    moved = where(equal(x, 0), copysign(tiny, y), moved)
+    return where(equal(x, y), y, where(logical_or(isnan(x), isnan(y)), np.nan, moved))
+
+
+def array_equiv(a: Any, b: Any) -> Any:
+    """Whether both are equal after broadcasting; False where they cannot be."""
+    from meshjit.numpy.reductions import all as every
+
+    try:
+        np.broadcast_shapes(shape_of(a), shape_of(b))
+    except ValueError:
+        return asarray(False)
+    return every(equal(a, b))

@@ -1,0 +1,99 @@
+"""Reductions that leave NaN out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import is_inexact
+from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy.promote import asarray, cast, dtype_of
+from meshjit.numpy.sorting import nanmedian as nanmedian
+from meshjit.numpy.sorting import nanpercentile as nanpercentile
+from meshjit.numpy.sorting import nanquantile as nanquantile
+
+
+def _without(x: Any, fill: Any) -> Any:
+    x = asarray(x)
+    return ufuncs.where(ufuncs.isnan(x), cast(fill, dtype_of(x)), x) if is_inexact(dtype_of(x)) else x
+
+
+def _keep(x: Any, where: Any) -> Any:
+    """The elements that count: numbers, and among them those that `where` selects."""
+    numbers = ufuncs.equal(x, x)
+    return numbers if where is None else ufuncs.logical_and(numbers, where)
+
+
+def nansum(
+    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
+    return reductions.sum(_without(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def nanprod(
+    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
+    return reductions.prod(_without(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+
+
+def _nan_extreme(name: str, plain: Any, worst: float) -> Any:
+    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+        if not is_inexact(dtype_of(x)):
+            return plain(x, axis, keepdims=keepdims, initial=initial, where=where)
+        found = plain(_without(x, worst), axis, keepdims=keepdims, initial=initial, where=where)
+        if initial is not None:
+            return found
+        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), np.nan, found)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`numpy.{name}`: NaN only where every element is."
+    return function
+
+
+nanmax, nanmin = (
+    _nan_extreme("nanmax", reductions.max, -np.inf),
+    _nan_extreme("nanmin", reductions.min, np.inf),
+)
+
+
+def nanmean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
+    return reductions.mean(x, axis, dtype, keepdims=keepdims, where=_keep(x, where))
+
+
+def nanvar(
+    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Any:
+    return reductions.var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_keep(x, where))
+
+
+def nanstd(
+    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+) -> Any:
+    return ufuncs.sqrt(nanvar(x, axis, dtype, ddof, keepdims, where))
+
+
+def _nan_arg(name: str, plain: Any, worst: float) -> Any:
+    def function(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+        if not is_inexact(dtype_of(x)):
+            return plain(x, axis, keepdims=keepdims)
+        found = plain(_without(x, worst), axis, keepdims=keepdims)
+        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), -1, found)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"`numpy.{name}`; -1 where every element is NaN, as in JAX."
+    return function
+
+
+nanargmax, nanargmin = (
+    _nan_arg("nanargmax", reductions.argmax, -np.inf),
+    _nan_arg("nanargmin", reductions.argmin, np.inf),
+)
+
+
+def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
+    return reductions.cumsum(_without(x, 0), axis, dtype)
+
+
+def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
+    return reductions.cumprod(_without(x, 1), axis, dtype)

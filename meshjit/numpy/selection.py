@@ -1,0 +1,219 @@
+"""Choosing, inserting and deleting elements at places that are known, and functions applied along a dim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.numpy import ufuncs
+from meshjit.numpy.creation import iota
+from meshjit.numpy.indexing import take
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_all,
+    broadcast_to,
+    cast,
+    concrete,
+    dtype_of,
+    normal_axis,
+    promoted,
+    shape_of,
+)
+from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim
+from meshjit.numpy.updates import IndexUpdater
+from meshjit.trace import line_of, user_source
+
+
+def choose(places: Any, choices: Sequence[Any], mode: str = "raise") -> Any:
+    """Elements of choices[i] where places is i. mode wrap or clip; raise (the default) needs concrete places."""
+    options = broadcast_all(promoted(*choices)[0])
+    places = asarray(places)
+    if mode == "raise":
+        numbers = concrete(places, "choose checks that places are in range", "choose(..., mode='clip')")
+        if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(options):
+            raise ValueError(f"choose: places go from {numbers.min()} to {numbers.max()}, there are {len(options)} choices")
+    elif mode not in ("wrap", "clip"):
+        raise ValueError(f"choose: mode is {mode!r}; use 'raise', 'wrap' or 'clip'")
+    places = ufuncs.remainder(places, len(options)) if mode == "wrap" else ufuncs.clip(places, 0, len(options) - 1)
+    result = options[-1]
+    for i in reversed(range(len(options) - 1)):
+        result = ufuncs.where(ufuncs.equal(places, i), options[i], result)
+    return broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(places)))
+
+
+def piecewise(x: Any, conditions: Sequence[Any], functions: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+    """functions[i](x) (or that value) where conditions[i] holds, the last that does; 0 or functions[-1] elsewhere."""
+    x = asarray(x)
+    if len(functions) not in (len(conditions), len(conditions) + 1):
+        raise ValueError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
+
+    def run(function: Any) -> Any:
+        return cast(function(x, *args, **kwargs) if callable(function) else function, dtype_of(x))
+
+    result = run(functions[-1]) if len(functions) > len(conditions) else cast(0, dtype_of(x))
+    for condition, function in zip(conditions, functions, strict=False):
+        result = ufuncs.where(condition, run(function), result)
+    return result
+
+
+def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
+    """The slices whose (concrete) condition holds."""
+    keep = concrete(condition, "compress needs the condition to know the result's extent", "mnp.where(condition, x, 0)")
+    x = ravel(x) if axis is None else asarray(x)
+    return take(x, np.nonzero(keep)[0].astype(np.int32), axis=normal_axis(axis or 0, len(shape_of(x))))
+
+
+def extract(condition: Any, x: Any) -> Any:
+    return compress(ravel(condition), ravel(x))
+
+
+def put(x: Any, places: Any, values: Any, mode: str = "clip", *, inplace: bool = False) -> Any:
+    """x with the elements at these places of the flat array replaced; `inplace=False` must be said, as in JAX."""
+    if inplace:
+        raise ValueError("put: arrays cannot be changed in place; pass inplace=False and use the result")
+    from meshjit.numpy.rearranging import resize
+
+    flat, places = ravel(x), ravel(places)
+    count = shape_of(flat)[0]
+    places = ufuncs.remainder(places, count) if mode == "wrap" else ufuncs.clip(places, -count, count - 1)
+    values = resize(values, shape_of(places))
+    return reshape(IndexUpdater(flat)[places].set(values), shape_of(x))
+
+
+def fill_diagonal(x: Any, value: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
+    """x with this value on its main diagonal; `inplace=False` must be said, as in JAX."""
+    if inplace or wrap:
+        raise ValueError("fill_diagonal: pass inplace=False and use the result; wrap=True is not supported")
+    x = asarray(x)
+    shape = shape_of(x)
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        raise ValueError(f"fill_diagonal: needs 2 dims, or more of one extent, got shape {shape}")
+    on = iota(np.int32, shape, 0)
+    same = np.ones((), np.bool_)
+    for d in range(1, len(shape)):
+        same = ufuncs.logical_and(same, ufuncs.equal(on, iota(np.int32, shape, d)))
+    values = cast(value, dtype_of(x))
+    if shape_of(values):
+        from meshjit.numpy.rearranging import resize
+
+        values = expand_dims(resize(values, (shape[0],)), tuple(range(1, len(shape))))
+    return ufuncs.where(same, values, x)
+
+
+def delete(x: Any, places: Any, axis: int | None = None) -> Any:
+    """Without the slices at these (concrete) places: an int, a slice, integers or a mask."""
+    x = ravel(x) if axis is None else asarray(x)
+    dim = normal_axis(axis or 0, len(shape_of(x)))
+    if not isinstance(places, slice | int):
+        places = concrete(places, "delete needs the places to know the result's extent", "mnp.where with a mask")
+    kept = np.delete(np.arange(shape_of(x)[dim]), places).astype(np.int32)
+    return take(x, kept, axis=dim)
+
+
+def insert(x: Any, places: Any, values: Any, axis: int | None = None) -> Any:
+    """With values inserted before these (concrete) places."""
+    x = ravel(x) if axis is None else asarray(x)
+    dim = normal_axis(axis or 0, len(shape_of(x)))
+    if not isinstance(places, slice):
+        places = concrete(places, "insert needs the places", "mnp.concatenate of slices")
+    extent, rank = shape_of(x)[dim], len(shape_of(x))
+    values = atleast(cast(values, dtype_of(x)), rank)
+    if not isinstance(places, slice) and np.ndim(places) == 0:  # one place takes all of the values
+        values = moveaxis(values, 0, dim)
+        places = np.full(shape_of(values)[dim], int(places))
+    source = np.insert(np.arange(extent), places, -1)
+    new = np.where(source < 0)[0]
+    source[new] = extent + np.arange(len(new))
+    values = broadcast_to(values, tuple(len(new) if d == dim else n for d, n in enumerate(shape_of(x))))
+    return take(concatenate([x, values], dim), source.astype(np.int32), axis=dim)
+
+
+def atleast(x: Any, rank: int) -> Any:
+    """Dims of 1 in front until there are `rank`."""
+    return reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
+
+
+def trim_zeros(x: Any, trim: str = "fb") -> Any:
+    """A (concrete) vector without zeros at its front ("f") and back ("b")."""
+    numbers = concrete(x, "trim_zeros needs the elements to know the result's extent", "slicing with known bounds")
+    places = np.nonzero(numbers)[0]
+    if not len(places):
+        return slice_in_dim(x, 0, 0)
+    low = int(places[0]) if "f" in trim.lower() else 0
+    high = int(places[-1]) + 1 if "b" in trim.lower() else len(numbers)
+    return slice_in_dim(x, low, high)
+
+
+def unravel_index(places: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+    """Places of the flat array as one array per dim."""
+    found = []
+    for extent in reversed(tuple(shape)):
+        found.append(ufuncs.remainder(places, extent))
+        places = ufuncs.floor_divide(places, extent)
+    return tuple(reversed(found))
+
+
+def ravel_multi_index(places: Sequence[Any], dims: Sequence[int], mode: str = "clip") -> Any:
+    """Places per dim as places of the flat array; out of range ones are clipped, or wrap."""
+    if mode not in ("clip", "wrap"):
+        raise ValueError(f"ravel_multi_index: mode is {mode!r}; use 'clip' or 'wrap'")
+    total: Any = 0
+    for place, extent in zip(places, dims, strict=True):
+        inside = ufuncs.remainder(place, extent) if mode == "wrap" else ufuncs.clip(place, 0, extent - 1)
+        total = ufuncs.add(ufuncs.multiply(total, extent), inside)
+    return total
+
+
+def apply_along_axis(function: Callable[..., Any], axis: int, x: Any, *args: Any, **kwargs: Any) -> Any:
+    """function(vector) for every vector along `axis`; its dims stand in that dim's place."""
+    from meshjit.autodiff import vmap
+
+    rank = len(shape_of(x))
+    axis = normal_axis(axis, rank)
+
+    def mapped(vector: Any) -> Any:
+        return asarray(function(vector, *args, **kwargs))
+
+    for d in range(1, rank - axis):
+        mapped = vmap(mapped, in_axes=d, out_axes=-1)
+    for _ in range(axis):
+        mapped = vmap(mapped, in_axes=0, out_axes=0)
+    return mapped(asarray(x))
+
+
+def apply_over_axes(function: Callable[..., Any], x: Any, axes: Sequence[int]) -> Any:
+    """function(x, axis) for one axis after the other; dims that go are put back as 1."""
+    for axis in axes:
+        found = function(x, axis=axis)
+        x = found if len(shape_of(found)) == len(shape_of(x)) else expand_dims(found, axis)
+    return x
+
+
+def block(arrays: Any) -> Any:
+    """`numpy.block`: nested lists of blocks, the innermost lists along the last dim."""
+
+    def depth(a: Any) -> int:
+        return 1 + max((depth(e) for e in a), default=0) if isinstance(a, list) else 0
+
+    def rank(a: Any) -> int:
+        return max((rank(e) for e in a), default=0) if isinstance(a, list) else len(shape_of(a))
+
+    levels = depth(arrays)
+    total = max(rank(arrays), levels)
+
+    def join(a: Any, level: int) -> Any:
+        if not isinstance(a, list):
+            return atleast(a, total)
+        return concatenate([join(e, level + 1) for e in a], total - levels + level)
+
+    if isinstance(arrays, list) and not arrays:
+        raise ValueError(f"block: an empty list has no shape\n  at {line_of(user_source())}")
+    return join(arrays, 0)
+
+
+__all__ = [
+    "apply_along_axis", "apply_over_axes", "block", "choose", "compress", "delete", "extract", "fill_diagonal", "insert",
+    "piecewise", "put", "ravel_multi_index", "trim_zeros", "unravel_index",
+]  # fmt: skip

@@ -1,0 +1,375 @@
+"""Sorting and searching: sort, argsort, quantiles, searchsorted, counting, and functions whose extent is `size`.
+
+Functions whose result's extent depends on values (`nonzero`, `unique`, `bincount`) take it as `size` or `length`;
+without it they need a concrete array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import is_inexact
+from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy.creation import array, iota, zeros
+from meshjit.numpy.indexing import getitem, take
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_all,
+    broadcast_to,
+    cast,
+    concrete,
+    dtype_of,
+    normal_axis,
+    ops,
+    promoted,
+    shape_of,
+)
+from meshjit.numpy.rearranging import flip
+from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim, stack
+from meshjit.numpy.updates import IndexUpdater
+from meshjit.trace import bind, line_of, user_source
+
+_I32 = np.dtype(np.int32)
+
+
+def sort_together(operands: Sequence[Any], axis: int, num_keys: int = 1, stable: bool = True) -> list[Any]:
+    """Arrays of one shape, sorted along `axis` by the first `num_keys` of them. NaN comes last."""
+    found = bind(ops("sort"), *operands, dimension=axis, num_keys=num_keys, is_stable=stable)
+    return list(found) if isinstance(found, tuple) else [found]
+
+
+def sort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+    """`numpy.sort`: NaN last (first if descending)."""
+    x = ravel(x) if axis is None else asarray(x)
+    dim = _sortable_dim("sort", x, axis)
+    found = sort_together([x], dim, stable=stable)[0]
+    return flip(found, dim) if descending else found
+
+
+def argsort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+    """The places that sort x; equal elements keep their order."""
+    x = ravel(x) if axis is None else asarray(x)
+    dim = _sortable_dim("argsort", x, axis)
+    places = iota(_I32, shape_of(x), dim)
+    if not descending:
+        return sort_together([x, places], dim, stable=stable)[1]
+    turned = sort_together([flip(x, dim), flip(places, dim)], dim, stable=stable)[1]
+    return flip(turned, dim)
+
+
+def _sortable_dim(name: str, x: Any, axis: int | None) -> int:
+    if not shape_of(x):
+        raise ValueError(f"{name}: an array of 0 dims has nothing to sort\n  at {line_of(user_source())}")
+    return normal_axis(-1 if axis is None else axis, len(shape_of(x)))
+
+
+def lexsort(keys: Any, axis: int = -1) -> Any:
+    """The places that sort by the last key, then by the one before it, …"""
+    keys = list(keys)
+    if not keys:
+        raise TypeError("lexsort needs at least one key")
+    operands = broadcast_all([asarray(k) for k in reversed(keys)])
+    dim = _sortable_dim("lexsort", operands[0], axis)
+    return sort_together([*operands, iota(_I32, shape_of(operands[0]), dim)], dim, len(operands))[-1]
+
+
+def partition(x: Any, kth: int, axis: int = -1) -> Any:
+    """`numpy.partition`, which a full sort satisfies."""
+    normal_axis(kth, shape_of(x)[normal_axis(axis, len(shape_of(x)))])
+    return sort(x, axis)
+
+
+def argpartition(x: Any, kth: int, axis: int = -1) -> Any:
+    normal_axis(kth, shape_of(x)[normal_axis(axis, len(shape_of(x)))])
+    return argsort(x, axis)
+
+
+def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
+    """The k largest elements along `axis`, largest first, and their places; equal ones by place, NaN first."""
+    x = asarray(x)
+    dim = _sortable_dim("top_k", x, axis)
+    if not 0 <= k <= shape_of(x)[dim]:
+        raise ValueError(f"top_k: k is {k}, the dim has extent {shape_of(x)[dim]}\n  at {line_of(user_source())}")
+    places = iota(_I32, shape_of(x), dim)
+    values, found = (flip(v, dim) for v in sort_together([flip(x, dim), flip(places, dim)], dim))
+    return slice_in_dim(values, 0, k, axis=dim), slice_in_dim(found, 0, k, axis=dim)
+
+
+# -- quantiles
+
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
+
+
+def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+    """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN."""
+    return _quantile(x, q, axis, keepdims, method, skip_nan=False)
+
+
+def nanquantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+    """`numpy.nanquantile`: of the elements that are not NaN."""
+    return _quantile(x, q, axis, keepdims, method, skip_nan=True)
+
+
+def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+    return quantile(x, ufuncs.true_divide(q, 100), axis, keepdims, method)
+
+
+def nanpercentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+    return nanquantile(x, ufuncs.true_divide(q, 100), axis, keepdims, method)
+
+
+def median(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return quantile(x, 0.5, axis, keepdims, "midpoint")
+
+
+def nanmedian(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return nanquantile(x, 0.5, axis, keepdims, "midpoint")
+
+
+def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: bool) -> Any:
+    if method not in _METHODS:
+        raise ValueError(f"quantile: method {method!r} is not one of {', '.join(_METHODS)}")
+    (x,), _ = promoted(x, inexact=True)
+    q, rank = cast(q, dtype_of(x)), len(shape_of(x))
+    columns, kept = _one_dim_last(x, axis)
+    extent = shape_of(columns)[-1]
+    if not extent:
+        raise ValueError(f"quantile of an empty dim of shape {shape_of(x)}\n  at {line_of(user_source())}")
+    ordered = sort(columns)
+    nan = ufuncs.isnan(columns)
+    lead = (*shape_of(q), *(1,) * len(kept))
+    if skip_nan:
+        last = ufuncs.subtract(extent - 1, reductions.sum(nan, axis=-1))
+        place = ufuncs.multiply(reshape(q, lead), cast(ufuncs.maximum(last, 0), dtype_of(x)))
+    else:
+        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), extent - 1)
+    result = _between(ordered, place, len(kept), method)
+    if not skip_nan:
+        result = ufuncs.where(reductions.any_(nan, axis=-1), np.nan, result)
+    if keepdims:
+        ones = (1,) * rank if axis is None else tuple(
+            1 if d in {normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)} else n
+            for d, n in enumerate(shape_of(x))
+        )
+        result = reshape(result, (*shape_of(q), *ones))
+    return result
+
+
+def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    """The dims of `axis` merged into one last dim; and the shape of the others."""
+    rank = len(shape_of(x))
+    axes = range(rank) if axis is None else [normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)]
+    moved = moveaxis(x, tuple(axes), tuple(range(rank - len(axes), rank)))
+    kept = shape_of(moved)[: rank - len(axes)]
+    return reshape(moved, (*kept, math.prod(shape_of(moved)[len(kept) :]))), kept
+
+
+def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
+    """Elements of sorted columns [*kept, n] at fractional places [*q, *kept]."""
+    from meshjit.numpy.elementwise import round as rounded
+    from meshjit.numpy.indexing import take_along_axis
+
+    low, high = ufuncs.floor(place), ufuncs.ceil(place)
+    if method == "nearest":
+        low = high = rounded(place)
+    if method in ("lower", "higher"):
+        low = high = low if method == "lower" else high
+    lead = len(shape_of(place)) - kept
+
+    def at(spot: Any) -> Any:
+        spots = moveaxis(cast(spot, np.int32), tuple(range(lead)), tuple(range(kept, kept + lead)))
+        flat = reshape(spots, (*shape_of(spots)[:kept], math.prod(shape_of(spots)[kept:])))
+        found = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(spots))
+        return moveaxis(found, tuple(range(kept, kept + lead)), tuple(range(lead)))
+
+    if low is high:
+        return at(low)
+    below, above = at(low), at(high)
+    if method == "midpoint":
+        return ufuncs.multiply(ufuncs.add(below, above), 0.5)
+    share = ufuncs.subtract(place, low)
+    mixed = ufuncs.add(ufuncs.multiply(below, ufuncs.subtract(1, share)), ufuncs.multiply(above, share))
+    return ufuncs.where(ufuncs.equal(share, 0), below, mixed)  # inf * 0 would be nan
+
+
+# -- searching
+
+_ALL_PAIRS = 1 << 20  # up to here every value is compared with every entry: one reduction, no gathers
+
+
+def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any = None) -> Any:
+    """Where values belong in a sorted vector: before entries equal to them ("left") or after ("right"). NaN is largest."""
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side is {side!r}; use 'left' or 'right'")
+    (table, values), _ = promoted(sorted_array, values)
+    if len(shape_of(table)) != 1:
+        raise ValueError(f"searchsorted: the sorted array must be a vector, got shape {shape_of(table)}")
+    table = table if sorter is None else take(table, sorter)
+    count = shape_of(table)[0]
+    if count * math.prod(shape_of(values)) <= _ALL_PAIRS:
+        before = _is_before(reshape(table, (count,) + (1,) * len(shape_of(values))), expand_dims(values, 0), side)
+        return cast(reductions.sum(before, axis=0), np.int32)
+    return _binary_search(table, values, count, side)
+
+
+def _is_before(entry: Any, value: Any, side: str) -> Any:
+    """Whether an entry stands before the place of a value, NaN being the largest."""
+    if not is_inexact(dtype_of(entry)):
+        return (ufuncs.less if side == "left" else ufuncs.less_equal)(entry, value)
+    if side == "left":
+        return ufuncs.logical_or(
+            ufuncs.less(entry, value), ufuncs.logical_and(ufuncs.isnan(value), ufuncs.equal(entry, entry))
+        )
+    return ufuncs.logical_or(ufuncs.less_equal(entry, value), ufuncs.isnan(value))
+
+
+def _binary_search(table: Any, values: Any, count: int, side: str) -> Any:
+    low, high = broadcast_to(np.int32(0), shape_of(values)), broadcast_to(np.int32(count), shape_of(values))
+    for _ in range(count.bit_length()):
+        middle = ufuncs.right_shift(ufuncs.add(low, high), 1)
+        right = ufuncs.logical_and(
+            ufuncs.less(low, high), _is_before(take(table, middle, axis=0, mode="clip"), values, side)
+        )
+        low, high = ufuncs.where(right, ufuncs.add(middle, 1), low), ufuncs.where(right, high, middle)
+    return low
+
+
+def digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """`numpy.digitize`: the number of the bin of each value; bins may rise or fall."""
+    bins = asarray(bins)
+    count = shape_of(bins)[0]
+    side = "left" if right else "right"
+    if not count:
+        return zeros(shape_of(x), np.int32)
+    rising = ufuncs.greater_equal(getitem(bins, -1), getitem(bins, 0))
+    return ufuncs.where(
+        rising,
+        searchsorted(bins, x, side),
+        ufuncs.subtract(count, searchsorted(flip(bins), x, "right" if right else "left")),
+    )
+
+
+def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
+    """How often every number from 0 on occurs, or the sum of its weights. `length` is needed for traced x."""
+    x = ravel(asarray(x))
+    if dtype_of(x).kind not in "iub":
+        raise TypeError(f"bincount takes integers, got {dtype_of(x)}\n  at {line_of(user_source())}")
+    if length is None:
+        numbers = concrete(x, "bincount needs the largest number to know the result's extent", "bincount(x, length=...)")
+        length = max(int(numbers.max(initial=-1)) + 1, minlength)
+    weights = np.ones((), np.int32) if weights is None else ravel(weights)
+    x = ufuncs.maximum(x, 0) if dtype_of(x) != np.bool_ else cast(x, np.int32)
+    return IndexUpdater(zeros((length,), dtype_of(weights)))[x].add(broadcast_to(weights, shape_of(x)), mode="drop")
+
+
+def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
+    """`bins` equal bins between the extremes of x (or `range`); given edges stay."""
+    from meshjit.numpy.creation import linspace
+
+    del weights
+    if shape_of(bins):
+        return cast(bins, np.float32) if not is_inexact(dtype_of(bins)) else asarray(bins)
+    (x,), _ = promoted(ravel(x), inexact=True)
+    low, high = (reductions.min(x), reductions.max(x)) if range is None else (cast(r, dtype_of(x)) for r in range)
+    flat = ufuncs.equal(low, high)
+    low, high = ufuncs.where(flat, ufuncs.subtract(low, 0.5), low), ufuncs.where(flat, ufuncs.add(high, 0.5), high)
+    return linspace(low, high, int(bins) + 1, dtype=dtype_of(x))
+
+
+def histogram(
+    x: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None  # noqa: A002
+) -> tuple[Any, Any]:
+    """(counts or weights per bin, edges); the last bin holds its right edge. Counts are floats, as in JAX."""
+    edges = histogram_bin_edges(x, bins, range)
+    (x,), _ = promoted(ravel(x), inexact=True)
+    (x, edges), _ = promoted(x, edges)
+    weights = np.ones((), dtype_of(x)) if weights is None else ravel(weights)
+    last = shape_of(edges)[0] - 1
+    place = searchsorted(edges, x, "right")
+    place = ufuncs.where(ufuncs.equal(x, getitem(edges, -1)), last, place)
+    totals = IndexUpdater(zeros((last + 1,), dtype_of(weights)))[place].add(broadcast_to(weights, shape_of(x)), mode="drop")
+    counts = getitem(totals, slice(1, None))
+    if density:
+        widths = ufuncs.subtract(getitem(edges, slice(1, None)), getitem(edges, slice(None, -1)))
+        counts = ufuncs.true_divide(ufuncs.true_divide(counts, widths), reductions.sum(counts))
+    return counts, edges
+
+
+# -- functions of a given size
+
+
+def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Any, ...]:
+    """The places of elements that are not 0, one array per dim. With `size` there are as many: more are cut, missing
+    ones are fill_value (0; or one per dim)."""
+    x = asarray(x)
+    shape = shape_of(x)
+    if not shape:
+        raise ValueError("nonzero: an array of 0 dims has no places; use atleast_1d")
+    if size is None:
+        places = np.nonzero(concrete(x, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
+        return tuple(array(p.astype(np.int32)) for p in places)
+    running = reductions.cumsum(cast(ufuncs.truth(ravel(x)), np.int32))
+    order = np.arange(1, size + 1, dtype=np.int32)
+    flat = searchsorted(running, order)
+    there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else np.zeros(size, np.bool_)
+    fills = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * len(shape)
+    found = []
+    for dim, (extent, fill) in enumerate(zip(shape, fills, strict=True)):
+        place = ufuncs.remainder(ufuncs.floor_divide(flat, max(math.prod(shape[dim + 1 :]), 1)), max(extent, 1))
+        found.append(ufuncs.where(there, place, 0 if fill is None else fill))
+    return tuple(found)
+
+
+def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    return nonzero(ravel(x), size=size, fill_value=fill_value)[0]
+
+
+def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """The places of elements that are not 0 as rows."""
+    return stack(nonzero(x, size=size, fill_value=fill_value), axis=1)
+
+
+def unique(
+    x: Any,
+    return_index: bool = False,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    axis: int | None = None,
+    *,
+    size: int | None = None,
+    fill_value: Any = None,
+) -> Any:
+    """The sorted distinct elements. With `size` there are as many: more are cut, missing ones are fill_value (the
+    smallest element). Then also where each stands first, which one each element is, and how often each occurs."""
+    if axis is not None:
+        raise ValueError(f"unique: only axis=None (all elements) is supported, got {axis}")
+    x = asarray(x)
+    flat = ravel(x)
+    if size is None:
+        size = len(np.unique(concrete(x, "unique needs the elements to know the result's extent", "unique(x, size=...)")))
+    total = shape_of(flat)[0]
+    if not total:
+        raise ValueError("unique of an empty array with a given size has no elements")
+    ordered, places = sort_together([flat, iota(_I32, (total,), 0)], 0)
+    later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)
+    same = ufuncs.logical_or(
+        ufuncs.equal(later, earlier), ufuncs.logical_and(ufuncs.isnan(later), ufuncs.isnan(earlier))
+    )
+    first = concatenate([np.ones(1, np.bool_), ufuncs.logical_not(same)])
+    starts = nonzero(first, size=size, fill_value=total)[0]
+    there = ufuncs.less(starts, total)
+    values = take(ordered, starts, axis=0, mode="clip")
+    results = [ufuncs.where(there, values, getitem(ordered, 0) if fill_value is None else cast(fill_value, dtype_of(x)))]
+    if return_index:
+        results.append(ufuncs.where(there, take(places, starts, axis=0, mode="clip"), take(places, 0)))
+    group = ufuncs.subtract(reductions.cumsum(cast(first, np.int32)), 1)
+    if return_inverse:
+        inverse = IndexUpdater(zeros((total,), np.int32))[places].set(group)
+        results.append(reshape(inverse, shape_of(x)))
+    if return_counts:
+        results.append(bincount(group, length=size))
+    return results[0] if len(results) == 1 else tuple(results)

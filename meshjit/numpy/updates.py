@@ -1,0 +1,170 @@
+"""`x.at[index].set(y)` and its kin: a block at a known place is a slice update, everything else one scatter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.numpy import ufuncs
+from meshjit.numpy.creation import iota
+from meshjit.numpy.indexing import (
+    Index,
+    IndexedShape,
+    check_masks,
+    getitem,
+    index_vectors,
+    is_mask,
+    is_scalar_mask,
+    mode_word,
+    parse_index,
+    sliced,
+)
+from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, ops, shape_of
+from meshjit.numpy.shaping import moveaxis, reshape
+from meshjit.trace import Tracer, bind, line_of, user_source
+
+
+class IndexUpdater:
+    """`x.at`: `x.at[index].set(y)` is x with those elements replaced; likewise add, multiply, min, max, and get."""
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __getitem__(self, index: Any) -> _Update:
+        return _Update(self.x, index)
+
+
+class _Update:
+    def __init__(self, x: Any, index: Any) -> None:
+        self.x, self.index = x, index
+
+    def get(self, *, mode: str | None = None, fill_value: Any = None) -> Any:
+        return getitem(self.x, self.index, mode, fill_value)
+
+    def set(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        return _updated(self.x, self.index, values, "set", mode, hints)
+
+    def add(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        return _updated(self.x, self.index, values, "add", mode, hints)
+
+    def subtract(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        return _updated(self.x, self.index, ufuncs.negative(values), "add", mode, hints)
+
+    def multiply(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        return _updated(self.x, self.index, values, "mul", mode, hints)
+
+    mul = multiply
+
+    def divide(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
+        return ufuncs.true_divide(self.x, _updated(ones, self.index, values, "mul", mode, hints))
+
+    def power(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
+        return ufuncs.power(self.x, _updated(ones, self.index, values, "mul", mode, hints))
+
+    def min(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        return _updated(self.x, self.index, values, "min", mode, hints)
+
+    def max(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+        return _updated(self.x, self.index, values, "max", mode, hints)
+
+    def apply(self, function: Any) -> Any:
+        return self.set(function(self.get()))
+
+
+def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
+    x = asarray(x)
+    parts = index if isinstance(index, tuple) else (index,)
+    values = cast(values, dtype_of(x))
+    if len(parts) == 1 and isinstance(parts[0], Tracer) and is_mask(parts[0]) and not shape_of(values):
+        return _masked_update(x, parts[0], values, kind)
+    if any(is_scalar_mask(p) for p in parts):
+        raise IndexError(f"updates at scalar booleans are not supported; use mnp.where\n  at {line_of(user_source())}")
+    check_masks(x, parts)
+    parsed = parse_index(x, parts)
+    shape = IndexedShape(x, parsed).shape
+    values = broadcast_to(values, _with_new_axes(shape, parsed))
+    values = reshape(values, shape)
+    if not parsed.arrays and _is_dense(parsed):
+        return _dense_update(x, parsed, values, kind)
+    return _scattered(x, parsed, values, kind, mode, bool(hints.get("unique_indices", False)))
+
+
+def _with_new_axes(shape: tuple[int, ...], parsed: Index) -> tuple[int, ...]:
+    full = list(shape)
+    for position in parsed.new_axes:
+        full.insert(position, 1)
+    return tuple(full)
+
+
+
+
+_COMBINE = {"add": ufuncs.add, "mul": ufuncs.multiply, "min": ufuncs.minimum, "max": ufuncs.maximum}
+
+
+def _masked_update(x: Any, mask: Any, value: Any, kind: str) -> Any:
+    """One value wherever a traced mask holds: its shape is known, so no indices are needed."""
+    rank = len(shape_of(mask))
+    if shape_of(x)[:rank] != shape_of(mask):
+        raise IndexError(
+            f"a boolean mask of shape {shape_of(mask)} indexes dims of shape {shape_of(x)[:rank]}\n  at {line_of(user_source())}"
+        )
+    mask = reshape(mask, shape_of(mask) + (1,) * (len(shape_of(x)) - rank))
+    return ufuncs.where(mask, value if kind == "set" else _COMBINE[kind](x, value), x)
+
+
+def _is_dense(parsed: Index) -> bool:
+    return all(step == 1 for _, _, step in parsed.slices)
+
+
+def _dense_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
+    """A contiguous block at a fixed place."""
+    block = tuple(len(range(*s)) for s in parsed.slices)
+    values = reshape(values, block)
+    if block == shape_of(x) and kind == "set":
+        return values
+    if 0 in block:
+        return x
+    if kind != "set":
+        old = sliced(x, parsed.slices)
+        values = _COMBINE[kind](old, values)
+    starts = [np.asarray(s[0], np.int32) for s in parsed.slices]
+    return bind(ops("dynamic_update_slice"), x, values, *starts) if starts else values
+
+
+def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, unique: bool) -> Any:
+    """Integer arrays, or strides: one scatter. Strided dims become index arrays, too."""
+    arrays = dict(parsed.arrays)
+    first = parsed.first or 0
+    kept = [d for d in range(len(parsed.slices)) if d not in arrays and d not in parsed.scalars]
+    count = len(broadcast_shapes(*(shape_of(a) for a in arrays.values()))) if arrays else 0
+    # Everything becomes an index array over the whole of `values`: dims of values = kept dims with the arrays' at `first`.
+    rank = len(shape_of(values))
+    window = [d for d in kept if parsed.slices[d] == (0, shape_of(x)[d], 1)]
+    places = {d: (i if i < first else i + count) for i, d in enumerate(kept)}
+    vectors: dict[int, Any] = {}
+    lead = [p for p in range(rank) if p not in [places[d] for d in window]]
+    lead_shape = tuple(shape_of(values)[p] for p in lead)
+    for d, a in arrays.items():
+        spots = [lead.index(p) for p in range(first, first + count)]
+        padded = (1,) * (count - len(shape_of(a))) + shape_of(a)
+        vectors[d] = reshape(a, tuple(padded[spots.index(i)] if i in spots else 1 for i in range(len(lead))))
+    for d in range(len(parsed.slices)):
+        if d in arrays or d in window:
+            continue
+        a, b, step = parsed.slices[d]
+        numbers = ufuncs.add(ufuncs.multiply(iota(np.int32, (len(range(a, b, step)),), 0), step), a)
+        spot = lead.index(places[d]) if d in places else None
+        shape = tuple(-1 if i == spot else 1 for i in range(len(lead)))
+        vectors[d] = reshape(numbers, tuple(len(range(a, b, step)) if n < 0 else n for n in shape))
+    vectors = {d: broadcast_to(v, lead_shape) for d, v in vectors.items()}
+    indices, dims, _ = index_vectors(vectors)
+    updates = moveaxis(values, tuple(lead), tuple(range(len(lead)))) if lead else values
+    return bind(
+        ops("scatter"), x, indices, updates,
+        update_window_dims=tuple(range(len(lead), rank)), inserted_window_dims=dims, input_batching_dims=(),
+        scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=dims, kind=kind,
+        mode=mode_word(mode, "fill"), indices_are_sorted=False, unique_indices=unique,
+    )  # fmt: skip

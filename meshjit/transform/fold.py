@@ -1,0 +1,127 @@
+"""Folding: equations that give back their operand, chains of reshapes, and arithmetic on constants of one value.
+
+    broadcast_in_dim(constant 0.5)  ->  constant 0.5 of the larger shape: placed as its use likes, without a Var between
+    multiply(x, constant 1)         ->  x
+    reshape(reshape(x))             ->  reshape(x)
+
+Results stay the same to the bit, signs of zeros included. This is the one pass that knows ops by name: what an op means
+is not to be read off its rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.ops.constants import constant, is_splat
+
+Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no dims
+
+# Exact in NumPy and XLA alike; anything transcendental is not.
+_ARITHMETIC = {"add", "subtract", "multiply", "divide", "negate", "maximum", "minimum"}
+_SPREADING = {"broadcast_in_dim", "reshape", "transpose", "convert", "slice", "reverse"}
+
+
+def fold(program: Program) -> Program:
+    """The Program with every equation replaced that is known to be its operand or a constant of one value."""
+    names: dict[Var, Var] = {}
+    values: Constants = {}
+    reshapes: dict[Var, Var] = {}
+    kept: list[Eqn] = []
+    for old in program.eqns:
+        eqn = _renamed(old, names, reshapes)
+        same = _same_as(eqn, values)
+        if same is not None:
+            names[eqn.outputs[0]] = same
+            continue
+        eqn = _as_constant(eqn, values)
+        if eqn.op.name == "reshape":
+            reshapes[eqn.outputs[0]] = eqn.inputs[0]
+        elif eqn.op is constant and _one_value(eqn.params["value"]):
+            values[eqn.outputs[0]] = eqn.params["value"].reshape(-1)[0:1].reshape(())
+        kept.append(eqn)
+    return Program(program.name, program.inputs, tuple(kept), tuple(names.get(v, v) for v in program.outputs))
+
+
+def _renamed(eqn: Eqn, names: dict[Var, Var], reshapes: dict[Var, Var]) -> Eqn:
+    inputs = tuple(names.get(v, v) for v in eqn.inputs)
+    if eqn.op.name == "reshape":
+        inputs = tuple(reshapes.get(v, v) for v in inputs)
+    return eqn if inputs == eqn.inputs else replace(eqn, inputs=inputs)
+
+
+def _one_value(value: np.ndarray[Any, Any]) -> bool:
+    return value.size > 0 and is_splat(value)
+
+
+# -- equations that are their operand
+
+
+def _same_as(eqn: Eqn, values: Constants) -> Var | None:
+    """The operand that the equation's one result is, bit for bit; None where it is none."""
+    rule = _IDENTITIES.get(eqn.op.name)
+    same = rule(eqn, values) if rule is not None else None
+    return same if same is not None and same.type == eqn.outputs[0].type else None
+
+
+def _first_if(test: Callable[[Eqn], bool]) -> Callable[[Eqn, Constants], Var | None]:
+    return lambda eqn, values: eqn.inputs[0] if test(eqn) else None
+
+
+def _unless(number: int, *positions: int) -> Callable[[Eqn, Constants], Var | None]:
+    """The other operand where the one at one of these positions is `number` everywhere."""
+
+    def rule(eqn: Eqn, values: Constants) -> Var | None:
+        for i in positions:
+            value = values.get(eqn.inputs[i])
+            if value is not None and value == number and not _negative_zero(value):
+                return eqn.inputs[1 - i]
+        return None
+
+    return rule
+
+
+def _sum_with_zero(eqn: Eqn, values: Constants) -> Var | None:
+    """x + 0 for integers; for floats -0.0 + 0.0 is not -0.0."""
+    return _unless(0, 0, 1)(eqn, values) if eqn.outputs[0].dtype.kind in "iu" else None
+
+
+def _negative_zero(value: np.ndarray[Any, Any]) -> bool:
+    return bool(value == 0) and value.tobytes() != bytes(value.dtype.itemsize)
+
+
+def _in_order(numbers: tuple[int, ...]) -> bool:
+    return numbers == tuple(range(len(numbers)))
+
+
+_IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
+    "convert": _first_if(lambda eqn: True),
+    "reshape": _first_if(lambda eqn: True),
+    "transpose": _first_if(lambda eqn: _in_order(eqn.params["permutation"])),
+    "broadcast_in_dim": _first_if(lambda eqn: _in_order(eqn.params["dimensions"])),
+    "integer_pow": _first_if(lambda eqn: eqn.params["exponent"] == 1),
+    "multiply": _unless(1, 0, 1),
+    "divide": _unless(1, 1),
+    "subtract": _unless(0, 1),
+    "add": _sum_with_zero,
+}
+
+
+# -- equations that are constants
+
+
+def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
+    """The equation as a constant of one value, where its operands are such and it is exact."""
+    if not eqn.inputs or eqn.op.name not in _ARITHMETIC | _SPREADING or any(v not in values for v in eqn.inputs):
+        return eqn
+    out = eqn.outputs[0].type
+    if eqn.op.name in _ARITHMETIC or eqn.op.name == "convert":
+        value = np.asarray(eqn.op.evaluate(*(values[v] for v in eqn.inputs), **eqn.params))
+    else:
+        value = values[eqn.inputs[0]]
+    assert value.shape == () and value.dtype == out.dtype, f"{eqn.op.name} of {values} gave {value!r} for {out}"
+    return replace(eqn, op=constant, inputs=(), params={"value": np.broadcast_to(value, out.shape)})

@@ -1,0 +1,124 @@
+"""Promotion against JAX's: every pair of dtypes, every dtype with every Python scalar, as JAX 0.10 gives them."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
+from meshjit.core.types import DTYPES
+
+# jnp.promote_types under x64; `-` is an error.
+_PAIRS = """
+     bool i8 i16 i32 i64 u8 u16 u32 u64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+bool bool i8 i16 i32 i64 u8 u16 u32 u64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+i8 i8 i8 i16 i32 i64 i16 i32 i64 f64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+i16 i16 i16 i16 i32 i64 i16 i32 i64 f64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+i32 i32 i32 i32 i32 i64 i32 i32 i64 f64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+i64 i64 i64 i64 i64 i64 i64 i64 i64 f64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+u8 u8 i16 i16 i32 i64 u8 u16 u32 u64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+u16 u16 i32 i32 i32 i64 u16 u16 u32 u64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+u32 u32 i64 i64 i64 i64 u32 u32 u32 u64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+u64 u64 f64 f64 f64 f64 u64 u64 u64 u64 bf16 f16 f32 f64 c64 c128 f8e4m3fn f8e5m2
+bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 bf16 f32 f32 f64 c64 c128 - -
+f16 f16 f16 f16 f16 f16 f16 f16 f16 f16 f32 f16 f32 f64 c64 c128 - -
+f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f32 f64 c64 c128 - -
+f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 f64 c128 c128 - -
+c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c64 c128 c64 c128 - -
+c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 c128 - -
+f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn - - - - - - f8e4m3fn -
+f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 f8e5m2 - - - - - - - f8e5m2
+"""
+
+# An array of the dtype with True, 1, 1.0 and 1j under x64; a star marks a weak result.
+_SCALARS = """
+bool     bool     i64*     f64*     c128*
+i8       i8       i8       f64*     c128*
+i16      i16      i16      f64*     c128*
+i32      i32      i32      f64*     c128*
+i64      i64      i64      f64*     c128*
+u8       u8       u8       f64*     c128*
+u16      u16      u16      f64*     c128*
+u32      u32      u32      f64*     c128*
+u64      u64      u64      f64*     c128*
+bf16     bf16     bf16     bf16     c64
+f16      f16      f16      f16      c64
+f32      f32      f32      f32      c64
+f64      f64      f64      f64      c128
+c64      c64      c64      c64      c64
+c128     c128     c128     c128     c128
+f8e4m3fn f8e4m3fn f8e4m3fn f8e4m3fn -
+f8e5m2   f8e5m2   f8e5m2   f8e5m2   -
+"""
+
+_HEAD, *_ROWS = (line.split() for line in _PAIRS.strip().splitlines())
+PAIRS = {(row[0], b): found for row in _ROWS for b, found in zip(_HEAD, row[1:], strict=True)}
+SCALARS = [
+    (row[0], scalar, found)
+    for row in (line.split() for line in _SCALARS.strip().splitlines())
+    for scalar, found in zip((True, 1, 1.0, 1j), row[1:], strict=True)
+]
+
+
+def test_the_table_covers_every_pair_of_dtypes():
+    assert set(PAIRS) == set(itertools.product(DTYPES, DTYPES))
+
+
+@pytest.mark.parametrize("a", DTYPES)
+def test_pairs_of_dtypes(a: str):
+    for b in DTYPES:
+        expected, given = PAIRS[a, b], [(DTYPES[a], False), (DTYPES[b], False)]
+        if expected == "-":
+            with pytest.raises(TypeError, match="have no common dtype: convert one of them with .astype first"):
+                promote(given)
+        else:
+            assert promote(given)[0] == DTYPES[expected], (a, b)
+
+
+@pytest.mark.parametrize(("a", "scalar", "expected"), SCALARS)
+def test_dtypes_with_python_scalars(a: str, scalar: complex, expected: str):
+    given = [(DTYPES[a], False), (dtype_of_python_scalar(scalar), not isinstance(scalar, bool))]
+    for infos in (given, given[::-1]):
+        if expected == "-":
+            with pytest.raises(TypeError, match="have no common dtype"):
+                promote(infos)
+        else:
+            assert promote(infos) == (DTYPES[expected.rstrip("*")], expected.endswith("*"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scalar", "expected"),
+    [("i32", 1.0, "f32*"), ("u8", 2, "u8"), ("bool", 1, "i32*"), ("u32", 1j, "c64*"), ("bf16", 1.5, "bf16"), ("f32", 1j, "c64")],
+)
+def test_without_x64_scalars_have_32_bits(dtype: str, scalar: complex, expected: str):
+    weak = canonical(dtype_of_python_scalar(scalar), x64=False)
+    assert promote([(DTYPES[dtype], False), (weak, True)]) == (DTYPES[expected.rstrip("*")], expected.endswith("*"))
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "expected"),
+    [(1, 1, "i32"), (1, 1.0, "f32"), (1, 1j, "c64"), (1.0, 1.0, "f32"), (1.0, 1j, "c64"), (1j, 1j, "c64")],
+)
+def test_scalars_among_themselves_stay_weak(a: complex, b: complex, expected: str):
+    infos = [(canonical(dtype_of_python_scalar(x), x64=False), True) for x in (a, b)]
+    assert promote(infos) == (DTYPES[expected], True)
+
+
+def test_promotion_is_associative_where_it_is_defined():
+    """A least upper bound does not depend on the order, as far as all of it exists."""
+    names = ["bool", "i8", "u8", "i32", "u32", "bf16", "f16", "f32", "c64"]
+    for a, b, c in itertools.product(names, repeat=3):
+        all_at_once = promote([(DTYPES[n], False) for n in (a, b, c)])[0]
+        first = promote([(DTYPES[a], False), (DTYPES[b], False)])
+        assert promote([first, (DTYPES[c], False)])[0] == all_at_once
+
+
+@pytest.mark.parametrize(
+    ("dtype", "narrow"),
+    [("float64", "float32"), ("int64", "int32"), ("uint64", "uint32"), ("complex128", "complex64"), ("int8", "int8")],
+)
+def test_canonical(dtype: str, narrow: str):
+    assert canonical(dtype, x64=False) == np.dtype(narrow)
+    assert canonical(dtype, x64=True) == np.dtype(dtype)

@@ -1,0 +1,261 @@
+"""Trees: taking apart and putting together, paths, prefixes and what they say when they do not fit, registered classes."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+from meshjit import tree, tree_util
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any
+
+
+@functools.partial(tree.register_dataclass, data_fields=["weight", "bias"], meta_fields=["name"])
+@dataclasses.dataclass
+class Layer:
+    weight: Any
+    bias: Any
+    name: str = "layer"
+
+
+@tree.register_dataclass
+@dataclasses.dataclass
+class Marked:
+    value: Any
+    size: int = dataclasses.field(default=3, metadata={"static": True})
+    cache: Any = dataclasses.field(default=None, init=False)
+
+
+@tree.register_pytree_node_class
+class Pair:
+    def __init__(self, a: Any, b: Any, tag: str) -> None:
+        self.a, self.b, self.tag = a, b, tag
+
+    def tree_flatten(self) -> Any:
+        return (self.a, self.b), self.tag
+
+    @classmethod
+    def tree_unflatten(cls, tag: str, children: Any) -> Pair:
+        return cls(*children, tag)
+
+
+@tree.register_pytree_with_keys_class
+class Named:
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def tree_flatten_with_keys(self) -> Any:
+        return ((tree.GetAttrKey("inner"), self.inner),), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: Any) -> Named:
+        return cls(*children)
+
+
+@tree.register_static
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    rate: float
+
+
+TREES = [
+    1,
+    None,
+    (),
+    [],
+    {},
+    (1,),
+    [1, (2, None), {"b": 3, "a": [4]}],
+    Point(1, [2, 3]),
+    collections.OrderedDict([("b", 1), ("a", 2)]),
+    collections.defaultdict(list, {"a": [1, 2]}),
+    {"a": {"a": {"a": None}}},
+    Layer(1, (2, 3), "first"),
+    {"x": Setting(0.5), "y": Point(None, 7)},
+]
+
+
+@pytest.mark.parametrize("value", TREES, ids=str)
+def test_flatten_and_unflatten_are_inverse(value: Any):
+    flat, treedef = tree.flatten(value)
+    again = tree.unflatten(treedef, flat)
+    assert again == value and type(again) is type(value)
+    assert tree.leaves(value) == flat and tree.structure(value) == treedef
+    assert hash(treedef) == hash(tree.structure(again)) and treedef.num_leaves == len(flat)
+    assert [leaf for _, leaf in tree.leaves_with_path(value)] == flat
+    assert tree.map(lambda x: x, value) == value
+
+
+def test_dict_keys_are_sorted_and_ordered_dicts_are_not():
+    assert tree.leaves({"b": 1, "a": 2}) == [2, 1]
+    assert tree.leaves(collections.OrderedDict([("b", 1), ("a", 2)])) == [1, 2]
+
+
+def test_none_is_a_node_unless_is_leaf_says_otherwise():
+    assert tree.leaves([None, 1]) == [1]
+    assert tree.leaves([None, 1], is_leaf=lambda x: x is None) == [None, 1]
+    assert tree.map(lambda x: x + 1, {"a": None, "b": 1}) == {"a": None, "b": 2}
+
+
+def test_map_over_several_trees_takes_subtrees_of_the_others():
+    assert tree.map(lambda a, b: (a, b), {"a": 1}, {"a": [2, 3]}) == {"a": (1, [2, 3])}
+    assert tree.map(lambda a, b: a * b, Point(2, [3]), Point(5, [7])) == Point(10, [21])
+    assert tree.map_with_path(lambda p, a, b: (tree.keystr(p), a + b), [1, {"k": 2}], [10, {"k": 20}]) == [
+        ("[0]", 11),
+        {"k": ("[1]['k']", 22)},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        (
+            {"a": 1, "b": None},
+            {"a": 1, "b": 3},
+            "tree.map: tree 2 does not have the structure of the first at ['b']\n  the first has None, tree 2 has a leaf",
+        ),
+        (
+            [1, 2],
+            [1, 2, 3],
+            "tree.map: tree 2 does not have the structure of the first\n  the first has a list of 2, tree 2 has a list of 3",
+        ),
+        (
+            {"p": [1, (2,)]},
+            {"p": [1, [2]]},
+            "tree.map: tree 2 does not have the structure of the first at ['p'][1]\n"
+            "  the first has a tuple of 1, tree 2 has a list of 1",
+        ),
+        (
+            {"w": 1, "b": 2},
+            {"w": 1, "c": 2},
+            "tree.map: tree 2 does not have the structure of the first\n"
+            "  the first has a dict with keys ['b', 'w'], tree 2 has a dict with keys ['c', 'w']",
+        ),
+    ],
+)
+def test_trees_that_differ(first: Any, second: Any, text: str):
+    with pytest.raises(ValueError) as caught:
+        tree.map(lambda a, b: a, first, second)
+    assert str(caught.value) == text
+
+
+def test_trees_that_differ_in_a_static_field():
+    with pytest.raises(ValueError, match="tree 3 does not have the structure of the first"):
+        tree.map(lambda a, b, c: a, Layer(1, 2, "a"), Layer(1, 2, "a"), Layer(1, 2, "b"))
+
+
+def test_reduce_all_and_transpose():
+    assert tree.reduce(lambda a, b: a + b, [1, {"x": 2}, (3,)]) == 6
+    assert tree.reduce(lambda a, b: a + b, [], initializer=5) == 5
+    assert tree.reduce(lambda a, b: a + b, [None, None], 5, is_leaf=lambda x: False) == 5
+    assert tree.all([True, {"a": 1}]) and not tree.all((True, [0]))
+    outer, inner = tree.structure([0, 0]), tree.structure({"a": 0, "b": (0, 0)})
+    rows = [{"a": 1, "b": (2, 3)}, {"a": 4, "b": (5, 6)}]
+    assert tree.transpose(outer, inner, rows) == {"a": [1, 4], "b": ([2, 5], [3, 6])}
+    assert tree.transpose(outer, None, rows) == {"a": [1, 4], "b": ([2, 5], [3, 6])}
+    assert tree.transpose(outer, tree.structure(()), [(), ()]) == ()
+    with pytest.raises(ValueError, match=r"tree.transpose: a subtree has structure"):
+        tree.transpose(outer, tree.structure({"c": 0}), [{"a": 1}, {"a": 2}])
+
+
+def test_paths():
+    value = {"layers": [Layer(1, {"k": 2}), Point(3, None)], "n": Named(4), "p": Pair(5, 6, "t")}
+    assert tree.path_names(value, "params") == [
+        "params['layers'][0].weight",
+        "params['layers'][0].bias['k']",
+        "params['layers'][1].x",
+        "params['n'].inner",
+        "params['p'][<flat index 0>]",
+        "params['p'][<flat index 1>]",
+    ]
+    (path, leaf), *_ = tree.leaves_with_path(value)
+    assert leaf == 1 and path == (tree.DictKey("layers"), tree.SequenceKey(0), tree.GetAttrKey("weight"))
+    assert tree.keystr(path, simple=True, separator="/") == "layers/0/weight"
+    assert tree.keystr(()) == ""
+
+
+def test_prefixes():
+    full = tree.structure({"a": [1, 2], "b": Point(3, {"c": 4})})
+    assert tree.flatten_prefix(9, full, "in_shardings") == [9, 9, 9, 9]
+    assert tree.flatten_prefix({"a": 1, "b": Point(2, 3)}, full, "in_shardings") == [1, 1, 2, 3]
+    assert tree.flatten_prefix({"a": None, "b": 2}, full, "s", is_leaf=lambda x: x is None) == [None, None, 2, 2]
+    assert tree.broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0}) == {"a": [1, 1], "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "where", "mine", "theirs"),
+    [
+        ({"a": 1}, "in_shardings", "a dict with keys ['a']", "a dict with keys ['a', 'b']"),
+        ({"a": [1], "b": 2}, "in_shardings['a']", "a list of 1", "a list of 2"),
+        ({"a": (1, 2), "b": 2}, "in_shardings['a']", "a tuple of 2", "a list of 2"),
+        ({"a": [1, [2]], "b": 2}, "in_shardings['a'][1]", "a list of 1", "a leaf"),
+        ([1, 2], "in_shardings", "a list of 2", "a dict with keys ['a', 'b']"),
+    ],
+)
+def test_prefixes_that_do_not_fit(prefix: Any, where: str, mine: str, theirs: str):
+    with pytest.raises(ValueError) as caught:
+        tree.flatten_prefix(prefix, tree.structure({"a": [1, 2], "b": 3}), "in_shardings")
+    assert str(caught.value) == (
+        f"{where} does not fit: it is {mine}, the value in its place is {theirs}\n"
+        "  a prefix has the same containers as the value, down to some level, and one entry for each subtree below\n"
+        f"  fix: give one entry for all of {where}, or the same keys as the value"
+    )
+
+
+def test_dataclasses():
+    assert tree.leaves(Layer(1, [2, 3])) == [1, 2, 3]
+    assert tree.structure(Layer(1, 2, "a")) != tree.structure(Layer(1, 2, "b"))
+    assert tree.map(lambda x: x * 2, Marked(5)) == Marked(10)
+    assert tree.structure(Marked(1, 3)) != tree.structure(Marked(1, 4))
+
+    @dataclasses.dataclass
+    class Loose:
+        a: Any
+        b: Any
+
+    with pytest.raises(ValueError, match=r"must be all fields of Loose that its __init__ takes; \['b'\] differ"):
+        tree.register_dataclass(Loose, ["a"], [])
+
+
+def test_registering_twice_is_an_error():
+    with pytest.raises(ValueError):
+        tree.register_dataclass(Layer, ["weight", "bias"], ["name"])
+
+
+def test_partial_is_a_node_whose_arguments_are_leaves():
+    partial = tree.Partial(max, 1, key=2)
+    assert tree.leaves(partial) == [1, 2]
+    doubled = tree.map(lambda x: 2 * x, partial)
+    assert isinstance(doubled, tree.Partial) and doubled.args == (2,) and doubled.keywords == {"key": 4}
+    assert tree.structure(tree.Partial(max, 1)) != tree.structure(tree.Partial(min, 1))
+    assert tree.Partial(int, base=2)("101") == 5
+
+
+def test_is_container():
+    assert all(tree.is_container(x) for x in ([], {}, (), None, Point(1, 2), Layer(1, 2), tree.Partial(max)))
+    assert not any(tree.is_container(x) for x in (1, "ab", np.zeros(3), object(), {1, 2}, [].append))
+
+
+def test_tree_util_has_jax_names():
+    assert tree_util.tree_map is tree.map and tree_util.register_pytree_node is tree.register_node
+    assert all(hasattr(tree_util, name) for name in tree_util.__all__)
+
+
+@pytest.mark.device
+def test_trees_through_jit():
+    @mj.jit
+    def f(layer: Layer, call: Any, settings: Any) -> Any:
+        return {"out": call(layer.weight), "layer": layer, "none": None, "rate": settings.rate}
+
+    result = f(Layer(np.ones(2, np.float32), 2, "deep"), tree.Partial(lambda y, x: x + y, 3.0), Setting(0.5))
+    assert np.asarray(result["out"]).tolist() == [4, 4] and result["none"] is None
+    assert isinstance(result["layer"], Layer) and result["layer"].name == "deep"
