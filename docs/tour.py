@@ -72,8 +72,10 @@ say("1. trace. The function as a Program. It has no loops, no branches and no Py
 show(print_program(program))
 
 assert print_program(parse_program(print_program(program))) == print_program(program)
-say("That text is the whole truth: parsed, it is the same Program. And it means something without any compiler,")
-say("because every op says in NumPy what it computes (`evaluate`):")
+say(
+    "That text is the whole truth: parsed, it is the same Program. And it means something without any compiler,\n"
+    "because every op says in NumPy what it computes (`evaluate`):"
+)
 (value,) = evaluate(program, leaves)
 hidden = np.tanh(x @ params["up"])
 np.testing.assert_allclose(value, np.mean((hidden @ params["down"] - y) ** 2), rtol=1e-5)
@@ -85,8 +87,10 @@ show(f"loss = {value:.6f}")
 
 backward = verify(simplify(gradient(program, [True, True, False, False])))
 
-say("2. transform. The gradient with respect to both weights is one more Program. Its last input is the cotangent")
-say("of the loss (1 when you call mj.grad). Equations of the second half are marked `(backward)`:")
+say(
+    "2. transform. The gradient with respect to both weights is one more Program. Its last input is the cotangent\n"
+    "of the loss (1 when you call mj.grad). Equations of the second half are marked `(backward)`:"
+)
 show(print_program(backward))
 
 inputs = [*leaves, np.ones((), np.float32)]
@@ -109,8 +113,10 @@ weights = {"down": P("model", None), "up": P(None, "model")}
 given = [weights["down"], weights["up"], P("data", None), P("data", None), P()]
 plan = make_plan(backward, mesh, Annotations(given, [P(), weights["down"], weights["up"]]))
 
-say("3. plan. The same Program, every type annotated: f32[16@data, 32@model] has its rows cut in 4 and its columns in 2;")
-say("`| sum(model)` is a value of which each device holds an addend, left so until somebody needs the sum:")
+say(
+    "3. plan. The same Program, every type annotated: f32[16@data, 32@model] has its rows cut in 4 and its columns in 2;\n"
+    "`| sum(model)` is a value of which each device holds an addend, left so until somebody needs the sum:"
+)
 show(print_program(plan.program, plan.placements, sources=False))
 
 # --- 4. partition ------------------------------------------------------------------------------------------------------

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES
+from meshjit.ops.constants import scalar
 
 if TYPE_CHECKING:
     from tests.fuzz import Drawer
@@ -67,9 +66,9 @@ def scattered(d: Drawer) -> Var | None:
 def _starts(d: Drawer, rank: int) -> list[Var]:
     """One scalar i32 per dim, computed from values."""
     x = d.values[d.number(0, len(d.values))]
-    whole = REGISTRY["reduce_max"](x, axes=tuple(range(x.rank))) if x.type.size else REGISTRY["constant"](value=np.zeros((), np.float32))
-    start = REGISTRY["convert"](whole, dtype=I32)
-    return [start if d.number(0, 2) else REGISTRY["constant"](value=np.array(d.number(-1, 6), np.int32)) for _ in range(rank)]
+    # Of an empty value the least int32 becomes the start: clamped, like any other.
+    start = REGISTRY["convert"](REGISTRY["reduce_max"](x, axes=tuple(range(x.rank))), dtype=I32)
+    return [start if d.number(0, 2) else scalar(d.number(-1, 6), I32) for _ in range(rank)]
 
 
 def dynamically_sliced(d: Drawer) -> Var | None:

@@ -112,7 +112,10 @@ MODELS = {
     ),
     "cross_entropy": Model(
         cross_entropy,
-        {"table": ("f32[50, 8]", P("model", None)), "tokens": ("i32[8, 6]", P("data", None)), "targets": ("i32[8, 6]", P("data", None))},
+        {
+            "table": ("f32[50, 8]", P("model", None)), "tokens": ("i32[8, 6]", P("data", None)),
+            "targets": ("i32[8, 6]", P("data", None)),
+        },
         (P(),),
     ),
     "uneven": Model(centred, {"x": ("f32[10, 3]", P("x", None))}, (P("x", None),), AbstractMesh((4,), ("x",))),
@@ -126,6 +129,13 @@ def traced(model: Model) -> Program:
     found = trace_to_program(model.fun, arguments, in_tree)
     assert not found.captured
     return simplify(found.program)
+
+
+def drawn(generator: np.random.Generator, type: TensorType) -> np.ndarray[Any, Any]:
+    """Values, or places in a table of 50 rows."""
+    if type.dtype.kind == "i":
+        return generator.integers(0, 50, type.shape).astype(type.dtype)
+    return generator.normal(size=type.shape, scale=0.5).astype(type.dtype)
 
 
 def planned(model: Model) -> tuple[Any, Program]:
@@ -152,8 +162,7 @@ def test_golden(name: str, golden: Callable[[str, str], None]) -> None:
 def test_local_program_computes_the_same(name: str) -> None:
     plan, local = planned(MODELS[name])
     generator = np.random.default_rng(0)
-    arrays = [np.asarray(generator.normal(size=t.shape, scale=0.5) if t.dtype.kind == "f" else generator.integers(0, 50, t.shape), t.dtype)
-              for t in plan.program.input_types]  # fmt: skip
+    arrays = [drawn(generator, t) for t in plan.program.input_types]
     shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     with np.errstate(all="ignore"):
         results = simulate(local, plan.mesh, shards)

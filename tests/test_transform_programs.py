@@ -142,7 +142,8 @@ def test_batch_is_a_loop(start: int) -> None:
         generator = np.random.default_rng(seed)
         program, arrays = drawn(seed)
         size = int(generator.integers(1, 4))
-        in_dims: list[int | None] = [None if generator.random() < 0.3 else int(generator.integers(t.rank + 1)) for t in program.input_types]
+        places = [int(generator.integers(t.rank + 1)) for t in program.input_types]
+        in_dims = [None if generator.random() < 0.3 else place for place in places]
         out_dims = [int(generator.integers(t.rank + 1)) for t in program.output_types]
         given, members = [], [[] for _ in range(size)]
         for array, dim in zip(arrays, in_dims, strict=True):

@@ -111,6 +111,8 @@ SAME = {
     "one times": lambda x: REGISTRY["multiply"](full(X, 1), x),
     "by one": lambda x: REGISTRY["divide"](x, full(X, 1)),
     "less zero": lambda x: REGISTRY["subtract"](x, full(X, 0)),
+    "no less than the least": lambda x: REGISTRY["maximum"](x, full(X, -np.inf)),
+    "no more than the most": lambda x: REGISTRY["minimum"](full(X, np.inf), x),
     "first power": lambda x: REGISTRY["integer_pow"](x, exponent=1),
 }
 
@@ -130,6 +132,7 @@ KEPT = {
     "less minus zero": lambda x: REGISTRY["subtract"](x, full(X, -0.0)),
     "one by": lambda x: REGISTRY["divide"](full(X, 1), x),
     "zero less": lambda x: REGISTRY["subtract"](full(X, 0), x),
+    "no more than the least": lambda x: REGISTRY["minimum"](x, full(X, -np.inf)),
     "times two": lambda x: REGISTRY["multiply"](x, full(X, 2)),
     "transpose out of order": lambda x: REGISTRY["transpose"](x, permutation=(1, 0)),
     "convert": lambda x: REGISTRY["convert"](x, dtype=DTYPES["bf16"]),

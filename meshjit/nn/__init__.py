@@ -31,8 +31,8 @@ def relu(x: Any) -> Any:
 
 
 def relu6(x: Any) -> Any:
-    """min(max(x, 0), 6), with derivative 0 at both ends."""
-    return mnp.where(mnp.greater_equal(x, 6), mnp.full_like(x, 6), relu(x))
+    """min(max(x, 0), 6), with derivative 0 at both ends; integers give floats."""
+    return mnp.where(mnp.greater_equal(x, 6), 6.0, relu(x))
 
 
 def leaky_relu(x: Any, negative_slope: Any = 1e-2) -> Any:

@@ -44,7 +44,8 @@ class Index:
     first: int | None  # where the arrays' dims go in the result; None: in front
 
 
-def parse_index(x: Any, index: Any) -> Index:
+def parse_index(x: Any, index: Any, mode: str | None = None) -> Index:
+    """`index` for x. With a `mode` also Python ints may be out of range; without it that is an IndexError."""
     shape = shape_of(x)
     parts = _expanded(index if isinstance(index, tuple) else (index,), len(shape))
     slices = [(0, n, 1) for n in shape]
@@ -60,7 +61,7 @@ def parse_index(x: Any, index: Any) -> Index:
             slices[dim] = _bounds(part, shape[dim])
             layout.append("dim")
             dim += 1
-        elif _static_int(part) is not None:
+        elif _static_int(part) is not None and (mode is None or _is_inside(_static_int(part), shape[dim])):
             i = _in_range(_static_int(part), shape[dim], dim, shape)
             slices[dim] = (i, i + 1, 1)
             scalars.append(dim)
@@ -163,9 +164,13 @@ def _static_int(part: Any) -> int | None:
     return int(part) if isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu" else None
 
 
+def _is_inside(i: int | None, extent: int) -> bool:
+    return i is not None and -extent <= i < extent
+
+
 def _in_range(i: int | None, extent: int, dim: int, shape: tuple[int, ...]) -> int:
     assert i is not None
-    if not -extent <= i < extent:
+    if not _is_inside(i, extent):
         raise IndexError(
             f"index {i} is out of range for dim {dim} of extent {extent} (shape {shape})\n  at {line_of(user_source())}"
         )
@@ -200,7 +205,7 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None)
     """`x[index]`. A Python int out of range is an IndexError; integer arrays are clamped, or as `mode` says."""
     x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
     check_masks(x, parts)
-    parsed = parse_index(x, parts)
+    parsed = parse_index(x, parts, mode)
     x = sliced(x, parsed.slices)
     if parsed.arrays:
         x = _gathered(x, parsed, mode, fill_value)
@@ -212,21 +217,20 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None)
 
 
 def check_masks(x: Any, parts: tuple[Any, ...]) -> None:
-    """Masks must have the extents of the dims they stand for (those before any ellipsis are checked)."""
+    """Masks must have the extents of the dims they stand for."""
+    widths = [0 if p is None else np.ndim(p) if is_mask(p) else 1 for p in parts]
     dim = 0
-    for part in parts:
+    for i, part in enumerate(parts):
         if part is Ellipsis:
-            return
-        if not is_mask(part):
-            dim += part is not None
+            dim = len(shape_of(x)) - sum(widths[i + 1 :])
             continue
-        shape = shape_of(x)[dim : dim + np.ndim(part)]
-        if tuple(np.shape(part)) != tuple(shape):
+        shape = shape_of(x)[max(dim, 0) : dim + widths[i]]
+        if is_mask(part) and tuple(np.shape(part)) != tuple(shape):
             raise IndexError(
                 f"a boolean mask of shape {tuple(np.shape(part))} indexes dims of shape {tuple(shape)}\n"
                 f"  at {line_of(user_source())}"
             )
-        dim += np.ndim(part)
+        dim += widths[i]
 
 
 def sliced(x: Any, slices: tuple[tuple[int, int, int], ...]) -> Any:
@@ -257,17 +261,14 @@ def index_vectors(arrays: dict[int, Any]) -> tuple[Any, tuple[int, ...], tuple[i
     return vectors, dims, shape
 
 
-class IndexedShape:
-    """What x[index] would look like, new axes left out."""
-
-    def __init__(self, x: Any, parsed: Index) -> None:
-        extents = [len(range(*s)) for s in parsed.slices]
-        kept = [n for d, n in enumerate(extents) if d not in parsed.arrays and d not in parsed.scalars]
-        if parsed.arrays:
-            shape = broadcast_shapes(*(shape_of(a) for a in parsed.arrays.values()))
-            first = parsed.first or 0
-            kept[first:first] = shape
-        self.shape = tuple(kept)
+def indexed_shape(parsed: Index) -> tuple[int, ...]:
+    """The shape of x[index], new axes left out."""
+    extents = [len(range(*s)) for s in parsed.slices]
+    kept = [n for d, n in enumerate(extents) if d not in parsed.arrays and d not in parsed.scalars]
+    if parsed.arrays:
+        first = parsed.first or 0
+        kept[first:first] = broadcast_shapes(*(shape_of(a) for a in parsed.arrays.values()))
+    return tuple(kept)
 
 
 def _gathered(x: Any, parsed: Index, mode: str | None, fill_value: Any) -> Any:
@@ -276,7 +277,7 @@ def _gathered(x: Any, parsed: Index, mode: str | None, fill_value: Any) -> Any:
     if any(extents[d] == 0 for d in dims):
         if 0 not in shape:
             raise IndexError(f"an index into an empty dim of shape {extents}\n  at {line_of(user_source())}")
-        return broadcast_to(np.zeros((), dtype_of(x)), IndexedShape(x, parsed).shape)
+        return broadcast_to(np.zeros((), dtype_of(x)), indexed_shape(parsed))
     kept = [d for d in range(len(extents)) if d not in dims]
     first = parsed.first if parsed.first is not None else 0
     result_rank = len(kept) + len(shape)
@@ -333,7 +334,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
     """`numpy.take_along_axis`: the other dims are batch dims of one gather, so they never communicate."""
     x, indices = asarray(x), asarray(indices)
     if axis is None:
-        return take_along_axis(reshape(x, -1), reshape(indices, -1), 0, mode)
+        return take_along_axis(reshape(x, -1), reshape(indices, -1), 0, mode, fill_value)
     rank = len(shape_of(x))
     axis = normal_axis(axis, rank)
     if len(shape_of(indices)) != rank:

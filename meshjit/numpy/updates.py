@@ -10,10 +10,10 @@ from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import (
     Index,
-    IndexedShape,
     check_masks,
     getitem,
     index_vectors,
+    indexed_shape,
     is_mask,
     is_scalar_mask,
     mode_word,
@@ -39,7 +39,7 @@ class _Update:
     def __init__(self, x: Any, index: Any) -> None:
         self.x, self.index = x, index
 
-    def get(self, *, mode: str | None = None, fill_value: Any = None) -> Any:
+    def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: bool) -> Any:
         return getitem(self.x, self.index, mode, fill_value)
 
     def set(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
@@ -83,10 +83,12 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
     if any(is_scalar_mask(p) for p in parts):
         raise IndexError(f"updates at scalar booleans are not supported; use mnp.where\n  at {line_of(user_source())}")
     check_masks(x, parts)
-    parsed = parse_index(x, parts)
-    shape = IndexedShape(x, parsed).shape
-    values = broadcast_to(values, _with_new_axes(shape, parsed))
-    values = reshape(values, shape)
+    parsed = parse_index(x, parts, mode)
+    shape = indexed_shape(parsed)
+    full = _with_new_axes(shape, parsed)
+    values = reshape(broadcast_to(_without_leading_ones(values, len(full)), full), shape)
+    if 0 in (*shape_of(x), *shape):
+        return x
     if not parsed.arrays and _is_dense(parsed):
         return _dense_update(x, parsed, values, kind)
     return _scattered(x, parsed, values, kind, mode, bool(hints.get("unique_indices", False)))
@@ -99,9 +101,15 @@ def _with_new_axes(shape: tuple[int, ...], parsed: Index) -> tuple[int, ...]:
     return tuple(full)
 
 
+def _without_leading_ones(values: Any, rank: int) -> Any:
+    """`x[1] = [[…]]` is legal in NumPy: extents of 1 in front may be too many."""
+    shape = shape_of(values)
+    extra = len(shape) - rank
+    return reshape(values, shape[extra:]) if extra > 0 and shape[:extra] == (1,) * extra else values
 
 
 _COMBINE = {"add": ufuncs.add, "mul": ufuncs.multiply, "min": ufuncs.minimum, "max": ufuncs.maximum}
+_OF_BOOLEANS = {"add": "max", "mul": "min"}  # or, and
 
 
 def _masked_update(x: Any, mask: Any, value: Any, kind: str) -> Any:
@@ -125,8 +133,6 @@ def _dense_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
     values = reshape(values, block)
     if block == shape_of(x) and kind == "set":
         return values
-    if 0 in block:
-        return x
     if kind != "set":
         old = sliced(x, parsed.slices)
         values = _COMBINE[kind](old, values)
@@ -161,6 +167,8 @@ def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, 
         vectors[d] = reshape(numbers, tuple(len(range(a, b, step)) if n < 0 else n for n in shape))
     vectors = {d: broadcast_to(v, lead_shape) for d, v in vectors.items()}
     indices, dims, _ = index_vectors(vectors)
+    if dtype_of(x) == np.bool_:
+        kind = _OF_BOOLEANS.get(kind, kind)
     updates = moveaxis(values, tuple(lead), tuple(range(len(lead)))) if lead else values
     return bind(
         ops("scatter"), x, indices, updates,

@@ -59,7 +59,7 @@ def unit_floats(data: Any, shape: Shape, dtype: np.dtype[Any], partitionable: bo
     width = info.bits if info.nmant >= 8 else 8
     holder = np.dtype(f"uint{info.bits}")
     words = cast(random_bits(data, width, shape, partitionable), holder)
-    mantissa = bind(ops("shift_right_logical"), words, np.full(shape, width - info.nmant, holder))
+    mantissa = bind(ops("shift_right_logical"), words, broadcast_to(np.asarray(width - info.nmant, holder), shape))
     one = np.ones((), dtype)
     floats = bind(ops("bitcast_convert"), mnp.bitwise_or(mantissa, one.view(holder)), dtype=dtype)
     return mnp.subtract(floats, one)
@@ -73,6 +73,7 @@ def scaled(floats: Any, low: Any, high: Any, shape: Shape, dtype: np.dtype[Any])
 
 @compiled
 def _uniform(data: Any, low: Any, high: Any, *, shape: Shape, dtype: Any, partitionable: bool) -> Any:
+    low, high = (default if bound is None else bound for bound, default in ((low, 0), (high, 1)))
     return scaled(unit_floats(data, shape, dtype, partitionable), low, high, shape, dtype)
 
 
@@ -83,6 +84,8 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     """
     data, dtype = single(key, "uniform"), float_dtype(dtype, "uniform")
     given = options(shape, dtype)
+    if isinstance(minval, float | int) and isinstance(maxval, float | int) and (minval, maxval) == (0, 1):
+        return _uniform(data, None, None, **given)  # known numbers need not be sent to the devices
     common_shape(given["shape"], [shape_of(minval), shape_of(maxval)], "uniform")
     return _uniform(data, minval, maxval, **given)
 

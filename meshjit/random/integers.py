@@ -56,13 +56,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
             f"random.randint: dtype must be an integer dtype, got {dtype}\n  at {line_of(user_source())}\n"
             "  fix: random.uniform for floats"
         )
-    shape = common_shape(shape, [shape_of(minval), shape_of(maxval)], "randint")
-    return _randint(data, _static(minval), _static(maxval), **options(shape, dtype))
-
-
-def _static(bound: Any) -> Any:
-    """Python ints of any size as they are: only their place relative to the dtype's range counts."""
-    return int(bound) if isinstance(bound, int) and not -(2**31) <= bound < 2**31 else bound
+    shapes = [() if isinstance(x, int) else shape_of(x) for x in (minval, maxval)]  # ints may be of any size
+    return _randint(data, minval, maxval, **options(common_shape(shape, shapes, "randint"), dtype))
 
 
 def _randint(data: Any, low: Any, high: Any, **given: Any) -> Any:
@@ -296,7 +291,7 @@ def categorical(
     """Indices along `axis` of `logits`, drawn with probability softmax(logits). Source: jax.random.categorical.
 
     shape: that of the result, ending in the shape of `logits` without `axis` (None: just that). replace: if False,
-    the draws of one distribution differ. mode: of the gumbel numbers. Gives int32.
+    the draws of one distribution differ. mode: of the gumbel numbers. Gives int32 (int64 under enable_x64).
     """
     data = single(key, "categorical")
     operand, type, _ = value(logits, "logits of random.categorical")
@@ -338,4 +333,4 @@ def _categorical(
     scores = mnp.add(
         gumbel_floats(data, shape=(*prefix, *batch), **form), mnp.expand_dims(logits, tuple(range(len(prefix))))
     )
-    return cast(mnp.argmax(scores, axis + len(prefix)), np.int32)
+    return cast(mnp.argmax(scores, axis + len(prefix)), _index_dtype())

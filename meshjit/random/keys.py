@@ -18,6 +18,7 @@ from meshjit.trace import bind, line_of, type_and_weak, user_source
 
 IMPLEMENTATIONS = ("threefry2x32", "fry")
 _WORD = 0xFFFF_FFFF
+_FEW = 64  # as many keys are taken apart by one compiled function
 
 
 class KeyType:
@@ -72,7 +73,9 @@ class PRNGKeyArray:
         return PRNGKeyArray(self._data[(*parts, slice(None))])
 
     def __iter__(self) -> Iterator[PRNGKeyArray]:
-        return (self[i] for i in range(len(self)))
+        if len(self) > _FEW:
+            return (self[i] for i in range(len(self)))
+        return iter([PRNGKeyArray(row) for row in _rows(self._data)])
 
     def reshape(self, *shape: Any) -> PRNGKeyArray:
         given = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
@@ -88,6 +91,12 @@ class PRNGKeyArray:
 
     def __repr__(self) -> str:
         return f"PRNGKeyArray({self.shape}, dtype={self.dtype}) overlaying:\n{self._data}"
+
+
+@jit
+def _rows(data: Any) -> Any:
+    """All at once: `key, sub = split(key)` is one call of a compiled function."""
+    return tuple(data[i] for i in range(data.shape[0]))
 
 
 def _unflatten(aux: None, children: Any) -> PRNGKeyArray:

@@ -18,6 +18,7 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.constants import constant, is_splat
+from meshjit.ops.identity import identity_element
 
 Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no dims
 
@@ -72,7 +73,7 @@ def _first_if(test: Callable[[Eqn], bool]) -> Callable[[Eqn, Constants], Var | N
     return lambda eqn, values: eqn.inputs[0] if test(eqn) else None
 
 
-def _unless(number: int, *positions: int) -> Callable[[Eqn, Constants], Var | None]:
+def _beside(number: Any, *positions: int) -> Callable[[Eqn, Constants], Var | None]:
     """The other operand where the one at one of these positions is `number` everywhere."""
 
     def rule(eqn: Eqn, values: Constants) -> Var | None:
@@ -87,7 +88,16 @@ def _unless(number: int, *positions: int) -> Callable[[Eqn, Constants], Var | No
 
 def _sum_with_zero(eqn: Eqn, values: Constants) -> Var | None:
     """x + 0 for integers; for floats -0.0 + 0.0 is not -0.0."""
-    return _unless(0, 0, 1)(eqn, values) if eqn.outputs[0].dtype.kind in "iu" else None
+    return _beside(0, 0, 1)(eqn, values) if eqn.outputs[0].dtype.kind in "iu" else None
+
+
+def _beside_bound(kind: str) -> Callable[[Eqn, Constants], Var | None]:
+    """max(x, -inf), min(x, inf), and the like for integers: what a softmax of maybe nothing begins with."""
+
+    def rule(eqn: Eqn, values: Constants) -> Var | None:
+        return _beside(identity_element(kind, eqn.outputs[0].dtype), 0, 1)(eqn, values)
+
+    return rule
 
 
 def _negative_zero(value: np.ndarray[Any, Any]) -> bool:
@@ -104,10 +114,12 @@ _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
     "transpose": _first_if(lambda eqn: _in_order(eqn.params["permutation"])),
     "broadcast_in_dim": _first_if(lambda eqn: _in_order(eqn.params["dimensions"])),
     "integer_pow": _first_if(lambda eqn: eqn.params["exponent"] == 1),
-    "multiply": _unless(1, 0, 1),
-    "divide": _unless(1, 1),
-    "subtract": _unless(0, 1),
+    "multiply": _beside(1, 0, 1),
+    "divide": _beside(1, 1),
+    "subtract": _beside(0, 1),
     "add": _sum_with_zero,
+    "maximum": _beside_bound("max"),
+    "minimum": _beside_bound("min"),
 }
 
 

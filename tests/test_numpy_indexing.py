@@ -1,0 +1,236 @@
+"""Reading by index against NumPy: every kind of index, drawn at random and mixed; take and take_along_axis as JAX's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from tests.numpy_eager import host, numpy_eager
+
+
+@pytest.fixture(autouse=True)
+def eager(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("device"):
+        yield
+    else:
+        with numpy_eager():
+            yield
+
+
+def grid(*shape: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    return np.arange(np.prod(shape, dtype=int), dtype=dtype).reshape(shape)
+
+
+@st.composite
+def slices(draw: Any, extent: int) -> slice:
+    bound = st.none() | st.integers(-extent - 2, extent + 2)
+    return slice(draw(bound), draw(bound), draw(st.sampled_from([None, 1, 2, 3, -1, -2])))
+
+
+@st.composite
+def indices(draw: Any, shape: tuple[int, ...], advanced: bool = True) -> tuple[Any, ...]:
+    """A legal NumPy index of an array of this shape: ints, slices, None, `...`, integer arrays and one mask."""
+    parts: list[Any] = []
+    common = draw(st.sampled_from([(), (1,), (3,), (2, 3), (0,)]))
+    dim, stop = 0, draw(st.integers(0, len(shape)))
+    while dim < stop:
+        kinds = ["slice", "slice", "none"] + (["int"] if shape[dim] else [])
+        if advanced:
+            kinds += ["array"] if shape[dim] or 0 in common else []
+        kind = draw(st.sampled_from(kinds))
+        if kind == "none":
+            parts.append(None)
+            if len(parts) > 6:
+                break
+            continue
+        if kind == "slice":
+            parts.append(draw(slices(shape[dim])))
+        elif kind == "int":
+            parts.append(draw(st.integers(-shape[dim], shape[dim] - 1)))
+        else:
+            cut = draw(st.integers(0, len(common)))
+            form = tuple(1 if draw(st.booleans()) and n else n for n in common[cut:])
+            high = max(shape[dim], 1)
+            numbers = draw(st.lists(st.integers(-high, high - 1), min_size=int(np.prod(form)), max_size=int(np.prod(form))))
+            dtype = draw(st.sampled_from([np.int32, np.int8, np.int64]))
+            parts.append(np.array(numbers, dtype).reshape(form))
+        dim += 1
+    if draw(st.booleans()):
+        # An ellipsis after `dim` dims, and more parts behind it.
+        parts.append(Ellipsis)
+        if dim < len(shape) and draw(st.booleans()):
+            parts.append(draw(slices(shape[-1])))
+    return tuple(parts)
+
+
+SHAPES = [(), (5,), (4, 3), (2, 3, 4), (1, 5, 1, 2), (0, 3), (3, 0)]
+
+
+def _same(found: Any, expected: Any) -> None:
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape and found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_any_index(data: Any):
+    shape = data.draw(st.sampled_from(SHAPES))
+    index = data.draw(indices(shape))
+    x = grid(*shape)
+    with numpy_eager():
+        if any(isinstance(p, np.ndarray) for p in index) and data.draw(st.booleans()):
+            given_index = tuple(host(p) if isinstance(p, np.ndarray) else p for p in index)
+        else:
+            given_index = index
+        _same(host(x)[given_index], x[index])
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        np.s_[[0, 2]],
+        np.s_[[0, -1], [1, 2]],
+        np.s_[:, [[0], [1]]],
+        np.s_[np.array([True, False, True, True])],
+        np.s_[:, np.array([True, False, True])],
+        np.s_[np.array([True, False, True, True]), 1],
+        np.s_[np.array([False] * 4)],
+        np.s_[grid(4, 3) > 4],
+        np.s_[(grid(4, 3) > 4)[..., None]],
+        np.s_[np.array([True, False, True, True]), :, None, [0, 1, 1]],
+        np.s_[1, :, [0, 1]],
+        np.s_[[0, 1], None, [1, 2]],
+        np.s_[None, [0, 1], 1],
+        np.s_[..., [0, 1]],
+        np.s_[np.int8(-1), np.uint8(2)],
+        np.s_[np.array(2)],
+        np.s_[np.array([3, 1], np.uint8)],
+        np.s_[[]],
+        np.s_[()],
+        np.s_[True],
+        np.s_[False],
+        np.s_[None],
+    ],
+    ids=str,
+)
+def test_named_indices(index: Any):
+    x = grid(4, 3, 2)
+    if not (isinstance(index, np.ndarray) and index.ndim == 3):
+        _same(host(x)[index], x[index])
+    else:
+        _same(host(grid(4, 3, 1))[index], grid(4, 3, 1)[index])
+
+
+@pytest.mark.parametrize("dtype", ["bool", "u8", "i32", "c64", "bf16"])
+def test_every_dtype(dtype: str):
+    from meshjit.core.types import DTYPES
+
+    x = grid(4, 3).astype(DTYPES[dtype])
+    _same(host(x)[[0, -1], ::-2], x[[0, -1], ::-2])
+
+
+def test_a_traced_mask_is_refused():
+    with pytest.raises(IndexError) as caught:
+        mj.eval_shape(lambda x: x[x > 0], np.zeros(3, np.float32))
+    text = str(caught.value)
+    assert "a traced boolean mask (computed at test_numpy_indexing.py:" in text
+    assert "gives a result whose shape depends on values\n  at test_numpy_indexing.py:" in text
+    assert "fix: use mnp.where(mask, x, other)" in text
+
+
+@pytest.mark.parametrize(
+    ("index", "kind", "text"),
+    [
+        (5, IndexError, "index 5 is out of range for dim 0 of extent 4 (shape (4, 3))"),
+        (np.s_[0, -4], IndexError, "index -4 is out of range for dim 1 of extent 3 (shape (4, 3))"),
+        (np.s_[0, 0, 0], IndexError, "too many indices: 3 for an array of 2 dims"),
+        (np.s_[..., ...], IndexError, "an index can hold one ellipsis only"),
+        (1.0, TypeError, "indices must be integers or booleans, got f32[]"),
+        (np.array([True]), IndexError, "a boolean mask of shape (1,) indexes dims of shape (4,)"),
+        (np.s_[..., np.array([True])], IndexError, "a boolean mask of shape (1,) indexes dims of shape (3,)"),
+        (np.s_[[0, 1, 2], [0, 1]], ValueError, "shapes (3,), (2,) do not fit together"),
+    ],
+)
+def test_wrong_indices(index: Any, kind: Any, text: str):
+    with pytest.raises(kind) as caught:
+        host(grid(4, 3))[index]
+    assert str(caught.value).startswith(text) and "\n  at test_numpy_indexing.py:" in str(caught.value)
+
+
+def test_traced_slice_bounds_are_refused():
+    with pytest.raises(TypeError) as caught:
+        mj.eval_shape(lambda x, n: x[:n], np.zeros(3, np.float32), np.int32(1))
+    assert "slice bounds must be Python ints" in str(caught.value) and "lax.dynamic_slice_in_dim" in str(caught.value)
+
+
+def test_arrays_out_of_range_are_clamped():
+    x = host(grid(6))
+    _same(x[np.array([1, 10, -1, -10])], np.float32([1, 5, 5, 0]))
+    _same(x[host(10)], np.float32(5))
+    _same(x.at[np.array([1, 10, -10])].get(mode="fill", fill_value=7.0), np.float32([1, 7, 7]))
+    _same(x.at[host([1, 10, -10])].get(mode="clip"), np.float32([1, 5, 0]))
+    _same(host([0, 1], np.int32).at[host([0, 9])].get(mode="fill"), np.int32([0, -(2**31)]))
+    _same(host([0, 1], np.uint8).at[host([0, 9])].get(mode="fill"), np.uint8([0, 255]))
+
+
+def test_take():
+    x, wild = host(grid(6)), host([1, 10, -1, -10])
+    _same(mnp.take(x, wild), np.float32([1, np.nan, 5, np.nan]))
+    _same(mnp.take(x, wild, mode="clip"), np.float32([1, 5, 0, 0]))
+    _same(mnp.take(x, wild, mode="wrap"), np.float32([1, 4, 5, 2]))
+    _same(mnp.take(x, wild, fill_value=-1.0), np.float32([1, -1, 5, -1]))
+    _same(mnp.take(x, 9), np.float32(np.nan))
+    y = grid(2, 3, 4)
+    for axis in (None, 0, 1, 2, -1):
+        _same(mnp.take(host(y), host([[1, 0], [0, 1]]), axis=axis), np.take(y, [[1, 0], [0, 1]], axis=axis))
+        _same(mnp.take(host(y), 1, axis=axis), np.take(y, 1, axis=axis))
+        _same(mnp.take(host(y), [1, 1, 0], axis=axis), np.take(y, [1, 1, 0], axis=axis))
+    _same(mnp.take(host(grid(0, 3)), np.zeros(0, np.int32), axis=0), grid(0, 3))
+    with pytest.raises(IndexError, match="axis 2 is out of range for an array of 1 dims"):
+        mnp.take(x, 0, axis=2)
+
+
+def test_take_along_axis():
+    y, wild = host(grid(2, 3)), host([[0, 5, -1], [-9, 2, 1]])
+    _same(mnp.take_along_axis(y, wild, 1), np.float32([[0, np.nan, 2], [np.nan, 5, 4]]))
+    _same(mnp.take_along_axis(y, wild, 1, mode="clip"), np.float32([[0, 2, 2], [3, 5, 4]]))
+    _same(mnp.take_along_axis(y, wild, 1, fill_value=0.0), np.float32([[0, 0, 2], [0, 5, 4]]))
+    x = np.random.default_rng(0).integers(0, 99, (3, 4, 5))
+    for axis in (0, 1, 2, -1):
+        order = np.argsort(x, axis=axis)
+        _same(mnp.take_along_axis(host(x, np.int32), host(order), axis), np.take_along_axis(x, order, axis).astype(np.int32))
+        some = np.take(order, [0, 1], axis=axis)
+        _same(mnp.take_along_axis(host(x, np.int32), host(some), axis), np.take_along_axis(x, some, axis).astype(np.int32))
+    row = np.array([[[2]], [[0]], [[1]]])
+    _same(mnp.take_along_axis(host(x, np.int32), host(row), 1), np.take_along_axis(x, row, 1).astype(np.int32))
+    _same(mnp.take_along_axis(host(grid(4)), host([3, 0]), None), np.float32([3, 0]))
+    _same(mnp.take_along_axis(host(grid(2, 2)), host([3, 9]), None, fill_value=8.0), np.float32([3, 8]))
+    _same(mnp.take_along_axis(host(grid(0, 3)), host(np.zeros((0, 2), int)), 1), grid(0, 2))
+    with pytest.raises(ValueError, match="take_along_axis: indices have 1 dims, the array 2"):
+        mnp.take_along_axis(y, host([0]), 0)
+
+
+def test_iteration_and_len():
+    rows = list(host(grid(3, 2)))
+    assert len(rows) == 3
+    _same(rows[1], np.float32([2, 3]))
+    with pytest.raises(TypeError, match="iteration over an array of 0 dims"):
+        list(host(1.0))
+    with pytest.raises(TypeError, match=r"arrays cannot be changed in place; use x = x.at\[index\].set\(value\)"):
+        host(grid(3))[0] = 1
+
+
+@pytest.mark.device
+def test_indices_under_jit():
+    x, places = grid(5, 4, 3), np.array([[0, -1], [2, 1]])
+    found = mj.jit(lambda x, i: (x[i, 1:, ::-1], x[:, i, 0], x[i, :, i], x[..., None, 2]))(x, places)
+    for a, b in zip(found, (x[places, 1:, ::-1], x[:, places, 0], x[places, :, places], x[..., None, 2]), strict=True):
+        _same(a, b)
