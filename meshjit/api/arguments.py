@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshjit import tree
+from meshjit.trace import function_name
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Parameters:
         if name not in parameters and not any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
             raise ValueError(
                 f"{self._title()}: {what}_argnames has {name!r}, which is not one of its parameters"
-                f" ({', '.join(parameters)})"
+                f" ({', '.join(parameters)})\n  fix: use one of these names"
             )
 
     def _may_be_named(self, number: int) -> bool:
@@ -87,7 +88,7 @@ class Parameters:
         return any(p.kind is p.VAR_POSITIONAL for p in self.signature.parameters.values())
 
     def _title(self) -> str:
-        return f"jit({getattr(self.fun, '__name__', self.fun)})"
+        return f"jit({function_name(self.fun)})"
 
     def _argument(self, numbers: Sequence[int]) -> str:
         return repr(self.names[numbers[0]]) if numbers and numbers[0] < len(self.names) else str(list(numbers))

@@ -36,10 +36,15 @@ def _is_leaf(x: Any) -> bool:
 def _constrained(x: Any, sharding: Any, name: str) -> Any:
     if sharding is None:
         return x
+    if not isinstance(sharding, NamedSharding | PartitionSpec):
+        raise TypeError(
+            f"with_sharding_constraint of {name}: {sharding!r} is no sharding\n"
+            "  fix: use a NamedSharding, or a PartitionSpec under a mesh"
+        )
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else current_mesh()
     if mesh is None:
         raise ShardingError(
-            f"with_sharding_constraint: {sharding} needs a mesh, and there is none\n"
+            f"with_sharding_constraint of {name}: {sharding} needs a mesh, and there is none\n"
             "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding

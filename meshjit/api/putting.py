@@ -11,6 +11,7 @@ import numpy as np
 
 import sharding.named
 from meshjit import tree
+from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.runtime import client
 from meshjit.runtime.array import Array
@@ -18,7 +19,7 @@ from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding
-from sharding.spec import PartitionSpec, ShardingError
+from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
 @dataclass(frozen=True)
@@ -69,15 +70,28 @@ def _put(value: Any, place: Any, donate: bool, name: str) -> Any:
         mesh = current_mesh()
         if mesh is None:
             raise ShardingError(f"device_put of {name}: {place} needs a mesh\n  fix: write NamedSharding(mesh, {place})")
+        check_spec(place, shape_of_leaf(value), mesh, f"device_put of {name}")
         place = NamedSharding(mesh, place)
+    elif isinstance(place, NamedSharding):
+        check_spec(place.spec, shape_of_leaf(value), place.mesh, f"device_put of {name}")
+    elif not (place is None or isinstance(place, Sharding) or hasattr(place, "process_index")):
+        raise TypeError(
+            f"device_put of {name}: {place!r} is neither a device nor a sharding\n"
+            "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
+        )
     if isinstance(value, Tracer):
         from meshjit.api.constraint import with_sharding_constraint
 
         return with_sharding_constraint(value, place) if isinstance(place, NamedSharding) else value
+    key_of_value(value, name)
     result = _put_one(value, place)
     if donate and isinstance(value, Array) and result.handle is not value.handle:
         value.delete()
     return result
+
+
+def shape_of_leaf(value: Any) -> tuple[int, ...]:
+    return tuple(value.shape) if hasattr(value, "shape") else np.shape(value)
 
 
 def device_get(x: Any) -> Any:

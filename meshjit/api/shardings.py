@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit import tree
-from meshjit.runtime.executable import merged, mesh_of
+from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of
 from sharding.mesh import Mesh, current_mesh
 from sharding.named import UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -104,7 +104,7 @@ def spec_for(
         return None
     if sharding is None or isinstance(sharding, SingleDeviceSharding):
         return PartitionSpec(*[None] * rank)
-    if isinstance(sharding, PartitionSpec) and mesh is None:
+    if isinstance(sharding, PartitionSpec) and mesh.axis_names == ONE_DEVICE_AXES:
         raise ShardingError(
             f"{name()}: {sharding} needs a mesh, and there is none\n"
             "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
@@ -112,3 +112,10 @@ def spec_for(
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
     check_spec(spec, shape, mesh, name())
     return spec
+
+
+def spec_of(sharding: Sharding) -> str:
+    """A sharding for error messages."""
+    if isinstance(sharding, NamedSharding):
+        return f"{sharding.spec} on {sharding.mesh}"
+    return f"device {next(iter(sharding.device_set))}"

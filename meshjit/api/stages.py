@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
-from meshjit.api.leaves import key_of_value, stack_level
-from meshjit.api.shardings import UNSPECIFIED, MeshFinder, broadcast, find_mesh, spec_for
+from meshjit.api.compiled import Compiled
+from meshjit.api.leaves import stack_level
+from meshjit.api.shardings import UNSPECIFIED, MeshFinder, broadcast, find_mesh, spec_for, spec_of
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime import _jaxlib
-from meshjit.runtime.array import Array, LeafKey
+from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import Executable, Lowering, default_mesh, fits, lower, whole_spec
-from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.trace import Traced as TracedProgram
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding
@@ -183,12 +182,6 @@ class Traced:
             )
 
 
-def spec_of(sharding: Sharding) -> str:
-    if isinstance(sharding, NamedSharding):
-        return f"{sharding.spec} on {sharding.mesh}"
-    return f"device {next(iter(sharding.device_set))}"
-
-
 class Lowered:
     """A per-device program with explicit collectives, not yet compiled."""
 
@@ -222,141 +215,6 @@ class Lowered:
         options = {**(self.traced.call.options or {}), **(compiler_options or {})}
         traced = self.traced
         return Compiled(self, Executable(self.lowering, traced.traced.out_weak, options, traced.committed))
-
-
-class Compiled:
-    """Runs. Called with the same tree of arguments as the function was lowered for (without static ones)."""
-
-    def __init__(self, lowered: Lowered, executable: Executable) -> None:
-        self.lowered = lowered
-        self.executable = executable
-        traced = lowered.traced
-        self.out_tree = lowered.out_tree
-        self.donated = [i for i, d in enumerate(traced.call.donated) if d]
-        self.name = traced.call.title
-        self._captured: list[Array] | None = None
-
-    @property
-    def in_tree(self) -> Any:
-        return self.lowered.in_tree
-
-    @property
-    def input_shardings(self) -> Any:
-        count = len(self.lowered.traced.call.keys)
-        return tree.unflatten(self.in_tree, self.executable.in_shardings[:count])
-
-    @property
-    def output_shardings(self) -> Any:
-        return tree.unflatten(self.out_tree, self.executable.out_shardings)
-
-    def as_text(self) -> str:
-        """The HLO after XLA's optimisations, of one device."""
-        return _jaxlib.hlo_text(self.executable.compiled)
-
-    def cost_analysis(self) -> dict[str, float]:
-        return _jaxlib.cost_analysis(self.executable.compiled)
-
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes per device: arguments, outputs, temp, alias, generated_code."""
-        return _jaxlib.memory_stats(self.executable.compiled)
-
-    def runtime_executable(self) -> Any:
-        return self.executable.compiled
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves, in_tree = tree.flatten((args, kwargs))
-        if in_tree != self.in_tree:
-            raise TypeError(
-                f"{self.name} was compiled for arguments {self.in_tree}, called with {in_tree}\n"
-                "  fix: call it with the same containers, or lower and compile for these"
-            )
-        for i, leaf in enumerate(leaves):
-            self._check_argument(i, leaf)
-        return self.run(leaves)
-
-    def _check_argument(self, i: int, leaf: Any) -> None:
-        """The types must be those it was compiled for, and committed arrays must lie where it wants them."""
-        call, wanted = self.lowered.traced.call, self.executable.in_shardings[i]
-        name, expected = call.names[i], call.keys[i].type
-        found = key_of_value(leaf, name)
-        if found.type != expected:
-            raise TypeError(
-                f"{self.name} was compiled for {name}: {expected}, called with {found.type}\n"
-                "  fix: convert or reshape the argument, or lower and compile for this type"
-            )
-        if found.committed and found.sharding is not None and not fits(found, wanted):
-            raise ShardingError(
-                f"{self.name} was compiled for {name} {expected} at {spec_of(wanted)},"
-                f" called with one committed to {spec_of(found.sharding)}\n"
-                f"  fix: meshjit.device_put({name}, compiled.input_shardings[...]) before the call,"
-                " or lower and compile for this sharding"
-            )
-
-    def needs_moving(self, keys: Sequence[LeafKey]) -> bool:
-        """Whether arguments that look like this have to be put or moved before they run."""
-        wanted = zip(keys, self.executable.in_shardings, strict=False)  # captured arrays come last
-        return not all(key.sharding is not None and fits(key, sharding) for key, sharding in wanted)
-
-    def run(self, leaves: Sequence[Any], placed: bool = False) -> Any:
-        """Flat arguments in, the function's result out. `placed`: they are Arrays for which no `needs_moving`."""
-        arguments = leaves if placed else self._placed(leaves)
-        if self.donated:
-            self._check_donated(arguments)
-        if self.lowered.traced.traced.captured:
-            arguments = [*arguments, *self.captured]
-        outputs = self.executable.run_placed(arguments)
-        for i in self.donated:
-            _donate(leaves[i], arguments[i], self.name)
-        return self.out_tree.unflatten(outputs)
-
-    def _placed(self, leaves: Sequence[Any]) -> list[Array]:
-        wanted = zip(leaves, self.executable.in_shardings, strict=False)
-        return [_put(x, s) if type(x) is not Array else x if fits(x._key, s) else move(x, s) for x, s in wanted]
-
-    @property
-    def captured(self) -> list[Array]:
-        """The arrays that the function closed over, moved once to where the program wants them."""
-        if self._captured is None:
-            outer = self.lowered.traced.traced.captured
-            wanted = self.executable.in_shardings[len(self.lowered.traced.call.keys) :]
-            self._captured = [x if fits(x._key, s) else move(x, s) for x, s in zip(outer, wanted, strict=True)]
-        return self._captured
-
-    def _check_donated(self, arguments: Sequence[Array]) -> None:
-        """An array that is donated must not be any other argument: XLA would crash, or compute with what overwrote it."""
-        seen: dict[int, int] = {}
-        handles = [x._handle for x in arguments]
-        handles += [x._handle for x in self.captured] if self.lowered.traced.traced.captured else []
-        if len(set(map(id, handles))) == len(handles):
-            return
-        for i, handle in enumerate(handles):
-            first = seen.setdefault(id(handle), i)
-            if handle is not None and first != i and (first in self.donated or i in self.donated):
-                raise ValueError(self._donated_twice(first, i))
-
-    def _donated_twice(self, i: int, j: int) -> str:
-        name = self.lowered.traced._input_name  # pyright: ignore[reportPrivateUsage]
-        both = i in self.donated and j in self.donated
-        i, j = (i, j) if i in self.donated else (j, i)
-        return (
-            f"{self.name}: arguments {name(i)} and {name(j)} are the same array, and "
-            f"{'both are' if both else f'{name(i)} is'} donated\n"
-            "  the memory of a donated argument can hold a result, so nothing else may read it\n"
-            f"  fix: pass {name(j)}.copy(), or do not donate {name(i)}"
-        )
-
-
-def _put(value: Any, sharding: Sharding) -> Array:
-    array, weak = asarray_host(value)
-    return place(array, sharding, committed=False, weak=weak)
-
-
-def _donate(given: Any, used: Array, name: str) -> None:
-    """After the call: a donated array is gone, also where XLA found no use for its memory."""
-    if isinstance(given, Array) and given._handle is not None:
-        if not _jaxlib.is_deleted(given._handle):
-            _jaxlib.delete(given._handle)
-        given._forget(name)
 
 
 __all__ = ["Call", "Compiled", "Lowered", "MeshFinder", "OutInfo", "Traced"]

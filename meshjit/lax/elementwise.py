@@ -169,9 +169,9 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 def select_n(which: Any, *cases: Any) -> Any:
     """cases[which]: `which` is boolean (False: the first) or an integer below the number of cases."""
     if dtype_of(which) == np.bool_:
-        if len(cases) > 2:
+        if len(cases) != 2:
             raise TypeError(f"select_n: a boolean selects among 2 cases, was given {len(cases)}")
-        return select(which, cases[-1], cases[0])
+        return select(which, cases[1], cases[0])
     result = cases[-1]
     for i in reversed(range(len(cases) - 1)):
         result = select(ufuncs.less_equal(which, i), cases[i], result)

@@ -60,7 +60,8 @@ def _monoids() -> dict[Any, str]:
              "reduce_min": ("min", "minimum")}  # fmt: skip
     found: dict[Any, str] = {}
     for op, names in known.items():
-        for room, name in itertools.product((elementwise, mnp), names):
+        rooms: tuple[Any, ...] = (elementwise, mnp)
+        for room, name in itertools.product(rooms, names):
             if hasattr(room, name) and not (room is mnp and name in ("max", "min")):
                 found[getattr(room, name)] = op
     return found

@@ -10,9 +10,9 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, broadcast_to, cast, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.reductions import sum as total
-from meshjit.numpy.shaping import reshape, transpose
+from meshjit.numpy.shaping import reshape, squeeze, transpose
 from meshjit.trace import bind, line_of, user_source
 
 Dims = tuple[tuple[int, ...], tuple[int, ...]]
@@ -35,10 +35,24 @@ def dot_general(
     )  # fmt: skip
 
 
+_PRECISIONS = {
+    "default": "default", "fastest": "default", "bfloat16": "default", "high": "high", "bfloat16_3x": "high",
+    "tensorfloat32": "high", "highest": "highest", "float32": "highest",
+}  # fmt: skip
+
+
 def _precision(precision: Any) -> str | None:
+    """JAX's words and lax.Precision as StableHLO's three words; of a pair, one per operand, the more exact one."""
+    if isinstance(precision, tuple | list) and len(precision) == 2:
+        words = [_precision(p) or "default" for p in precision]
+        return max(words, key=["default", "high", "highest"].index)
     precision = config.default_matmul_precision if precision is None else precision
-    word = getattr(precision, "name", precision)
-    return None if word is None else {"float32": "highest", "bfloat16": "default"}.get(str(word).lower(), str(word).lower())
+    if precision is None:
+        return None
+    word = str(getattr(precision, "name", precision)).lower()
+    if word not in _PRECISIONS:
+        raise ValueError(f"precision {precision!r} is not one of {', '.join(_PRECISIONS)}\n  at {line_of(user_source())}")
+    return _PRECISIONS[word]
 
 
 def dot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -63,13 +77,16 @@ def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any
     """`numpy.matmul`: batch dims are broadcast; vectors are rows on the left and columns on the right."""
     a, b = len(shape_of(x)), len(shape_of(y))
     if a == 0 or b == 0:
-        raise ValueError(f"matmul: operands need at least one dim, got {shape_of(x)} and {shape_of(y)}")
+        raise ValueError(
+            f"matmul: operands need at least one dim, got {shape_of(x)} and {shape_of(y)}\n  at {line_of(user_source())}"
+        )
     if a == 1 or b <= 2:
         if b <= 2:
             return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
-        return matmul(reshape(x, (1, -1)), y, precision=precision)[..., 0, :]
+        row = matmul(reshape(x, (1, -1)), y, precision=precision, preferred_element_type=preferred_element_type)
+        return squeeze(row, -2)
     _check_contracted("matmul", x, y, a - 1, b - 2)
-    lead = np.broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
+    lead = broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
     x = broadcast_to(x, (*lead, *shape_of(x)[-2:]))
     y = broadcast_to(y, (*lead, *shape_of(y)[-2:]))
     n = len(lead)
@@ -77,19 +94,26 @@ def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any
     return dot_general(x, y, (((n + 1,), (n,)), (batch, batch)), precision, preferred_element_type)
 
 
-def vdot(x: Any, y: Any) -> Any:
-    return dot(ufuncs.conjugate(reshape(x, -1)), reshape(y, -1))
+def vdot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.vdot`: both as vectors, the first conjugated."""
+    x, y = ufuncs.conjugate(reshape(x, -1)), reshape(y, -1)
+    _check_contracted("vdot", x, y, 0, 0)
+    return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
-    return total(ufuncs.multiply(ufuncs.conjugate(x), y), axis=axis)
+    """`numpy.vecdot`: products along one dim, the first operand conjugated; the others are broadcast."""
+    product = ufuncs.multiply(ufuncs.conjugate(x), y)
+    return total(product, axis=axis, dtype=dtype_of(product))
 
 
-def inner(x: Any, y: Any) -> Any:
+def inner(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.inner`: the last dims are contracted."""
     a, b = len(shape_of(x)), len(shape_of(y))
     if a == 0 or b == 0:
         return ufuncs.multiply(x, y)
-    return dot_general(x, y, (((a - 1,), (b - 1,)), ((), ())))
+    _check_contracted("inner", x, y, a - 1, b - 1)
+    return dot_general(x, y, (((a - 1,), (b - 1,)), ((), ())), precision, preferred_element_type)
 
 
 def outer(x: Any, y: Any) -> Any:
@@ -100,6 +124,10 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     """`numpy.tensordot`."""
     a, b = len(shape_of(x)), len(shape_of(y))
     if isinstance(axes, int):
+        if not 0 <= axes <= min(a, b):
+            raise ValueError(
+                f"tensordot: {axes} dims are contracted of arrays of {a} and {b} dims\n  at {line_of(user_source())}"
+            )
         left, right = tuple(range(a - axes, a)), tuple(range(axes))
     else:
         left, right = ((s,) if isinstance(s, int) else tuple(s) for s in axes)
@@ -128,7 +156,9 @@ def kron(x: Any, y: Any) -> Any:
 # -- einsum
 
 
-def einsum(subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def einsum(
+    subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None
+) -> Any:
     """`numpy.einsum` with a subscripts string (letters, `...`, implicit or explicit output) or lists of numbers.
 
     Operands are contracted in pairs, those that give the smallest intermediate first; `optimize` is accepted.
@@ -169,19 +199,36 @@ def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ValueError(f"einsum {subscripts!r} names {len(terms)} operands, was given {len(ranks)}")
+        raise _wrong(subscripts, f"names {len(terms)} operands, was given {len(ranks)}", "")
+    named = [t.replace("...", "", 1) for t in (*terms, right)]
+    strange = next((c for c in "".join(named) if c not in string.ascii_letters), None)
+    if strange is not None:
+        raise _wrong(subscripts, f"{strange!r} is not a letter")
+    for t, n, rank in zip(terms, named, ranks, strict=False):
+        if len(n) > rank or (len(n) < rank and "..." not in t):
+            raise _wrong(subscripts, f"{t!r} names {len(n)} dims of an operand that has {rank}")
     spare = [c for c in string.ascii_uppercase + string.ascii_lowercase if c not in text]
-    hidden = [rank - len(t.replace("...", "")) if "..." in t else 0 for t, rank in zip(terms, ranks, strict=True)]
+    hidden = [rank - len(n) if "..." in t else 0 for t, n, rank in zip(terms, named, ranks, strict=False)]
     dots = "".join(reversed(spare[: max(hidden, default=0)]))
     full = [t.replace("...", dots[len(dots) - n :]) for t, n in zip(terms, hidden, strict=True)]
-    for t, rank in zip(full, ranks, strict=True):
-        if len(t) != rank:
-            raise ValueError(f"einsum {subscripts!r}: {t!r} names {len(t)} dims of an operand that has {rank}")
-    if arrow:
-        return full, right.replace("...", dots)
     letters = "".join(full)
+    if arrow:
+        _check_output(subscripts, named[-1], letters)
+        return full, right.replace("...", dots)
     once = sorted(c for c in set(letters) - set(dots) if letters.count(c) == 1)
     return full, dots + "".join(once)
+
+
+def _wrong(subscripts: str, what: str, colon: str = ":") -> ValueError:
+    return ValueError(f"einsum {subscripts!r}{colon} {what}\n  at {line_of(user_source())}")
+
+
+def _check_output(subscripts: str, named: str, letters: str) -> None:
+    for c in named:
+        if c not in letters:
+            raise _wrong(subscripts, f"{c} of the output is in no operand")
+        if named.count(c) > 1:
+            raise _wrong(subscripts, f"{c} stands twice in the output")
 
 
 def _check_extents(subscripts: str, terms: Sequence[str], operands: Sequence[Any]) -> None:

@@ -171,7 +171,7 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """None means all."""
     if axis is None:
         return tuple(range(rank))
-    axes = (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
+    axes: tuple[Any, ...] = (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
     found = tuple(normal_axis(a, rank) for a in axes)
     if len(set(found)) != len(found):
         raise ValueError(f"axis {axis} names a dim twice\n  at {line_of(user_source())}")

@@ -99,12 +99,14 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     rank = len(shape_of(x))
-    axes = [normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int | np.integer) else axis)]
+    given: Any = (axis,) if isinstance(axis, int | np.integer) else axis
+    axes = [normal_axis(a, rank) for a in given]
     if isinstance(shift, list | tuple):
         shifts = list(shift)
     else:
         count = math.prod(shape_of(shift))
-        shifts = [shift] if not shape_of(shift) else [reshape(slice_in_dim(reshape(shift, -1), i, i + 1), ()) for i in range(count)]
+        flat = reshape(shift, -1)
+        shifts = [reshape(slice_in_dim(flat, i, i + 1), ()) for i in range(count)] if shape_of(shift) else [shift]
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes\n  at {line_of(user_source())}")
     count = max(len(axes), len(shifts))
@@ -221,7 +223,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     x = moveaxis(x, (axis1, axis2), (-2, -1))
     rows, columns = shape_of(x)[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
-    start = (max(-offset, 0), max(offset, 0))
+    start = (min(max(-offset, 0), rows), min(max(offset, 0), columns))
     rank = len(shape_of(x))
     x = slice_in_dim(slice_in_dim(x, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
     from meshjit.numpy.creation import eye

@@ -130,7 +130,7 @@ def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
 
 
 def var(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None,
+    x: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: bool = False, where: Any = None,
     correction: int | float | None = None,
 ) -> Any:  # fmt: skip
     """`numpy.var`; of complex numbers the real mean of |x - mean|**2. float16 and bfloat16 are computed in float32."""
@@ -145,7 +145,7 @@ def var(
     free = ufuncs.subtract(count, ddof)
     found = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
     found = ufuncs.where(ufuncs.greater(free, 0), found, np.nan)
-    return cast(found, np.zeros((), kind).real.dtype if kind.kind == "c" else kind)
+    return cast(found, np.dtype(f"f{kind.itemsize // 2}") if kind.kind == "c" else kind)
 
 
 def _default_float() -> np.dtype[Any]:

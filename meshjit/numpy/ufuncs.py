@@ -29,9 +29,8 @@ _FLOAT = {
 }  # fmt: skip
 _PLAIN = {"negative": "negate", "left_shift": "shift_left"}
 
-exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, arctan2, sinh, cosh, tanh, arcsinh, arccosh, arctanh = (
-    _function(name, op, inexact=True) for name, op in _FLOAT.items()
-)
+exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, arctan2, sinh, cosh, tanh, \
+    arcsinh, arccosh, arctanh = (_function(name, op, inexact=True) for name, op in _FLOAT.items())  # fmt: skip
 negative, left_shift = (_function(name, op) for name, op in _PLAIN.items())
 asin, acos, atan, atan2, asinh, acosh, atanh = arcsin, arccos, arctan, arctan2, arcsinh, arccosh, arctanh
 
@@ -200,7 +199,7 @@ def _comparison(name: str, direction: str) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
         operands, _ = promoted(x, y)
         if direction not in ("EQ", "NE") and dtype_of(operands[0]).kind == "c":
-            return _compare_complex(*operands, direction)
+            return _compare_complex(operands[0], operands[1], direction)
         return bind(ops("compare"), *broadcast_all(operands), direction=direction, weak_type=False)
 
     function.__name__ = name

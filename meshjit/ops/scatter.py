@@ -76,7 +76,7 @@ def _check_updates(windows: Windows, indices: TensorType, updates: TensorType) -
 
 
 def _evaluate(operand: Array, indices: Array, updates: Array, **params: Any) -> Array:
-    windows = windows_of(*(TensorType(a.shape, a.dtype) for a in (operand, updates)), params)
+    windows = windows_of(TensorType(operand.shape, operand.dtype), TensorType(updates.shape, updates.dtype), params)
     index, inside = windows.elements(indices)
     order = [*windows.outer(updates.ndim), *windows.places]
     given = np.transpose(updates, order)

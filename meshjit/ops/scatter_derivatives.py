@@ -65,7 +65,7 @@ def scatter_transpose(cotangents, operands, in_types, params):
     return [kept if operand is None else None, None, taken]
 
 
-def scatter_jvp(primals, tangents, outs, params):
+def scatter_jvp(primals: Any, tangents: Any, outs: Any, params: Any) -> list[Var | None]:
     operand, indices, updates = primals
     moved, _, given = tangents
     if moved is None and given is None:

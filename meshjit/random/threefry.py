@@ -34,7 +34,7 @@ def positions(shape: Shape) -> tuple[Any, Any]:
     if math.prod(shape) <= 2**32:
         return np.zeros((), U32), _position(shape, U32)
     place = _position(shape, U64)
-    high = bind(ops("shift_right_logical"), place, broadcast_to(np.uint64(32), shape))
+    high = bind(ops("shift_right_logical"), place, _full(32, shape, U64))
     return bind(ops("convert"), high, dtype=U32), bind(ops("convert"), place, dtype=U32)
 
 
@@ -44,10 +44,16 @@ def _position(shape: Shape, dtype: np.dtype[Any]) -> Any:
     for dim, extent in enumerate(shape):
         if extent > 1 and 0 not in shape:
             count = bind(ops("iota"), dtype=dtype, shape=shape, dimension=dim)
-            step = np.full((), math.prod(shape[dim + 1 :]), dtype)
-            count = bind(ops("multiply"), count, broadcast_to(step, shape)) if step != 1 else count
+            step = math.prod(shape[dim + 1 :])
+            count = bind(ops("multiply"), count, _full(step, shape, dtype)) if step != 1 else count
             total = count if isinstance(total, np.ndarray) else bind(ops("add"), total, count)
     return total
+
+
+def _full(number: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
+    """A constant in just this dtype: u64 is used here whether users have enabled it or not."""
+    scalar = bind(ops("constant"), value=np.asarray(number, dtype))
+    return bind(ops("broadcast_in_dim"), scalar, shape=shape, dimensions=())
 
 
 # -- the original form

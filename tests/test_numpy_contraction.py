@@ -1,0 +1,231 @@
+"""einsum, matmul, dot and their kin against NumPy, on small integers as floats so that sums are exact."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from tests.numpy_eager import host, numpy_eager
+
+
+@pytest.fixture(autouse=True)
+def eager(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("device"):
+        yield
+    else:
+        with numpy_eager():
+            yield
+
+
+def some(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray[Any, Any]:
+    numbers = np.random.default_rng(seed + len(shape)).integers(-3, 4, shape)
+    imaginary = np.random.default_rng(seed).integers(-3, 4, shape) * 1j if np.dtype(dtype).kind == "c" else 0
+    return (numbers + imaginary).astype(dtype)
+
+
+def _same(found: Any, expected: Any) -> None:
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert found.shape == expected.shape and found.dtype == expected.dtype, (found.dtype, expected.dtype, found.shape)
+    np.testing.assert_array_equal(found, expected)
+
+
+EINSUMS = """
+ij,jk->ik; 3 4, 4 5
+ij,jk; 3 4, 4 5
+ij,kj->ik; 3 4, 5 4
+ij,ij->; 3 4, 3 4
+ij->ji; 3 4
+ij->j; 3 4
+ij->; 3 4
+ba; 3 4
+ii->i; 4 4
+ii; 4 4
+iij->ij; 4 4 3
+iji->j; 4 3 4
+iijj->ij; 2 2 3 3
+ii,i->i; 4 4, 4
+iij,jk->ik; 3 3 4, 4 2
+ij,jj->ij; 2 3, 3 3
+bij,bjk->bik; 2 3 4, 2 4 5
+bij,bjk->ikb; 2 3 4, 2 4 5
+bhtd,bhsd->bhts; 2 3 4 5, 2 3 6 5
+btd,dhk->bthk; 2 3 4, 4 2 5
+i,j->ij; 3, 4
+i,j->ji; 3, 4
+i,i->i; 3, 3
+i,i; 3, 3
+,->; ,
+,ij->ji; , 2 3
+i,->i; 3,
+ij,jk,kl->il; 2 3, 3 4, 4 5
+ij,jk,kl->lji; 2 3, 3 4, 4 5
+ij,ij,ij->i; 3 4, 3 4, 3 4
+ij,jk,k->i; 2 3, 3 4, 4
+i,j,k->kji; 2, 3, 4
+ab,bc,cd,de->ae; 2 3, 3 2, 2 4, 4 2
+abc,bd,cd->ad; 2 3 4, 3 5, 4 5
+ij,j,j,i->; 3 4, 4, 4, 3
+...ij,...jk->...ik; 2 3 4, 2 4 5
+...ij,jk->...ik; 2 3 4, 4 5
+...ij,...jk->...ik; 2 1 3 4, 5 4 2
+...i->...; 2 3 4
+...i,...i; 2 3, 2 3
+i...->...; 2 3 4
+i...j->j...; 2 3 4
+...->...; 2 3
+...,...->...; 2 3, 3
+...ij->...ji; 2 3 4
+ij...,jk...->ik...; 2 3 4, 3 2 4
+...ii->...i; 2 3 3
+ij,jk->ik; 1 4, 4 5
+ij,jk->ik; 3 1, 4 5
+ij,jk->ijk; 3 4, 1 5
+bij,bjk->bik; 1 3 4, 2 4 5
+ij,ij->ij; 1 4, 3 1
+i,i->; 1, 3
+ij,jk->ik; 0 4, 4 5
+ij,jk->ik; 3 0, 0 5
+ij->i; 3 0
+aB,Bc->ac; 2 3, 3 4
+i j , j k -> i k; 2 3, 3 4
+ij,kl->; 2 3, 4 5
+ijk->kj; 2 3 4
+abcd,cdef->abef; 2 1 3 2, 3 2 1 4
+"""
+
+
+def _shapes(text: str) -> list[tuple[int, ...]]:
+    return [tuple(int(n) for n in part.split()) for part in text.split(",")]
+
+
+@pytest.mark.parametrize("case", EINSUMS.strip().splitlines())
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.complex64])
+def test_einsum(case: str, dtype: Any):
+    subscripts, shapes = case.split("; ")
+    operands = [some(*shape, dtype=dtype, seed=i) for i, shape in enumerate(_shapes(shapes))]
+    _same(mnp.einsum(subscripts, *(host(x) for x in operands)), np.einsum(subscripts, *operands))
+
+
+def test_einsum_by_lists_and_options():
+    x, y = some(2, 3), some(3, 4)
+    _same(mnp.einsum(host(x), [0, 1], host(y), [1, 2], [0, 2]), x @ y)
+    _same(mnp.einsum(host(x), [Ellipsis, 1]), x)
+    _same(mnp.einsum("ij,jk", host(x), host(y), optimize="optimal"), x @ y)
+    wide = mnp.einsum("ij,jk", host(x.astype(np.float16)), host(y.astype(np.float16)), preferred_element_type=np.float32)
+    _same(wide, x @ y)
+
+
+@pytest.mark.parametrize(
+    ("subscripts", "shapes", "text"),
+    [
+        ("ij,jk", [(2, 3), (4, 5)], "einsum 'ij,jk': j is 3 in one operand and 4 in operand 1 of shape (4, 5)"),
+        ("ij", [(2, 3), (4, 5)], "einsum 'ij' names 1 operands, was given 2"),
+        ("ijk,jk", [(2, 3), (4, 5)], "einsum 'ijk,jk': 'ijk' names 3 dims of an operand that has 2"),
+        ("ij->ik", [(2, 3)], "einsum 'ij->ik': k of the output is in no operand"),
+        ("ij->ii", [(2, 3)], "einsum 'ij->ii': i stands twice in the output"),
+        ("i1->i", [(2, 3)], "einsum 'i1->i': '1' is not a letter"),
+        ("ij...,jk", [(2,), (2, 2)], "einsum 'ij...,jk': 'ij...' names 2 dims of an operand that has 1"),
+    ],
+)
+def test_wrong_einsums(subscripts: str, shapes: Any, text: str):
+    with pytest.raises(ValueError) as caught:
+        mnp.einsum(subscripts, *(host(some(*s)) for s in shapes))
+    assert str(caught.value).splitlines()[0] == text
+    assert "  at test_numpy_contraction.py:" in str(caught.value)
+
+
+RANKS = [(4,), (3, 4), (4, 3), (2, 3, 4), (2, 4, 3), (1, 4, 2), (5, 1, 3, 4), (0, 4), (4, 0)]
+
+
+@pytest.mark.parametrize("function", ["matmul", "dot", "inner"])
+@pytest.mark.parametrize("a", RANKS)
+def test_products_of_all_ranks(function: str, a: tuple[int, ...]):
+    for b in RANKS:
+        x, y = some(*a), some(*b, seed=7)
+        try:
+            expected = getattr(np, function)(x, y)
+        except ValueError:
+            with pytest.raises((TypeError, ValueError)):
+                getattr(mnp, function)(host(x), host(y))
+        else:
+            _same(getattr(mnp, function)(host(x), host(y)), expected)
+
+
+@pytest.mark.parametrize(("a", "b"), [((), (3,)), ((2, 3), ()), ((), ())])
+def test_products_with_scalars(a: Any, b: Any):
+    x, y = some(*a), some(*b, seed=3)
+    for function in ("dot", "inner", "kron", "outer"):
+        _same(getattr(mnp, function)(host(x), host(y)), getattr(np, function)(x, y))
+    with pytest.raises(ValueError, match="matmul: operands need at least one dim"):
+        mnp.matmul(host(x), host(y))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8, np.complex64])
+def test_other_products(dtype: Any):
+    x, y, z = (some(*s, dtype=dtype) for s in ((3, 4), (4, 3), (2, 3, 4)))
+    hx, hy, hz = host(x), host(y), host(z)
+    for axes in (0, 1, 2, ((1,), (0,)), ((0, 1), (1, 0)), (1, 0), (-1, -2)):
+        expected = np.tensordot(x, y if axes != 2 else x, axes)
+        _same(mnp.tensordot(hx, hy if axes != 2 else hx, axes), expected)
+    _same(mnp.tensordot(hz, hx, ([1, 2], [0, 1])), np.tensordot(z, x, ([1, 2], [0, 1])))
+    _same(mnp.vdot(hx, hx), np.vdot(x, x))
+    _same(mnp.vecdot(hz, hx), np.vecdot(z, x))
+    _same(mnp.vecdot(hz, hz, axis=0), np.sum(z.conj() * z, axis=0, dtype=dtype))
+    _same(mnp.outer(hx, hz), np.outer(x, z))
+    _same(mnp.kron(hx, hy), np.kron(x, y))
+    _same(mnp.kron(hz, hy), np.kron(z, y))
+    _same(hx @ hy, x @ y)
+    _same(x @ hy, x @ y)
+    for k in (0, 1, -1, 9):
+        _same(mnp.trace(hx, k), np.trace(x, k, dtype=None if dtype != np.uint8 else np.uint32).astype(mnp.trace(hx).dtype))
+
+
+def test_products_promote():
+    assert (host(some(2, 2)) @ host(some(2, 2), np.int32)).dtype == np.float32
+    small = host(some(2, 2)).astype(mnp.bfloat16)
+    assert (small @ small).dtype == mnp.bfloat16
+    assert mnp.dot(small, small, preferred_element_type=np.float32).dtype == np.float32
+    assert mnp.matmul(host(some(3)), host(np.ones((2, 3, 4), np.float32)), preferred_element_type=np.float32).shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda x, y: x @ y, "dim 1 of (2, 3) and dim 0 of (4, 5) are contracted, but have extents 3 and 4"),
+        (lambda x, y: mnp.dot(x, y), "dot: dim 1 of (2, 3) and dim 0 of (4, 5) are contracted, but have extents 3 and 4"),
+        (lambda x, y: mnp.inner(x, y), "inner: dim 1 of (2, 3) and dim 1 of (4, 5) are contracted, but have extents 3 and 5"),
+        (lambda x, y: mnp.tensordot(x, y, 1), "tensordot: dim 1 of (2, 3) and dim 0 of (4, 5) are contracted"),
+        (lambda x, y: mnp.tensordot(x, y, 3), "tensordot: 3 dims are contracted of arrays of 2 and 2 dims"),
+        (lambda x, y: mnp.vdot(x, y), "vdot: dim 0 of (6,) and dim 0 of (20,) are contracted, but have extents 6 and 20"),
+        (lambda x, y: x[None] @ mnp.stack([y, y]), "matmul: dim 2 of (1, 2, 3) and dim 1 of (2, 4, 5) are contracted"),
+        (lambda x, y: mnp.ones((2, 2, 3)) @ mnp.ones((4, 3, 5)), "shapes (2,), (4,) do not fit together"),
+    ],
+)
+def test_products_that_do_not_fit(call: Any, text: str):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        call(host(some(2, 3)), host(some(4, 5)))
+    assert text in str(caught.value) and re.search(r"\n  at test_numpy_contraction.py:\d+ ", str(caught.value))
+
+
+def test_precision_words():
+    program = str(mj.jit(lambda x: mnp.dot(x, x, precision="highest")).trace(np.ones((2, 2), np.float32)).program)
+    assert "precision='highest'" in program
+    pair = str(mj.jit(lambda x: mnp.dot(x, x, precision=("default", "tensorfloat32"))).trace(np.ones((2, 2), np.float32)).program)
+    assert "precision='high'" in pair
+    with pytest.raises(ValueError, match="precision 'splendid' is not one of default, fastest, bfloat16, high"):
+        mj.eval_shape(lambda x: mnp.dot(x, x, precision="splendid"), np.ones((2, 2), np.float32))
+
+
+@pytest.mark.device
+def test_einsum_under_jit():
+    q, k = some(2, 5, 3, 4), some(2, 6, 3, 4, seed=1)
+    found = mj.jit(lambda q, k: mnp.einsum("bthd,bshd->bhts", q, k))(q, k)
+    _same(found, np.einsum("bthd,bshd->bhts", q, k))
+    found = mj.jit(lambda x: mnp.einsum("ii,ij->j", x, x))(some(3, 3))
+    _same(found, np.einsum("ii,ij->j", some(3, 3), some(3, 3)))
