@@ -237,6 +237,53 @@ def test_vjp_inside_jit() -> None:
     close(mj.jit(fun)(X, np.array([0.3, -2.0])), np.array([0.3, -2.0]) @ np.asarray(mj.jacfwd(layer)(X)))
 
 
+def test_gradient_of_a_real_function_of_complex_numbers() -> None:
+    """d/dx - i d/dy, as in JAX."""
+    close(mj.grad(lambda z: mnp.sum(mnp.abs(z) ** 2))(np.array([1 + 2j])), [2 - 4j])
+
+
+def test_residuals_are_kept_small() -> None:
+    """Constants and broadcasts are made again by the backward part."""
+    from meshjit.core.types import TensorType
+    from meshjit.trace import Argument, trace_to_program
+    from meshjit.transform.transpose import vjp
+
+    x = TensorType.parse("f64[3]")
+    traced = trace_to_program(
+        lambda x: mnp.sin(x) * mnp.broadcast_to(mnp.sum(x), (3,)) * 2.0, [Argument(x)], mj.tree.structure(((0,), {}))
+    )
+    pulled = vjp(traced.program, [True])
+    kept = [str(t) for t in pulled.forward.output_types[1:]]
+    assert kept == ["f64[3]", "f64[]", "f64[3]"]  # cos(x), sum(x), sin(x)
+
+
+def test_jacobians_of_trees() -> None:
+    def fun(p: Any) -> Any:
+        return {"sum": mnp.sum(p["a"] * p["b"]), "pair": (p["a"][:2] * p["b"],)}
+
+    point = {"a": X, "b": np.array(2.0)}
+    for mode in (mj.jacfwd, mj.jacrev):
+        found = mode(fun)(point)
+        close(found["sum"]["a"], np.full(3, 2.0))
+        close(found["sum"]["b"], X.sum())
+        close(found["pair"][0]["a"], 2 * np.eye(3)[:2])
+        close(found["pair"][0]["b"], X[:2])
+    several = mj.jacfwd(lambda a, b: a * b, argnums=(0, 1))(X, 2 * X)
+    close(several[0], np.diag(2 * X))
+    close(several[1], np.diag(X))
+    found, aux = mj.jacrev(lambda x: (x * x, mnp.sum(x)), has_aux=True)(X)
+    close(found, np.diag(2 * X))
+    close(aux, X.sum())
+
+
+def test_hessian_of_a_tree() -> None:
+    found = mj.hessian(lambda p: mnp.sum(p["a"] * p["b"] ** 2))({"a": X, "b": np.array(3.0)})
+    close(found["a"]["a"], np.zeros((3, 3)))
+    close(found["a"]["b"], np.full(3, 6.0))
+    close(found["b"]["a"], np.full(3, 6.0))
+    close(found["b"]["b"], 2 * X.sum())
+
+
 def test_linearize_is_linear() -> None:
     value, slope = mj.linearize(layer, X)
     close(value, layer(X))
@@ -304,9 +351,27 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "integer result": (
         lambda: mj.grad(lambda x: mnp.argmax(x))(X), TypeError, "gradient needs a real floating result; lambda returned i",
     ),
-    "complex argument": (
-        lambda: mj.grad(lambda z: mnp.real(z))(1j), TypeError, "grad of a complex argument z c128[]: set holomorphic=True",
+    "complex result": (
+        lambda: mj.grad(lambda z: z * z)(1j), TypeError,
+        "gradient needs a real floating result; lambda returned c128[]\n"
+        "  fix: return mnp.real or mnp.abs of it, or set holomorphic=True",
     ),
+    "real argument of a holomorphic function": (
+        lambda: mj.grad(lambda z: z * 1j, holomorphic=True)(1.0), TypeError,
+        "grad of a real argument z f64[] with holomorphic=True, which needs complex arguments",
+    ),
+    "dtype of a tangent": (
+        lambda: mj.jvp(lambda x: x, (X,), (np.array([1, 2, 3]),)), TypeError,
+        "jvp: a tangent has dtype int64, its primal float64\n  fix: tangent.astype(float64)",
+    ),
+    "vmap in_axes": (
+        lambda: mj.vmap(lambda x: x, in_axes=(0, 0))(X), ValueError,
+        "vmap: in_axes has 2 entries, but the function was called with 1 positional arguments",
+    ),
+    "vmap out_axes": (
+        lambda: mj.vmap(lambda x: {"a": x}, out_axes=2)(X), ValueError, "vmap: out_axes is 2 for result['a'] f64[], which has 1",
+    ),
+    "jacobian of integers": (lambda: mj.jacrev(lambda x: mnp.argmax(x))(X), TypeError, "jacrev needs floating results, got i"),
     "argnums": (
         lambda: mj.grad(lambda x: x, argnums=1)(1.0), ValueError,
         "grad of lambda: argnums has 1, but it was called with 1 positional arguments",

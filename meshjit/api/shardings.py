@@ -33,6 +33,14 @@ def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
     return leaves
 
 
+def keywords_not_placed(title: str, names: Sequence[str]) -> ValueError:
+    """The error for a call by keyword of a function that has in_shardings."""
+    return ValueError(
+        f"{title}: in_shardings place positional arguments, but this call passes {', '.join(names)} by keyword\n"
+        "  fix: pass every argument by position"
+    )
+
+
 class MeshFinder:
     """Collects what names a mesh, and says who disagrees."""
 

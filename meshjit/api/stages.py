@@ -12,7 +12,7 @@ import numpy as np
 from meshjit import tree
 from meshjit.api.compiled import Compiled
 from meshjit.api.leaves import stack_level
-from meshjit.api.shardings import UNSPECIFIED, MeshFinder, broadcast, find_mesh, spec_for, spec_of
+from meshjit.api.shardings import UNSPECIFIED, MeshFinder, broadcast, find_mesh, keywords_not_placed, spec_for, spec_of
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
@@ -106,10 +106,7 @@ class Traced:
         if isinstance(prefix, list):
             prefix = tuple(prefix)
         if args_tree.num_leaves != count:
-            raise ValueError(
-                f"{self.call.title}: in_shardings place positional arguments; this call passes keyword arguments\n"
-                "  fix: pass every argument by position"
-            )
+            raise keywords_not_placed(self.call.title, sorted(tree.unflatten(self.call.in_tree, [0] * count)[1]))
         return broadcast(prefix, args_tree, "in_shardings")
 
     def _mesh(self, given: Sequence[Any], outs: Sequence[Any]) -> Any:

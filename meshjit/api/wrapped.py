@@ -9,8 +9,9 @@ from typing import Any
 
 from meshjit import tree
 from meshjit.api.arguments import Parameters, Split
+from meshjit.api.constraint import with_sharding_constraint
 from meshjit.api.leaves import key_of_shape, key_of_value
-from meshjit.api.shardings import UNSPECIFIED, broadcast
+from meshjit.api.shardings import UNSPECIFIED, broadcast, keywords_not_placed
 from meshjit.api.stages import Call, Compiled, Lowered, Traced
 from meshjit.config import config
 from meshjit.runtime.array import Array, LeafKey
@@ -18,6 +19,7 @@ from meshjit.trace import Argument, active_trace, trace_to_program
 from meshjit.trace.program import function_name
 from sharding.mesh import current_mesh
 from sharding.named import Sharding
+from sharding.spec import PartitionSpec
 
 
 class Wrapped:
@@ -139,19 +141,15 @@ class Wrapped:
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another trace the function becomes part of it; its shardings become constraints."""
-        if self.in_shardings is not UNSPECIFIED and not kwargs:
-            split = self.parameters.split(args, kwargs)
-            flat, structure = tree.flatten(split.args)
-            given = broadcast(self.in_shardings, structure, "in_shardings")
-            placed = tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, given, strict=True)])
-            result = self.parameters.join(placed, {}, split.statics)
-        else:
+        if self.in_shardings is UNSPECIFIED:
             result = self.fun(*args, **kwargs)
-        if self.out_shardings is UNSPECIFIED:
-            return result
-        flat, structure = tree.flatten(result)
-        given = broadcast(self.out_shardings, structure, "out_shardings")
-        return tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, given, strict=True)])
+        else:
+            split = self.parameters.split(args, kwargs)
+            if split.kwargs:
+                raise keywords_not_placed(self._title(), sorted(split.kwargs))
+            placed = _all_constrained(split.args, self.in_shardings, "in_shardings")
+            result = self.parameters.join(placed, {}, split.statics)
+        return _all_constrained(result, self.out_shardings, "out_shardings")
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
@@ -161,10 +159,19 @@ class Wrapped:
 compilation_listeners: list[Callable[[Compiled], None]] = []
 
 
-def _constrained(value: Any, sharding: Any) -> Any:
-    from meshjit.api.constraint import with_sharding_constraint
-    from sharding.spec import PartitionSpec
+def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
+    """The arrays of a tree under the constraints that a pytree prefix of shardings means inside a trace."""
+    if shardings is UNSPECIFIED:
+        return values
+    flat, structure = tree.flatten(values)
+    shardings = tuple(shardings) if isinstance(shardings, list) and isinstance(values, tuple) else shardings
+    given = broadcast(shardings, structure, what)
+    return tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, given, strict=True)])
 
+
+def _constrained(value: Any, sharding: Any) -> Any:
+    if sharding is None and current_mesh() is not None:
+        sharding = PartitionSpec()  # as at the outermost level: replicated
     if not isinstance(sharding, Sharding | PartitionSpec):
         return value
     return with_sharding_constraint(value, sharding)

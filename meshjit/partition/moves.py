@@ -54,6 +54,8 @@ class Moves:
     def take(self, step: Any, local: Var, here: Placement, shape: Sequence[int]) -> Var:
         """One step of a walk, from placement `here` of a value whose global shape is `shape`."""
         target = step.apply(here, self.mesh).local_shape(shape, self.mesh)
+        if 0 in shape:  # no elements, nothing to move; and XLA refuses to gather along a dim of extent 0
+            return full(local.type.with_shape(target), 0)
         if isinstance(step, Slice):
             return self.slice(local, step.dim, step.axes, target)
         if isinstance(step, AllGather):

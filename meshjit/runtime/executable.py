@@ -204,7 +204,7 @@ def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:
 def reshard(array: Array, target: NamedSharding) -> Array:
     """The array under another sharding of the same devices, by the cheapest walk of collectives."""
     (result,) = _identity(array._key, target).run_placed([array])
-    return result
+    return Array(leaf_key(array.type, array.weak_type, target, True), result.handle)  # the target as it was spelt
 
 
 def copied(array: Array) -> Array:

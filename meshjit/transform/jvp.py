@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.types import is_inexact
 from meshjit.ops.arithmetic import add
 from meshjit.ops.constants import zeros
+from meshjit.transform.dce import dce
+from meshjit.transform.split import split
 
 
 def jvp(program: Program, nonzero: Sequence[bool]) -> tuple[Program, tuple[bool, ...]]:
@@ -25,6 +28,24 @@ def jvp(program: Program, nonzero: Sequence[bool]) -> tuple[Program, tuple[bool,
         outputs = [env[v] for v in program.outputs]
         outputs += [tangents[v] for v, flag in zip(program.outputs, flags, strict=True) if flag]
         return builder.build(outputs), flags
+
+
+@dataclass(frozen=True)
+class Linearized:
+    """A program and its derivative: forward(inputs) -> (outputs, residuals), tangent(residuals, tangents) -> tangents.
+
+    `tangent` takes one for each input marked nonzero, and gives one for each output marked in `flags`."""
+
+    forward: Program
+    tangent: Program
+    flags: tuple[bool, ...]
+
+
+def linearize(program: Program, nonzero: Sequence[bool]) -> Linearized:
+    """The jvp in two Programs, so that many directions share what does not depend on them."""
+    whole, flags = jvp(program, nonzero)
+    forward, tangent = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
+    return Linearized(dce(forward), dce(tangent), flags)
 
 
 def push_forward(program: Program, builder: Builder, env: dict[Var, Var], tangents: dict[Var, Var]) -> None:

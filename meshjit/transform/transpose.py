@@ -18,6 +18,7 @@ from meshjit.ops.arithmetic import add
 from meshjit.ops.constants import zeros
 from meshjit.transform.dce import dce
 from meshjit.transform.jvp import push_forward
+from meshjit.transform.split import depending, split
 
 
 @dataclass(frozen=True)
@@ -44,29 +45,9 @@ def gradient(program: Program, wrt: Sequence[bool]) -> Program:
 
 def vjp(program: Program, wrt: Sequence[bool]) -> Pullback:
     """The same in two Programs; residuals are the known values that the backward part uses."""
-    count = len(program.outputs)
     whole = gradient(program, wrt)
-    outputs, results = whole.outputs[:count], whole.outputs[count:]
-    cts = whole.inputs[len(program.inputs) :]
-    tainted = _depending(whole.eqns, cts)
-    backward_eqns = [e for e in whole.eqns if e.outputs[0] in tainted]
-    forward_eqns = [e for e in whole.eqns if e.outputs[0] not in tainted]
-    own = {*cts, *(v for e in backward_eqns for v in e.outputs)}
-    used = [v for e in backward_eqns for v in e.inputs] + list(results)
-    residuals = tuple(dict.fromkeys(v for v in used if v not in own))
-    inputs = whole.inputs[: len(program.inputs)]
-    forward = Program(program.name, inputs, tuple(forward_eqns), (*outputs, *residuals))
-    renamed = {v: Var(v.type) for v in residuals}
-    backward = _renamed(Program(f"{program.name}_backward", (*residuals, *cts), tuple(backward_eqns), results), renamed)
-    return Pullback(forward, backward, tuple(is_inexact(v.dtype) for v in program.outputs))
-
-
-def _renamed(program: Program, names: dict[Var, Var]) -> Program:
-    """Fresh Vars for residuals, so that the two Programs share none."""
-    with Builder(program.name) as builder:
-        builder.inputs = [names.get(v, v) for v in program.inputs]
-        outputs = builder.inline(program, builder.inputs)
-        return builder.build(outputs)
+    forward, backward = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
+    return Pullback(dce(forward), dce(backward), tuple(is_inexact(v.dtype) for v in program.outputs))
 
 
 def _pull_back(
@@ -79,7 +60,7 @@ def _pull_back(
     seeds = {v: Var(v.type) for v, flag in zip(program.inputs, wrt, strict=True) if flag}
     tangents = dict(seeds)
     push_forward(program, builder, env, tangents)
-    linear_vars = _depending(builder.eqns, seeds.values())
+    linear_vars = depending(builder.eqns, seeds.values())
     linear = [e for e in builder.eqns if e.outputs[0] in linear_vars]
     builder.eqns = [e for e in builder.eqns if e.outputs[0] not in linear_vars]
     sums: dict[Var, Var] = {}
@@ -117,12 +98,3 @@ def _one_at_a_time(eqn: Eqn, operands: list[Var | None]) -> list[list[Var | None
 
 def _accumulate(sums: dict[Var, Var], var: Var, ct: Var) -> None:
     sums[var] = add(sums[var], ct) if var in sums else ct
-
-
-def _depending(eqns: Sequence[Eqn], roots: object) -> set[Var]:
-    """Every Var that depends on one of the roots, the roots included."""
-    found: set[Var] = set(roots)  # pyright: ignore[reportArgumentType, reportCallIssue]
-    for eqn in eqns:
-        if any(v in found for v in eqn.inputs):
-            found.update(eqn.outputs)
-    return found

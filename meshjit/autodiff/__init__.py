@@ -1,0 +1,12 @@
+"""grad, value_and_grad, vjp, jvp, vmap and what is made of them, with JAX's signatures.
+
+Each traces its function to a Program, transforms that, and applies the result: inlined into the trace around it, or
+compiled and run at once.
+"""
+
+from meshjit.autodiff.gradient import grad, value_and_grad
+from meshjit.autodiff.jacobian import hessian, jacfwd, jacrev
+from meshjit.autodiff.products import jvp, linearize, vjp
+from meshjit.autodiff.vectorize import vmap
+
+__all__ = ["grad", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "value_and_grad", "vjp", "vmap"]

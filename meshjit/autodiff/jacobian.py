@@ -1,0 +1,155 @@
+"""jacfwd, jacrev and hessian: whole Jacobians, one basis direction per member of a batch."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from meshjit import numpy as mnp
+from meshjit import tree
+from meshjit.autodiff.function import Function, check_function, no_derivative, parameter_names
+from meshjit.autodiff.gradient import positions_of
+from meshjit.autodiff.products import linearize, vjp
+from meshjit.autodiff.vectorize import vmap
+from meshjit.core.types import TensorType, is_inexact
+from meshjit.numpy.promote import value as value_of
+
+
+def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """The Jacobian by forward mode (`jax.jacfwd`): for tall ones, more results than arguments.
+
+    A tree like the result, of trees like the argument (a tuple for several argnums), of arrays [*result, *argument].
+    """
+    check_function(fun, "jacfwd")
+
+    @functools.wraps(fun)
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = _only(fun, argnums, args, kwargs, "jacfwd")
+        leaves, structure = tree.flatten(chosen)
+        types = [_checked(x, "jacfwd", "argument", holomorphic) for x in leaves]
+        found = linearize(partial, *chosen, has_aux=has_aux)
+        columns = [_column(found[1], structure, types, i) for i in range(len(types))]
+        result = _rows(columns, structure, isinstance(argnums, int))
+        return (result, found[2]) if has_aux else result
+
+    return jacobian
+
+
+def _column(slope: Function, structure: Any, types: Sequence[TensorType], place: int) -> Any:
+    """Derivatives of every result with respect to one argument leaf."""
+    type = types[place]
+
+    def along(direction: Any) -> Any:
+        zeros = [mnp.zeros(t.shape, t.dtype) for t in types]
+        zeros[place] = direction
+        return slope(*tree.unflatten(structure, zeros))
+
+    columns = vmap(along, out_axes=-1)(_basis(type))
+    return tree.map(lambda c: mnp.reshape(c, (*c.shape[:-1], *type.shape)), columns)
+
+
+def _rows(columns: Sequence[Any], structure: Any, single: bool) -> Any:
+    """Trees like the result per argument leaf → a tree like the result of trees like the arguments."""
+    outer = tree.structure(columns[0])
+    flat = [tree.leaves(c) for c in columns]
+    rows = [tree.unflatten(structure, [c[i] for c in flat]) for i in range(outer.num_leaves)]
+    return tree.unflatten(outer, [row[0] if single else row for row in rows])
+
+
+def jacrev(
+    fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False, allow_int: bool = False
+) -> Function:
+    """The Jacobian by reverse mode (`jax.jacrev`): for wide ones, more arguments than results. Its layout is jacfwd's."""
+    check_function(fun, "jacrev")
+
+    @functools.wraps(fun)
+    def jacobian(*args: Any, **kwargs: Any) -> Any:
+        partial, chosen = _only(fun, argnums, args, kwargs, "jacrev")
+        for x in tree.leaves(chosen):
+            if not allow_int:
+                _checked(x, "jacrev", "argument", holomorphic)
+        found = vjp(partial, *chosen, has_aux=has_aux)
+        leaves, outer = tree.flatten(found[0])
+        types = [_checked(y, "jacrev", "result", holomorphic) for y in leaves]
+        rows = [_row(found[1], outer, types, i, isinstance(argnums, int)) for i in range(len(types))]
+        result = tree.unflatten(outer, rows)
+        return (result, found[2]) if has_aux else result
+
+    return jacobian
+
+
+def _row(pull: Function, outer: Any, types: Sequence[TensorType], place: int, single: bool) -> Any:
+    """Derivatives of one result leaf with respect to every argument."""
+    type = types[place]
+    kinds: list[Any] = []
+
+    def back(cotangent: Any) -> Any:
+        zeros = [mnp.zeros(t.shape, t.dtype) for t in types]
+        zeros[place] = cotangent
+        flat, structure = tree.flatten(pull(tree.unflatten(outer, zeros)))
+        kinds[:] = [structure, flat]
+        return [x for x in flat if not _is_none(x)]
+
+    rest = iter(vmap(back)(_basis(type)))
+    structure, flat = kinds
+    leaves = [
+        no_derivative(TensorType((*type.shape, *x.shape), type.dtype)) if _is_none(x) else _unrolled(next(rest), type)
+        for x in flat
+    ]
+    row = tree.unflatten(structure, leaves)
+    return row[0] if single else row
+
+
+def _is_none(x: Any) -> bool:
+    return x.dtype.kind == "V" and x.dtype.names == ("float0",)
+
+
+def _unrolled(row: Any, type: TensorType) -> Any:
+    return mnp.reshape(row, (*type.shape, *row.shape[1:]))
+
+
+def _basis(type: TensorType) -> Any:
+    """Every direction of a value: [size, *shape]."""
+    return mnp.reshape(mnp.eye(type.size, dtype=type.dtype), (type.size, *type.shape))
+
+
+def _only(
+    fun: Function, argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], what: str
+) -> tuple[Function, tuple[Any, ...]]:
+    """The function of the arguments `argnums` alone, and those."""
+    positions = positions_of(fun, argnums, len(args), what)
+
+    @functools.wraps(fun)
+    def partial(*chosen: Any) -> Any:
+        full = list(args)
+        for position, x in zip(positions, chosen, strict=True):
+            full[position] = x
+        return fun(*full, **kwargs)
+
+    # Without this, argument names in messages would be those of fun's first parameters.
+    partial.__signature__ = _signature(fun, positions)  # pyright: ignore[reportAttributeAccessIssue]
+    return partial, tuple(args[p] for p in positions)
+
+
+def _signature(fun: Function, positions: Sequence[int]) -> Any:
+    names = [n.replace("[", "_").replace("]", "") for n in parameter_names(fun, max(positions, default=-1) + 1)]
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    chosen = dict.fromkeys(names[p] for p in positions)
+    return inspect.Signature([inspect.Parameter(n, kind) for n in chosen])
+
+
+def _checked(x: Any, what: str, role: str, holomorphic: bool) -> TensorType:
+    type = value_of(x, f"{what}'s {role}")[1]
+    if not is_inexact(type.dtype):
+        raise TypeError(f"{what} needs floating {role}s, got {type}\n  fix: pass or return x.astype(float)")
+    if holomorphic != (type.dtype.kind == "c"):
+        given = "a complex" if type.dtype.kind == "c" else "a real"
+        raise TypeError(f"{what}: {given} {role} {type} with holomorphic={holomorphic}")
+    return type
+
+
+def hessian(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
+    """Second derivatives, forward over reverse (`jax.hessian`): arrays [*result, *argument, *argument]."""
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)

@@ -1,0 +1,240 @@
+"""Array: what it says of itself, its shards, NumPy's protocols, and operators on sharded arrays outside of jit."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from meshjit.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.device
+
+
+def on(spec: P, *sizes: int) -> NamedSharding:
+    devices = np.array(mj.devices()[: int(np.prod(sizes))]).reshape(sizes)
+    return NamedSharding(Mesh(devices, ("x", "y", "z")[: len(sizes)]), spec)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+
+def test_what_an_array_says_of_itself() -> None:
+    place = on(P("x"), 4, 2)
+    x = mj.device_put(floats(10, 3), place)
+    assert (x.shape, x.dtype, x.ndim, x.size, x.nbytes, x.itemsize) == ((10, 3), np.float32, 2, 30, 120, 4)
+    assert x.sharding == place and x.committed and not x.weak_type
+    assert x.is_fully_addressable and not x.is_fully_replicated
+    assert x.devices() == set(mj.devices()) and x.device == place
+    assert isinstance(x, mj.Array) and len(x) == 10
+
+
+def test_shards_of_uneven_extents_over_some_axes() -> None:
+    x = mj.device_put(floats(10), on(P("x"), 4, 2))
+    shards = x.addressable_shards
+    assert [s.device.id for s in shards] == list(range(8))
+    assert [s.replica_id for s in shards] == [0, 1] * 4
+    assert [s.index for s in shards[::2]] == [(slice(0, 3),), (slice(3, 6),), (slice(6, 9),), (slice(9, 10),)]
+    for s in shards:
+        np.testing.assert_array_equal(s.data, floats(10)[s.index])
+        assert s.data.devices() == {s.device}
+    assert len(x.global_shards) == 8
+    np.testing.assert_array_equal(x.addressable_data(2), [3, 4, 5])
+
+
+def test_shards_beyond_the_extent_are_empty() -> None:
+    x = mj.device_put(floats(3), on(P("x"), 8))
+    assert [s.data.shape for s in x.addressable_shards] == [(1,)] * 3 + [(0,)] * 5
+
+
+def test_numpy_sees_the_logical_array_read_only() -> None:
+    x = mj.device_put(floats(10), on(P("x"), 4))
+    seen = np.asarray(x)
+    np.testing.assert_array_equal(seen, floats(10))
+    assert seen is np.asarray(x) and not seen.flags.writeable
+    assert np.array(x, dtype=np.int32).dtype == np.int32 and np.array(x).flags.writeable
+    with pytest.raises(ValueError, match="a copy is needed to turn float32 into int32"):
+        np.asarray(x, dtype=np.int32, copy=False)
+
+
+def test_text() -> None:
+    x = mj.device_put(np.array([1.5, 2], np.float32), on(P("x"), 4))
+    assert repr(x) == "Array([1.5, 2. ], dtype=float32)"
+    assert str(x) == "[1.5 2. ]"
+    assert repr(mnp.asarray(2)) == "Array(2, dtype=int32, weak_type=True)"
+    assert f"{mnp.asarray(np.float32(2)):.2f}" == "2.00"
+    assert repr(mj.device_put(np.ones(2, ml_dtypes.bfloat16))) == "Array([1, 1], dtype=bfloat16)"
+    x.delete()
+    assert repr(x) == "Array(shape=(2,), dtype=float32, deleted)"
+
+
+def test_python_numbers() -> None:
+    x = mj.device_put(np.int32(3), on(P(), 8))
+    assert (int(x), float(x), complex(x), x.item(), [10, 11, 12, 13][x], bool(x)) == (3, 3.0, 3 + 0j, 3, 13, True)
+    assert mj.device_put(floats(2, 2)).tolist() == [[0, 1], [2, 3]]
+    assert mj.device_put(floats(2, 2)).item(1, 0) == 2
+
+
+def test_what_is_no_number_says_so() -> None:
+    x = mj.device_put(floats(2), on(P("x"), 2))
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (
+            lambda: bool(x),
+            ValueError,
+            "the truth value of an array of 2 elements, f32[2], is ambiguous\n"
+            "  fix: use x.any() or x.all(); x.size > 0 asks whether there are elements",
+        ),
+        (lambda: bool(mnp.zeros(0)), ValueError, "the truth value of an array of 0 elements, f32[0], is ambiguous"),
+        (lambda: float(x), TypeError, "float() needs an array without dims, got f32[2]\n  fix: index it first, or use x.item()"),
+        (lambda: int(x[:1]), TypeError, "int() needs an array without dims, got f32[1]"),
+        (lambda: range(x[0]), TypeError, "only integer scalar arrays can be used as an index or size, got f32[]"),
+        (lambda: len(x[0]), TypeError, "len() of f32[], an array without dims"),
+        (lambda: hash(x), TypeError, "Arrays cannot be hashed"),
+        (lambda: x.__setitem__(0, 1), TypeError, "arrays cannot be changed in place; use x = x.at[index].set(value)"),
+    ]
+    for use, kind, text in cases:
+        with pytest.raises(kind) as error:
+            use()
+        assert str(error.value).startswith(text)
+
+
+OPERATORS: list[Any] = [
+    lambda x: x + 1, lambda x: 2 - x, lambda x: x * x, lambda x: x / 3, lambda x: x // 3, lambda x: x % 3, lambda x: x**2,
+    lambda x: -x, lambda x: abs(x), lambda x: x > 5, lambda x: x == 3, lambda x: divmod(x, 3)[1],
+]  # fmt: skip
+METHODS: list[Any] = [
+    lambda x: x.T @ x, lambda x: x.sum(), lambda x: x.max(0), lambda x: x[3], lambda x: x[1:7:2, ::-1],
+    lambda x: x[-1, 2], lambda x: x.reshape(-1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("cases", [OPERATORS, METHODS], ids=["operators", "methods"])
+def test_eager_ops_on_sharded_arrays(cases: list[Any]) -> None:
+    value, place = floats(10, 4) + 1, on(P("x", "y"), 4, 2)
+    x = mj.device_put(value, place)
+    for case in cases:
+        np.testing.assert_allclose(np.asarray(case(x)), case(value), rtol=1e-6)
+    assert (x + 1).sharding.is_equivalent_to(place, 2)
+
+
+def test_updates_and_iteration() -> None:
+    x = mj.device_put(floats(10), on(P("x"), 4))
+    expected = floats(10)
+    expected[3] = 7
+    np.testing.assert_array_equal(x.at[3].set(7.0), expected)
+    assert [float(e) for e in x] == list(range(10))
+    with pytest.raises(TypeError, match="0 dims"):
+        iter(x[0])
+
+
+def test_numpy_on_the_left_and_weak_scalars() -> None:
+    x = mj.device_put(np.ones(3, ml_dtypes.bfloat16), on(P("x"), 4))
+    assert (np.float32(1) + x).dtype == np.float32
+    assert isinstance(np.ones(3, np.float32) + x, mj.Array)
+    assert (1.0 + x).dtype == x.dtype and (x * 2).dtype == x.dtype
+    assert (mnp.asarray(1) + mnp.asarray(2)).weak_type
+    assert (mj.jit(lambda a: a)(1) + np.int8(1)).dtype == np.int8
+
+
+def test_mixing_meshes_names_both() -> None:
+    a = mj.device_put(floats(8), on(P("x"), 8))
+    b = mj.device_put(floats(8), on(P("x"), 4))
+    with pytest.raises(ValueError) as error:
+        a + b
+    text = str(error.value)
+    assert text.startswith("add at test_api_array.py:") and text.endswith(
+        "arguments live on different devices\n"
+        "  one operand f32[8] is on Mesh('x': 8), PartitionSpec('x',)\n"
+        "  another f32[8] is on Mesh('x': 4), PartitionSpec('x',)\n"
+        "  fix: move one to the other's place first: meshjit.device_put(x, y.sharding)"
+    )
+
+
+def test_copies_have_memory_of_their_own() -> None:
+    for place in (on(P("x"), 4), SingleDeviceSharding(mj.devices()[2]), None):
+        x = mj.device_put(floats(10), place)
+        copies = [x.copy(), copy.copy(x), copy.deepcopy(x)]
+        x.delete()
+        for c in copies:
+            assert c.sharding == x.sharding and c.committed == x.committed
+            np.testing.assert_array_equal(c, floats(10))
+
+
+def test_pickles_hold_the_elements() -> None:
+    x = mj.device_put((floats(10)).astype(ml_dtypes.bfloat16), on(P("x"), 4))
+    back = pickle.loads(pickle.dumps(x))
+    np.testing.assert_array_equal(back, np.asarray(x))
+    assert back.dtype == x.dtype and not back.committed
+    assert pickle.loads(pickle.dumps(mnp.asarray(2))).weak_type
+
+
+def test_deleting_and_waiting() -> None:
+    x = mj.device_put(floats(10), on(P("x"), 4))
+    assert x.block_until_ready() is x and x.is_ready() and not x.is_deleted()
+    np.asarray(x)
+    x.delete()
+    x.delete()
+    assert x.is_deleted()
+    for use in (lambda: np.asarray(x), lambda: x.block_until_ready(), lambda: x + 1):
+        with pytest.raises(RuntimeError) as error:
+            use()
+        assert str(error.value) == "Array f32[10] has been deleted by its delete()\n  fix: delete it after its last use"
+
+
+# --- device_put
+
+
+SPECS = [P(), P("x"), P(("x", "y")), P(("y", "x")), P(None, "x"), P("y", "x")]
+
+
+@pytest.mark.parametrize("target", SPECS, ids=str)
+@pytest.mark.parametrize("source", SPECS, ids=str)
+def test_every_sharding_to_every_other(source: P, target: P) -> None:
+    x = mj.device_put(floats(5, 3), on(source, 4, 2))
+    moved = mj.device_put(x, on(target, 4, 2))
+    assert moved.sharding == on(target, 4, 2) and moved.committed
+    np.testing.assert_array_equal(moved, floats(5, 3))
+    for shard in moved.addressable_shards:
+        np.testing.assert_array_equal(shard.data, floats(5, 3)[shard.index])
+
+
+def test_other_devices_and_other_meshes() -> None:
+    x = mj.device_put(floats(10), on(P("x"), 8))
+    devices = mj.devices()
+    targets = [on(P("x"), 4), on(P("y"), 2, 2, 2), SingleDeviceSharding(devices[5]), NamedSharding(Mesh(devices[4:], "x"), P("x"))]
+    for target in targets:
+        np.testing.assert_array_equal(mj.device_put(x, target), floats(10))
+    assert mj.device_put(x, devices[3]).devices() == {devices[3]}
+    assert not mj.device_put(floats(2)).committed
+
+
+def test_trees_prefixes_specs_and_donation() -> None:
+    place, whole = on(P("x"), 4), on(P(), 4)
+    tree = {"a": floats(10), "b": (floats(3), None, 2.0)}
+    put = mj.device_put(tree, {"a": place, "b": whole})
+    assert put["a"].sharding == place and put["b"][0].sharding == whole and put["b"][1] is None
+    assert put["b"][2].weak_type
+    with place.mesh:
+        assert mj.device_put(floats(10), P("x")).sharding == place
+    mj.device_put(put["a"], whole, donate=True)
+    assert put["a"].is_deleted()
+    mj.device_put(put["b"][0], whole, donate=True)
+    assert not put["b"][0].is_deleted()  # nothing moved
+
+
+def test_inside_jit_it_is_a_constraint() -> None:
+    place = on(P("x"), 4)
+    result = mj.jit(lambda x: mj.device_put({"x": x + 1}, place))(floats(10))
+    assert result["x"].sharding == place
+
+
+def test_a_moved_array_keeps_weak_type() -> None:
+    assert mj.device_put(mnp.asarray(2), on(P(), 4)).weak_type
