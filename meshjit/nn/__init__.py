@@ -185,4 +185,4 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     classes = bind(
         ops("iota"), dtype=np.dtype(np.int32), shape=tuple(num_classes if d == axis else 1 for d in range(rank)), dimension=axis
     )
-    return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float32 if dtype is None else dtype)
+    return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float64 if dtype is None else dtype)

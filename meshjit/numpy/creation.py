@@ -10,7 +10,18 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, broadcast_to, cast, ops, shape_of, value
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_to,
+    cast,
+    dtype_of,
+    float_of,
+    index_dtype,
+    ops,
+    promoted,
+    shape_of,
+    value,
+)
 from meshjit.trace import bind
 
 
@@ -29,7 +40,7 @@ def _dtype(dtype: Any, default: Any = np.float32) -> np.dtype[Any]:
 
 def array(x: Any, dtype: Any = None, copy: bool = True, order: str | None = None, ndmin: int = 0) -> Any:
     """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays."""
-    operand, type, weak = value(x)
+    operand, type, weak = value(x, dtype=dtype)
     weak = weak and dtype is None
     operand = cast(operand, type.dtype if dtype is None else dtype, weak)
     if type.rank < ndmin:
@@ -44,7 +55,7 @@ def asarray_(x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
 
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """`numpy.full`; without a dtype that of fill_value, weak if it is a Python number."""
-    operand, type, weak = value(fill_value)
+    operand, type, weak = value(fill_value, dtype=dtype)
     return _filled(shape_tuple(shape), operand, type.dtype if dtype is None else dtype, weak and dtype is None)
 
 
@@ -120,8 +131,8 @@ def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
     """`numpy.linspace` of scalars or arrays."""
-    dtype = _dtype(dtype)
-    wide = dtype if dtype.kind in "fc" else np.dtype(np.float32)
+    dtype = float_of(dtype_of(promoted(start, stop)[0][0])) if dtype is None else _dtype(dtype)
+    wide = float_of(dtype)
     start, stop = cast(start, wide), cast(stop, wide)
     gaps = (num - 1) if endpoint else num
     rank = max(len(shape_of(start)), len(shape_of(stop)))
@@ -203,14 +214,14 @@ def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
     return powers if increasing else flip(powers, 1)
 
 
-def indices(dimensions: Any, dtype: Any = np.int32, sparse: bool = False) -> Any:
+def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """`numpy.indices`: for every dim the positions along it."""
     from meshjit.numpy.shaping import stack
 
     shape = shape_tuple(dimensions)
     if sparse:
         return tuple(
-            iota(np.dtype(dtype), tuple(n if i == d else 1 for i, n in enumerate(shape)), d) for d in range(len(shape))
+            iota(_dtype(dtype), tuple(n if i == d else 1 for i, n in enumerate(shape)), d) for d in range(len(shape))
         )
     if not shape:
         return zeros((0,), dtype)
@@ -246,4 +257,4 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
 
 
 def _places(arrays: Any) -> Any:
-    return tuple(array(a.astype(np.int32)) for a in arrays)
+    return tuple(array(a.astype(index_dtype())) for a in arrays)

@@ -48,7 +48,8 @@ def float_power(x: Any, y: Any) -> Any:
 
 
 def reciprocal(x: Any) -> Any:
-    return true_divide(1, x)
+    (x,), _ = promoted(x, inexact=True)
+    return true_divide(np.ones((), dtype_of(x)), x)
 
 
 def modf(x: Any) -> tuple[Any, Any]:
@@ -207,9 +208,16 @@ def angle(x: Any, deg: bool = False) -> Any:
 
 
 def signbit(x: Any) -> Any:
+    """Whether the sign bit is set: also of -0.0 and of negative NaN."""
     x = asarray(x)
-    kind = {2: np.int16, 4: np.int32, 8: np.int64}[dtype_of(x).itemsize]
-    return less(x, 0) if not is_inexact(dtype_of(x)) else less(bind(ops("bitcast_convert"), x, dtype=np.dtype(kind)), 0)
+    if not is_inexact(dtype_of(x)):
+        return less(x, 0)
+    return less(bind(ops("bitcast_convert"), x, dtype=_integer_like(dtype_of(x))), 0)
+
+
+def _integer_like(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The signed integer of the same width."""
+    return np.dtype(f"int{8 * dtype.itemsize}")
 
 
 def copysign(x: Any, y: Any) -> Any:
@@ -239,7 +247,7 @@ def nextafter(x: Any, y: Any) -> Any:
     (x, y), _ = promoted(x, y, inexact=True)
     x, y = broadcast_all([x, y])
     dtype = dtype_of(x)
-    kind = np.dtype({2: np.int16, 4: np.int32, 8: np.int64}[dtype.itemsize])
+    kind = _integer_like(dtype)
     bits = bind(ops("bitcast_convert"), x, dtype=kind)
     away = equal(less(x, 0), less(y, x))  # the magnitude grows
     moved = bind(ops("bitcast_convert"), add(bits, where(away, 1, -1)), dtype=dtype)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.config import config
+from meshjit.core.promotion import canonical
 from meshjit.numpy import (
     contraction,
     elementwise,
@@ -64,6 +66,12 @@ def _iterate(self: Any) -> Any:
     return (indexing.getitem(self, i) for i in range(shape[0]))
 
 
+def _round(self: Any, ndigits: int | None = None) -> Any:
+    """Python's round: without digits an integer."""
+    rounded = elementwise.round(self, ndigits or 0)
+    return cast(rounded, canonical(np.dtype(np.int64), config.enable_x64)) if ndigits is None else rounded
+
+
 def _set_item(self: Any, index: Any, value: Any) -> None:
     raise TypeError("arrays cannot be changed in place; use x = x.at[index].set(value)")
 
@@ -73,7 +81,7 @@ _METHODS = {
     "__pos__": ufuncs.positive,
     "__abs__": ufuncs.absolute,
     "__invert__": ufuncs.bitwise_not,
-    "__round__": elementwise.round,
+    "__round__": _round,
     "__getitem__": indexing.getitem,
     "__setitem__": _set_item,
     "__iter__": _iterate,

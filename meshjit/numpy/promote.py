@@ -12,7 +12,7 @@ from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
 from meshjit.core.types import TensorType, is_inexact, type_of
 from meshjit.errors import ConcretizationTypeError
-from meshjit.trace import Tracer, bind, line_of, type_and_weak, user_source
+from meshjit.trace import Tracer, active_trace, bind, line_of, type_and_weak, user_source
 from meshjit.trace.tracer import not_concrete
 
 Shape = tuple[int, ...]
@@ -23,40 +23,70 @@ def ops(name: str) -> Op:
     return REGISTRY[name]
 
 
-def value(x: Any, where: str = "argument") -> tuple[Any, TensorType, bool]:
-    """(operand, type, weak) of anything array-like: Tracers and Arrays as they are, scalars and nested lists as NumPy's."""
-    known = type_and_weak(x)
-    if known is not None and not isinstance(x, np.ndarray | np.generic):
-        return x, known[0], known[1]
+def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, TensorType, bool]:
+    """(operand, type, weak) of anything array-like: Tracers and Arrays as they are, scalars and nested lists as NumPy's.
+
+    `dtype` is what the caller will convert to: Python integers too large for the default integer may fit into that.
+    """
+    if type(x) is Tracer:
+        return x, x.var.type, x.weak_type
     if isinstance(x, bool | int | float | complex):
-        array = np.asarray(x, canonical(dtype_of_python_scalar(x), config.enable_x64))
-        return array, type_of(array), not isinstance(x, bool)
+        array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype))
+        return array, TensorType((), array.dtype), not isinstance(x, bool)
     if isinstance(x, list | tuple):
-        x = _nested(x)
-        if type_and_weak(x) is not None and not isinstance(x, np.ndarray):
-            return value(x)
+        x = _nested(x, dtype)
+    known = None if isinstance(x, np.ndarray | np.generic) else type_and_weak(x)
+    if known is not None:
+        return x, known[0], known[1]
+    if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__array__"):
+        x = np.asarray(x)
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
         array = np.asarray(x, canonical(x.dtype, config.enable_x64))
         return array, type_of(array), False
-    if hasattr(x, "__jax_array__") or hasattr(x, "__array__"):
-        return value(np.asarray(x), where)
+    kind = f"of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else type(x).__name__
     raise TypeError(
-        f"{where} is not an array: {type(x).__name__} {x!r:.60}\n  at {line_of(user_source())}\n"
+        f"{where} is not an array: {kind} {x!r:.60}\n  at {line_of(user_source())}\n"
         "  fix: pass an array, a Python number, or a nested list of numbers"
     )
 
 
-def _nested(x: Any) -> Any:
+def _wanted(natural: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
+    """The canonical natural dtype of Python numbers; integers that become other integers are those at once."""
+    if dtype is not None and natural.kind == "i" and np.dtype(dtype).kind in "iu":
+        natural = np.dtype(dtype)
+    return canonical(natural, config.enable_x64)
+
+
+def _numbers(x: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
+    """Python numbers, or nested lists of them; an integer that does not fit is an error that names its dtype."""
+    try:
+        return np.asarray(x, dtype)
+    except OverflowError:
+        what = "a list" if isinstance(x, list | tuple) else "the integer"
+        raise OverflowError(
+            f"{what} {x!r:.60} does not fit {np.dtype(dtype)}\n  at {line_of(user_source())}\n"
+            "  fix: write it as a float or as np.uint32(...), or set enable_x64"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"not an array: {x!r:.60}\n  at {line_of(user_source())}\n  {error}") from None
+
+
+def _nested(x: Any, dtype: Any) -> Any:
     """A nested list as an array; lists that hold Tracers or Arrays are stacked."""
     if any(isinstance(e, list | tuple) or not isinstance(e, bool | int | float | complex | np.generic) for e in x):
         if _has_arrays(x):
             from meshjit.numpy.shaping import stack
 
             return stack([asarray(e) for e in x])
-    array = np.asarray(x)
-    if array.dtype.kind in "if" and not _has_numpy(x):  # Python numbers: i32 and f32, as in JAX
-        return np.asarray(array, canonical(array.dtype, config.enable_x64))
+    array = _numbers(x, None)
+    if array.dtype.kind in "iuO" and not _has_numpy(x) and not _has_strangers(array):  # Python integers: i32, as in JAX
+        return _numbers(x, _wanted(np.dtype(np.int64), dtype))
     return array
+
+
+def _has_strangers(array: np.ndarray[Any, Any]) -> bool:
+    """Whether an array of objects holds other things than integers that are too large for 64 bits."""
+    return array.dtype.kind == "O" and not all(isinstance(e, int | float) for e in array.ravel())
 
 
 def _has_arrays(x: Any) -> bool:
@@ -116,11 +146,20 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
 def promoted(*xs: Any, inexact: bool = False) -> tuple[list[Any], bool]:
     """All operands in their common dtype, and whether the result is weak. `inexact`: integers become floats."""
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
-    dtype, weak = promote([(type.dtype, weak) for _, type, weak in values])
-    if inexact and not is_inexact(dtype):
-        dtype = canonical(np.dtype(np.float64), config.enable_x64) if dtype.itemsize > 4 else np.dtype(np.float32)
-    dtype = canonical(dtype, config.enable_x64)
+    dtype, weak = _common_dtype(values, inexact)
     return [cast(operand, dtype, weak) for operand, _, _ in values], weak
+
+
+def float_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype that functions of real numbers compute in: integers of 64 bits give float64, others float32."""
+    if is_inexact(dtype):
+        return dtype
+    return canonical(np.dtype(np.float64), config.enable_x64) if dtype.itemsize > 4 else np.dtype(np.float32)
+
+
+def index_dtype() -> np.dtype[Any]:
+    """The default integer: int32, or int64 with enable_x64."""
+    return canonical(np.dtype(np.int64), config.enable_x64)
 
 
 def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
@@ -132,6 +171,8 @@ def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
     offset = len(shape) - type.rank
     if offset < 0 or any(n not in (1, shape[offset + d]) for d, n in enumerate(type.shape)):
         raise ValueError(f"shape {type.shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
+    if isinstance(operand, np.ndarray) and not type.shape and active_trace() is not None:
+        return bind(ops("constant"), value=np.broadcast_to(operand.copy(), shape), weak_type=weak)
     return bind(
         ops("broadcast_in_dim"), operand, shape=shape, dimensions=tuple(range(offset, len(shape))), weak_type=weak
     )
@@ -150,14 +191,43 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
 
 
 def broadcast_all(xs: Sequence[Any]) -> list[Any]:
-    shape = broadcast_shapes(*(shape_of(x) for x in xs))
+    shape = _common_shape({shape_of(x) for x in xs})
     return [broadcast_to(x, shape) for x in xs]
 
 
 def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
     """One elementwise op on promoted and broadcast operands."""
-    operands, weak = promoted(*xs, inexact=inexact)
-    return bind(ops(name), *broadcast_all(operands), weak_type=weak, **params)
+    first = xs[0]
+    if type(first) is Tracer and (not inexact or is_inexact(first.var.type.dtype)):
+        known = first.var.type
+        if all(type(x) is Tracer and x.var.type == known for x in xs):  # nothing to promote or to broadcast
+            return bind(REGISTRY[name], *xs, weak_type=all(x.weak_type for x in xs), **params)
+    values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
+    dtype, weak = _common_dtype(values, inexact)
+    shape = _common_shape({type.shape for _, type, _ in values})
+    operands = [_fitted(v, dtype, weak, shape) for v in values]
+    return bind(REGISTRY[name], *operands, weak_type=weak, **params)
+
+
+def _common_dtype(values: Sequence[tuple[Any, TensorType, bool]], inexact: bool) -> tuple[np.dtype[Any], bool]:
+    dtype, weak = promote([(type.dtype, weak) for _, type, weak in values])
+    return (float_of(dtype) if inexact else canonical(dtype, config.enable_x64)), weak
+
+
+def _common_shape(shapes: set[Shape]) -> Shape:
+    if len(shapes) == 1:
+        return next(iter(shapes))
+    if len(shapes) == 2 and () in shapes:  # scalars go with any shape
+        return next(s for s in shapes if s)
+    return broadcast_shapes(*shapes)
+
+
+def _fitted(operand: tuple[Any, TensorType, bool], dtype: np.dtype[Any], weak: bool, shape: Shape) -> Any:
+    """One operand converted and broadcast, without ops where it fits already."""
+    x, type, was_weak = operand
+    if type.dtype != dtype or (was_weak != weak and not isinstance(x, np.ndarray)):
+        x = cast(x, dtype, weak)
+    return x if type.shape == shape else broadcast_to(x, shape)
 
 
 def normal_axis(axis: int, rank: int) -> int:

@@ -227,10 +227,14 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     rank = len(shape_of(x))
     x = slice_in_dim(slice_in_dim(x, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
     from meshjit.numpy.creation import eye
+    from meshjit.numpy.reductions import any_
     from meshjit.numpy.reductions import sum as total
-    from meshjit.numpy.ufuncs import where
+    from meshjit.numpy.ufuncs import logical_and, where
 
-    return total(where(eye(count, dtype=np.bool_), x, 0), axis=-1, dtype=dtype_of(x))
+    on = eye(count, dtype=np.bool_)
+    if dtype_of(x) == np.bool_:
+        return any_(logical_and(on, x), axis=-1)
+    return total(where(on, x, 0), axis=-1, dtype=dtype_of(x))
 
 
 def diag(x: Any, k: int = 0) -> Any:

@@ -9,9 +9,21 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical
-from meshjit.core.types import DTYPES, is_inexact
+from meshjit.core.types import DTYPES
 from meshjit.numpy import elementwise, ufuncs
-from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, normal_axes, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_to,
+    cast,
+    dtype_of,
+    float_of,
+    index_dtype,
+    normal_axes,
+    normal_axis,
+    ops,
+    promoted,
+    shape_of,
+)
 from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape
 from meshjit.trace import bind, line_of, user_source
 
@@ -98,7 +110,7 @@ def _count(x: Any, axis: Any) -> int:
 def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
     """`numpy.mean`; integers give float32."""
     kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
-    kind = kind if is_inexact(kind) else canonical(np.dtype(np.float64), config.enable_x64)
+    kind = float_of(kind)
     count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
     total = _in_float32(kind, lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count))
     return total
@@ -136,7 +148,7 @@ def var(
     """`numpy.var`; of complex numbers the real mean of |x - mean|**2. float16 and bfloat16 are computed in float32."""
     ddof = ddof if correction is None else correction
     x = asarray(x) if dtype is None else cast(x, dtype)
-    x = x if is_inexact(dtype_of(x)) else cast(x, _default_float())
+    x = cast(x, float_of(dtype_of(x)))
     kind = dtype_of(x)
     wide = cast(x, np.float32) if kind.itemsize < 4 else x
     centred = ufuncs.subtract(wide, mean(wide, axis=axis, keepdims=True, where=where))
@@ -146,10 +158,6 @@ def var(
     found = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
     found = ufuncs.where(ufuncs.greater(free, 0), found, np.nan)
     return cast(found, np.dtype(f"f{kind.itemsize // 2}") if kind.kind == "c" else kind)
-
-
-def _default_float() -> np.dtype[Any]:
-    return canonical(np.dtype(np.float64), config.enable_x64)
 
 
 def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
@@ -173,19 +181,15 @@ def _arg(op: str) -> Any:
         x = asarray(x)
         rank = len(shape_of(x))
         if axis is None:
-            flat = bind(ops(op), ravel(x), axis=0, index_dtype=_index_dtype())
+            flat = bind(ops(op), ravel(x), axis=0, index_dtype=index_dtype())
             return reshape(flat, (1,) * rank) if keepdims else flat
         axis = normal_axis(axis, rank)
-        found = bind(ops(op), x, axis=axis, index_dtype=_index_dtype())
+        found = bind(ops(op), x, axis=axis, index_dtype=index_dtype())
         return expand_dims(found, axis) if keepdims else found
 
     function.__name__ = op
     function.__doc__ = f"`numpy.{op}`: the first place of the extreme; NaN counts as extreme."
     return function
-
-
-def _index_dtype() -> np.dtype[Any]:
-    return canonical(np.dtype(np.int64), config.enable_x64)
 
 
 argmax, argmin = _arg("argmax"), _arg("argmin")
@@ -194,7 +198,7 @@ argmax, argmin = _arg("argmax"), _arg("argmin")
 def _cumulative(op: str) -> Any:
     def function(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
         x = ravel(x) if axis is None else asarray(x)
-        found = np.dtype(np.int32) if dtype_of(x) == np.bool_ else dtype_of(x)
+        found = index_dtype() if dtype_of(x) == np.bool_ else dtype_of(x)
         found = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else found
         return bind(ops(op), cast(x, found), axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
 

@@ -204,9 +204,14 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     extent = shape[axis]
     if isinstance(indices_or_sections, int | np.integer):
         if indices_or_sections <= 0:
-            raise ValueError(f"split: the number of parts must be positive, got {indices_or_sections}")
+            raise ValueError(
+                f"split: the number of parts must be positive, got {indices_or_sections}\n  at {line_of(user_source())}"
+            )
         if extent % indices_or_sections:
-            raise ValueError(f"split: {extent} cannot be divided into {indices_or_sections} equal parts; use array_split")
+            raise ValueError(
+                f"split: {extent} cannot be divided into {indices_or_sections} equal parts; use array_split\n"
+                f"  at {line_of(user_source())}"
+            )
         return array_split(x, indices_or_sections, axis)
     bounds = [0, *(min(max(int(i) + (extent if i < 0 else 0), 0), extent) for i in indices_or_sections), extent]
     return [slice_in_dim(x, a, max(a, b), axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]

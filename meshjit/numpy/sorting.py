@@ -23,6 +23,7 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
+    index_dtype,
     normal_axis,
     ops,
     promoted,
@@ -32,8 +33,6 @@ from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim, stack
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import bind, line_of, user_source
-
-_I32 = np.dtype(np.int32)
 
 
 def sort_together(operands: Sequence[Any], axis: int, num_keys: int = 1, stable: bool = True) -> list[Any]:
@@ -54,7 +53,7 @@ def argsort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: b
     """The places that sort x; equal elements keep their order."""
     x = ravel(x) if axis is None else asarray(x)
     dim = _sortable_dim("argsort", x, axis)
-    places = iota(_I32, shape_of(x), dim)
+    places = iota(index_dtype(), shape_of(x), dim)
     if not descending:
         return sort_together([x, places], dim, stable=stable)[1]
     turned = sort_together([flip(x, dim), flip(places, dim)], dim, stable=stable)[1]
@@ -74,7 +73,7 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
         raise TypeError("lexsort needs at least one key")
     operands = broadcast_all([asarray(k) for k in reversed(keys)])
     dim = _sortable_dim("lexsort", operands[0], axis)
-    return sort_together([*operands, iota(_I32, shape_of(operands[0]), dim)], dim, len(operands))[-1]
+    return sort_together([*operands, iota(index_dtype(), shape_of(operands[0]), dim)], dim, len(operands))[-1]
 
 
 def partition(x: Any, kth: int, axis: int = -1) -> Any:
@@ -94,7 +93,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     dim = _sortable_dim("top_k", x, axis)
     if not 0 <= k <= shape_of(x)[dim]:
         raise ValueError(f"top_k: k is {k}, the dim has extent {shape_of(x)[dim]}\n  at {line_of(user_source())}")
-    places = iota(_I32, shape_of(x), dim)
+    places = iota(np.int32, shape_of(x), dim)
     values, found = (flip(v, dim) for v in sort_together([flip(x, dim), flip(places, dim)], dim))
     return slice_in_dim(values, 0, k, axis=dim), slice_in_dim(found, 0, k, axis=dim)
 
@@ -261,7 +260,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     if length is None:
         numbers = concrete(x, "bincount needs the largest number to know the result's extent", "bincount(x, length=...)")
         length = max(int(numbers.max(initial=-1)) + 1, minlength)
-    weights = np.ones((), np.int32) if weights is None else ravel(weights)
+    weights = np.ones((), index_dtype()) if weights is None else ravel(weights)
     x = ufuncs.maximum(x, 0) if dtype_of(x) != np.bool_ else cast(x, np.int32)
     return IndexUpdater(zeros((length,), dtype_of(weights)))[x].add(broadcast_to(weights, shape_of(x)), mode="drop")
 
@@ -311,7 +310,7 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
         raise ValueError("nonzero: an array of 0 dims has no places; use atleast_1d")
     if size is None:
         places = np.nonzero(concrete(x, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
-        return tuple(array(p.astype(np.int32)) for p in places)
+        return tuple(array(p.astype(index_dtype())) for p in places)
     running = reductions.cumsum(cast(ufuncs.truth(ravel(x)), np.int32))
     order = np.arange(1, size + 1, dtype=np.int32)
     flat = searchsorted(running, order)
@@ -320,7 +319,7 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     found = []
     for dim, (extent, fill) in enumerate(zip(shape, fills, strict=True)):
         place = ufuncs.remainder(ufuncs.floor_divide(flat, max(math.prod(shape[dim + 1 :]), 1)), max(extent, 1))
-        found.append(ufuncs.where(there, place, 0 if fill is None else fill))
+        found.append(cast(ufuncs.where(there, place, 0 if fill is None else fill), index_dtype()))
     return tuple(found)
 
 
@@ -354,7 +353,7 @@ def unique(
     total = shape_of(flat)[0]
     if not total:
         raise ValueError("unique of an empty array with a given size has no elements")
-    ordered, places = sort_together([flat, iota(_I32, (total,), 0)], 0)
+    ordered, places = sort_together([flat, iota(index_dtype(), (total,), 0)], 0)
     later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)
     same = ufuncs.logical_or(
         ufuncs.equal(later, earlier), ufuncs.logical_and(ufuncs.isnan(later), ufuncs.isnan(earlier))

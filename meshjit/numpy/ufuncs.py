@@ -27,11 +27,10 @@ _FLOAT = {
     "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh",
     "arccosh": "acosh", "arctanh": "atanh",
 }  # fmt: skip
-_PLAIN = {"negative": "negate", "left_shift": "shift_left"}
 
 exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, arctan2, sinh, cosh, tanh, \
     arcsinh, arccosh, arctanh = (_function(name, op, inexact=True) for name, op in _FLOAT.items())  # fmt: skip
-negative, left_shift = (_function(name, op) for name, op in _PLAIN.items())
+negative = _function("negative", "negate")
 asin, acos, atan, atan2, asinh, acosh, atanh = arcsin, arccos, arctan, arctan2, arcsinh, arccosh, arctanh
 
 
@@ -52,7 +51,10 @@ def multiply(x: Any, y: Any) -> Any:
 def subtract(x: Any, y: Any) -> Any:
     """`numpy.subtract`."""
     if _is_bool(x, y):
-        raise TypeError("subtract of two boolean arrays; use logical_xor, or convert one with .astype(int)")
+        raise TypeError(
+            f"subtract of two boolean arrays\n  at {line_of(user_source())}\n"
+            "  fix: logical_xor(x, y), or convert one with .astype(int)"
+        )
     return apply("subtract", x, y)
 
 
@@ -64,42 +66,61 @@ def true_divide(x: Any, y: Any) -> Any:
 divide = true_divide
 
 
+def _numbers(x: Any, y: Any) -> tuple[Any, Any, bool]:
+    """Both in their common dtype and shape, booleans as integers; and whether the result is weak."""
+    (x, y), weak = promoted(x, y)
+    if dtype_of(x) == np.bool_:
+        x, y = cast(x, np.int32), cast(y, np.int32)
+    x, y = broadcast_all([x, y])
+    return x, y, weak
+
+
+def _select(condition: Any, x: Any, y: Any, weak: bool) -> Any:
+    """`where` of operands of one type, with the weakness that is known already."""
+    return bind(ops("select"), condition, x, y, weak_type=weak)
+
+
 def floor_divide(x: Any, y: Any) -> Any:
     """`x // y`: rounded towards minus infinity; by a floating zero it is `x / y`."""
-    (x, y), weak = promoted(x, y)
-    x, y = broadcast_all([x, y])
-    if dtype_of(x).kind == "u":
-        return bind(ops("divide"), x, y, weak_type=weak)
-    if is_inexact(dtype_of(x)):
-        return _float_divmod(x, y)[0]
+    x, y, weak = _numbers(x, y)
     quotient = bind(ops("divide"), x, y, weak_type=weak)
-    rest = bind(ops("remainder"), x, y, weak_type=weak)
+    if dtype_of(x).kind == "u":
+        return quotient
+    if is_inexact(dtype_of(x)):
+        rest = _remainder(x, y, False)
+        return _select(equal(y, 0), quotient, rint(divide(subtract(x, rest), y)), weak)
+    rest = bind(ops("remainder"), x, y)
     lower = logical_and(not_equal(rest, 0), not_equal(sign(rest), sign(y)))
-    return where(lower, subtract(quotient, 1), quotient)
-
-
-def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
-    rest = mod(x, y)
-    return where(equal(y, 0), divide(x, y), rint(divide(subtract(x, rest), y))), rest
+    return _select(lower, subtract(quotient, 1), quotient, weak)
 
 
 def remainder(x: Any, y: Any) -> Any:
-    """`x % y`: has the sign of y."""
-    (x, y), weak = promoted(x, y)
-    x, y = broadcast_all([x, y])
-    rest = bind(ops("remainder"), x, y, weak_type=weak)
+    """`x % y`: has the sign of y; of integers modulo 0 it is 0."""
+    return _remainder(*_numbers(x, y))
+
+
+def _remainder(x: Any, y: Any, weak: bool) -> Any:
+    rest = _truncated_remainder(x, y, weak)
     if dtype_of(x).kind == "u":
         return rest
     wrong = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
-    return where(wrong, add(rest, y), rest)
+    return _select(wrong, add(rest, y), rest, weak)
 
 
 mod = remainder
 
 
 def fmod(x: Any, y: Any) -> Any:
-    """The remainder with the sign of x."""
-    return apply("remainder", x, y)
+    """The remainder with the sign of x; of integers modulo 0 it is 0."""
+    return _truncated_remainder(*_numbers(x, y))
+
+
+def _truncated_remainder(x: Any, y: Any, weak: bool) -> Any:
+    rest = bind(ops("remainder"), x, y, weak_type=weak)
+    if is_inexact(dtype_of(x)):
+        return rest
+    zero = broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
+    return _select(equal(y, zero), zero, rest, weak)
 
 
 def divmod(x: Any, y: Any) -> tuple[Any, Any]:  # noqa: A001
@@ -120,25 +141,27 @@ def power(x: Any, y: Any) -> Any:
         if type.dtype == np.bool_:
             operand = cast(operand, np.int32)
         return bind(ops("integer_pow"), operand, exponent=y, weak_type=weak)
-    (x, y), _ = promoted(x, y)
-    if not is_inexact(dtype_of(x)):
-        return _integer_power(x, y)
-    return apply("power", x, y)
+    dtype = dtype_of(promoted(x, y)[0][0])
+    return apply("power", x, y) if is_inexact(dtype) else _integer_power(*_numbers(x, y))
 
 
 pow = power  # noqa: A001
 
 
-def _integer_power(x: Any, y: Any) -> Any:
-    """By squaring over the bits of the exponent; negative exponents give 0, as in JAX."""
-    x, y = broadcast_all([x, y])
-    dtype = dtype_of(x)
-    result = apply("add", multiply(x, 0), np.asarray(1, dtype))
+def _integer_power(x: Any, y: Any, weak: bool) -> Any:
+    """By squaring over the bits of the exponent. Negative exponents: the true power rounded towards 0."""
+    dtype, base = dtype_of(x), x
+    one = broadcast_to(np.ones((), dtype), shape_of(x))
+    result = one
     for bit in range(dtype.itemsize * 8 - (dtype.kind == "i")):
         odd = not_equal(bitwise_and(right_shift(y, bit), 1), 0)
         result = where(odd, multiply(result, x), result)
         x = multiply(x, x)
-    return where(less(y, 0), 0, result) if dtype.kind == "i" else result
+    if dtype.kind == "u":
+        return result
+    # The lowest bit is the parity of a negative exponent, too, so powers of 1 and -1 are right.
+    vanishes = logical_and(less(y, 0), not_equal(absolute(base), one))
+    return _select(vanishes, subtract(one, one), result, weak)
 
 
 def absolute(x: Any) -> Any:
@@ -222,9 +245,9 @@ def _compare_complex(x: Any, y: Any, direction: str) -> Any:
 
 def _choice(name: str, op: str, before: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def function(x: Any, y: Any) -> Any:
-        (x, y), _ = promoted(x, y)
-        if dtype_of(x).kind == "c":
-            return where(logical_or(isnan(x), before(x, y)), x, y)
+        (a, b), _ = promoted(x, y)
+        if dtype_of(a).kind == "c":
+            return where(logical_or(isnan(a), before(a, b)), a, b)
         return apply(op, x, y)
 
     function.__name__ = function.__qualname__ = name
@@ -261,13 +284,22 @@ bitwise_and, bitwise_or, bitwise_xor, bitwise_not = (
     _function(n, o) for n, o in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor"), ("bitwise_not", "not"))
 )
 invert = bitwise_invert = bitwise_not
+
+
+def left_shift(x: Any, y: Any) -> Any:
+    """`x << y`, in the dtype of the operands."""
+    x, y, weak = _numbers(x, y)
+    return bind(ops("shift_left"), x, y, weak_type=weak)
+
+
 bitwise_left_shift = left_shift
 
 
 def right_shift(x: Any, y: Any) -> Any:
     """Arithmetic for signed integers, logical for unsigned ones."""
-    (x, y), _ = promoted(x, y)
-    return apply("shift_right_logical" if dtype_of(x).kind == "u" else "shift_right_arithmetic", x, y)
+    x, y, weak = _numbers(x, y)
+    name = "shift_right_logical" if dtype_of(x).kind == "u" else "shift_right_arithmetic"
+    return bind(ops(name), x, y, weak_type=weak)
 
 
 bitwise_right_shift = right_shift

@@ -60,13 +60,16 @@ def widened(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def elementwise_type(name: str, arity: int, accepts: str, result: Callable[[Types], np.dtype[Any]]) -> Any:
+    accepted = DTYPE_CLASSES[accepts]
+
     def type_rule(in_types: Types, params: Params) -> Types:
         require(len(in_types) == arity, name, f"takes {arity} operands, was given {len(in_types)}")
         first = in_types[0]
-        for type in in_types:
-            require(type.shape == first.shape, name, f"operand shapes differ: {first} and {type}")
-            require(type.dtype == first.dtype, name, f"operand dtypes differ: {first} and {type}")
-            require(DTYPE_CLASSES[accepts](type.dtype), name, f"takes {accepts} operands, was given {type}")
+        if any(type != first for type in in_types) or not accepted(first.dtype):  # texts cost more than the checks
+            for type in in_types:
+                require(type.shape == first.shape, name, f"operand shapes differ: {first} and {type}")
+                require(type.dtype == first.dtype, name, f"operand dtypes differ: {first} and {type}")
+                require(accepted(type.dtype), name, f"takes {accepts} operands, was given {type}")
         return (TensorType(first.shape, result(in_types)),)
 
     return type_rule
