@@ -15,18 +15,23 @@ import argparse
 import os
 import time
 
-PROCESSES = int(os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
-os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", str(8 // PROCESSES if 8 % PROCESSES == 0 else 8))
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-import numpy as np  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: E402
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax, nn
+from meshjit.sharding import Mesh, NamedSharding
+from meshjit.sharding import PartitionSpec as P
 
-import meshjit as mj  # noqa: E402
-import meshjit.numpy as mnp  # noqa: E402
-from meshjit import lax, nn  # noqa: E402
-from meshjit.sharding import Mesh, NamedSharding  # noqa: E402
-from meshjit.sharding import PartitionSpec as P  # noqa: E402
+
+def eight_devices() -> None:
+    """Ask for 8 virtual CPU devices in all processes together, unless the environment says how many."""
+    processes = int(os.environ.get("PMI_SIZE") or os.environ.get("OMPI_COMM_WORLD_SIZE") or 1)
+    said = "MESHJIT_NUM_CPU_DEVICES" in os.environ or "device_count" in os.environ.get("XLA_FLAGS", "")
+    if not said:
+        mj.config.update("num_cpu_devices", max(1, 8 // processes))
 
 
 def read_text() -> str:
@@ -211,6 +216,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     args = arguments()
+    eight_devices()
     characters = Characters(read_text())
     mesh = make_mesh(args.mesh)
     first = mj.process_index() == 0
