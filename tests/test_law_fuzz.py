@@ -37,6 +37,14 @@ FOUND = {  # programs that once failed: text, mesh, specs of inputs and outputs
           return %2
         }""", AbstractMesh((2, 2, 2), ("x", "y", "z")), [P("x", None, "y")], [P(("x", "z"), "y")],
     ),
+    "partial over two parts of one axis, which together are the axis": (
+        """program fuzz(%0: f32[4, 8]) -> (f32[]) {
+          %1: f32[8, 8] = concatenate(%0, %0) {dimension=0}
+          %2: f32[2, 4, 8] = reshape(%1) {shape=(2, 4, 8)}
+          %3: f32[] = reduce_max(%2) {axes=(0, 1, 2)}
+          return %3
+        }""", AbstractMesh((4, 1), ("x", "y")), [P(("y", "x"), None)], [None],
+    ),
 }  # fmt: skip
 
 

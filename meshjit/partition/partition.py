@@ -22,6 +22,7 @@ from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
+from sharding.placement import normalized
 from sharding.reshard import plan_reshard
 from sharding.spec import Placement
 from sharding.topology import Topology
@@ -63,7 +64,7 @@ class _Partitioner:
         for var, result, placement in zip(eqn.outputs, results, step.results, strict=True):
             expected = local_type(var.type, placement, self.plan)
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
-            self.versions[var] = {placement: result}
+            self.versions[var] = {normalized(placement, self.mesh): result}
 
     def local_equation(self, eqn: Eqn, step: EquationPlan, operands: list[Var]) -> Sequence[Var]:
         if eqn.op.partition is not None and any(step.assignment.values()):
@@ -97,7 +98,7 @@ class _Partitioner:
 
         The reduction of a partial sum is blamed on the line that made the sum, other moves on the line that wants them.
         """
-        versions = self.versions[var]
+        versions, placement = self.versions[var], normalized(placement, self.mesh)
         if placement not in versions:
             walks = [(self.walk(var.type, p, placement), p) for p in versions]
             walk, start = min(walks, key=lambda pair: pair[0].seconds)
