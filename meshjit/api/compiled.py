@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshjit import tree
 from meshjit.api.leaves import key_of_value
+from meshjit.api.memory import MemoryAnalysis
 from meshjit.api.shardings import spec_of
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.array import Array, LeafKey
@@ -52,9 +53,9 @@ class Compiled:
     def cost_analysis(self) -> dict[str, float]:
         return _jaxlib.cost_analysis(self.executable.compiled)
 
-    def memory_analysis(self) -> dict[str, int]:
-        """Bytes per device: arguments, outputs, temp, alias, generated_code."""
-        return _jaxlib.memory_stats(self.executable.compiled)
+    def memory_analysis(self) -> MemoryAnalysis:
+        """Bytes per device, under JAX's names: `argument_size_in_bytes`, `temp_size_in_bytes`, …"""
+        return MemoryAnalysis.of(_jaxlib.memory_stats(self.executable.compiled))
 
     def runtime_executable(self) -> Any:
         return self.executable.compiled

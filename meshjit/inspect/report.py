@@ -46,6 +46,6 @@ def memory_table(compiled: Any) -> Table:
     """Bytes of one device, as XLA reports them."""
     table = Table("memory a device", "bytes", title="Memory", title_justify="left")
     table.columns[1].justify = "right"
-    for name, count in compiled.memory_analysis().items():
-        table.add_row(name.replace("_", " "), f"{count:,}")
+    for name, count in compiled.memory_analysis().rows():
+        table.add_row(name, f"{count:,}")
     return table

@@ -230,11 +230,13 @@ def execute(executable: Any, handles: Sequence[Any], outputs: Sequence[ShardType
 
 
 def memory_stats(executable: Any) -> dict[str, int]:
-    """Bytes per device: arguments, outputs, alias (of both, where donated), temp, generated_code; peak if known."""
+    """Bytes per device: arguments, outputs, alias (of both, where donated), temp, generated_code; the same as `host_…`;
+    peak if known."""
     stats = executable.get_compiled_memory_stats()
     names = {"arguments": "argument", "outputs": "output", "alias": "alias", "temp": "temp"}
+    names["generated_code"] = "generated_code"
     result = {ours: int(getattr(stats, f"{theirs}_size_in_bytes")) for ours, theirs in names.items()}
-    result["generated_code"] = int(stats.generated_code_size_in_bytes)
+    result.update({f"host_{ours}": int(getattr(stats, f"host_{theirs}_size_in_bytes", 0)) for ours, theirs in names.items()})
     if hasattr(stats, "peak_memory_in_bytes"):
         result["peak"] = int(stats.peak_memory_in_bytes)
     return result
