@@ -6,7 +6,8 @@ an axis on one of them is offered to the others. A value takes what is offered b
 - the dim is open (seeds are closed but for their open dims; values without a seed are open);
 - no other dim of the value, and no partial sum, uses the axis;
 - the factor's extent is at least the number of shards: uneven shards are welcome, empty ones are not, and a factor of
-  extent 1 is never sharded;
+  extent 1 is never sharded. But where a seed already spreads the factor thinner (3 over 8), others follow: gathering
+  what the user scattered would cost, and a device that holds one element or none has the least to do;
 - the values with the factor agree: of axes that are prefixes of one another the longest, of others the common prefix;
 - no other factor of the same value is offered the same axis at this node: such a *contest* waits.
 
@@ -281,7 +282,8 @@ class _Propagation:
         have = self._factor_axes(rule, name, place, value)
         if have == offered or not is_prefix(have, offered, self.sizes):
             return False
-        wanted = self._allowed(index, name, place, have, offered, claims)
+        room = self._room(rule, name, place, value, offers)
+        wanted = self._allowed(index, name, place, have, offered, claims, room)
         joined = self._with_factor(rule, name, place, value, wanted)
         old = value.dims[place.dim]
         if joined == old or not is_prefix(old, joined, self.sizes):
@@ -291,13 +293,27 @@ class _Propagation:
         self._enqueue(value)
         return True
 
+    def _room(self, rule: FactorRule, name: str, place: _Place, value: _Value, offers: Sequence[_Offer]) -> int:
+        """Into how many shards a factor may be cut: its extent, or more where a seed has done so to as long a dim."""
+        if len(place.factors) > 1:
+            return rule.sizes[name]
+        extent = value.shape[place.dim]
+        alike = [offer for offer in offers if offer.value.shape[offer.dim] == extent]
+        return max([extent, *(self._shards(offer.axes) for offer in alike)]) if extent > 1 else extent
+
     def _allowed(
-        self, index: int, name: str, place: _Place, have: Axes, offered: Axes, claims: Mapping[str, Axes] | None
+        self,
+        index: int,
+        name: str,
+        place: _Place,
+        have: Axes,
+        offered: Axes,
+        claims: Mapping[str, Axes] | None,
+        room: int,
     ) -> Axes:
         """The longest part of `offered` whose axes are free in the value, not contested, and not too many."""
         value = self.slots[index][place.slot]
         rule = self.graph.nodes[index].rule
-        room = value.shape[place.dim] if len(place.factors) == 1 else rule.sizes[name]
         rivals = self._siblings(rule, name, place, value)
         rivals += () if claims is None else self._rivals(rule, name, place, claims)
         taken = list(have)

@@ -194,10 +194,24 @@ def test_small_factors_are_not_sharded() -> None:
     y = like(flow, x)
     z = flow.op("a 1 c, a b c -> a b c", x, flow.value(8, 6, 3), shape=(8, 6, 3))
     flow.seed(z, "[-, -, ?]")
-    u = flow.value(3, seed="[data]")
+    u = flow.value(3, 4, seed="[?, data]")
+    v = flow.op("a b -> b a", u, shape=(4, 3))
+    t = flow.op("b a -> (a b)", flow.value(4, 3, seed="[-, data]"), shape=(12,))  # 3 of 4 shards: no cut of a merged dim
+    assert flow.placed(y, v, t) == ["[-, -, -]", "[data, -]", "[-]"]
+
+
+def test_who_spreads_a_factor_thinly_is_followed() -> None:
+    flow = Flow()
+    u = flow.value(3, 6, seed="[data, -]")
     v = like(flow, u)
-    w = flow.value(5, seed="[data]")
-    assert flow.placed(y, v, like(flow, w)) == ["[-, -, -]", "[-]", "[data]"]  # 3 over 4 no, 5 over 4 yes
+    w = flow.op("a b, b c -> a c | sum b", v, flow.value(6, 5), shape=(3, 5))
+    z = flow.value(2, 6)  # of another extent: 2 over 4 was nobody's wish
+    flow.graph.nodes.append(Node(FactorRule.parse("a b -> a b | permute a"), (v,), (z,)))
+    assert flow.placed(v, w, z) == ["[data, -]", "[data, -]", "[-, -]"]
+    late = Flow()
+    a = late.value(3)
+    late.seed(like(late, a), "[data]")
+    assert late.placed(a) == ["[data]"]
 
 
 def test_closed_dims_never_change_and_open_ones_do() -> None:
