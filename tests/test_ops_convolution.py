@@ -98,7 +98,8 @@ def text(lhs: str, rhs: str, **changes: Any) -> str:
 
 
 def test_factor_rules() -> None:
-    assert text("f32[8,3,9]", "f32[4,3,3]") == "a b e, c b f -> a c g | sum b, replicate e f g"
+    assert text("f32[8,3,9]", "f32[4,3,3]") == "a b e, c b 1 -> a c e | sum b, permute e"
+    assert text("f32[8,3,9]", "f32[4,3,9]") == "a b e, c b e -> a c 1 | sum b e"
     assert text("f32[8,3,9]", "f32[4,3,1]", padding=((0, 0),)) == "a b e, c b 1 -> a c e | sum b"
     assert text("f32[8,6,9]", "f32[4,3,1]", padding=((0, 0),), feature_group_count=2) == (
         "a (d b) e, (d c) b 1 -> a (d c) e | replicate b"

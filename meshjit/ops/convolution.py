@@ -12,63 +12,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
+from meshjit.ops.constants import zeros
 from meshjit.ops.convolution_rules import convolution_batch, convolution_transpose
 from meshjit.ops.families import factor_names, require, require_param
+from meshjit.ops.sliding import Slide, padded, seen, window_views, windows_seen
+from meshjit.ops.windows import shard_axes
 from sharding.rule import FactorRule
+
+if TYPE_CHECKING:
+    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Window:
-    """One spatial dim: extents of lhs and kernel, and how the kernel moves."""
-
-    extent: int
-    kernel: int
-    stride: int
-    low: int
-    high: int
-    lhs_dilation: int
-    rhs_dilation: int
-
-    @property
-    def padded(self) -> int:
-        """The lhs with holes and padding."""
-        return dilated(self.extent, self.lhs_dilation) + self.low + self.high
-
-    @property
-    def out(self) -> int:
-        room = self.padded - dilated(self.kernel, self.rhs_dilation)
-        return room // self.stride + 1 if room >= 0 else 0
-
-    @property
-    def is_trivial(self) -> bool:
-        """Every element of the result comes from the lhs's element at its place."""
-        steps = (self.kernel, self.stride, self.lhs_dilation)
-        return steps == (1, 1, 1) and self.low == self.high == 0
-
-
-def dilated(extent: int, dilation: int) -> int:
-    return (extent - 1) * dilation + 1 if extent else 0
-
-
-def _windows(in_types: Types, params: Params) -> list[_Window]:
+def _slides(in_types: Types, params: Params) -> list[Slide]:
     lhs, rhs = in_types
     lhs_spec, rhs_spec, _ = params["dimension_numbers"]
     pairs = zip(
         lhs_spec[2:], rhs_spec[2:], params["window_strides"], params["padding"], params["lhs_dilation"],
         params["rhs_dilation"], strict=True,
     )  # fmt: skip
-    return [_Window(lhs.shape[i], rhs.shape[j], stride, *pads, *dilations) for i, j, stride, pads, *dilations in pairs]
+    return [Slide(lhs.shape[i], rhs.shape[j], stride, *pads, *dilations) for i, j, stride, pads, *dilations in pairs]
 
 
 # -- types
@@ -83,7 +56,7 @@ def _type(in_types: Types, params: Params) -> Types:
     _check_params(lhs.rank, params)
     batch, features = _check_features(in_types, params)
     out_spec = params["dimension_numbers"][2]
-    extents = dict(zip(out_spec, (batch, features, *(w.out for w in _windows(in_types, params))), strict=True))
+    extents = dict(zip(out_spec, (batch, features, *(w.out for w in _slides(in_types, params))), strict=True))
     dtype = params.get("preferred") or lhs.dtype
     return (TensorType(tuple(extents[d] for d in range(lhs.rank)), dtype),)
 
@@ -132,18 +105,18 @@ def _evaluate(lhs: Array, rhs: Array, **params: Any) -> Array:
     """Windows of the padded lhs as rows, the kernel as columns, one matrix product per group."""
     types = tuple(TensorType(a.shape, a.dtype) for a in (lhs, rhs))
     (out_type,) = _type(types, params)
-    windows, (lhs_spec, rhs_spec, out_spec) = _windows(types, params), params["dimension_numbers"]
+    slides, (lhs_spec, rhs_spec, out_spec) = _slides(types, params), params["dimension_numbers"]
     wide = _accumulator(lhs.dtype, out_type.dtype)
     x, kernel = (np.transpose(a, spec).astype(wide) for a, spec in ((lhs, lhs_spec), (rhs, rhs_spec)))
-    for d, window in enumerate(windows):
-        x = _padded(x, d + 2, window)
-    rows = _rows(x, windows, params)
+    for d, slide in enumerate(slides):
+        x = padded(x, d + 2, slide, 0)
+    rows = _rows(x, slides, params)
     groups = max(params["feature_group_count"], params["batch_group_count"])
     o = kernel.shape[0] // groups
     columns = kernel.reshape(groups, o, math.prod(kernel.shape[1:]))
     with np.errstate(all="ignore"):
         product = np.matmul(rows, np.swapaxes(columns, 1, 2))  # group, batch and places, out feature
-    out = product.reshape(groups, -1 if o else 0, *(w.out for w in windows), o) if product.size else None
+    out = product.reshape(groups, -1 if o else 0, *(s.out for s in slides), o) if product.size else None
     if out is None:
         return np.zeros(out_type.shape, out_type.dtype)
     out = np.moveaxis(np.moveaxis(out, -1, 1), 2, 0)  # batch, group, out feature, places
@@ -157,28 +130,10 @@ def _accumulator(dtype: np.dtype[Any], out: np.dtype[Any]) -> np.dtype[Any]:
     return np.promote_types(dtype, out) if dtype.kind in "iu" and out.kind in "iu" else dtype
 
 
-def _padded(x: Array, dim: int, window: _Window) -> Array:
-    """Holes and padding of zeros put in, or elements cut off."""
-    shape = list(x.shape)
-    shape[dim] = dilated(window.extent, window.lhs_dilation)
-    spread = np.zeros(shape, x.dtype)
-    spread[(slice(None),) * dim + (slice(None, None, window.lhs_dilation),)] = x
-    pads = [(max(window.low, 0), max(window.high, 0)) if d == dim else (0, 0) for d in range(x.ndim)]
-    spread = np.pad(spread, pads)
-    low, high = max(-window.low, 0), spread.shape[dim] - max(-window.high, 0)
-    return spread[(slice(None),) * dim + (slice(low, max(high, low)),)]
-
-
-def _rows(x: Array, windows: Sequence[_Window], params: Params) -> Array:
+def _rows(x: Array, slides: Sequence[Slide], params: Params) -> Array:
     """[group, batch and places, in features and kernel places]"""
-    rank, strides = len(windows), x.strides
-    shape = (*x.shape[:2], *(w.out for w in windows), *(w.kernel for w in windows))
-    if 0 in shape:
-        view = np.zeros(shape, x.dtype)
-    else:
-        steps = [s * w.stride for s, w in zip(strides[2:], windows, strict=True)]
-        holes = [s * w.rhs_dilation for s, w in zip(strides[2:], windows, strict=True)]
-        view = np.lib.stride_tricks.as_strided(x, shape, (*strides[:2], *steps, *holes), writeable=False)
+    rank, view = len(slides), window_views(x, slides, 2)
+    shape = view.shape
     groups, batches = params["feature_group_count"], params["batch_group_count"]
     n, c = shape[0] // batches, shape[1] // groups
     view = view.reshape(batches, n, groups, c, *shape[2:])
@@ -219,33 +174,71 @@ def _spec(dims: Dims, letters: str) -> str:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`n i h w, o i k l -> n o p q | sum i, replicate h w k l p q`; with groups `n (g i) …, (g o) i … -> n (g o) …`.
+    """`n i h, o i k -> n o h | sum i, permute h`; with groups `n (g i) h, (g o) i k -> n (g o) h`.
 
-    With groups the factor that is minor in one operand and alone in the other is whole: it could not be cut alike.
+    Of kernel and result the longer one is cut along with the lhs: where it is the kernel, as in the kernel's gradient,
+    every device has its part of the kernel and its places of the lhs, and the result is their sum:
+    `n i h, o i h -> n o r | sum i h`. With groups the factor that is minor in one operand and alone in the other is
+    whole: it could not be cut alike.
     """
+    rhs_type, out_type = in_types[1], out_types[0]
     lhs, rhs, out = (dict[int, tuple[str, ...]]() for _ in range(3))
     (n, c, *places), (o, i, *kernel), (m, f, *results) = params["dimension_numbers"]
-    names = iter(factor_names(5 + 3 * len(places)))
+    names = iter(factor_names(4 + len(places)))
     batch, into, made, group = ((next(names),) for _ in range(4))
-    kinds, sizes = {into[0]: "sum"}, dict[str, int]()
+    groups, batches = params["feature_group_count"], params["batch_group_count"]
+    count = max(groups, batches)
+    kinds = {into[0]: "sum"}
+    sizes = {batch[0]: out_type.shape[m], into[0]: rhs_type.shape[i], made[0]: rhs_type.shape[o] // count}
     lhs |= {n: batch, c: into}
     rhs |= {o: made, i: into}
     out |= {m: batch, f: made}
-    groups, batches = params["feature_group_count"], params["batch_group_count"]
-    if max(groups, batches) > 1:
+    if count > 1:
         rhs[o] = out[f] = group + made
         lhs[c if groups > 1 else n] = group + (into if groups > 1 else batch)
         kinds[(into if groups > 1 else batch)[0]] = "replicate"
-        sizes = {group[0]: max(groups, batches)}
-    for a, b, r, window in zip(places, kernel, results, _windows(in_types, params), strict=True):
-        lhs[a] = (next(names),)
-        rhs[b], out[r] = (), lhs[a]
-        if not window.is_trivial:
-            rhs[b], out[r] = (next(names),), (next(names),)
-            kinds |= dict.fromkeys((*lhs[a], *rhs[b], *out[r]), "replicate")
+        sizes[group[0]] = count
+    for a, b, r, slide in zip(places, kernel, results, _slides(in_types, params), strict=True):
+        lhs[a] = place = (next(names),)
+        rhs[b], out[r] = (place, ()) if _is_contracted(slide) else ((), place)
+        sizes[place[0]] = slide.extent
+        if _is_contracted(slide):
+            kinds[place[0]] = "sum"
+        elif not slide.is_trivial:
+            kinds[place[0]] = "permute"
     operands = tuple(tuple(side[d] for d in range(len(side))) for side in (lhs, rhs))
-    rule = FactorRule(operands, (tuple(out[d] for d in range(len(out))),), kinds, sizes)
-    return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+    return FactorRule(operands, (tuple(out[d] for d in range(len(out))),), kinds, sizes)
+
+
+def _is_contracted(slide: Slide) -> bool:
+    return slide.size > slide.out
+
+
+def _partition(local: LocalEquation) -> list[Var]:
+    """Sharded spatial dims one after another, so that corners travel with the borders; then a local convolution."""
+    (lhs, rhs), (type,), params = local.operands, local.result_types, dict(local.params)
+    types = local.eqn.input_types
+    if 0 in (type.size, lhs.type.size, rhs.type.size):
+        return [zeros(type)]
+    (_, c, *places), (_, i, *kernel), (_, _, *results) = params["dimension_numbers"]
+    factors = _rule(types, local.eqn.output_types, params).operands[0]
+    axes = shard_axes(local, factors[c][-1])
+    lhs = local.mask(lhs, c, types[0].shape[c], axes, 0)
+    rhs = local.mask(rhs, i, types[1].shape[i], axes, 0)
+    padding, dilations = list(params["padding"]), list(params["lhs_dilation"])
+    for k, slide in enumerate(_slides(types, params)):
+        a, b, axes = places[k], kernel[k], shard_axes(local, factors[places[k]][0])
+        if slide.is_trivial or not axes:
+            continue
+        if _is_contracted(slide):
+            rhs, share = local.mask(rhs, b, slide.size, axes, 0), rhs.shape[b]
+            width = (share - 1) * slide.window_dilation + (slide.out - 1) * slide.stride + 1
+            found = seen(local, lhs, a, slide, axes, share * slide.window_dilation, width, 0)
+        else:
+            found = windows_seen(local, lhs, a, slide, axes, type.shape[results[k]], 0)
+        lhs, padding[k], dilations[k] = found.var, found.padding, found.base_dilation
+    params |= {"padding": tuple(padding), "lhs_dilation": tuple(dilations)}
+    return [convolution(lhs, rhs, **_localize(params, (lhs.type, rhs.type), (type,)))]
 
 
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
@@ -286,6 +279,13 @@ _CALLS: list[tuple[Any, ...]] = [  # lhs, rhs, strides, padding, lhs and rhs dil
         1,
     ),
     ((2, 3, 2), (4, 3, 5), (1,), ((0, 0),), (1,), (1,), ((0, 1, 2),) * 3, 1, 1),
+    ((1, 1, 16), (2, 1, 3), (1,), ((1, 1),), (1,), (1,), ((0, 1, 2),) * 3, 1, 1),
+    ((1, 2, 13), (1, 2, 3), (2,), ((3, 2),), (1,), (2,), ((0, 1, 2),) * 3, 1, 1),
+    ((1, 1, 10), (1, 1, 4), (1,), ((2, 1),), (2,), (1,), ((0, 1, 2),) * 3, 1, 1),
+    ((1, 1, 7), (1, 1, 2), (2,), ((-2, 4),), (3,), (3,), ((0, 1, 2),) * 3, 1, 1),
+    ((1, 1, 14), (1, 1, 12), (1,), ((1, 0),), (1,), (1,), ((0, 1, 2),) * 3, 1, 1),
+    ((2, 1, 11), (1, 1, 7), (2,), ((1, 2),), (2,), (2,), ((0, 1, 2),) * 3, 1, 1),
+    ((1, 1, 9), (1, 1, 6), (2,), ((0, 0),), (1,), (1,), ((0, 1, 2),) * 3, 1, 1),
     ((0, 3, 4), (4, 3, 2), (1,), ((0, 0),), (1,), (1,), ((0, 1, 2),) * 3, 1, 1),
 ]
 
@@ -316,4 +316,5 @@ convolution = Op(
     linear=((0,), (1,)),
     transpose=convolution_transpose,
     localize=_localize,
+    partition=_partition,
 )

@@ -14,6 +14,7 @@ from meshjit.ops.constants import zeros
 from meshjit.ops.conversion import convert
 from meshjit.ops.ordering import reverse
 from meshjit.ops.shape import reshape
+from meshjit.ops.sliding import dilated
 
 
 def _convolution(lhs: Var, rhs: Var, **params: Any) -> Var:
@@ -102,8 +103,6 @@ def _rhs_cotangent(ct: Var, lhs: Var, in_types: Types, params: Params) -> Var:
 
 def _reaches(ct: Var, in_types: Types, params: Params) -> tuple[list[int], list[int], list[int]]:
     """Per spatial dim the extents, holes included, of lhs, kernel and result."""
-    from meshjit.ops.convolution import dilated
-
     shapes = (in_types[0].shape, in_types[1].shape, ct.shape)
     steps = (params["lhs_dilation"], params["rhs_dilation"], params["window_strides"])
     sides = zip(shapes, params["dimension_numbers"], steps, strict=True)

@@ -1,0 +1,141 @@
+"""Sliding windows over sharded dims: random ones under random placements, and what shards exchange for them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshjit.core.program import Program, Var
+from meshjit.core.types import TensorType
+from meshjit.ops.convolution import convolution
+from meshjit.transform.simplify import simplify
+from sharding.mesh import AbstractMesh
+from sharding.spec import PartitionSpec as P
+from tests.laws import MESHES, check_law, random_spec
+from tests.op_harness import build
+
+X8 = AbstractMesh((8,), ("x",))
+
+
+def exchanged(program: Program, mesh: AbstractMesh, inputs: Any, outputs: Any) -> list[str]:
+    """The collectives of the simplified local program, as `name elements`; and the law holds."""
+    generator = np.random.default_rng(7)
+    arrays = [generator.integers(0, 9, t.shape).astype(t.dtype) for t in program.input_types]
+    _, local = check_law(program, mesh, inputs, outputs, arrays)
+    eqns = [eqn for eqn in simplify(local).eqns if eqn.op.simulate is not None and eqn.inputs]
+    return [f"{eqn.op.name} {math.prod(eqn.inputs[0].shape)}" for eqn in eqns]
+
+
+def conv_params(rank: int, **changes: Any) -> dict[str, Any]:
+    return {
+        "window_strides": (1,) * rank,
+        "padding": ((1, 1),) * rank,
+        "lhs_dilation": (1,) * rank,
+        "rhs_dilation": (1,) * rank,
+        "dimension_numbers": (tuple(range(rank + 2)),) * 3,
+        "feature_group_count": 1,
+        "batch_group_count": 1,
+        "precision": None,
+        "preferred": None,
+    } | changes
+
+
+def conv(lhs: str, rhs: str, **changes: Any) -> Program:
+    types = [TensorType.parse(lhs), TensorType.parse(rhs)]
+    params = conv_params(types[0].rank - 2, **changes)
+    return build(types, lambda inputs: [convolution(*inputs, **params)])
+
+
+def drawn_conv(generator: np.random.Generator) -> tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]:
+    """Shapes and params of a random convolution of rank 1 or 2, in random orders of dims."""
+    rank = int(generator.integers(1, 3))
+    groups, batches = [(1, 1), (1, 1), (2, 1), (1, 2)][generator.integers(4)]
+
+    def numbers(low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in generator.integers(low, high, rank))
+
+    n, c, o = 2 * batches, int(generator.integers(1, 4)), 2 * groups * batches
+    lhs, rhs = (n, c * groups, *numbers(1, 14)), (o, c, *numbers(1, 6))
+    orders = tuple(tuple(int(d) for d in generator.permutation(rank + 2)) for _ in range(3))
+    params = conv_params(
+        rank,
+        window_strides=numbers(1, 4),
+        padding=tuple(zip(numbers(-2, 5), numbers(-2, 5), strict=True)),
+        lhs_dilation=numbers(1, 4),
+        rhs_dilation=numbers(1, 3),
+        dimension_numbers=orders,
+        feature_group_count=groups,
+        batch_group_count=batches,
+    )
+    placed = [tuple(s[order.index(d)] for d in range(rank + 2)) for s, order in zip((lhs, rhs), orders, strict=False)]
+    return placed[0], placed[1], params
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_convolution_and_its_gradients(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    lhs, rhs, params = drawn_conv(generator)
+    types = [TensorType(lhs, np.dtype(np.float32)), TensorType(rhs, np.dtype(np.float32))]
+    (out,) = convolution.type_rule(tuple(types), params)
+
+    def body(inputs: list[Var]) -> list[Var]:
+        x, kernel, ct = inputs
+        back = convolution.transpose([ct], [None, kernel], tuple(types), params)[0]
+        return [convolution(x, kernel, **params), back, convolution.transpose([ct], [x, None], tuple(types), params)[1]]
+
+    program = build([*types, out], body)
+    arrays = [generator.integers(-3, 4, t.shape).astype(np.float32) for t in program.input_types]
+    for _ in range(2):
+        mesh = MESHES[int(generator.integers(len(MESHES)))]
+        given, wanted = ([random_spec(generator, v.rank, mesh) for v in side] for side in (program.inputs, program.outputs))
+        check_law(program, mesh, given, wanted, arrays)
+
+
+ROWS, IMAGE = P(None, None, "x"), "f32[2,3,64,10]"
+
+
+def test_a_convolution_exchanges_border_rows() -> None:
+    """3 x 3, "SAME": one row of 10 with 3 features in 2 images to each side."""
+    program = conv(IMAGE, "f32[4,3,3,3]")
+    assert exchanged(program, X8, [ROWS, P()], [ROWS]) == ["collective_permute 60"] * 2
+
+
+def test_gradients_of_a_convolution_exchange_border_rows_and_one_sum() -> None:
+    """The lhs's gradient is a convolution again; the kernel's one of local images, added up over the shards."""
+    types = tuple(TensorType.parse(t) for t in (IMAGE, "f32[4,3,3,3]", "f32[2,4,64,10]"))
+    params = conv_params(2)
+
+    def body(inputs: list[Var]) -> list[Var]:
+        x, kernel, ct = inputs
+        both = ([None, kernel], [x, None])
+        return [v for o in both for v in convolution.transpose([ct], o, types[:2], params) if v is not None]
+
+    found = exchanged(build(types, body), X8, [ROWS, P(), ROWS], [ROWS, P()])
+    assert found == [*["collective_permute 80"] * 2, *["collective_permute 60"] * 2, "all_reduce 108"]
+
+
+@pytest.mark.parametrize(
+    ("call", "collectives"),
+    [
+        (conv(IMAGE, "f32[4,3,2,2]", window_strides=(2, 2), padding=((0, 0),) * 2), []),
+        (conv(IMAGE, "f32[4,3,3,3]", window_strides=(2, 2), padding=((0, 1), (0, 1))), ["collective_permute 60"]),
+        (conv(IMAGE, "f32[4,3,3,3]", rhs_dilation=(2, 1), padding=((2, 2), (1, 1))), ["collective_permute 120"] * 2),
+        (conv("f32[2,4,64,10]", "f32[4,1,3,3]", feature_group_count=4), ["collective_permute 80"] * 2),
+        (conv(IMAGE, "f32[4,3,2,2]", lhs_dilation=(2, 2), padding=((1, 1),) * 2), ["collective_permute 60"]),
+        (conv("f32[1,1,8]", "f32[1,1,3]"), ["collective_permute 1"] * 2),
+    ],
+    ids=["patches", "stride 2", "dilated", "depthwise", "transposed", "one element each"],
+)
+def test_halos_are_no_wider_than_needed(call: Program, collectives: list[str]) -> None:
+    spec = P(None, None, "x")
+    assert exchanged(call, X8, [spec, P()], [spec]) == collectives
+
+
+def test_a_convolution_of_both_spatial_dims() -> None:
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    spec = P(None, None, "x", "y")
+    found = exchanged(conv("f32[1,1,16,8]", "f32[1,1,3,3]"), mesh, [spec, P()], [spec])
+    assert found == [*["collective_permute 4"] * 2, *["collective_permute 6"] * 2]
