@@ -368,10 +368,10 @@ def main() -> None:
     names = operands(jnp.asarray)
     for call in dict.fromkeys(calls()):
         if call.startswith(tuple(sys.argv[1:]) or ""):
-            _print(call, {"np": jnp, "lax": jax.lax}, names)
+            print_call(call, {"np": jnp, "lax": jax.lax}, names)
 
 
-def _print(call: str, modules: dict[str, Any], names: dict[str, Any]) -> None:
+def print_call(call: str, modules: dict[str, Any], names: dict[str, Any]) -> None:
     try:
         print(f"{call}  ->  {describe(eval(call, modules, names))}")
     except Exception as error:  # noqa: BLE001

@@ -243,6 +243,8 @@ from meshjit.lax.elementwise import (
 from meshjit.lax.elementwise import (
     tanh as tanh,
 )
+from meshjit.lax.fourier import FftType as FftType
+from meshjit.lax.fourier import fft as fft
 from meshjit.lax.gathering import (
     GatherDimensionNumbers as GatherDimensionNumbers,
 )

@@ -1,6 +1,7 @@
 """`jax.numpy` for meshjit: `import meshjit.numpy as mnp`. Thin functions on ops, staged under jit and run at once outside."""
 
 import meshjit.ops as _ops  # noqa: F401  fills the registry
+from meshjit.numpy import fft as fft
 from meshjit.numpy import methods as _methods
 from meshjit.numpy.calculus import (
     corrcoef,

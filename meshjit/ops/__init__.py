@@ -12,6 +12,7 @@ from meshjit.ops import (  # noqa: F401
     convolution,
     cumulative,
     dynamic,
+    fft,
     gather,
     ordering,
     placement,

@@ -1,0 +1,270 @@
+"""`jax.numpy.fft`: discrete Fourier transforms, one equation per dim.
+
+Transforms of several dims go last dim first, their inverses first dim first: with the first dims sharded the first
+transforms need no communication, one all-to-all brings the next dims together, and the inverse starts where the
+transform ended.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.types import is_float
+from meshjit.numpy import ufuncs
+from meshjit.numpy.promote import asarray, cast, dtype_of, float_of, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.rearranging import roll
+from meshjit.numpy.shaping import slice_in_dim
+from meshjit.trace import bind, line_of, user_source
+
+Axes = tuple[int, ...]
+
+
+# -- one dim after another
+
+
+def transform(x: Any, kind: str, axes: Sequence[int], lengths: Sequence[int]) -> Any:
+    """The op of this kind (FFT, IFFT, RFFT, IRFFT) along `axes`, an equation each; `lengths` are those of the real or
+    complex lines. `x` has the extents and dtype that the op asks for."""
+    pairs = list(zip(axes, lengths, strict=True))
+    if not pairs:
+        return asarray(x)
+    if kind == "RFFT":
+        x = _along(x, "RFFT", *pairs.pop())
+        return transform(x, "FFT", [a for a, _ in pairs], [n for _, n in pairs])
+    real = [pairs.pop()] if kind == "IRFFT" else []
+    for axis, length in reversed(pairs) if kind == "FFT" else pairs:
+        x = _along(x, "FFT" if kind == "FFT" else "IFFT", axis, length)
+    for axis, length in real:
+        x = _along(x, "IRFFT", axis, length)
+    return x
+
+
+def _along(x: Any, kind: str, axis: int, length: int) -> Any:
+    return bind(ops("fft"), x, kind=kind, axes=(axis,), lengths=(int(length),))
+
+
+def complex_of(x: Any) -> Any:
+    """`x` in the complex dtype that it is transformed in: complex128 for 64 bits, else complex64."""
+    wide = dtype_of(promoted(x, inexact=True)[0][0]) in (np.float64, np.complex128)
+    return cast(x, np.complex128 if wide else np.complex64)
+
+
+def real_of(x: Any, name: str) -> Any:
+    """`x` in the real dtype that it is transformed in; ValueError for complex numbers."""
+    x = promoted(x, inexact=True)[0][0]
+    if dtype_of(x).kind == "c":
+        raise ValueError(
+            f"{name} takes real arrays, got {dtype_of(x)}\n  at {line_of(user_source())}\n"
+            f"  fix: pass x.real, or use {name.replace('rfft', 'fft')}"
+        )
+    return x if dtype_of(x) == np.float64 else cast(x, np.float32)
+
+
+# -- arguments as JAX's
+
+
+def _fft(name: str, kind: str, x: Any, s: Any, axes: Any, norm: str | None) -> Any:
+    shape = shape_of(x)
+    if axes is None:
+        axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
+    axes = _checked_axes(name, axes, s, len(shape))
+    x = real_of(x, name) if kind == "RFFT" else complex_of(x)
+    lengths = _lengths(name, kind, shape, s, axes)
+    for i, (axis, length) in enumerate(zip(axes, lengths, strict=True)):
+        half = kind == "IRFFT" and i == len(axes) - 1
+        x = _resized(x, axis, length // 2 + 1 if half else length)
+    result = transform(x, kind, axes, lengths)
+    factor = _factor(name, kind, lengths, norm)
+    return result if factor == 1 else ufuncs.multiply(result, factor)
+
+
+def _checked_axes(name: str, axes: Any, s: Any, rank: int) -> Axes:
+    found = tuple(normal_axis(int(a), rank) for a in axes)
+    if len(set(found)) != len(found):
+        raise ValueError(f"{name}: axes {tuple(axes)} name a dim twice\n  at {line_of(user_source())}")
+    if s is not None and len(s) != len(found):
+        raise ValueError(
+            f"{name}: s has {len(s)} entries and axes {len(found)}; they must be equally many\n"
+            f"  at {line_of(user_source())}"
+        )
+    return found
+
+
+def _lengths(name: str, kind: str, shape: Sequence[int], s: Any, axes: Axes) -> list[int]:
+    """Extents of the lines; of a spectrum by symmetry (IRFFT) that of the last dim defaults to 2 (extent - 1)."""
+    lengths = [shape[a] for a in axes]
+    if kind == "IRFFT" and lengths:
+        lengths[-1] = 2 * (lengths[-1] - 1)
+    if s is not None:
+        lengths = [n if given is None else int(given) for n, given in zip(lengths, s, strict=True)]
+    for axis, length in zip(axes, lengths, strict=True):
+        if length < 1:
+            raise ValueError(
+                f"{name}: the number of points along axis {axis} is {length}, it must be at least 1\n"
+                f"  at {line_of(user_source())}"
+            )
+    return lengths
+
+
+def _resized(x: Any, axis: int, extent: int) -> Any:
+    """Cut, or filled with zeros at the end."""
+    missing = extent - shape_of(x)[axis]
+    if missing <= 0:
+        return slice_in_dim(x, 0, extent, axis=axis)
+    rank = len(shape_of(x))
+    high = tuple(missing if d == axis else 0 for d in range(rank))
+    zero = np.zeros((), dtype_of(x))
+    return bind(ops("pad"), x, zero, low=(0,) * rank, high=high, interior=(0,) * rank)
+
+
+def _factor(name: str, kind: str, lengths: Sequence[int], norm: str | None) -> float:
+    """What the result is multiplied by: inverse transforms divide by the number of points already ("backward")."""
+    count = math.prod(lengths)
+    forward = {None: 1.0, "backward": 1.0, "ortho": 1 / math.sqrt(count), "forward": 1 / count}
+    if norm not in forward:
+        raise ValueError(
+            f'{name}: norm is {norm!r}; write "backward", "ortho" or "forward"\n  at {line_of(user_source())}'
+        )
+    inverse = {None: 1.0, "backward": 1.0, "ortho": math.sqrt(count), "forward": float(count)}
+    return inverse[norm] if kind in ("IFFT", "IRFFT") else forward[norm]
+
+
+def _one(n: int | None) -> Any:
+    return None if n is None else (n,)
+
+
+# -- one dim
+
+
+def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.fft`: of `n` points along one axis; complex64, or complex128 of 64-bit operands."""
+    return _fft("fft", "FFT", a, _one(n), (axis,), norm)
+
+
+def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.ifft`: the inverse of fft."""
+    return _fft("ifft", "IFFT", a, _one(n), (axis,), norm)
+
+
+def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.rfft`: of real lines, the first n // 2 + 1 elements."""
+    return _fft("rfft", "RFFT", a, _one(n), (axis,), norm)
+
+
+def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.irfft`: the inverse of rfft; n defaults to 2 * (extent - 1)."""
+    return _fft("irfft", "IRFFT", a, _one(n), (axis,), norm)
+
+
+_OPPOSITE: dict[str | None, str] = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.hfft`: the real spectrum of lines with Hermitian symmetry."""
+    _factor("hfft", "FFT", (1,), norm)
+    return _fft("hfft", "IRFFT", ufuncs.conj(complex_of(a)), _one(n), (axis,), _OPPOSITE[norm])
+
+
+def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.ihfft`: the inverse of hfft."""
+    _factor("ihfft", "IFFT", (1,), norm)
+    return ufuncs.conj(_fft("ihfft", "RFFT", a, _one(n), (axis,), _OPPOSITE[norm]))
+
+
+# -- several dims
+
+
+def fftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.fftn`: along `axes` (None: the last len(s), or all), of `s` points each."""
+    return _fft("fftn", "FFT", a, s, axes, norm)
+
+
+def ifftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.ifftn`."""
+    return _fft("ifftn", "IFFT", a, s, axes, norm)
+
+
+def rfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.rfftn`: real along the last of `axes`."""
+    return _fft("rfftn", "RFFT", a, s, axes, norm)
+
+
+def irfftn(a: Any, s: Any = None, axes: Any = None, norm: str | None = None) -> Any:
+    """`jax.numpy.fft.irfftn`."""
+    return _fft("irfftn", "IRFFT", a, s, axes, norm)
+
+
+def _two(name: str, kind: str, a: Any, s: Any, axes: Any, norm: str | None) -> Any:
+    if len(axes) != 2:
+        raise ValueError(f"{name}: axes must name 2 dims, got {tuple(axes)}\n  at {line_of(user_source())}")
+    return _fft(name, kind, a, s, axes, norm)
+
+
+def fft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """`jax.numpy.fft.fft2`."""
+    return _two("fft2", "FFT", a, s, axes, norm)
+
+
+def ifft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """`jax.numpy.fft.ifft2`."""
+    return _two("ifft2", "IFFT", a, s, axes, norm)
+
+
+def rfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """`jax.numpy.fft.rfft2`."""
+    return _two("rfft2", "RFFT", a, s, axes, norm)
+
+
+def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None) -> Any:
+    """`jax.numpy.fft.irfft2`."""
+    return _two("irfft2", "IRFFT", a, s, axes, norm)
+
+
+# -- frequencies, and where they stand
+
+
+def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
+    from meshjit.numpy.creation import array
+
+    if not isinstance(n, int | np.integer) or not isinstance(d, int | float | np.number) or n < 1:
+        raise ValueError(
+            f"{name}: n must be an int of at least 1 and d a number, got n={n!r}, d={d!r}\n  at {line_of(user_source())}"
+        )
+    wanted = float_of(np.dtype(np.int64)) if dtype is None else np.dtype(dtype)
+    if not is_float(wanted):
+        raise ValueError(f"{name}: dtype must be floating, got {wanted}\n  at {line_of(user_source())}")
+    return array((places(int(n)) / (int(n) * float(d))).astype(wanted))
+
+
+def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    """`jax.numpy.fft.fftfreq`: the frequencies of fft's n elements at sample spacing d: [0, 1, …, -2, -1] / (n d)."""
+    del device
+    return _frequencies("fftfreq", n, d, lambda n: np.fft.ifftshift(np.arange(n) - n // 2), dtype)
+
+
+def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    """`jax.numpy.fft.rfftfreq`: [0, 1, …, n // 2] / (n d)."""
+    del device
+    return _frequencies("rfftfreq", n, d, lambda n: np.arange(n // 2 + 1), dtype)
+
+
+def _shifted(x: Any, axes: Any, sign: int) -> Any:
+    """Rolled by half the extent along axes: forwards it is rounded down, back up."""
+    shape = shape_of(x)
+    given = range(len(shape)) if axes is None else (axes,) if isinstance(axes, int | np.integer) else axes
+    dims = tuple(normal_axis(int(a), len(shape)) for a in given)
+    return roll(x, tuple(sign * (shape[d] // 2) for d in dims), dims)
+
+
+def fftshift(x: Any, axes: Any = None) -> Any:
+    """`jax.numpy.fft.fftshift`: frequency 0 in the middle."""
+    return _shifted(x, axes, 1)
+
+
+def ifftshift(x: Any, axes: Any = None) -> Any:
+    """`jax.numpy.fft.ifftshift`: the inverse of fftshift."""
+    return _shifted(x, axes, -1)
