@@ -29,7 +29,7 @@ def test_cpu_collectives_are_dear_to_start_and_minor_dims_dearer() -> None:
     small = collective_seconds("all_reduce", 4096, ("data",), MESH, topology)
     assert 130e-6 < small < 200e-6
     first, minor = (collective_seconds("reduce_scatter", 2**20, ("data",), MESH, topology, dim) for dim in (0, 1))
-    assert minor > 3 * first
+    assert 1.5 * first < minor < collective_seconds("all_reduce", 2**20, ("data",), MESH, topology)
     assert collective_seconds("all_reduce", 2**20, (), MESH, topology) == 0.0
     assert collective_seconds("all_gather", 8, (SubAxis("data", 1, 2),), MESH, topology) > 0
 
@@ -40,6 +40,7 @@ def test_machines() -> None:
     gpu = Topology.gpu(AbstractMesh((4, 8), ("hosts", "gpus")))
     assert gpu.bandwidth == {"hosts": 50e9, "gpus": 450e9} and Topology.cpu(MESH).is_uniform
     assert hash(Topology.cpu(MESH)) == hash(Topology.cpu(MESH)) and Topology.cpu(MESH) == Topology.cpu(MESH)
+    assert Topology.of(MESH) == Topology.cpu(MESH)
     with pytest.raises(ValueError, match="unknown TPU chip 'v9'; known are v4, v5e"):
         Topology.tpu(MESH, "v9")
     with pytest.raises(ValueError, match="unknown GPU model 'k80'"):

@@ -14,6 +14,7 @@ from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import Placement
+from sharding.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class Plan:
     outputs: tuple[Placement, ...]
     origins: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     conflicts: tuple[Any, ...] = ()
+    topology: Topology | None = None  # the machine that it was priced for
 
     def __str__(self) -> str:
         from meshjit.core.printer import print_program

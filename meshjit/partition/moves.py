@@ -7,6 +7,7 @@ trims what the new placement does not hold.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,19 +20,28 @@ from meshjit.ops.arithmetic import add, multiply
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full, iota, scalar
 from meshjit.ops.dynamic import dynamic_slice
-from meshjit.ops.shape import broadcast_in_dim
+from meshjit.ops.shape import broadcast_in_dim, reshape, transpose
 from meshjit.ops.slicing import pad, slice_
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
+from sharding.topology import Topology
 
 
 class Moves:
-    """Builds local equations in the current builder; remembers the device's index along axes already asked for."""
+    """Builds local equations in the current builder; remembers the device's index along axes already asked for.
 
-    def __init__(self, mesh: BaseMesh) -> None:
+    Where the machine is slow to gather or scatter along minor dims, it is told to do so along the first, and a
+    transposition of blocks takes care of the rest (n = 4; the reshapes cost nothing):
+
+        reduce_scatter dim 1    [a, 4b] reshape [a, 4, b] transpose [4, a, b] reduce_scatter dim 0 [1, a, b] reshape [a, b]
+        all_gather dim 1        [a, b] reshape [1, a, b] all_gather dim 0 [4, a, b] transpose [a, 4, b] reshape [a, 4b]
+    """
+
+    def __init__(self, mesh: BaseMesh, topology: Topology) -> None:
         self.mesh = mesh
+        self.topology = topology
         self.indices: dict[tuple[AxisRef, ...], Var] = {}
 
     def index(self, axes: Sequence[AxisRef]) -> Var:
@@ -65,9 +75,7 @@ class Moves:
         if isinstance(step, AllReduce):
             return collectives.all_reduce(local, axes=step.axes, kind=step.kind)
         if isinstance(step, ReduceScatter):
-            size = self.mesh.axes_size(step.axes)
-            local = _padded(local, step.dim, size * target[step.dim])
-            return collectives.reduce_scatter(local, axes=step.axes, size=size, dim=step.dim, kind=step.kind)
+            return self.reduce_scatter(local, step, target)
         assert isinstance(step, Permute), step
         return collectives.collective_permute(local, pairs=self.permutation(step, len(shape)))
 
@@ -79,7 +87,29 @@ class Moves:
         return dynamic_slice(local, *starts, slice_sizes=tuple(target))
 
     def gather(self, local: Var, dim: int, axes: Sequence[AxisRef]) -> Var:
-        return collectives.all_gather(local, axes=tuple(axes), size=self.mesh.axes_size(axes), dim=dim)
+        size, shape = self.mesh.axes_size(axes), local.shape
+        if not self.is_dear("all_gather", shape, dim):
+            return collectives.all_gather(local, axes=tuple(axes), size=size, dim=dim)
+        stacked = collectives.all_gather(reshape(local, shape=(1, *shape)), axes=tuple(axes), size=size, dim=0)
+        order = (*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1))
+        return reshape(
+            transpose(stacked, permutation=order), shape=(*shape[:dim], size * shape[dim], *shape[dim + 1 :])
+        )
+
+    def reduce_scatter(self, local: Var, step: ReduceScatter, target: Sequence[int]) -> Var:
+        size, dim = self.mesh.axes_size(step.axes), step.dim
+        local = _padded(local, dim, size * target[dim])
+        params = {"axes": step.axes, "size": size, "kind": step.kind}
+        if not self.is_dear("reduce_scatter", local.shape, dim):
+            return collectives.reduce_scatter(local, dim=dim, **params)
+        blocks = reshape(local, shape=(*local.shape[:dim], size, target[dim], *local.shape[dim + 1 :]))
+        order = (dim, *range(dim), *range(dim + 1, blocks.rank))
+        mine = collectives.reduce_scatter(transpose(blocks, permutation=order), dim=0, **params)
+        return reshape(mine, shape=tuple(target))
+
+    def is_dear(self, kind: str, shape: Sequence[int], dim: int) -> bool:
+        """Whether the machine wants a collective along `dim` turned into one along the first dim."""
+        return kind in self.topology.minor_slowdown and math.prod(shape[:dim]) > 1
 
     def all_to_all(self, local: Var, step: AllToAll, target: Sequence[int]) -> Var:
         size = self.mesh.axes_size(step.axes)

@@ -29,8 +29,11 @@ from sharding.topology import Topology
 
 
 def partition(plan: Plan, topology: Topology | None = None) -> Program:
-    """The program that every device of the plan's mesh runs. Its inputs and outputs are the local shards."""
-    return _Partitioner(plan, topology or Topology.cpu(plan.mesh)).run()
+    """The program that every device of the plan's mesh runs. Its inputs and outputs are the local shards.
+
+    Walks are priced for the machine that the plan was made for, if no other is named.
+    """
+    return _Partitioner(plan, topology or plan.topology or Topology.of(plan.mesh)).run()
 
 
 class _Partitioner:
@@ -39,7 +42,7 @@ class _Partitioner:
         self.mesh = plan.mesh
         self.topology = topology
         self.builder = Builder(plan.program.name)
-        self.moves = Moves(self.mesh)
+        self.moves = Moves(self.mesh, topology)
         self.versions: dict[Var, dict[Placement, Var]] = {}
         self.sources: dict[Var, Source | None] = {v: eqn.source for eqn in plan.program.eqns for v in eqn.outputs}
 

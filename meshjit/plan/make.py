@@ -38,7 +38,7 @@ def make_plan(
     program: Program, mesh: BaseMesh, annotations: Annotations, topology: Topology | None = None
 ) -> Plan:
     """Placements for every value of `program` on `mesh`. Annotated values are placed exactly as annotated."""
-    topology = topology or Topology.cpu(mesh)
+    topology = topology or Topology.of(mesh)
     rules = [eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params) for eqn in program.eqns]
     numbers = {var: i for i, var in enumerate(program.vars())}
     found = propagate(_graph(program, rules, numbers, annotations, mesh), mesh)
@@ -50,7 +50,9 @@ def make_plan(
     )
     equations, placements = _equations(program, rules, placements, mesh, topology)
     outputs = tuple(p.without_partial() for p in outputs)
-    return Plan(program, mesh, placements, equations, inputs, outputs, _origins(found, numbers), tuple(found.conflicts))
+    return Plan(
+        program, mesh, placements, equations, inputs, outputs, _origins(found, numbers), tuple(found.conflicts), topology
+    )
 
 
 def _equations(
