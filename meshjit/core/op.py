@@ -17,6 +17,8 @@ How each rule is called (T = TensorType, V = Var; rules that build equations cal
     localize(params, in_types, out_types) -> params                 params that mention sizes, for local types
     partition(local) -> list[V]                                     full override of the generic partitioning of one equation
     simulate(values, mesh, params) -> values                        collectives only: one entry per device, in and out
+    passes(in_types, params) -> float                      how often the op goes over its operands, for planning; a sort
+                                                           of n elements some log2(n) times. None: once, or as good as
     seed(params) -> PartitionSpec                                   a placement that the user pinned the result to
 """
 
@@ -110,6 +112,7 @@ class Op:
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
     simulate: Callable[..., list[Any]] | None = None
+    passes: Callable[[Types, Params], float] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
 
     def __post_init__(self) -> None:

@@ -22,6 +22,7 @@ from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
+from meshjit.plan.assign import equation_plan
 from sharding.placement import normalized
 from sharding.reshard import plan_reshard
 from sharding.spec import Placement
@@ -45,6 +46,7 @@ class _Partitioner:
         self.moves = Moves(self.mesh, topology)
         self.versions: dict[Var, dict[Placement, Var]] = {}
         self.sources: dict[Var, Source | None] = {v: eqn.source for eqn in plan.program.eqns for v in eqn.outputs}
+        self.made = {eqn.outputs[0]: eqn for eqn in plan.program.eqns if not eqn.inputs and len(eqn.outputs) == 1}
 
     def run(self) -> Program:
         program = self.plan.program
@@ -102,6 +104,8 @@ class _Partitioner:
         The reduction of a partial sum is blamed on the line that made the sum, other moves on the line that wants them.
         """
         versions, placement = self.versions[var], normalized(placement, self.mesh)
+        if placement not in versions and var in self.made:
+            self.make_again(self.made[var], placement)
         if placement not in versions:
             walks = [(self.walk(var.type, p, placement), p) for p in versions]
             walk, start = min(walks, key=lambda pair: pair[0].seconds)
@@ -114,6 +118,14 @@ class _Partitioner:
                     versions.setdefault(here, local)
             assert here == placement, f"walk from {start} ended at {here} instead of {placement}"
         return versions[placement]
+
+    def make_again(self, eqn: Eqn, placement: Placement) -> None:
+        """A value that comes from no operands (iota, a constant) under another placement: nothing needs to move."""
+        rule = eqn.op.factor_rule((), eqn.output_types, eqn.params)
+        step = equation_plan(rule, rule.project(rule.results[0], placement, self.mesh), self.mesh)
+        if step.results[0] == placement:
+            with self.builder.at(eqn.source):
+                self.versions[eqn.outputs[0]][placement] = self.local_equation(eqn, step, [])[0]
 
     def walk(self, type: TensorType, source: Placement, target: Placement) -> Any:
         return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)

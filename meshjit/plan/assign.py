@@ -7,10 +7,11 @@ the cost is that of bringing the operands there and the results back to where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
+from meshjit.plan.displaced import displaced
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
 from sharding.reshard import plan_reshard
@@ -22,23 +23,33 @@ Assignment = dict[str, tuple[AxisRef, ...]]
 
 
 def assign(
-    eqn: Eqn, rule: FactorRule, placements: Mapping[Var, Placement], mesh: BaseMesh, topology: Topology
+    eqn: Eqn,
+    rule: FactorRule,
+    placements: Mapping[Var, Placement],
+    mesh: BaseMesh,
+    topology: Topology,
+    made: Collection[Var] = (),
 ) -> EquationPlan:
-    """The cheapest legal assignment for one equation, and the placements that follow from it."""
+    """The cheapest legal assignment for one equation, and the placements that follow from it.
+
+    Values in `made` come from no operands (iota): partitioning makes them again wherever they are wanted, at no cost.
+    """
     wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
     views = _views(eqn, rule, placements, mesh)
     candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
     for first in range(len(views)):
-        merged = _merge([views[first], *views[:first], *views[first + 1 :]], wholes)
-        merged = consistent(rule, merged, mesh)
-        key = tuple(sorted(merged.items()))
-        if key not in candidates:
-            candidates[key] = equation_plan(rule, merged, mesh)
+        ordered = [views[first], *views[:first], *views[first + 1 :]]
+        merged = _merge(ordered, wholes)
+        for spread in (merged, *displaced(rule, ordered, merged, wholes, mesh)):
+            spread = consistent(rule, spread, mesh)
+            key = tuple(sorted(spread.items()))
+            if key not in candidates:
+                candidates[key] = equation_plan(rule, spread, mesh)
     if not candidates:
         return equation_plan(rule, {}, mesh)
     if len(candidates) == 1:
         return next(iter(candidates.values()))
-    return min(candidates.values(), key=lambda step: _cost(eqn, step, placements, mesh, topology))
+    return min(candidates.values(), key=lambda step: _cost(eqn, step, placements, mesh, topology, made))
 
 
 def _stays_whole(eqn: Eqn, kind: str) -> bool:
@@ -111,14 +122,24 @@ def equation_plan(rule: FactorRule, assignment: Assignment, mesh: BaseMesh) -> E
 
 
 def _cost(
-    eqn: Eqn, step: EquationPlan, placements: Mapping[Var, Placement], mesh: BaseMesh, topology: Topology
+    eqn: Eqn,
+    step: EquationPlan,
+    placements: Mapping[Var, Placement],
+    mesh: BaseMesh,
+    topology: Topology,
+    made: Collection[Var],
 ) -> tuple[float, float]:
-    """Predicted seconds of the reshards around the equation; with equal ones, the work that a device is left with."""
+    """Predicted seconds of the reshards around the equation, and of its work if that is more than its memory traffic;
+    with equal ones, the elements that a device is left with."""
     seconds = 0.0
     work = 0.0
+    passes = eqn.op.passes(eqn.input_types, eqn.params) / topology.memory_bandwidth if eqn.op.passes else 0.0
     for var, wanted in zip(eqn.inputs, step.operands, strict=True):
-        seconds += _reshard_seconds(var, placements[var], wanted, mesh, topology)
-        work += _local_size(var, wanted, mesh)
+        if var not in made:
+            seconds += _reshard_seconds(var, placements[var], wanted, mesh, topology)
+        size = _local_size(var, wanted, mesh)
+        seconds += passes * size * var.dtype.itemsize
+        work += size
     for var, natural in zip(eqn.outputs, step.results, strict=True):
         seconds += _reshard_seconds(var, natural, placements[var].without_partial(), mesh, topology)
         work += _local_size(var, natural, mesh)

@@ -64,9 +64,10 @@ def _equations(
 ) -> tuple[tuple[EquationPlan, ...], dict[Var, Placement]]:
     """Assign every equation in order; placements of delayed partial sums are updated on the way."""
     delays = Delays(program)
+    made = {v for eqn in program.eqns if not eqn.inputs for v in eqn.outputs}
     steps: list[EquationPlan] = []
     for eqn, rule in zip(program.eqns, rules, strict=True):
-        step = assign(eqn, rule, placements, mesh, topology)
+        step = assign(eqn, rule, placements, mesh, topology, made)
         step = delays.through(eqn, step, placements)
         steps.append(step)
     return tuple(steps), placements

@@ -1,0 +1,111 @@
+"""Sorting along a sharded dim: right (stability, NaN, uneven extents, several operands), and without a gather of the
+whole array where another dim can take the shards meanwhile."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+from meshjit import lax
+from meshjit import numpy as mnp
+from meshjit.sharding import PartitionSpec as P
+from sharding.mesh import AbstractMesh
+from tests.wire import check_function, partitioned_program, traced, traffic
+
+MESH = AbstractMesh((8,), ("x",))
+GRID = AbstractMesh((4, 2), ("x", "y"))
+
+
+def test_rows_are_exchanged_not_gathered():
+    found = traffic(mnp.sort, ["f32[512, 4096]"], MESH, [P(None, "x")], [P(None, "x")])
+    local = 512 * 4096 * 4 / 8
+    assert found == {"all_to_all": 2 * local * 7 / 8}
+
+
+def test_rows_are_sorted_where_they_are():
+    assert traffic(mnp.sort, ["f32[512, 4096]"], MESH, [P("x", None)], [P("x", None)]) == {}
+
+
+def test_result_is_left_with_the_rows_if_that_is_wanted():
+    found = traffic(mnp.sort, ["f32[512, 4096]"], MESH, [P(None, "x")], [P("x", None)])
+    assert found == {"all_to_all": 512 * 4096 * 4 / 8 * 7 / 8}
+
+
+def test_argsort_sends_no_places_before_the_sort():
+    """The places are an iota: each device makes those of its rows. Keys go there, sorted places come back."""
+    found = traffic(mnp.argsort, ["f32[512, 4096]"], MESH, [P(None, "x")], [P(None, "x")])
+    assert found == {"all_to_all": 2 * 512 * 4096 * 4 / 8 * 7 / 8}
+    program = traced(mnp.argsort, ["f32[512, 4096]"])
+    local = partitioned_program(program, MESH, [P(None, "x")], [P(None, "x")])
+    exchanged = [str(e.inputs[0].dtype) for e in local.eqns if e.op.name == "all_to_all"]
+    assert exchanged == ["float32", "int32"]
+
+
+def test_gradient_of_sort_gathers_nothing():
+    gradient = mj.grad(lambda x, w: mnp.sum(mnp.sort(x) * w))
+    found = traffic(gradient, ["f32[512, 4096]"] * 2, MESH, [P(None, "x")] * 2, [P(None, "x")])
+    assert set(found) <= {"all_to_all", "reduce_scatter"}
+
+
+def test_other_axes_stay():
+    found = traffic(mnp.sort, ["f32[512, 4096]"], GRID, [P("y", "x")], [P("y", "x")])
+    assert found == {"all_to_all": 2 * 512 * 4096 * 4 / 8 * 3 / 4}
+
+
+def test_axes_are_dealt_to_several_dims():
+    found = traffic(mnp.sort, ["f32[2, 4, 65536]"], MESH, [P(None, None, "x")], [P(None, None, "x")])
+    local = 8 * 65536 * 4 / 8
+    assert set(found) == {"all_to_all"} and found["all_to_all"] <= 2 * local * (3 / 4 + 1 / 2)
+
+
+def test_vector_is_gathered():
+    """No other dim can take the shards."""
+    found = traffic(mnp.sort, ["f32[4096]"], MESH, [P("x")], [P("x")])
+    assert found == {"all_gather": 4096 * 4 / 8 * 7}
+
+
+def hard_values(generator: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Many equal elements; of floats also both zeros, infinities and NaN."""
+    values = generator.integers(0, 3, shape)
+    if dtype == "bool":
+        return values > 1
+    if dtype == "int32":
+        return values.astype(np.int32) * np.int32(2**30)
+    special = np.array([-0.0, 0.0, np.nan, -np.nan, np.inf, -np.inf, 1.0], np.float32)
+    return np.where(generator.uniform(size=shape) < 0.5, special[generator.integers(0, 7, shape)], values).astype(dtype)
+
+
+SPECS = [P("x"), P(None, "x"), P("x", "y"), P("y", "x"), P(("x", "y")), P(None, ("y", "x")), P("y"), None]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+@pytest.mark.parametrize("shape", [(10, 6), (3, 17), (8, 8), (1, 9), (5, 0)])
+def test_stable_argsort_of_hard_values(shape, dtype):
+    generator = np.random.default_rng(0)
+    x = hard_values(generator, shape, dtype)
+    for spec, axis in itertools.product(SPECS, (0, 1)):
+        wanted = SPECS[int(generator.integers(len(SPECS)))]
+        check_function(lambda x, axis=axis: mnp.argsort(x, axis), [x], GRID, [spec], [wanted])
+        descending = lambda x, axis=axis: mnp.argsort(x, axis, descending=True)  # noqa: E731
+        check_function(descending, [x], GRID, [spec], [wanted])
+
+
+def test_argsort_is_numpys():
+    x = hard_values(np.random.default_rng(1), (6, 40), "float32")
+    np.testing.assert_array_equal(mnp.argsort(x), np.argsort(x, kind="stable"))
+    turned = np.argsort(x[:, ::-1], kind="stable")[:, ::-1]
+    np.testing.assert_array_equal(mnp.argsort(x, descending=True), x.shape[1] - 1 - turned)
+
+
+@pytest.mark.parametrize("keys", [1, 2, 3])
+def test_several_operands_stay_together(keys):
+    generator = np.random.default_rng(keys)
+    arrays = [hard_values(generator, (7, 9), d) for d in ("int32", "float32", "bool")]
+    for spec, axis in itertools.product(SPECS, (0, 1)):
+        specs = [spec, SPECS[int(generator.integers(len(SPECS)))], None]
+        check_function(
+            lambda *xs, axis=axis: lax.sort(xs, axis, num_keys=keys), arrays, GRID, specs, [None, spec, P("x")]
+        )

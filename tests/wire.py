@@ -1,0 +1,53 @@
+"""How much a function puts on the wire, for tests: its plan, its local program and the collectives by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import tree
+from meshjit.core.program import Program
+from meshjit.core.types import TensorType
+from meshjit.core.verify import verify
+from meshjit.inspect.collectives import collective_equations, wire_bytes
+from meshjit.partition.partition import partition
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import PartitionSpec
+from meshjit.trace import Argument, trace_to_program
+from meshjit.transform.simplify import simplify
+from sharding.mesh import AbstractMesh
+from tests.laws import check_law
+
+Specs = Sequence[PartitionSpec | None]
+
+
+def traced(fun: Callable[..., Any], types: Sequence[str]) -> Program:
+    """The Program of `fun` of arguments of these types, such as "f32[8, 4]"."""
+    arguments = [Argument(TensorType.parse(t), False, f"a{i}") for i, t in enumerate(types)]
+    found = trace_to_program(fun, arguments, tree.structure((tuple(range(len(arguments))), {})))
+    assert not found.captured, "the function closes over arrays"
+    return simplify(found.program)
+
+
+def partitioned_program(program: Program, mesh: AbstractMesh, inputs: Specs, outputs: Specs) -> Program:
+    return verify(simplify(partition(make_plan(program, mesh, Annotations(inputs, outputs)))))
+
+
+def traffic(fun: Callable[..., Any], types: Sequence[str], mesh: AbstractMesh, inputs: Specs, outputs: Specs) -> dict[str, float]:
+    """Bytes that one device puts on the wire, by collective."""
+    local = partitioned_program(traced(fun, types), mesh, inputs, outputs)
+    found: dict[str, float] = {}
+    for eqn, times in collective_equations(local):
+        found[eqn.op.name] = found.get(eqn.op.name, 0.0) + times * wire_bytes(eqn, mesh)
+    return found
+
+
+def check_function(
+    fun: Callable[..., Any], arrays: Sequence[np.ndarray[Any, Any]], mesh: AbstractMesh, inputs: Specs, outputs: Specs,
+    exact: bool = True,
+) -> None:
+    """The law for a whole function: partitioned and unpartitioned agree."""
+    types = [str(TensorType(tuple(a.shape), a.dtype)) for a in arrays]
+    check_law(traced(fun, types), mesh, inputs, outputs, arrays, exact)
