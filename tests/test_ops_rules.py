@@ -78,7 +78,6 @@ DIFFERENT = {
     "argmin": "as argmax",
     "convolution": "kernel and result are cut where the lhs is, whichever is longer; grouped features stay whole; Shardy permutes",
     "sort": "the dim is whole while it is sorted, but results are laid out as operands were; Shardy replicates it",
-    "convolution": "spatial dims and grouped features stay whole; Shardy permutes them",
     "scatter": "a window of one element has an owner, so the dim may stay sharded; Shardy replicates it",
 }
 

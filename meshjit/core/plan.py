@@ -30,6 +30,14 @@ class EquationPlan:
     results: tuple[Placement, ...]
 
 
+def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]], mesh: BaseMesh) -> EquationPlan:
+    """Placements of operands and results when the factors are spread like this."""
+    partial = rule.partial(assignment)
+    operands = tuple(Placement(rule.placement(dims, assignment, mesh)) for dims in rule.operands)
+    results = tuple(Placement(rule.placement(dims, assignment, mesh), partial) for dims in rule.results)
+    return EquationPlan(rule, assignment, operands, results)
+
+
 @dataclass(frozen=True)
 class Plan:
     """`placements` is where every value lives; `outputs` is how each output of the Program is handed over."""

@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.plan import EquationPlan, Plan, equation_plan
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
-from meshjit.plan.assign import equation_plan
 from sharding.placement import normalized
 from sharding.reshard import plan_reshard
 from sharding.spec import Placement

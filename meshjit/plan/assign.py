@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from meshjit.core.plan import EquationPlan
+from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.displaced import displaced
 from sharding.axes import AxisRef, overlap
@@ -111,14 +111,6 @@ def consistent(rule: FactorRule, assignment: Assignment, mesh: BaseMesh) -> Assi
         assignment = {f: a for f, a in assignment.items() if a}
         if assignment == {f: a for f, a in before.items() if a}:
             return assignment
-
-
-def equation_plan(rule: FactorRule, assignment: Assignment, mesh: BaseMesh) -> EquationPlan:
-    """Placements of operands and results when the factors are spread like this."""
-    partial = rule.partial(assignment)
-    operands = tuple(Placement(rule.placement(dims, assignment, mesh)) for dims in rule.operands)
-    results = tuple(Placement(rule.placement(dims, assignment, mesh), partial) for dims in rule.results)
-    return EquationPlan(rule, assignment, operands, results)
 
 
 def _cost(
