@@ -106,6 +106,26 @@ OPTIONS = (
         ("MESHJIT_DEBUG_NANS", "JAX_DEBUG_NANS"),
     ),
     Option(
+        "debug_infs", _boolean, False,
+        "Raise FloatingPointError when a compiled function gives an infinity.",
+        ("MESHJIT_DEBUG_INFS", "JAX_DEBUG_INFS"),
+    ),
+    Option(
+        "disable_jit", _boolean, False,
+        "Run jitted functions, loops and branches as ordinary Python, one op at a time.",
+        ("MESHJIT_DISABLE_JIT", "JAX_DISABLE_JIT"),
+    ),
+    Option(
+        "explain_cache_misses", _boolean, False,
+        "Log, as a warning, why a jitted function is traced again: which type, placement or static value changed.",
+        ("MESHJIT_EXPLAIN_CACHE_MISSES", "JAX_EXPLAIN_CACHE_MISSES"),
+    ),
+    Option(
+        "traceback_filtering", _one_of("off", "auto", "tracebackhide", "remove_frames", "quiet_remove_frames"), "auto",
+        'Hide frames of meshjit in tracebacks; "off" shows them. "tracebackhide" only marks them, for IPython and pytest.',
+        ("MESHJIT_TRACEBACK_FILTERING", "JAX_TRACEBACK_FILTERING"),
+    ),
+    Option(
         "log_compiles", _boolean, False,
         "Log each tracing and compilation, with its time, as a warning.",
         ("MESHJIT_LOG_COMPILES", "JAX_LOG_COMPILES"),
@@ -143,6 +163,11 @@ OPTIONS = (
     ),
 )  # fmt: skip
 
+# What a traced function depends on. (The others say how to talk, where to compile, whom to ask.)
+TRACED = (
+    "enable_x64", "threefry_partitionable", "default_matmul_precision", "debug_nans", "debug_infs", "disable_jit",
+)  # fmt: skip
+
 
 class Config:
     """The values of OPTIONS. One instance, `config`; tests make others, from an environment of their own."""
@@ -151,6 +176,7 @@ class Config:
         self._options = {option.name: option for option in OPTIONS}
         self._values = {option.name: _initial(option, environ) for option in OPTIONS}
         self._frozen: dict[str, str] = {}
+        self._context = self._context_of(self._values)
         self._overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("config", default={})  # noqa: B039
 
     def __getattr__(self, name: str) -> Any:
@@ -169,12 +195,24 @@ class Config:
         RuntimeError where it comes too late."""
         known, parsed = self._check(name, value)
         self._values[known] = parsed
+        self._context = self._context_of(self._values)
+
+    def context(self) -> Any:
+        """The options that traced functions depend on, as a key that is quick to get: the global ones, then this
+        thread's."""
+        overrides = self._overrides.get()
+        return (self._context, overrides[""]) if overrides else self._context
+
+    def _context_of(self, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+        return tuple((name, values[name]) for name in TRACED if name in values)
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
         """Set options for a block, in this thread only. Blocks nest."""
         checked = dict(self._check(name, value) for name, value in values.items())
-        token = self._overrides.set({**self._overrides.get(), **checked})
+        overrides = {**self._overrides.get(), **checked}
+        overrides[""] = self._context_of(overrides)  # no option's name
+        token = self._overrides.set(overrides)
         try:
             yield
         finally:

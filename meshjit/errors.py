@@ -25,3 +25,7 @@ class UnexpectedTracerError(TypeError):
 
 class NonConcreteBooleanIndexError(IndexError):
     """`x[mask]` with a traced mask: the result's shape would depend on its values."""
+
+
+class InternalError(RuntimeError):
+    """meshjit or XLA broke on a program that it should have handled. The message names a file that shows it again."""

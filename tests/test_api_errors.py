@@ -101,9 +101,18 @@ def test_prefixes_that_do_not_fit() -> None:
 
 
 def test_no_sharding_at_all() -> None:
-    fix = "\n  fix: use a PartitionSpec (under a mesh), a NamedSharding, None or AUTO"
-    assert message(TypeError, lambda: identity(in_shardings="model")(PARAMS)) == f"in_shardings holds a str: 'model'{fix}"
-    assert message(TypeError, lambda: identity(out_shardings="model")(PARAMS)) == f"out_shardings holds a str: 'model'{fix}"
+    fix = '\n  fix: use PartitionSpec("model") under a mesh, or NamedSharding(mesh, PartitionSpec("model"))'
+    assert message(TypeError, lambda: identity(in_shardings="model")) == f"in_shardings is 'model' of type str{fix}"
+    assert message(TypeError, lambda: identity(out_shardings=({"a": "model"},))) == (
+        f"out_shardings[0]['a'] is 'model' of type str{fix}"
+    )
+    assert message(TypeError, lambda: identity(in_shardings=mj.devices()[0])).endswith("fix: use SingleDeviceSharding(device)")
+    assert message(TypeError, lambda: identity(in_shardings=grid())).endswith(
+        "fix: use NamedSharding(mesh, PartitionSpec(...))"
+    )
+    assert message(TypeError, lambda: identity(in_shardings=(3,))) == (
+        "in_shardings[0] is 3 of type int\n  fix: use a NamedSharding, a PartitionSpec (under a mesh), None or AUTO"
+    )
     assert message(TypeError, lambda: mj.device_put(PARAMS, "cpu")) == (
         "device_put of x['w1']: 'cpu' is neither a device nor a sharding\n"
         "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
@@ -122,7 +131,7 @@ def test_what_is_no_array() -> None:
         "\n  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
         "  fix: for an argument that is a setting, mark it static (static_argnames=...); else leave it out of the tree"
     )
-    call = mj.jit(lambda params, cfg: params)
+    call = mj.jit(lambda params, cfg: cfg)
     assert message(TypeError, lambda: call(PARAMS, {"name": "adam"})) == f"argument cfg['name'] is not an array: str 'adam'{how}"
     text = message(TypeError, lambda: call(PARAMS, np.array(["a"])))
     assert text == f"argument cfg is not an array: ndarray with dtype <U1 array(['a'], dtype='<U1'){how}"

@@ -13,7 +13,8 @@ def test_defaults() -> None:
     config = Config({})
     assert {option.name: config.read(option.name) for option in OPTIONS} == {
         "enable_x64": False, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
-        "debug_nans": False, "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
+        "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
+        "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,
     }  # fmt: skip
 

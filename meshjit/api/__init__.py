@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from meshjit.api.leaves import stack_level
+from meshjit.api.shardings import UNSPECIFIED
 from meshjit.api.wrapped import Wrapped
-from sharding.named import UNSPECIFIED
+from meshjit.runtime import client
+
+_MISSING: Any = object()
 
 
 def jit(
-    fun: Callable[..., Any] | None = None,
+    fun: Callable[..., Any] = _MISSING,
+    /,
     *,
     in_shardings: Any = UNSPECIFIED,
     out_shardings: Any = UNSPECIFIED,
@@ -29,16 +35,22 @@ def jit(
     Args:
       fun: a pure function of arrays, Python numbers, and trees of them. May be left out: `@jit(static_argnames=...)`.
       in_shardings: pytree prefix of the positional arguments: NamedSharding; PartitionSpec under a mesh context; None
-        (replicated under a mesh context, else the compiler's choice); left out, committed arguments stay where they
-        are and others go where propagation likes. A committed argument that is elsewhere raises ShardingError.
-      out_shardings: the same for the result.
+        (replicated under a mesh context, else the compiler's choice); AUTO; left out, committed arguments stay where
+        they are and others go where propagation likes. A committed argument that is elsewhere raises ShardingError.
+        With None and AUTO, too, a committed argument stays where it is.
+      out_shardings: pytree prefix of the result; None, AUTO or left out: propagation's choice.
       static_argnums, static_argnames: arguments that are part of the program; hashable. One implies the other.
-      donate_argnums, donate_argnames: arguments whose memory results may take; they are deleted by the call.
-      compiler_options: passed on to XLA; unknown ones raise.
+      donate_argnums, donate_argnames: arguments whose memory results may take; they are deleted by the call. A result
+        that nobody placed is placed like a donated argument of its type that would otherwise find no use.
+      keep_unused: also pass arguments to the devices that no result depends on; otherwise they stay where they are.
+      device, backend: deprecated, as in JAX: run there, moving the arguments.
+      inline: inside another traced function, become part of its Program rather than one call in it.
+      compiler_options: passed on to XLA; unknown ones raise when it compiles. Only for functions that are called from
+        outside of any other jitted one.
 
-    Returns: a `Wrapped` function; see `.trace`, `.lower`.  Source: jax.jit's documentation.
+    Returns: a `Wrapped` function; see `.trace`, `.lower`, `.eval_shape`, `.clear_cache`.  Source: jax.jit's documentation.
     """
-    del backend, inline  # one backend per process; nested calls always become part of the outer program
+    device = _device(device, backend, in_shardings, out_shardings)
 
     def wrap(f: Callable[..., Any]) -> Wrapped:
         return Wrapped(
@@ -51,10 +63,64 @@ def jit(
             donate_argnames=donate_argnames,
             keep_unused=keep_unused,
             device=device,
+            inline=inline,
             compiler_options=compiler_options,
         )
 
-    return wrap if fun is None else wrap(fun)
+    return wrap if fun is _MISSING else wrap(fun)
 
 
-pjit = jit
+def pjit(
+    fun: Callable[..., Any] = _MISSING,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    device: Any = None,
+    backend: str | None = None,
+    inline: bool = False,
+    compiler_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """`jit`, under its old name and with the old order of parameters (`jax.experimental.pjit.pjit`)."""
+    make = jit(
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        compiler_options=compiler_options,
+    )
+    return make if fun is _MISSING else make(fun)
+
+
+def _device(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Any:
+    """The device that `device` or `backend` names, with a warning that both are deprecated."""
+    if device is None and backend is None:
+        return None
+    if device is not None and backend is not None:
+        raise ValueError(f"jit: device={device!r} and backend={backend!r} were both given\n  fix: give one of them")
+    if in_shardings is not UNSPECIFIED or out_shardings is not UNSPECIFIED:
+        given = "in_shardings" if in_shardings is not UNSPECIFIED else "out_shardings"
+        what = "device" if device is not None else "backend"
+        raise ValueError(f"jit: {what} and {given} were both given\n  fix: leave {what} out; shardings name devices")
+    if device is not None and not hasattr(device, "process_index"):
+        raise TypeError(f"jit: device must be one of meshjit.devices(), got {device!r}\n  fix: device=meshjit.devices()[0]")
+    chosen = device if device is not None else client.local_devices(backend)[0]
+    warnings.warn(
+        "jit: device= and backend= are deprecated, as in JAX\n"
+        "  fix: put the arguments there with meshjit.device_put(x, device), or name devices by in_shardings",
+        DeprecationWarning,
+        stacklevel=stack_level(),
+    )
+    return chosen
+
+
+__all__ = ["Wrapped", "jit", "pjit"]

@@ -116,12 +116,16 @@ class Parameters:
         try:
             hash(value)
         except TypeError:
-            name = self.names[where] if isinstance(where, int) and where < len(self.names) else where
+            name = self.static_name(where)
             raise ValueError(
                 f"{self._title()}: static argument {name!r} is a {type(value).__name__}, which is not hashable\n"
                 f"  static values are part of the cache key\n"
                 f"  fix: pass a tuple or another hashable value, or do not mark {name!r} static"
             ) from None
+
+    def static_name(self, where: int | str) -> str:
+        """Of a static argument at a position, or given by name."""
+        return self.argument_name(where) if isinstance(where, int) else where
 
     def join(self, args: tuple[Any, ...], kwargs: dict[str, Any], statics: tuple[Any, ...]) -> Any:
         """Call the function with the static arguments put back."""

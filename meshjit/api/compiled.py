@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from meshjit import tree
+from meshjit.api.call import Stage
+from meshjit.api.layouts import Format, formats
 from meshjit.api.leaves import key_of_value
 from meshjit.api.memory import MemoryAnalysis
+from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.shardings import spec_of
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.array import Array, LeafKey
@@ -21,36 +24,61 @@ if TYPE_CHECKING:
     from meshjit.api.stages import Lowered
 
 
-class Compiled:
-    """Runs. Called with the same tree of arguments as the function was lowered for (without static ones)."""
+class Compiled(Stage):
+    """Runs. Called with the same tree of arguments as the function was lowered for (without static ones).
+
+    Inputs of the executable are the arguments that the function uses (`kept`, positions of leaves), then captured arrays.
+    """
 
     def __init__(self, lowered: Lowered, executable: Executable) -> None:
         self.lowered = lowered
         self.executable = executable
-        traced = lowered.traced
-        self.out_tree = lowered.out_tree
-        self.donated = [i for i, d in enumerate(traced.call.donated) if d]
-        self.name = traced.call.title
+        self.call = lowered.call
+        self.traced_program = lowered.traced_program
+        self.name = self.call.title
+        self.treedef = lowered.out_tree
+        count = len(self.call.keys)
+        self.kept = [i for i in lowered.kept if i < count]
+        self.all_kept = len(self.kept) == count
+        self.donated = [n for n, i in enumerate(self.kept) if self.call.donated[i]]
+        self.outer = [self.traced_program.captured[i - count] for i in lowered.kept if i >= count]
         self._captured: list[Array] | None = None
 
     @property
-    def in_tree(self) -> Any:
-        return self.lowered.in_tree
-
-    @property
     def input_shardings(self) -> Any:
-        count = len(self.lowered.traced.call.keys)
-        return tree.unflatten(self.in_tree, self.executable.in_shardings[:count])
+        """A sharding per argument; None for one that the function does not use, which is not put anywhere."""
+        return self._per_argument(self.executable.in_shardings, None)
 
     @property
     def output_shardings(self) -> Any:
         return tree.unflatten(self.out_tree, self.executable.out_shardings)
+
+    @property
+    def input_formats(self) -> Any:
+        """A Format (layout and sharding) per argument."""
+        found = formats(_jaxlib.parameter_layouts(self.executable.compiled), self.executable.in_shardings)
+        return self._per_argument(found, Format(None, None))
+
+    @property
+    def output_formats(self) -> Any:
+        return tree.unflatten(
+            self.out_tree, formats(_jaxlib.result_layouts(self.executable.compiled), self.executable.out_shardings)
+        )
+
+    def _per_argument(self, kept: Sequence[Any], missing: Any) -> Any:
+        found = dict(zip(self.kept, kept, strict=False))  # captured arrays come last
+        return tree.unflatten(self.in_tree, [found.get(i, missing) for i in range(len(self.call.keys))])
+
+    def _out_info(self) -> list[ShapeDtypeStruct]:
+        pairs = zip(super()._out_info(), self.executable.out_shardings, strict=True)
+        return [ShapeDtypeStruct(o.shape, o.dtype, sharding, o.weak_type) for o, sharding in pairs]
 
     def as_text(self) -> str:
         """The HLO after XLA's optimisations, of one device."""
         return _jaxlib.hlo_text(self.executable.compiled)
 
     def cost_analysis(self) -> dict[str, float]:
+        """XLA's own estimate for one device: "flops", "bytes accessed", …"""
         return _jaxlib.cost_analysis(self.executable.compiled)
 
     def memory_analysis(self) -> MemoryAnalysis:
@@ -58,6 +86,7 @@ class Compiled:
         return MemoryAnalysis.of(_jaxlib.memory_stats(self.executable.compiled))
 
     def runtime_executable(self) -> Any:
+        """jaxlib's own executable."""
         return self.executable.compiled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -68,43 +97,58 @@ class Compiled:
                 "  fix: call the jitted function itself there; a Compiled takes concrete arrays"
             )
         if in_tree != self.in_tree:
-            raise TypeError(
-                f"{self.name} was compiled for arguments {self.in_tree}, called with {in_tree}\n"
-                "  fix: call it with the same containers, or lower and compile for these"
-            )
-        for i, leaf in enumerate(leaves):
-            self._check_argument(i, leaf)
+            raise TypeError(self._other_tree(in_tree))
+        wanted = dict(zip(self.kept, self.executable.in_shardings, strict=False))
+        problems = [self._problem(i, leaf, wanted.get(i)) for i, leaf in enumerate(leaves)]
+        types = [text for kind, text in filter(None, problems) if kind is TypeError]
+        places = [text for kind, text in filter(None, problems) if kind is ShardingError]
+        if types:
+            raise TypeError("\n".join([*types, "  fix: convert or reshape the argument, or lower and compile for this type"]))
+        if places:
+            raise ShardingError("\n".join([*places, self._place_fix(problems)]))
         return self.run(leaves)
 
-    def _check_argument(self, i: int, leaf: Any) -> None:
+    def _other_tree(self, found: Any) -> str:
+        return (
+            f"{self.name} was compiled for arguments {signature_text(self.in_tree)}, called with {signature_text(found)}\n"
+            + (f"  static arguments ({', '.join(n for n, _ in self.call.statics)}) are part of the compiled function:"
+               " leave them out\n" if self.call.statics else "")
+            + "  fix: call it with the same containers, or lower and compile for these"
+        )  # fmt: skip
+
+    def _problem(self, i: int, leaf: Any, wanted: Sharding | None) -> tuple[type[Exception], str] | None:
         """The types must be those it was compiled for, and committed arrays must lie where it wants them."""
-        call, wanted = self.lowered.traced.call, self.executable.in_shardings[i]
-        name, expected = call.names[i], call.keys[i].type
+        name, expected = self.call.names[i], self.call.keys[i].type
         found = key_of_value(leaf, name)
         if found.type != expected:
-            raise TypeError(
-                f"{self.name} was compiled for {name}: {expected}, called with {found.type}\n"
-                "  fix: convert or reshape the argument, or lower and compile for this type"
-            )
-        if found.committed and found.sharding is not None and not fits(found, wanted):
-            raise ShardingError(
-                f"{self.name} was compiled for {name} {expected} at {spec_of(wanted)},"
-                f" called with one committed to {spec_of(found.sharding)}\n"
-                f"  fix: meshjit.device_put({name}, compiled.input_shardings[...]) before the call,"
-                " or lower and compile for this sharding"
-            )
+            return TypeError, f"{self.name} was compiled for {name}: {expected}, called with {found.type}"
+        if wanted is None or not found.committed or found.sharding is None or fits(found, wanted):
+            return None
+        return ShardingError, (
+            f"{self.name} was compiled for {name} {expected} at {spec_of(wanted)},"
+            f" called with one committed to {spec_of(found.sharding)}"
+        )
+
+    def _place_fix(self, problems: Sequence[Any]) -> str:
+        i = next(i for i, p in enumerate(problems) if p is not None)
+        return (
+            f"  fix: meshjit.device_put({self.call.names[i]}, compiled.input_shardings[...]) before the call,"
+            " or lower and compile for this sharding"
+        )
 
     def needs_moving(self, keys: Sequence[LeafKey]) -> bool:
         """Whether arguments that look like this have to be put or moved before they run."""
-        wanted = zip(keys, self.executable.in_shardings, strict=False)  # captured arrays come last
-        return not all(key.sharding is not None and fits(key, sharding) for key, sharding in wanted)
+        pairs = zip([keys[i] for i in self.kept], self.executable.in_shardings, strict=False)  # captured arrays come last
+        return not all(key.sharding is not None and fits(key, sharding) for key, sharding in pairs)
 
     def run(self, leaves: Sequence[Any], placed: bool = False) -> Any:
         """Flat arguments in, the function's result out. `placed`: they are Arrays for which no `needs_moving`."""
+        if not self.all_kept:
+            leaves = [leaves[i] for i in self.kept]
         arguments = leaves if placed else self._placed(leaves)
         if self.donated:
             self._check_donated(arguments)
-        if self.lowered.traced.traced.captured:
+        if self.outer:
             arguments = [*arguments, *self.captured]
         try:
             outputs = self.executable.run_placed(arguments)
@@ -113,7 +157,7 @@ class Compiled:
             raise
         for i in self.donated:
             _donate(leaves[i], arguments[i], self.name)
-        return self.out_tree.unflatten(outputs)
+        return self.treedef.unflatten(outputs)
 
     def _name_deleted(self, arguments: Sequence[Any]) -> None:
         """Raise for the first argument that was deleted, now with its path."""
@@ -122,9 +166,12 @@ class Compiled:
                 raise RuntimeError(f"{self.name}, {self._name(i)}: {x._deleted_message()}") from None
 
     def _name(self, i: int) -> str:
-        count = len(self.lowered.traced.call.keys)
-        name = self.lowered.traced._input_name(i)  # pyright: ignore[reportPrivateUsage]
-        return f"argument {name}" if i < count else name
+        """Of the i-th input of the executable."""
+        bare = self._bare_name(i)
+        return f"argument {bare}" if i < len(self.kept) else bare
+
+    def _bare_name(self, i: int) -> str:
+        return self.call.input_name(self.lowered.kept[i])
 
     def _placed(self, leaves: Sequence[Any]) -> list[Array]:
         placed: list[Array] = []
@@ -149,16 +196,15 @@ class Compiled:
     def captured(self) -> list[Array]:
         """The arrays that the function closed over, moved once to where the program wants them."""
         if self._captured is None:
-            outer = self.lowered.traced.traced.captured
-            wanted = self.executable.in_shardings[len(self.lowered.traced.call.keys) :]
-            self._captured = [x if fits(x._key, s) else move(x, s) for x, s in zip(outer, wanted, strict=True)]
+            wanted = self.executable.in_shardings[len(self.kept) :]
+            self._captured = [x if fits(x._key, s) else move(x, s) for x, s in zip(self.outer, wanted, strict=True)]
         return self._captured
 
     def _check_donated(self, arguments: Sequence[Array]) -> None:
         """An array that is donated must not be any other argument: XLA would crash, or compute with what overwrote it."""
         seen: dict[int, int] = {}
         handles = [x._handle for x in arguments]
-        handles += [x._handle for x in self.captured] if self.lowered.traced.traced.captured else []
+        handles += [x._handle for x in self.captured] if self.outer else []
         if len(set(map(id, handles))) == len(handles):
             return
         for i, handle in enumerate(handles):
@@ -167,7 +213,7 @@ class Compiled:
                 raise ValueError(self._donated_twice(first, i))
 
     def _donated_twice(self, i: int, j: int) -> str:
-        name, bare = self._name, self.lowered.traced._input_name  # pyright: ignore[reportPrivateUsage]
+        name, bare = self._name, self._bare_name
         both = i in self.donated and j in self.donated
         i, j = (i, j) if i in self.donated else (j, i)
         return (
@@ -176,6 +222,20 @@ class Compiled:
             "  the memory of a donated argument can hold a result, so nothing else may read it\n"
             f"  fix: pass {bare(j)}.copy(), or do not donate {bare(i)}"
         )
+
+
+def signature_text(in_tree: Any) -> str:
+    """The structure of `(args, kwargs)` as a call: `(*, {'w': *}, b=*)`."""
+    args, kwargs = tree.unflatten(in_tree, [_STAR] * in_tree.num_leaves)
+    return f"({', '.join([*map(repr, args), *(f'{name}={value!r}' for name, value in kwargs.items())])})"
+
+
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+_STAR = _Star()
 
 
 def _put(value: Any, sharding: Sharding) -> Array:

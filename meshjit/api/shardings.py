@@ -19,18 +19,32 @@ def is_sharding_leaf(value: Any) -> bool:
     )
 
 
+def check_shardings(shardings: Any, what: str) -> None:
+    """TypeError, with its path, for a leaf of in_shardings or out_shardings that is no sharding."""
+    leaves = tree.leaves_with_path(shardings, is_sharding_leaf)
+    for path, leaf in leaves:
+        if not is_sharding_leaf(leaf):
+            raise TypeError(
+                f"{what}{tree.keystr(path)} is {leaf!r} of type {type(leaf).__name__}\n"
+                f"  fix: {_sharding_fix(leaf)}"
+            )
+
+
+def _sharding_fix(leaf: Any) -> str:
+    if hasattr(leaf, "process_index"):
+        return "use SingleDeviceSharding(device)"
+    if hasattr(leaf, "axis_names"):
+        return "use NamedSharding(mesh, PartitionSpec(...))"
+    if isinstance(leaf, str):
+        return f'use PartitionSpec("{leaf}") under a mesh, or NamedSharding(mesh, PartitionSpec("{leaf}"))'
+    return "use a NamedSharding, a PartitionSpec (under a mesh), None or AUTO"
+
+
 def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
     """One sharding per leaf of `full_tree` (a treedef), from a pytree prefix of it."""
     if is_sharding_leaf(prefix):
         return [prefix] * full_tree.num_leaves
-    leaves = tree.flatten_prefix(prefix, full_tree, what, is_leaf=is_sharding_leaf)
-    for leaf in leaves:
-        if not is_sharding_leaf(leaf):
-            raise TypeError(
-                f"{what} holds a {type(leaf).__name__}: {leaf!r}\n"
-                "  fix: use a PartitionSpec (under a mesh), a NamedSharding, None or AUTO"
-            )
-    return leaves
+    return tree.flatten_prefix(prefix, full_tree, what, is_leaf=is_sharding_leaf)
 
 
 def keywords_not_placed(title: str, names: Sequence[str]) -> ValueError:

@@ -1,217 +1,247 @@
-"""The stages between a function and its results: Traced → Lowered → Compiled (as jax.stages), with the Plan in between."""
+"""The stages between a function and its results: Traced → Planned → Lowered → Compiled.
+
+As `jax.stages`, with a stage of our own that holds the Plan: where everything will live, before anything is cut up."""
 
 from __future__ import annotations
 
+import dataclasses
+import re
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from meshjit import tree
+from meshjit.api.call import ArgInfo, Call, Stage
 from meshjit.api.compiled import Compiled
 from meshjit.api.leaves import stack_level
-from meshjit.api.shardings import UNSPECIFIED, MeshFinder, broadcast, find_mesh, keywords_not_placed, spec_for, spec_of
+from meshjit.api.options import checked_options
+from meshjit.api.placements import Placements, placements
+from meshjit.api.putting import ShapeDtypeStruct
+from meshjit.api.reproduce import compiling, lowering
+from meshjit.config import config
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
-from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime.array import LeafKey
-from meshjit.runtime.executable import Executable, Lowering, default_mesh, fits, lower, whole_spec
+from meshjit.plan.make import Annotations
+from meshjit.runtime import _jaxlib, client
+from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program
 from meshjit.trace import Traced as TracedProgram
-from sharding.mesh import current_mesh
-from sharding.named import NamedSharding, Sharding
-from sharding.spec import PartitionSpec, ShardingError
+from meshjit.transform.dce import dce
+from sharding.mesh import Mesh
+from sharding.spec import Placement
+
+PLATFORMS = ("cpu", "cuda", "rocm", "gpu", "tpu")
 
 
-@dataclass(frozen=True)
-class OutInfo:
-    """Shape, dtype and sharding of one result; what `jax.ShapeDtypeStruct` is for a result."""
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    sharding: Any = None
-
-
-@dataclass(frozen=True)
-class Call:
-    """What one call (or one `lower`) asks for: its leaves' keys, their names, and what the user said about placement."""
-
-    title: str
-    names: Sequence[str]
-    keys: Sequence[LeafKey]
-    in_tree: Any
-    in_shardings: Any  # pytree prefix of the positional arguments, or UNSPECIFIED
-    out_shardings: Any
-    donated: Sequence[bool]
-    keep_unused: bool = False
-    device: Any = None
-    options: Mapping[str, Any] | None = None
-
-
-class Traced:
+class Traced(Stage):
     """A function traced at the types of its arguments. `.program` is what it does; `.lower()` plans and partitions it."""
 
     def __init__(self, call: Call, traced: TracedProgram) -> None:
         self.call = call
-        self.traced = traced
+        self.traced_program = traced
         self.program: Program = traced.program
-        self.committed = False  # whether anything names a device; known once the mesh is
-
-    @property
-    def fun_name(self) -> str:
-        return self.program.name
 
     @property
     def jaxpr(self) -> Program:
+        """The Program, under the name that JAX gives to what a function was traced to."""
         return self.program
 
-    @property
-    def out_info(self) -> Any:
-        return tree.unflatten(self.traced.out_tree, [OutInfo(t.shape, t.dtype) for t in self.program.output_types])
+    def as_text(self) -> str:
+        """The Program as text, which `meshjit.core.parser` reads back."""
+        return print_program(self.program)
 
+    def plan(self) -> Planned:
+        """Decide where every value lives, without partitioning."""
+        found = placements(self.call, self.traced_program)
+        kept = self._kept()
+        donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
+        specs = Annotations([found.annotations.inputs[i] for i in kept], found.annotations.outputs)
+        program = dataclasses.replace(self.program, inputs=tuple(self.program.inputs[i] for i in kept))
+        tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
+        with lowering(program, found.mesh, specs):
+            planning = plan_program(program, found.mesh, specs, tied)
+        return Planned(self, planning, found, kept, donated)
+
+    def _kept(self) -> list[int]:
+        """Positions of the inputs that go to the devices: those that the results depend on, or all."""
+        if self.call.keep_unused:
+            return list(range(len(self.program.inputs)))
+        live = dce(self.program)
+        used = {v for eqn in live.eqns for v in eqn.inputs} | set(live.outputs)
+        return [i for i, v in enumerate(self.program.inputs) if v in used]
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Plan, partition and emit. The text is the same for all platforms; `lowering_platforms` says which may compile it."""
+        return self.plan().lower(lowering_platforms=lowering_platforms)
+
+
+class Planned(Stage):
+    """Where every value will live and why; `.lower()` cuts the Program up accordingly."""
+
+    def __init__(
+        self, traced: Traced, planning: Planning, found: Placements, kept: Sequence[int], donated: Sequence[int]
+    ) -> None:
+        self.traced = traced
+        self.call = traced.call
+        self.traced_program = traced.traced_program
+        self.planning = planning
+        self.committed = found.committed  # whether anything named a device
+        self.kept = kept  # the inputs of `plan.program`, as positions of leaves and then of captured arrays
+        self.donated = donated  # positions among the kept ones
+
+    @property
     def plan(self) -> Plan:
-        """The placements alone, without partitioning."""
-        mesh, annotations = self.placements()
-        return make_plan(self.program, mesh, annotations)
-
-    def placements(self) -> tuple[Any, Annotations]:
-        """The mesh, and a spec for every input and output that somebody placed."""
-        call, program = self.call, self.program
-        given = self._in_shardings()
-        outs = broadcast(call.out_shardings, self.traced.out_tree, "out_shardings")
-        mesh = self._mesh(given, outs)
-        in_context = current_mesh() is not None
-        inputs: list[PartitionSpec | None] = []
-        for i, var in enumerate(program.inputs):
-            name = self._input_name(i)
-            if i < len(given) and given[i] is not UNSPECIFIED:
-                self._check_committed(i, given[i], mesh)
-                inputs.append(spec_for(given[i], var.shape, mesh, lambda n=name: f"in_shardings for {n}", in_context))
-            else:
-                inputs.append(self._committed_spec(i, mesh))
-        outputs = [
-            spec_for(s, var.shape, mesh, lambda i=i: f"out_shardings for {self._output_name(i)}", in_context)
-            for i, (var, s) in enumerate(zip(program.outputs, outs, strict=True))
-        ]
-        return mesh, Annotations(inputs, outputs)
-
-    def _in_shardings(self) -> list[Any]:
-        count = len(self.call.keys)
-        if self.call.in_shardings is UNSPECIFIED:
-            return [UNSPECIFIED] * count
-        args_tree = tree.structure(tree.unflatten(self.call.in_tree, [0] * count)[0])
-        prefix = self.call.in_shardings
-        if isinstance(prefix, list):
-            prefix = tuple(prefix)
-        if args_tree.num_leaves != count:
-            raise keywords_not_placed(self.call.title, sorted(tree.unflatten(self.call.in_tree, [0] * count)[1]))
-        return broadcast(prefix, args_tree, "in_shardings")
-
-    def _mesh(self, given: Sequence[Any], outs: Sequence[Any]) -> Any:
-        call = self.call
-        named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, given, strict=True)]
-        named += [(f"out_shardings for {self._output_name(i)}", s) for i, s in enumerate(outs)]
-        if call.device is not None:
-            from sharding.named import SingleDeviceSharding
-
-            named.append(("device", SingleDeviceSharding(call.device)))
-        committed = [
-            (f"argument {self._input_name(i)}", key.sharding)
-            for i, key in enumerate(self.input_keys)
-            if key.committed and key.sharding is not None
-        ]
-        mesh = find_mesh(call.title, named, committed, self.traced.mesh)
-        self.committed = mesh is not None
-        return default_mesh() if mesh is None else mesh
+        return self.planning.plan
 
     @property
-    def input_keys(self) -> list[LeafKey]:
-        """Of the arguments and then of the captured arrays."""
-        return [*self.call.keys, *(x._key for x in self.traced.captured)]
+    def program(self) -> Program:
+        return self.plan.program
 
-    def _input_name(self, i: int) -> str:
-        return self.call.names[i] if i < len(self.call.names) else f"captured array {i - len(self.call.names)}"
+    @property
+    def mesh(self) -> Any:
+        return self.plan.mesh
 
-    def _output_name(self, i: int) -> str:
-        dummy = tree.unflatten(self.traced.out_tree, list(range(len(self.program.outputs))))
-        return tree.path_names(dummy, "result")[i]
+    @property
+    def placements(self) -> Mapping[Any, Placement]:
+        """Var → Placement."""
+        return self.plan.placements
 
-    def _committed_spec(self, i: int, mesh: Any) -> PartitionSpec | None:
-        key = self.input_keys[i]
-        if not key.committed or not isinstance(key.sharding, NamedSharding) or key.sharding.mesh != mesh:
-            return None
-        return whole_spec(key.sharding, key.type.rank)
+    def as_text(self) -> str:
+        """The Program with a placement on every type."""
+        return print_program(self.program, self.placements, elide=True)
 
-    def _check_committed(self, i: int, asked: Any, mesh: Any) -> None:
-        """A committed argument that is elsewhere than in_shardings say is an error, not a silent move."""
-        key = self.input_keys[i]
-        if not key.committed or key.sharding is None or not isinstance(asked, Sharding | PartitionSpec):
-            return
-        wanted = asked if isinstance(asked, Sharding) else NamedSharding(mesh, asked)
-        if not fits(key, wanted):
-            raise ShardingError(
-                f"argument {self._input_name(i)} {key.type} is committed to {spec_of(key.sharding)},"
-                f" but in_shardings say {spec_of(wanted)}\n"
-                f"  fix: meshjit.device_put({self._input_name(i)}, sharding) before the call,"
-                " or leave in_shardings out to use the argument's own"
-            )
+    __str__ = as_text
 
-    def lower(self) -> Lowered:
-        """Plan, partition and emit."""
-        mesh, annotations = self.placements()
-        donated = [i for i, d in enumerate(self.call.donated) if d]
-        lowering = lower(self.program, mesh, annotations, donated)
-        self._warn_unused(lowering, donated)
-        return Lowered(self, lowering)
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """Partition and emit."""
+        unknown = [p for p in lowering_platforms or () if p not in PLATFORMS]
+        if unknown:
+            raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
+        aliased = [] if config.debug_nans or config.debug_infs else self.donated
+        with lowering(self.program, self.mesh, self.planning.annotations):
+            found = lower_plan(self.planning, aliased)
+        if aliased or not self.donated:
+            self._warn_unused(found)
+        return Lowered(self, found, tuple(lowering_platforms or ()))
 
-    def _warn_unused(self, lowering: Lowering, donated: Sequence[int]) -> None:
+    def _warn_unused(self, found: Lowering) -> None:
         """As JAX, warn of donated arrays that no result can take the memory of; a Python number is no loss."""
-        unused = [i for i in donated if i not in lowering.aliases and self.call.keys[i].sharding is not None]
-        if unused:
-            listed = ", ".join(f"{self._input_name(i)} {self.call.keys[i].type}" for i in unused)
-            warnings.warn(
-                f"{self.call.title}: donated memory was not used: {listed}\n"
-                "  a result can take it if it has the same shape and dtype on every device, and none is left that has\n"
+        call = self.call
+        put = [i for i, donated in enumerate(call.donated) if donated and call.keys[i].sharding is not None]
+        taken = {self.kept[n] for n in found.aliases}
+        useless = [i for i in put if i in self.kept and i not in taken]
+        unread = [i for i in put if i not in self.kept]
+        if useless:
+            self._warn(
+                useless,
+                "donated memory was not used",
+                "a result can take it if it has the same shape and dtype on every device, and none is left that has\n"
                 "  fix: do not donate it, or delete it yourself with x.delete()",
-                stacklevel=stack_level(),
+            )
+        if unread:
+            self._warn(
+                unread,
+                "donated arguments are not used",
+                "the results do not depend on them, so they are neither read nor deleted\n"
+                "  fix: leave them out; keep_unused=True passes them nevertheless",
             )
 
+    def _warn(self, inputs: Sequence[int], what: str, why: str) -> None:
+        listed = ", ".join(f"{self.call.names[i]} {self.call.keys[i].type}" for i in inputs)
+        warnings.warn(f"{self.call.title}: {what}: {listed}\n  {why}", stacklevel=stack_level())
 
-class Lowered:
+
+class Lowered(Stage):
     """A per-device program with explicit collectives, not yet compiled."""
 
-    def __init__(self, traced: Traced, lowering: Lowering) -> None:
-        self.traced = traced
-        self.lowering = lowering
+    def __init__(self, planned: Planned, found: Lowering, platforms: tuple[str, ...] = ()) -> None:
+        self.planned = planned
+        self.traced = planned.traced
+        self.call = planned.call
+        self.traced_program = planned.traced_program
+        self.kept = planned.kept
+        self.lowering = found
+        self.platforms = platforms
 
     @property
     def plan(self) -> Plan:
         return self.lowering.plan
 
-    @property
-    def in_tree(self) -> Any:
-        return self.traced.call.in_tree
-
-    @property
-    def out_tree(self) -> Any:
-        return self.traced.traced.out_tree
-
-    def as_text(self, dialect: str | None = None) -> str:
-        """`stablehlo` (the default), `meshjit` (the annotated Program) or `local` (the per-device Program)."""
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """`stablehlo` (the default), `hlo` (before optimisation), `meshjit` (the Program with placements) or `local` (the
+        per-device Program). `debug_info` adds the user's lines."""
         if dialect in (None, "stablehlo"):
-            return self.lowering.text
+            return self.lowering.text if debug_info else without_locations(self.lowering.text)
+        if dialect == "hlo":
+            return _jaxlib.hlo_text_of_module(self.lowering.text)
         if dialect == "meshjit":
-            return print_program(self.plan.program, self.plan.placements, elide=True)
+            return print_program(self.plan.program, self.plan.placements, sources=debug_info, elide=True)
         if dialect == "local":
-            return print_program(self.lowering.local, elide=True)
-        raise ValueError(f"unknown dialect {dialect!r}: use 'stablehlo', 'meshjit' or 'local'")
+            return print_program(self.lowering.local, sources=debug_info, elide=True)
+        raise ValueError(f"unknown dialect {dialect!r}\n  fix: use 'stablehlo', 'hlo', 'meshjit' or 'local'")
 
-    def compile(self, compiler_options: Mapping[str, Any] | None = None) -> Compiled:
-        options = {**(self.traced.call.options or {}), **(compiler_options or {})}
-        traced = self.traced
-        return Compiled(self, Executable(self.lowering, traced.traced.out_weak, options, traced.committed))
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """jaxlib's MLIR module (`stablehlo`, the default), its XlaComputation (`hlo`), or the per-device Program (`meshjit`)."""
+        if dialect in (None, "stablehlo"):
+            return _jaxlib.parse_module(self.lowering.text)
+        if dialect == "hlo":
+            return _jaxlib.computation(self.lowering.text)
+        if dialect == "meshjit":
+            return self.lowering.local
+        raise ValueError(f"unknown dialect {dialect!r}\n  fix: use 'stablehlo', 'hlo' or 'meshjit'")
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate for one device before it optimises: "flops", "bytes accessed", …"""
+        return _jaxlib.cost_of_module(client.client(), self.lowering.text)
+
+    def compile(
+        self, compiler_options: Mapping[str, Any] | None = None, *, device_assignment: Sequence[Any] | None = None
+    ) -> Compiled:
+        """Compile with XLA. `compiler_options` go to XLA, over those given to jit; unknown ones raise.
+
+        `device_assignment` are the devices of a function that was lowered on an AbstractMesh, in mesh order."""
+        options = {**(self.call.options or {}), **checked_options(compiler_options, "compile")}
+        found = self._on_devices(device_assignment)
+        self._check_platform(found.mesh)
+        with compiling(self.call.title, found, options):
+            executable = Executable(found, self.traced_program.out_weak, options, self.planned.committed)
+        return Compiled(self, executable)
+
+    def _on_devices(self, devices: Sequence[Any] | None) -> Lowering:
+        """The same with devices, where it was lowered for a mesh that has none."""
+        mesh = self.lowering.mesh
+        if isinstance(mesh, Mesh) and devices is None:
+            return self.lowering
+        if devices is None or len(devices) != mesh.device_count:
+            given = "none were given" if devices is None else f"{len(devices)} were given"
+            raise ValueError(
+                f"{self.call.title} is lowered for {mesh}, which needs {mesh.device_count} devices; {given}\n"
+                "  fix: compile(device_assignment=meshjit.devices()[:n])"
+            )
+        grid = np.empty(mesh.device_count, dtype=object)
+        grid[:] = list(devices)
+        real = Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names)
+        return dataclasses.replace(self.lowering, plan=dataclasses.replace(self.plan, mesh=real))
+
+    def _check_platform(self, mesh: Mesh) -> None:
+        platform = mesh.flat_devices[0].platform
+        names = {platform, "gpu"} if platform in ("cuda", "rocm") else {platform}
+        if self.platforms and not names & set(self.platforms):
+            raise ValueError(
+                f"{self.call.title} was lowered for {', '.join(self.platforms)}, its devices are of platform {platform}\n"
+                f"  fix: lower(lowering_platforms=({platform!r},)), or leave lowering_platforms out"
+            )
 
 
-__all__ = ["Call", "Compiled", "Lowered", "MeshFinder", "OutInfo", "Traced"]
+_LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*"(?:\("(?:[^"\\]|\\.)*":\d+:\d+\))?\)$', re.MULTILINE)
+
+
+def without_locations(text: str) -> str:
+    """StableHLO text without the source lines of its operations."""
+    return _LOCATION.sub("", text)
+
+
+OutInfo = ShapeDtypeStruct
+
+__all__ = ["ArgInfo", "Call", "Compiled", "Lowered", "OutInfo", "Planned", "Traced"]

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from meshjit import tree
 from meshjit.api.arguments import Parameters, Split
+from meshjit.api.caches import cache_of
+from meshjit.api.call import Call
 from meshjit.api.constraint import with_sharding_constraint
+from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import key_of_shape, key_of_value
-from meshjit.api.shardings import UNSPECIFIED, broadcast, keywords_not_placed
-from meshjit.api.stages import Call, Compiled, Lowered, Traced
+from meshjit.api.options import checked_options
+from meshjit.api.shardings import UNSPECIFIED, broadcast, check_shardings, keywords_not_placed
+from meshjit.api.stages import Compiled, Lowered, Traced
+from meshjit.api.tracebacks import hide_own_frames
 from meshjit.config import config
 from meshjit.runtime.array import Array, LeafKey
 from meshjit.trace import Argument, active_trace, trace_to_program
@@ -23,62 +30,74 @@ from sharding.spec import PartitionSpec
 
 
 class Wrapped:
-    """What `jit` gives: callable like the function, with `.trace`, `.lower` and `.clear_cache`."""
+    """What `jit` gives: callable like the function, with `.trace`, `.lower`, `.eval_shape` and `.clear_cache`."""
 
     def __init__(
         self,
         fun: Callable[..., Any],
         *,
-        in_shardings: Any,
-        out_shardings: Any,
-        static_argnums: int | Sequence[int] | None,
-        static_argnames: str | Iterable[str] | None,
-        donate_argnums: int | Sequence[int] | None,
-        donate_argnames: str | Iterable[str] | None,
-        keep_unused: bool,
-        device: Any,
-        compiler_options: Mapping[str, Any] | None,
+        in_shardings: Any = UNSPECIFIED,
+        out_shardings: Any = UNSPECIFIED,
+        static_argnums: int | Sequence[int] | None = None,
+        static_argnames: str | Iterable[str] | None = None,
+        donate_argnums: int | Sequence[int] | None = None,
+        donate_argnames: str | Iterable[str] | None = None,
+        keep_unused: bool = False,
+        device: Any = None,
+        inline: bool = False,
+        compiler_options: Mapping[str, Any] | None = None,
     ) -> None:
-        if not callable(fun):
-            raise TypeError(f"jit needs a function, was given {type(fun).__name__}: {fun!r}")
+        check_function(fun)
         functools.update_wrapper(self, fun, updated=())  # an object's own attributes must not hide `.lower` and the like
         self.fun = fun
         self.parameters = Parameters(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self.has_statics = bool(self.parameters.static_nums or self.parameters.static_names)
+        check_shardings(in_shardings, "in_shardings")
+        check_shardings(out_shardings, "out_shardings")
         self.in_shardings = in_shardings
         self.out_shardings = out_shardings
-        self.keep_unused = keep_unused
+        self.keep_unused = bool(keep_unused)
         self.device = device
-        self.compiler_options = compiler_options
-        # By what a call looks like, and whether its arguments lie where they are wanted. Many keys may lead to …
-        self.cache: dict[Any, tuple[Compiled, bool]] = {}
-        self.compiled: dict[Any, Compiled] = {}  # … one compiled function, by what the call means.
+        self.inline = bool(inline)
+        self.compiler_options = checked_options(compiler_options, self._title())
+        p = self.parameters
+        self.cache = cache_of(
+            fun,
+            (p.static_nums, tuple(sorted(p.static_names)), p.donate_nums, tuple(sorted(p.donate_names)), in_shardings,
+             out_shardings, self.keep_unused, device, self.inline, dict(self.compiler_options)),
+        )  # fmt: skip
         self.listeners: list[Callable[[Compiled], None]] = []
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if active_trace() is not None:
-            return self._inline(args, kwargs)
-        statics: Any = ()
-        if self.has_statics:
-            split = self.parameters.split(args, kwargs)
-            statics = tuple([(where, type(value), value) for where, value in split.statics])
-            leaves, in_tree = tree.flatten((split.args, split.kwargs))
-        else:
-            leaves, in_tree = tree.flatten((args, kwargs))
         try:
-            keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
-        except (TypeError, ValueError):
-            self._name_bad_leaf(args, kwargs)
+            if active_trace() is not None:
+                return self._inline(args, kwargs)
+            statics: Any = ()
+            if self.has_statics:
+                split = self.parameters.split(args, kwargs)
+                statics = tuple([(where, type(value), value) for where, value in split.statics])
+                leaves, in_tree = tree.flatten((split.args, split.kwargs))
+            else:
+                leaves, in_tree = tree.flatten((args, kwargs))
+            try:
+                keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
+            except (TypeError, ValueError):
+                self._name_bad_leaf(args, kwargs)
+                raise
+            key = (in_tree, keys, statics, current_mesh(), config.context())
+            entry = self.cache.by_look.get(key)
+            if entry is None:
+                if config.disable_jit:
+                    return self.fun(*args, **kwargs)
+                compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
+                entry = self.cache.by_look[key] = (compiled, not compiled.needs_moving(keys))
+            return entry[0].run(leaves, entry[1])
+        except Exception as error:
+            hide_own_frames(error)
             raise
-        key = (in_tree, keys, statics, _context())
-        entry = self.cache.get(key)
-        if entry is None:
-            compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
-            entry = self.cache[key] = (compiled, not compiled.needs_moving(keys))
-        return entry[0].run(leaves, entry[1])
 
     def _name_bad_leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise the error of the first argument that is no array, now with its path."""
@@ -89,55 +108,81 @@ class Wrapped:
     def _find(self, split: Split, in_tree: Any, keys: Sequence[LeafKey], rest: Any) -> Compiled:
         """A function compiled before for shardings that are spelt otherwise but mean the same, or a new one."""
         normal = (in_tree, tuple(k.normal for k in keys), rest)
-        if normal not in self.compiled:
-            self.compiled[normal] = self._build(split, in_tree, keys)
-        return self.compiled[normal]
+        compiled = self.cache.by_meaning.get(normal)
+        if compiled is None:
+            compiled = self.cache.by_meaning[normal] = self._build(split, in_tree, keys)
+        return compiled
 
     def _build(self, split: Split, in_tree: Any, keys: Sequence[LeafKey]) -> Compiled:
-        compiled = self._traced(split, in_tree, keys).lower().compile()
+        call = self._call(split, in_tree, keys)
+        if config.explain_cache_misses:
+            explain_miss(self.fun, call, [c.call for c in self.cache.by_meaning.values()])
+        start = time.perf_counter()
+        traced = self._traced(split, call)
+        log_compile(call.title, "traced", time.perf_counter() - start)
+        lowered = traced.lower()
+        log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()))
+        compiled = lowered.compile()
+        log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds)
         for listen in [*self.listeners, *compilation_listeners]:
             listen(compiled)
         return compiled
 
-    def _traced(self, split: Split, in_tree: Any, keys: Sequence[LeafKey] | None = None) -> Traced:
+    def _call(self, split: Split, in_tree: Any, keys: Sequence[LeafKey] | None = None) -> Call:
         names = self.parameters.leaf_names(split)
         leaves = tree.leaves((split.args, split.kwargs))
-        keys = [key_of_shape(x, n) for x, n in zip(leaves, names, strict=True)] if keys is None else keys
-        arguments = [Argument(k.type, k.weak, n) for k, n in zip(keys, names, strict=True)]
+        return Call(
+            title=self._title(),
+            names=names,
+            keys=[key_of_shape(x, n) for x, n in zip(leaves, names, strict=True)] if keys is None else keys,
+            in_tree=in_tree,
+            in_shardings=self.in_shardings,
+            out_shardings=self.out_shardings,
+            donated=self.parameters.donated(split),
+            keep_unused=self.keep_unused,
+            device=self.device,
+            options=self.compiler_options,
+            statics=[(self.parameters.static_name(where), value) for where, value in split.statics],
+            context=(current_mesh(), config.context()),
+        )
 
+    def _traced(self, split: Split, call: Call) -> Traced:
         def fun(*args: Any, **kwargs: Any) -> Any:
             return self.parameters.join(args, kwargs, split.statics)
 
-        traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun))
-        donated = self.parameters.donated(split)
-        call = Call(
-            self._title(), names, keys, in_tree, self.in_shardings, self.out_shardings, donated,
-            self.keep_unused, self.device, self.compiler_options,
-        )  # fmt: skip
-        return Traced(call, traced)
+        arguments = [Argument(k.type, k.weak, n) for k, n in zip(call.keys, call.names, strict=True)]
+        return Traced(call, trace_to_program(fun, arguments, call.in_tree, function_name(self.fun)))
 
     def _title(self) -> str:
         return f"jit({function_name(self.fun)})"
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays, or anything with a shape and a dtype)."""
-        split = self.parameters.split(args, kwargs)
-        return self._traced(split, tree.structure((split.args, split.kwargs)))
+        try:
+            split = self.parameters.split(args, kwargs)
+            return self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace, plan, partition and emit for these arguments."""
-        return self.trace(*args, **kwargs).lower()
+        try:
+            return self.trace(*args, **kwargs).lower()
+        except Exception as error:
+            hide_own_frames(error)
+            raise
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's shapes and dtypes."""
         return self.trace(*args, **kwargs).out_info
 
     def clear_cache(self) -> None:
+        """Forget what was compiled for this function."""
         self.cache.clear()
-        self.compiled.clear()
 
     def _cache_size(self) -> int:
-        return len(self.compiled)
+        return len(self.cache.by_meaning)
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another trace the function becomes part of it; its shardings become constraints."""
@@ -153,6 +198,22 @@ class Wrapped:
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
+
+
+def check_function(fun: Any) -> None:
+    """TypeError for what jit cannot trace: no function, a generator, a coroutine."""
+    if not callable(fun):
+        raise TypeError(f"jit needs a function, was given {type(fun).__name__}: {fun!r}")
+    if inspect.isgeneratorfunction(fun):
+        raise TypeError(
+            f"jit({function_name(fun)}): it is a generator function (it has a yield)\n"
+            "  fix: jit the function that it calls at each step, and yield outside"
+        )
+    if inspect.iscoroutinefunction(fun):
+        raise TypeError(
+            f"jit({function_name(fun)}): it is a coroutine function (async def)\n"
+            "  fix: jit an ordinary function and call it from the coroutine; calls return at once and compute behind"
+        )
 
 
 # Called with every newly compiled function: how `meshjit inspect` sees what a script jits.
@@ -177,6 +238,6 @@ def _constrained(value: Any, sharding: Any) -> Any:
     return with_sharding_constraint(value, sharding)
 
 
-def _context() -> Any:
-    """Everything outside of the arguments that tracing and planning depend on."""
-    return current_mesh(), config.enable_x64, config.threefry_partitionable, config.default_matmul_precision
+def _types(keys: Sequence[LeafKey]) -> str:
+    shown = ", ".join(str(k.type) for k in keys[:8])
+    return f"({shown}{', …' if len(keys) > 8 else ''})"

@@ -143,7 +143,7 @@ def compile(  # noqa: A001
         build = _compile_options(devices, options)
         if hasattr(client, "compile_and_load"):
             return client.compile_and_load(text.encode(), row, build)
-        return client.compile(_parse_module(text), row, build)  # absent devices: a compile-only client wants a Module
+        return client.compile(parse_module(text), row, build)  # absent devices: a compile-only client wants a Module
     except XlaError as error:
         raise CompilationError(str(error).strip(), text, _save_reproducer(text)) from None
 
@@ -167,7 +167,8 @@ def _option_value(value: Any) -> Any:
     return words.get(value.lower(), value) if isinstance(value, str) else value
 
 
-def _parse_module(text: str) -> Any:
+def parse_module(text: str) -> Any:
+    """The MLIR module of StableHLO text."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import stablehlo
@@ -251,6 +252,33 @@ def cost_analysis(executable: Any) -> dict[str, float]:
 def hlo_text(executable: Any) -> str:
     """The optimised HLO of one device."""
     return "\n\n".join(module.to_string() for module in executable.hlo_modules())
+
+
+def computation(text: str) -> Any:
+    """StableHLO text as XLA's HLO, not optimised: an XlaComputation."""
+    return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
+
+
+def hlo_text_of_module(text: str) -> str:
+    return computation(text).as_hlo_text()
+
+
+def cost_of_module(client: Any, text: str) -> dict[str, float]:
+    """`cost_analysis` of StableHLO text that is not compiled."""
+    return dict(_jax.hlo_module_cost_analysis(client, computation(text).as_hlo_module()))
+
+
+def parameter_layouts(executable: Any) -> list[tuple[int, ...]]:
+    """Per argument its dims from major to minor in memory."""
+    return [_major_to_minor(layout) for layout in executable.get_parameter_layouts()]
+
+
+def result_layouts(executable: Any) -> list[tuple[int, ...]]:
+    return [_major_to_minor(layout) for layout in executable.get_output_layouts()]
+
+
+def _major_to_minor(layout: Any) -> tuple[int, ...]:
+    return tuple(reversed(layout._xla_layout().minor_to_major()))
 
 
 def serialize(executable: Any) -> bytes:

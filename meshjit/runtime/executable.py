@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,7 @@ from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed
 from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.runtime.donation import match, tied
 from meshjit.runtime.placing import device_row, meaning, move
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.transform.simplify import simplify
@@ -41,44 +42,47 @@ class Lowering:
         return self.plan.mesh
 
 
-def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Lowering:
-    """Plan, partition and emit. `donated` are positions of inputs whose memory results may take."""
+@dataclass(frozen=True)
+class Planning:
+    """A Plan before anything is partitioned, and the annotations that it obeys."""
+
+    plan: Plan
+    annotations: Annotations
+    seconds: Mapping[str, float]
+
+
+def plan_program(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Planning:
+    """Simplify and plan. `donated` are positions of inputs whose memory results may take."""
     seconds: dict[str, float] = {}
-
-    def timed(name: str, run: Any) -> Any:
-        start = time.perf_counter()
-        result = run()
-        seconds[name] = time.perf_counter() - start
-        return result
-
-    program = timed("simplify", lambda: verify(simplify(program), "simplify"))
-    plan = timed("plan", lambda: make_plan(program, mesh, annotations))
-    local = timed("partition", lambda: verify(simplify(verify(partition(plan), "partition")), "simplify"))
-    aliases = _aliases(plan, local, donated)
-    text = timed("emit", lambda: emit(local, mesh, aliases))
-    return Lowering(plan, local, text, aliases, annotations, seconds)
+    program = _timed(seconds, "simplify", lambda: verify(simplify(program), "simplify"))
+    plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations))
+    closer = tied(plan, annotations, donated)
+    if closer is not None:
+        annotations = closer
+        plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations))
+    return Planning(plan, annotations, seconds)
 
 
-def _aliases(plan: Plan, local: Program, donated: Sequence[int]) -> dict[int, int]:
-    """Donated inputs matched with outputs of equal local type: first those placed alike, in order, then any."""
-    aliases: dict[int, int] = {}
-    free = list(range(len(local.outputs)))
-    for alike in (True, False):
-        for i in donated:
-            fits = [
-                o for o in free
-                if local.inputs[i].type == local.outputs[o].type
-                and (not alike or _placed_alike(plan, i, o))
-            ]  # fmt: skip
-            if i not in aliases and fits:
-                aliases[i] = fits[0]
-                free.remove(fits[0])
-    return aliases
+def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Lowering:
+    """Plan, partition and emit."""
+    return lower_plan(plan_program(program, mesh, annotations, donated), donated)
 
 
-def _placed_alike(plan: Plan, i: int, o: int) -> bool:
-    same_type = plan.program.inputs[i].type == plan.program.outputs[o].type
-    return same_type and plan.inputs[i] == plan.outputs[o]
+def lower_plan(planning: Planning, donated: Sequence[int] = ()) -> Lowering:
+    """Partition and emit."""
+    plan, seconds = planning.plan, dict(planning.seconds)
+    local = _timed(seconds, "partition", lambda: verify(simplify(verify(partition(plan), "partition")), "simplify"))
+    aliases = match(plan, donated)
+    text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases))
+    return Lowering(plan, local, text, aliases, planning.annotations, seconds)
+
+
+def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
+    """What `run` gives; the time it took is added to seconds[name]."""
+    start = time.perf_counter()
+    result = run()
+    seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
+    return result
 
 
 class Executable:

@@ -47,6 +47,11 @@ def user_source() -> Source | None:
     return None
 
 
+def is_own(code: CodeType) -> bool:
+    """Whether the code is ours, not the user's."""
+    return _lines(code) is None
+
+
 def _lines(code: CodeType) -> dict[int, Source] | None:
     """The lines met so far in this code object by instruction, or None when the code is ours."""
     entry = _seen.get(id(code))

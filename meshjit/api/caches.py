@@ -1,0 +1,65 @@
+"""Compiled functions, found again: one cache per function and per way of jitting it.
+
+`jit(f)` twice with the same parameters shares one cache, so that `jit(f)(x)` in a loop compiles once. The function is
+known weakly: once nobody else holds it, what was compiled for it and the arrays it closed over are let go.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from meshjit import tree
+from meshjit.api.shardings import is_sharding_leaf
+from meshjit.runtime import eager, executable
+
+if TYPE_CHECKING:
+    from meshjit.api.compiled import Compiled
+
+
+class Cache:
+    """By what a call looks like, and whether its arguments lie where they are wanted (`by_look`). Many looks may lead to
+    one compiled function, by what the call means (`by_meaning`)."""
+
+    __slots__ = ("by_look", "by_meaning", "__weakref__")
+
+    def __init__(self) -> None:
+        self.by_look: dict[Any, tuple[Compiled, bool]] = {}
+        self.by_meaning: dict[Any, Compiled] = {}
+        _all.add(self)
+
+    def clear(self) -> None:
+        self.by_look.clear()
+        self.by_meaning.clear()
+
+
+_all: weakref.WeakSet[Cache] = weakref.WeakSet()
+_by_function: weakref.WeakKeyDictionary[Any, dict[Any, Cache]] = weakref.WeakKeyDictionary()
+
+
+def cache_of(fun: Callable[..., Any], parameters: tuple[Any, ...]) -> Cache:
+    """The cache of `fun` jitted with these parameters; a new one where either cannot be looked up."""
+    try:
+        known = _by_function.setdefault(fun, {})
+        key = tuple(_hashable(p) for p in parameters)
+        return known.setdefault(key, Cache()) if key not in known else known[key]
+    except TypeError:  # not hashable, or no weak references to it
+        return Cache()
+
+
+def _hashable(parameter: Any) -> Any:
+    """A parameter of jit's as part of a key: trees of shardings may be dicts and lists."""
+    if isinstance(parameter, dict | list | tuple):
+        leaves, structure = tree.flatten(parameter, is_sharding_leaf)
+        return (*((type(x), x) for x in leaves), structure)
+    return parameter
+
+
+def clear_caches() -> None:
+    """Forget everything that was traced and compiled: jitted functions, single ops, resharding programs."""
+    for cache in list(_all):
+        cache.clear()
+    eager._ops.clear()  # pyright: ignore[reportPrivateUsage]
+    eager._programs.clear()  # pyright: ignore[reportPrivateUsage]
+    executable._identity.cache_clear()  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,26 @@
+"""In which order the elements of a shard lie in memory (`jax.experimental.layout`). Told, not chosen: XLA's is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Dims from the slowest varying to the fastest: (0, 1) is C order."""
+
+    major_to_minor: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Format:
+    """Where an array lives and how its shards lie there."""
+
+    layout: Layout | None = None
+    sharding: Any = None
+
+
+def formats(orders: Sequence[Sequence[int]], shardings: Sequence[Any]) -> list[Format]:
+    return [Format(Layout(tuple(order)), sharding) for order, sharding in zip(orders, shardings, strict=True)]

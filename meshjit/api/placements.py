@@ -1,0 +1,120 @@
+"""Where the arguments and results of one call were said to live: the mesh, and a spec for each that somebody placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meshjit import tree
+from meshjit.api.call import Call
+from meshjit.api.shardings import UNSPECIFIED, broadcast, find_mesh, keywords_not_placed, spec_for, spec_of
+from meshjit.plan.make import Annotations
+from meshjit.runtime.array import LeafKey
+from meshjit.runtime.executable import default_mesh, fits, one_device_mesh, whole_spec
+from meshjit.trace import Traced as TracedProgram
+from sharding.mesh import current_mesh
+from sharding.named import NamedSharding, Sharding, is_auto
+from sharding.spec import PartitionSpec, ShardingError
+
+
+@dataclass(frozen=True)
+class Placements:
+    """`committed`: somebody named devices, so that results stay on them."""
+
+    mesh: Any
+    annotations: Annotations
+    committed: bool
+
+
+def placements(call: Call, traced: TracedProgram) -> Placements:
+    """What the call's shardings, its committed arguments and the mesh context say together.
+
+    ShardingError where they contradict each other, or a spec does not fit its array."""
+    return _Finder(call, traced).find()
+
+
+class _Finder:
+    def __init__(self, call: Call, traced: TracedProgram) -> None:
+        self.call, self.traced = call, traced
+        self.keys: list[LeafKey] = [*call.keys, *(x._key for x in traced.captured)]
+        self.given = self._in_shardings()
+        self.outs = broadcast(call.out_shardings, traced.out_tree, "out_shardings")
+
+    def find(self) -> Placements:
+        found = self._mesh()
+        mesh = default_mesh() if found is None else found
+        in_context = current_mesh() is not None
+        inputs = [self._input(i, mesh, in_context) for i in range(len(self.keys))]
+        outputs = [  # None for a result is propagation's choice, also under a mesh context
+            spec_for(s, var.shape, mesh, lambda i=i: f"out_shardings for {self._output_name(i)}", False)
+            for i, (var, s) in enumerate(zip(self.traced.program.outputs, self.outs, strict=True))
+        ]
+        return Placements(mesh, Annotations(inputs, outputs), found is not None)
+
+    def _input(self, i: int, mesh: Any, in_context: bool) -> PartitionSpec | None:
+        key = self.keys[i]
+        given = self.given[i] if i < len(self.given) else UNSPECIFIED
+        if given is UNSPECIFIED or ((given is None or is_auto(given)) and key.committed):
+            return _committed_spec(key, mesh)
+        self._check_committed(i, given, mesh)
+        return spec_for(given, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}", in_context)
+
+    def _in_shardings(self) -> list[Any]:
+        """One per leaf of the arguments."""
+        count = len(self.call.keys)
+        prefix = self.call.in_shardings
+        if prefix is UNSPECIFIED:
+            return [UNSPECIFIED] * count
+        args, kwargs = tree.unflatten(self.call.in_tree, [0] * count)
+        if kwargs:
+            raise keywords_not_placed(self.call.title, sorted(kwargs))
+        return broadcast(tuple(prefix) if isinstance(prefix, list) else prefix, tree.structure(args), "in_shardings")
+
+    def _mesh(self) -> Any:
+        """The one mesh that all who name one agree on, or None."""
+        call = self.call
+        if call.device is not None:  # as in JAX, arguments that live elsewhere are moved there
+            return one_device_mesh(call.device)
+        named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, self.given, strict=True)]
+        named += [(f"out_shardings for {self._output_name(i)}", s) for i, s in enumerate(self.outs)]
+        committed = [
+            (f"argument {self._input_name(i)}", key.sharding)
+            for i, key in enumerate(self.keys)
+            if key.committed and key.sharding is not None
+        ]
+        return find_mesh(call.title, named, committed, self.traced.mesh)
+
+    def _check_committed(self, i: int, asked: Any, mesh: Any) -> None:
+        """A committed argument that is elsewhere than in_shardings say is an error, not a silent move."""
+        key = self.keys[i]
+        if not key.committed or key.sharding is None or not isinstance(asked, Sharding | PartitionSpec):
+            return
+        wanted = asked if isinstance(asked, Sharding) else NamedSharding(mesh, asked)
+        if not fits(key, wanted):
+            name = self._input_name(i)
+            raise ShardingError(
+                f"argument {name} {key.type} is committed to {spec_of(key.sharding)},"
+                f" but in_shardings say {spec_of(wanted)}\n"
+                f"  fix: meshjit.device_put({name}, sharding) before the call,"
+                " or leave in_shardings out to use the argument's own"
+            )
+
+    def _input_name(self, i: int) -> str:
+        return self.call.input_name(i)
+
+    def _output_name(self, i: int) -> str:
+        return output_names(self.traced)[i]
+
+
+def _committed_spec(key: LeafKey, mesh: Any) -> PartitionSpec | None:
+    """Committed arrays stay where they are; others go where propagation likes."""
+    if not key.committed or not isinstance(key.sharding, NamedSharding) or key.sharding.mesh != mesh:
+        return None
+    return whole_spec(key.sharding, key.type.rank)
+
+
+def output_names(traced: TracedProgram) -> Sequence[str]:
+    """`result['loss']` for every output."""
+    dummy = tree.unflatten(traced.out_tree, list(range(traced.out_tree.num_leaves)))
+    return tree.path_names(dummy, "result")

@@ -1,0 +1,106 @@
+"""When something inside breaks: an error that names a file with everything needed to see it again.
+
+An error of the user's is raised as such and never gets here; what gets here is a bug of meshjit's or of XLA's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from meshjit.core.printer import print_program
+from meshjit.core.program import Program
+from meshjit.errors import InternalError
+from meshjit.plan.make import Annotations
+from meshjit.runtime import _jaxlib
+from meshjit.runtime.executable import Lowering
+from sharding.spec import PartitionSpec, ShardingError
+
+_NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError)
+
+
+@contextlib.contextmanager
+def lowering(program: Program, mesh: Any, annotations: Annotations) -> Iterator[None]:
+    """Inside, a failure of planning, partitioning or emitting becomes an InternalError with a file."""
+    try:
+        yield
+    except _NOT_OURS:
+        raise
+    except Exception as error:
+        sections = {
+            "what failed": "".join(traceback.format_exception(error)).rstrip(),
+            "mesh": repr(mesh),
+            "input specs": _lines(annotations.inputs),
+            "output specs": _lines(annotations.outputs),
+            "program": print_program(program),
+        }
+        path = _write(program.name, sections)
+        raise InternalError(
+            f"{program.name}: meshjit could not partition this program: {type(error).__name__}: {error}\n"
+            f"  this is a bug in meshjit, not in your function; the program and its placements are in {path}\n"
+            "  fix: please report it with that file"
+        ) from error
+
+
+@contextlib.contextmanager
+def compiling(title: str, found: Lowering, options: Mapping[str, Any]) -> Iterator[None]:
+    """Inside, XLA's refusal becomes a ValueError for an option that it does not know, else an InternalError with a file."""
+    try:
+        yield
+    except _jaxlib.CompilationError as error:
+        os.remove(error.path)  # the file below says more
+        if (message := _option_problem(error.reason, options)) is not None:
+            raise ValueError(f"{title}: {message}") from None
+        sections = {
+            "what failed": f"XLA: {error.reason}",
+            "options": "\n".join(f"{k} = {v!r}" for k, v in options.items()) or "none",
+            "mesh": repr(found.mesh),
+            "program and plan": print_program(found.plan.program, found.plan.placements),
+            "per-device program": print_program(found.local),
+            "stablehlo": error.text,
+        }
+        path = _write(found.plan.program.name, sections)
+        raise InternalError(
+            f"{title}: XLA could not compile the per-device program: {error.reason.splitlines()[0]}\n"
+            f"  the program, its plan and what XLA was given are in {path}\n"
+            "  fix: please report it with that file"
+        ) from None
+
+
+def _option_problem(reason: str, options: Mapping[str, Any]) -> str | None:
+    """What is wrong with compiler_options, if it is they that XLA refused."""
+    if match := re.search(r"No such compile option: '(.*?)'", reason):
+        return (
+            f"compiler_options has {match[1]!r}, which this XLA does not know\n"
+            "  fix: spell it as in XLA_FLAGS, without the dashes; or leave it out"
+        )
+    if match := re.search(r"While setting option (\w+),? (.*)", reason):
+        return f"compiler_options[{match[1]!r}] = {options.get(match[1])!r}: {match[2].rstrip('.')}"
+    return None
+
+
+def _lines(specs: Any) -> str:
+    return "\n".join("free" if spec is None else _spec_text(spec) for spec in specs) or "none"
+
+
+def _spec_text(spec: PartitionSpec) -> str:
+    return f"P({', '.join('UNCONSTRAINED' if e is PartitionSpec.UNCONSTRAINED else repr(e) for e in spec)})"
+
+
+def _write(name: str, sections: Mapping[str, str]) -> str:
+    """A new file of titled sections; its first lines say which versions made it."""
+    import platform
+
+    from meshjit import __version__
+
+    versions = f"meshjit {__version__}, jaxlib {_jaxlib.version}, Python {platform.python_version()}"
+    body = "\n\n".join(f"=== {title} ===\n{text}" for title, text in {"versions": versions, **sections}.items())
+    descriptor, path = tempfile.mkstemp(prefix=f"meshjit_{name}_", suffix=".txt")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(body + "\n")
+    return path

@@ -1,0 +1,47 @@
+"""Which result takes the memory of which donated argument.
+
+A result can take it if both have the same shape and dtype on every device. Where an output that nobody placed would
+miss that only because propagation put it elsewhere, it is placed like the donated input, before anything else is decided:
+donating an argument asks for its memory to be reused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from meshjit.core.plan import Plan
+from meshjit.core.types import TensorType
+from meshjit.plan.make import Annotations
+from sharding.spec import PartitionSpec, Placement
+
+
+def match(plan: Plan, donated: Sequence[int]) -> dict[int, int]:
+    """Donated input → output. First outputs that are placed alike, in order, then any of equal local type."""
+    inputs = [(v.type, _local(v.type, p, plan), p) for v, p in zip(plan.program.inputs, plan.inputs, strict=True)]
+    outputs = [(v.type, _local(v.type, p, plan), p) for v, p in zip(plan.program.outputs, plan.outputs, strict=True)]
+    aliases: dict[int, int] = {}
+    free = list(range(len(outputs)))
+    for alike in (True, False):
+        for i in donated:
+            fits = [o for o in free if inputs[i][1] == outputs[o][1] and (not alike or inputs[i] == outputs[o])]
+            if i not in aliases and fits:
+                aliases[i] = fits[0]
+                free.remove(fits[0])
+    return aliases
+
+
+def _local(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
+    return type.with_shape(placement.local_shape(type.shape, plan.mesh))
+
+
+def tied(plan: Plan, annotations: Annotations, donated: Sequence[int]) -> Annotations | None:
+    """Annotations that also place outputs like the donated inputs that would find none; None where none is to gain."""
+    aliases = match(plan, donated)
+    free = [o for o, spec in enumerate(annotations.outputs) if spec is None and o not in aliases.values()]
+    outputs = list(annotations.outputs)
+    for i in donated:
+        same = [o for o in free if plan.program.outputs[o].type == plan.program.inputs[i].type]
+        if i not in aliases and same:
+            free.remove(same[0])
+            outputs[same[0]] = PartitionSpec(*(axes or None for axes in plan.inputs[i].dims))
+    return Annotations(annotations.inputs, outputs) if outputs != list(annotations.outputs) else None
