@@ -55,6 +55,13 @@ class Placement:
         if len(kinds) > 1:
             raise ShardingError(f"placement {self} mixes partial kinds, which do not commute: reduce one of them first")
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.dims, self.partial))
+
     @staticmethod
     def replicated(rank: int) -> Placement:
         return _replicated(rank)

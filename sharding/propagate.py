@@ -32,8 +32,8 @@ import dataclasses
 import functools
 import heapq
 import math
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
 from sharding.graph import Axes, Conflict, Graph, Node, Origin, Propagated, Seed
@@ -56,11 +56,37 @@ def propagate(graph: Graph, mesh: BaseMesh) -> Propagated:
 
 # --- state ------------------------------------------------------------------------------------------------------------
 
+_State: TypeAlias = tuple[
+    tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool
+]
+_NodeKey: TypeAlias = tuple[FactorRule, tuple[_State, ...], tuple[int, ...]]
+_Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
+_Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
+
+
+class _Memory:
+    """What visits of nodes came to, by rule and states: layers that are alike are worked out once, also across runs."""
+
+    def __init__(self) -> None:
+        self.changes: dict[tuple[_NodeKey, bool], tuple[_Change, ...]] = {}  # by whether contests are settled
+        self.clashes: dict[_NodeKey, tuple[_Clash, ...]] = {}
+
+    def trim(self) -> None:
+        if len(self.changes) + len(self.clashes) > 200_000:
+            self.changes.clear()
+            self.clashes.clear()
+
+
+@functools.lru_cache(maxsize=64)
+def _memory(axes: tuple[tuple[str, int], ...]) -> _Memory:
+    """One for every mesh shape."""
+    return _Memory()
+
 
 class _Value:
     """What is known of a value, or of all values of a tie together."""
 
-    __slots__ = ("dims", "elements", "first", "is_active", "is_open", "origins", "partial", "priority", "shape")
+    __slots__ = ("dims", "elements", "first", "is_active", "is_open", "known", "origins", "partial", "priority", "shape")
 
     def __init__(self, first: int, shape: tuple[int, ...]) -> None:
         self.first = first
@@ -72,6 +98,14 @@ class _Value:
         self.partial: tuple[tuple[AxisRef, str], ...] = ()
         self.is_active = True
         self.priority = 0
+        self.known: _State | None = None  # of `state`; forgotten when something changes
+
+    @property
+    def state(self) -> _State:
+        """All that a node learns of the value when it is visited."""
+        if self.known is None:
+            self.known = (self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active)
+        return self.known
 
     def blockers(self, dim: int, axis: AxisRef) -> Axes:
         """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""
@@ -97,6 +131,7 @@ class _Offer:
 
     axes: Axes
     value: _Value
+    slot: int
     dim: int
 
 
@@ -123,6 +158,8 @@ def _stage(rule: FactorRule) -> int:
 class _Propagation:
     def __init__(self, graph: Graph, mesh: BaseMesh) -> None:
         self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
+        self.memory = _memory(tuple(self.sizes.items()))
+        self.memory.trim()
         self.conflicts: list[Conflict] = []
         self.values = self._tied_values()
         for node in graph.nodes:
@@ -191,7 +228,7 @@ class _Propagation:
         for priority in sorted({0, *(seed.priority for seed in self.graph.seeds.values())}):
             for value in dict.fromkeys(self.values):
                 if not value.is_active and value.priority <= priority:
-                    value.is_active = True
+                    value.is_active, value.known = True, None
                     self._enqueue(value)
             while self.queue:
                 entry = heapq.heappop(self.queue)
@@ -209,8 +246,29 @@ class _Propagation:
                     self.queued.add((stage, index))
                     heapq.heappush(self.queue, (stage, index))
 
+    def _node_key(self, index: int) -> _NodeKey:
+        """All that the outcome of a visit depends on: the last part says which of equal values comes first."""
+        slots = self.slots[index]
+        firsts = [value.first for value in slots]
+        order = sorted(firsts)
+        return self.graph.nodes[index].rule, tuple([value.state for value in slots]), tuple(map(order.index, firsts))
+
     def _visit(self, index: int, settles: bool) -> None:
         """Exchange axes among the values of a node; contests are settled, one of them, only when asked to."""
+        slots = self.slots[index]
+        if not any(axes for value in slots for axes in value.dims):
+            return
+        key = self._node_key(index), settles
+        if key not in self.memory.changes:
+            self.trail = list[_Change]()
+            self._exchange(index, settles)
+            self.memory.changes[key] = tuple(self.trail)
+            return
+        for slot, dim, axes, offers in self.memory.changes[key]:
+            self._change(index, slots[slot], dim, axes, [(slots[s], d) for s, d in offers])
+
+    def _exchange(self, index: int, settles: bool) -> None:
+        """A visit that nothing is known of yet."""
         rule = self.graph.nodes[index].rule
         offers = self._offers(index)
         if not settles:
@@ -238,7 +296,7 @@ class _Propagation:
                 value = slots[place.slot]
                 axes = self._factor_axes(rule, name, place, value)
                 if axes and value.is_active:
-                    found.append(_Offer(axes, value, place.dim))
+                    found.append(_Offer(axes, value, place.slot, place.dim))
         return offers
 
     def _factor_axes(self, rule: FactorRule, name: str, place: _Place, value: _Value) -> Axes:
@@ -288,10 +346,18 @@ class _Propagation:
         old = value.dims[place.dim]
         if joined == old or not is_prefix(old, joined, self.sizes):
             return False
-        value.dims[place.dim] = joined
-        value.origins[place.dim] = self._traced(index, value, place.dim, joined, offers)
-        self._enqueue(value)
+        ranked = sorted(offers, key=_rank)
+        self.trail.append((place.slot, place.dim, joined, tuple((offer.slot, offer.dim) for offer in ranked)))
+        self._change(index, value, place.dim, joined, [(offer.value, offer.dim) for offer in ranked])
         return True
+
+    def _change(
+        self, index: int, value: _Value, dim: int, axes: Axes, offers: Sequence[tuple[_Value, int]]
+    ) -> None:
+        """Put `axes` on a dim, because of `offers`, the weightiest first."""
+        value.origins[dim] = self._traced(index, value, dim, axes, offers)
+        value.dims[dim], value.known = axes, None
+        self._enqueue(value)
 
     def _room(self, rule: FactorRule, name: str, place: _Place, value: _Value, offers: Sequence[_Offer]) -> int:
         """Into how many shards a factor may be cut: its extent, or more where a seed has done so to as long a dim."""
@@ -345,7 +411,7 @@ class _Propagation:
         return rule.join_dim(place.factors, {**assignment, name: axes}, self.mesh)
 
     def _traced(
-        self, index: int, value: _Value, dim: int, axes: Axes, offers: Sequence[_Offer]
+        self, index: int, value: _Value, dim: int, axes: Axes, offers: Sequence[tuple[_Value, int]]
     ) -> dict[AxisRef, Origin]:
         """The origins of `axes`, now on `dim`: those they had, or by way of this node from the offer that has them."""
         known = value.origins[dim]
@@ -355,9 +421,9 @@ class _Propagation:
             traced[axis] = own or self._origin_at(index, axis, offers)
         return traced
 
-    def _origin_at(self, index: int, axis: AxisRef, offers: Sequence[_Offer]) -> Origin:
-        for offer in sorted(offers, key=_rank):
-            for old, origin in offer.value.origins[offer.dim].items():
+    def _origin_at(self, index: int, axis: AxisRef, offers: Sequence[tuple[_Value, int]]) -> Origin:
+        for value, dim in offers:
+            for old, origin in value.origins[dim].items():
                 if overlap(old, axis):
                     return Origin(origin.seed, index, origin)
         raise AssertionError(f"axis {axis} of node {index} was offered by nobody")
@@ -365,19 +431,28 @@ class _Propagation:
     # --- results ------------------------------------------------------------------------------------------------------
 
     def _record_conflicts(self, index: int) -> None:
-        """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
-        node = self.graph.nodes[index]
+        if not any(axes for value in self.slots[index] for axes in value.dims):
+            return
+        node, key = self.graph.nodes[index], self._node_key(index)
+        if key not in self.memory.clashes:
+            self.memory.clashes[key] = tuple(self._clashes(index))
         ids = (*node.operands, *node.results)
+        for name, slot, dim, kept, lost, by in self.memory.clashes[key]:
+            self.conflicts.append(Conflict(index, name, ids[slot], dim, kept, lost, ids[by]))
+
+    def _clashes(self, index: int) -> Iterator[_Clash]:
+        """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
+        node, slots = self.graph.nodes[index], self.slots[index]
         offers = self._offers(index)
         for name, places in _places(node.rule):
             if not offers[name]:
                 continue
             best = max(offers[name], key=lambda offer: (self._shards(offer.axes), offer.value.elements))
-            by = next(v for v in ids if self.values[v] is best.value)
+            by = next(slot for slot, value in enumerate(slots) if value is best.value)
             for place in places:
-                kept = self._kept_instead(node.rule, name, place, self.slots[index][place.slot], best.axes)
+                kept = self._kept_instead(node.rule, name, place, slots[place.slot], best.axes)
                 if kept:
-                    self.conflicts.append(Conflict(index, name, ids[place.slot], place.dim, kept, best.axes, by))
+                    yield name, place.slot, place.dim, kept, best.axes, by
 
     def _kept_instead(self, rule: FactorRule, name: str, place: _Place, value: _Value, offered: Axes) -> Axes:
         """What keeps `offered` from the dim at `place`: other axes on it, or the same ones elsewhere; () if neither."""

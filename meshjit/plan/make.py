@@ -18,6 +18,7 @@ from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Program, Var
 from meshjit.plan.assign import assign
 from meshjit.plan.delay import Delays
+from meshjit.plan.rules import rule_of
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.propagate import Graph, Node, Propagated, Seed, propagate
@@ -39,7 +40,7 @@ def make_plan(
 ) -> Plan:
     """Placements for every value of `program` on `mesh`. Annotated values are placed exactly as annotated."""
     topology = topology or Topology.of(mesh)
-    rules = [eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params) for eqn in program.eqns]
+    rules = [rule_of(eqn) for eqn in program.eqns]
     numbers = {var: i for i, var in enumerate(program.vars())}
     found = propagate(_graph(program, rules, numbers, annotations, mesh), mesh)
     placements = {var: found.placements[i] for var, i in numbers.items()}
