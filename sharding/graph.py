@@ -24,28 +24,6 @@ class Node:
 
 
 @dataclasses.dataclass(frozen=True)
-class Seed:
-    """What was asked for of one value. Dims are closed, never changed, unless `open_dims` says so (empty: none is)."""
-
-    placement: Placement
-    open_dims: tuple[bool, ...] = ()
-    priority: int = 0
-
-    def is_open(self, dim: int) -> bool:
-        return bool(self.open_dims) and self.open_dims[dim]
-
-
-@dataclasses.dataclass
-class Graph:
-    """Values (their shapes), nodes, ties (values that must share one placement, as loop carries) and seeds by value."""
-
-    shapes: list[tuple[int, ...]]
-    nodes: list[Node]
-    ties: list[tuple[int, ...]] = dataclasses.field(default_factory=list[tuple[int, ...]])
-    seeds: dict[int, Seed] = dataclasses.field(default_factory=dict[int, Seed])
-
-
-@dataclasses.dataclass(frozen=True)
 class Origin:
     """Where an axis on a dim came from: a seed, the last node it passed on the way, and what it was before that."""
 
@@ -62,6 +40,32 @@ class Origin:
             nodes.append(origin.node)
             origin = origin.before
         return tuple(nodes[::-1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Seed:
+    """What was asked for of one value. Dims are closed, never changed, unless `open_dims` says so (empty: none is).
+
+    `origins`: (axis, where it came from) for axes that no user put there, but a decision between two offers.
+    """
+
+    placement: Placement
+    open_dims: tuple[bool, ...] = ()
+    priority: int = 0
+    origins: tuple[tuple[AxisRef, Origin], ...] = ()
+
+    def is_open(self, dim: int) -> bool:
+        return bool(self.open_dims) and self.open_dims[dim]
+
+
+@dataclasses.dataclass
+class Graph:
+    """Values (their shapes), nodes, ties (values that must share one placement, as loop carries) and seeds by value."""
+
+    shapes: list[tuple[int, ...]]
+    nodes: list[Node]
+    ties: list[tuple[int, ...]] = dataclasses.field(default_factory=list[tuple[int, ...]])
+    seeds: dict[int, Seed] = dataclasses.field(default_factory=dict[int, Seed])
 
 
 @dataclasses.dataclass(frozen=True)

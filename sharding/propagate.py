@@ -217,7 +217,8 @@ class _Propagation:
         fits = not any(value.blockers(dim, axis) for axis in axes)
         if is_first or (fits and value.is_open[dim] and is_prefix(have, axes, self.sizes)):
             value.dims[dim] = axes
-            value.origins[dim] = {axis: value.origins[dim].get(axis, Origin(index)) for axis in axes}
+            said = dict(seed.origins)
+            value.origins[dim] = {a: value.origins[dim].get(a) or said.get(a) or Origin(index) for a in axes}
             value.is_open[dim] = seed.is_open(dim)
         elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))

@@ -87,7 +87,7 @@ class Topology:
             "cpu",
             latency=dict.fromkeys(mesh.axis_names, 160e-6),
             bandwidth=dict.fromkeys(mesh.axis_names, 0.9e9),
-            slowdown={"all_reduce": 1.2, "all_gather": 1.35, "all_to_all": 6.3, "collective_permute": 4.0},
+            slowdown={"all_reduce": 1.15, "all_gather": 1.35, "all_to_all": 6.3, "collective_permute": 4.0},
             minor_slowdown={"reduce_scatter": 1.9, "all_gather": 1.6},
             flops=20e9,
             memory_bandwidth=5e9,

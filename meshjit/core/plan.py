@@ -39,6 +39,21 @@ def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]
 
 
 @dataclass(frozen=True)
+class PlanCost:
+    """What one device is predicted to spend on a plan: seconds of work and of moving data, bytes on the wire, and the
+    most bytes that it holds at a time. Serves to compare plans, not to foretell times."""
+
+    work_seconds: float
+    move_seconds: float
+    wire_bytes: float
+    peak_bytes: float
+
+    @property
+    def seconds(self) -> float:
+        return self.work_seconds + self.move_seconds
+
+
+@dataclass(frozen=True)
 class Plan:
     """`placements` is where every value lives; `outputs` is how each output of the Program is handed over."""
 
@@ -51,6 +66,7 @@ class Plan:
     origins: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     conflicts: tuple[Any, ...] = ()
     topology: Topology | None = None  # the machine that it was priced for
+    cost: PlanCost | None = None
 
     def __str__(self) -> str:
         from meshjit.core.printer import print_program

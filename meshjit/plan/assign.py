@@ -1,68 +1,114 @@
 """Which axes an equation's factors are spread over.
 
 After propagation the values around an equation may still disagree. Each of them suggests a spread: its own placement
-read as factors, completed by what the others say about factors it does not have. The cheapest suggestion wins, where
-the cost is that of bringing the operands there and the results back to where they live.
+read as factors, completed by what the others say about factors it does not have; and so does every version of an
+operand that exists by then. The cheapest suggestion wins, where the cost is that of bringing the operands there from
+the nearest version, of the work, and of bringing the results to where propagation would have them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Var
+from meshjit.plan.cost import Machine, work_passes
 from meshjit.plan.displaced import displaced
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
-from sharding.reshard import plan_reshard
 from sharding.rule import FactorRule
 from sharding.spec import Placement
-from sharding.topology import Topology
 
 Assignment = dict[str, tuple[AxisRef, ...]]
 
 
-def assign(
-    eqn: Eqn,
-    rule: FactorRule,
-    placements: Mapping[Var, Placement],
-    mesh: BaseMesh,
-    topology: Topology,
-    made: Collection[Var] = (),
-) -> EquationPlan:
-    """The cheapest legal assignment for one equation, and the placements that follow from it.
+class Assigner:
+    """Chooses, equation by equation. Equations that are alike, among values that are placed alike, are worked out once."""
 
-    Values in `made` come from no operands (iota): partitioning makes them again wherever they are wanted, at no cost.
-    """
-    wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
-    views = _views(eqn, rule, placements, mesh)
-    candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
-    for first in range(len(views)):
-        ordered = [views[first], *views[:first], *views[first + 1 :]]
-        merged = _merge(ordered, wholes)
-        for spread in (merged, *displaced(rule, ordered, merged, wholes, mesh)):
-            spread = consistent(rule, spread, mesh)
-            key = tuple(sorted(spread.items()))
-            if key not in candidates:
-                candidates[key] = equation_plan(rule, spread, mesh)
-    if not candidates:
-        return equation_plan(rule, {}, mesh)
-    if len(candidates) == 1:
-        return next(iter(candidates.values()))
-    return min(candidates.values(), key=lambda step: _cost(eqn, step, placements, mesh, topology, made))
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.mesh = machine.mesh
+        self.known: dict[Any, EquationPlan] = {}
+
+    def assign(
+        self, eqn: Eqn, rule: FactorRule, placements: Mapping[Var, Placement], versions: Mapping[Var, Sequence[Placement]]
+    ) -> EquationPlan:
+        """The cheapest legal assignment for one equation, and the placements that follow from it.
+
+        `placements` is where propagation would have every value, `versions` which versions of the operands exist; none
+        is said of values that come from no operands (iota): partitioning makes these again wherever they are wanted.
+        """
+        have = tuple([tuple(versions.get(v, ())) for v in eqn.inputs])
+        homes = tuple([placements[v] for v in eqn.outputs])
+        sides = tuple([placements[v] for v in eqn.inputs])
+        key = (rule, eqn.op.partition is None, work_passes(eqn), eqn.input_types, eqn.output_types, have, sides, homes)
+        if key not in self.known:
+            self.known[key] = self._cheapest(eqn, rule, have, sides, homes)
+        return self.known[key]
+
+    def _cheapest(
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        have: Sequence[Sequence[Placement]],
+        sides: Sequence[Placement],
+        homes: Sequence[Placement],
+    ) -> EquationPlan:
+        wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
+        views = self._views(rule, have, sides, homes)
+        candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
+        for first in range(len(views)):
+            ordered = [views[first], *views[:first], *views[first + 1 :]]
+            merged = _merge(ordered, wholes)
+            for spread in (merged, *displaced(rule, ordered, merged, wholes, self.mesh)):
+                spread = consistent(rule, spread, self.mesh)
+                key = tuple(sorted(spread.items()))
+                if key not in candidates:
+                    candidates[key] = equation_plan(rule, spread, self.mesh)
+        if not candidates:
+            return equation_plan(rule, {}, self.mesh)
+        if len(candidates) == 1:
+            return next(iter(candidates.values()))
+        return min(candidates.values(), key=lambda step: self._seconds(eqn, step, have, homes))
+
+    def _views(
+        self,
+        rule: FactorRule,
+        have: Sequence[Sequence[Placement]],
+        sides: Sequence[Placement],
+        homes: Sequence[Placement],
+    ) -> list[Assignment]:
+        """What each value says about the factors: results first, so that with equal costs results stay where they are."""
+        said = [*zip(rule.results, homes, strict=True), *zip(rule.operands, sides, strict=True)]
+        said += [(dims, version) for dims, versions in zip(rule.operands, have, strict=True) for version in versions]
+        views: list[Assignment] = []
+        for dims, placement in said:
+            view = rule.project(dims, placement, self.mesh)
+            if view not in views:
+                views.append(view)
+        return views
+
+    def _seconds(
+        self, eqn: Eqn, step: EquationPlan, have: Sequence[Sequence[Placement]], homes: Sequence[Placement]
+    ) -> float:
+        """Predicted seconds of bringing the operands, of the work, and of bringing the results home."""
+        machine = self.machine
+        seconds = machine.work(
+            step.rule, (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results), work_passes(eqn)
+        )
+        for type, versions, wanted in zip(eqn.input_types, have, step.operands, strict=True):
+            wanted = machine.normal(wanted)
+            if versions and wanted not in versions:
+                seconds += machine.cheapest(type, versions, wanted).seconds
+        for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
+            seconds += machine.seconds(type, natural, home.without_partial())
+        return seconds
 
 
 def _stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
     return kind == "replicate" or (kind == "permute" and eqn.op.partition is None)
-
-
-def _views(
-    eqn: Eqn, rule: FactorRule, placements: Mapping[Var, Placement], mesh: BaseMesh
-) -> list[Assignment]:
-    """What each value says about the factors: results first, so that with equal costs results stay where they are."""
-    sides = [*zip(rule.results, eqn.outputs, strict=True), *zip(rule.operands, eqn.inputs, strict=True)]
-    return [rule.project(dims, placements[var], mesh) for dims, var in sides]
 
 
 def _merge(views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:
@@ -111,43 +157,3 @@ def consistent(rule: FactorRule, assignment: Assignment, mesh: BaseMesh) -> Assi
         assignment = {f: a for f, a in assignment.items() if a}
         if assignment == {f: a for f, a in before.items() if a}:
             return assignment
-
-
-def _cost(
-    eqn: Eqn,
-    step: EquationPlan,
-    placements: Mapping[Var, Placement],
-    mesh: BaseMesh,
-    topology: Topology,
-    made: Collection[Var],
-) -> tuple[float, float]:
-    """Predicted seconds of the reshards around the equation, and of its work if that is more than its memory traffic;
-    with equal ones, the elements that a device is left with."""
-    seconds = 0.0
-    work = 0.0
-    passes = eqn.op.passes(eqn.input_types, eqn.params) / topology.memory_bandwidth if eqn.op.passes else 0.0
-    for var, wanted in zip(eqn.inputs, step.operands, strict=True):
-        if var not in made:
-            seconds += _reshard_seconds(var, placements[var], wanted, mesh, topology)
-        size = _local_size(var, wanted, mesh)
-        seconds += passes * size * var.dtype.itemsize
-        work += size
-    for var, natural in zip(eqn.outputs, step.results, strict=True):
-        seconds += _reshard_seconds(var, natural, placements[var].without_partial(), mesh, topology)
-        work += _local_size(var, natural, mesh)
-    return seconds, work
-
-
-def _reshard_seconds(
-    var: Var, source: Placement, target: Placement, mesh: BaseMesh, topology: Topology
-) -> float:
-    if source == target:
-        return 0.0
-    return plan_reshard(var.shape, var.dtype.itemsize, source, target, mesh, topology).seconds
-
-
-def _local_size(var: Var, placement: Placement, mesh: BaseMesh) -> int:
-    size = 1
-    for n in placement.local_shape(var.shape, mesh):
-        size *= n
-    return size

@@ -1,12 +1,13 @@
 """Program and annotations → Plan.
 
-Three steps, each of which sees factor rules only, never which op it has:
+Four steps, each of which sees factor rules only, never which op it has:
 
 1. propagate   seeds (annotated inputs, outputs, constraints) spread over the rules to a placement for every value;
 2. assign      every equation picks, among the spreads of its factors that its values suggest, the one that costs least
                in resharding its operands and results;
 3. delay       partial sums stay unreduced through equations that are linear in them, and are reduced once, where
-               somebody needs the sum.
+               somebody needs the sum;
+4. settle      where two annotations wanted the same axis, the other way is planned too, and the cheaper plan is kept.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.plan import EquationPlan, Plan, PlanCost
 from meshjit.core.program import Program, Var
-from meshjit.plan.assign import assign
+from meshjit.plan.assign import Assigner
+from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.rules import rule_of
+from meshjit.plan.settle import settled
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
-from sharding.propagate import Graph, Node, Propagated, Seed, propagate
+from sharding.propagate import Graph, Node, Propagated, Seed
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement, open_dims, placement_of
 from sharding.topology import Topology
@@ -42,36 +45,56 @@ def make_plan(
     topology = topology or Topology.of(mesh)
     rules = [rule_of(eqn) for eqn in program.eqns]
     numbers = {var: i for i, var in enumerate(program.vars())}
-    found = propagate(_graph(program, rules, numbers, annotations, mesh), mesh)
-    placements = {var: found.placements[i] for var, i in numbers.items()}
-    inputs = tuple(placements[v] for v in program.inputs)
-    outputs = tuple(
-        placements[v] if spec is None else normalized(_filled(spec, placements[v]), mesh)
-        for v, spec in zip(program.outputs, annotations.outputs, strict=True)
-    )
-    equations, placements = _equations(program, rules, placements, mesh, topology)
-    outputs = tuple(p.without_partial() for p in outputs)
-    return Plan(
-        program, mesh, placements, equations, inputs, outputs, _origins(found, numbers), tuple(found.conflicts), topology
-    )
+    graph = _graph(program, rules, numbers, annotations, mesh)
+    maker = _Maker(program, rules, numbers, annotations, Machine(mesh, topology))
+    return settled(graph, mesh, maker.plan, topology.memory)
 
 
-def _equations(
-    program: Program,
-    rules: Sequence[FactorRule],
-    placements: dict[Var, Placement],
-    mesh: BaseMesh,
-    topology: Topology,
-) -> tuple[tuple[EquationPlan, ...], dict[Var, Placement]]:
-    """Assign every equation in order; placements of delayed partial sums are updated on the way."""
-    delays = Delays(program)
-    made = {v for eqn in program.eqns if not eqn.inputs for v in eqn.outputs}
-    steps: list[EquationPlan] = []
-    for eqn, rule in zip(program.eqns, rules, strict=True):
-        step = assign(eqn, rule, placements, mesh, topology, made)
-        step = delays.through(eqn, step, placements)
-        steps.append(step)
-    return tuple(steps), placements
+class _Maker:
+    """Makes plans of one Program from what propagation found."""
+
+    def __init__(
+        self,
+        program: Program,
+        rules: Sequence[FactorRule],
+        numbers: Mapping[Var, int],
+        annotations: Annotations,
+        machine: Machine,
+    ) -> None:
+        self.program, self.rules, self.numbers, self.annotations = program, rules, numbers, annotations
+        self.machine, self.mesh = machine, machine.mesh
+        self.assigner = Assigner(machine)
+
+    def plan(self, found: Propagated) -> Plan:
+        program, mesh = self.program, self.mesh
+        placements = {var: found.placements[i] for var, i in self.numbers.items()}
+        inputs = tuple(placements[v] for v in program.inputs)
+        outputs = tuple(
+            placements[v] if spec is None else normalized(_filled(spec, placements[v]), mesh)
+            for v, spec in zip(program.outputs, self.annotations.outputs, strict=True)
+        )
+        outputs = tuple(p.without_partial() for p in outputs)
+        equations, cost = self._equations(placements, inputs, outputs)
+        origins, conflicts = _origins(found, self.numbers), tuple(found.conflicts)
+        return Plan(
+            program, mesh, placements, equations, inputs, outputs, origins, conflicts, self.machine.topology, cost
+        )
+
+    def _equations(
+        self, placements: dict[Var, Placement], inputs: Sequence[Placement], outputs: Sequence[Placement]
+    ) -> tuple[tuple[EquationPlan, ...], PlanCost]:
+        """Assign every equation in order; placements of delayed partial sums are updated on the way."""
+        delays, flow = Delays(self.program), Flow(self.program, self.machine)
+        flow.start(inputs)
+        steps: list[EquationPlan] = []
+        for eqn, rule in zip(self.program.eqns, self.rules, strict=True):
+            step = self.assigner.assign(eqn, rule, placements, flow.versions)
+            step = delays.through(eqn, step, placements)
+            flow.run(eqn, step)
+            steps.append(step)
+        for var, placement in zip(self.program.outputs, outputs, strict=True):
+            flow.bring(var, placement)
+        return tuple(steps), flow.cost()
 
 
 def _graph(

@@ -1,0 +1,144 @@
+"""What a plan is predicted to cost on a machine: seconds of work and of moving data, bytes on the wire, peak memory.
+
+`Flow` goes through a Program as partitioning will, and keeps which versions of every value then exist: a weight that was
+gathered once is there for the backward pass, too. Work is what the factors say: a contraction does as many
+multiplications as its factors have combinations, everything else reads and writes its values once, in fused loops.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from meshjit.core.plan import EquationPlan, PlanCost
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.types import TensorType
+from sharding.mesh import BaseMesh
+from sharding.placement import normalized
+from sharding.reshard import Walk, plan_reshard
+from sharding.rule import FactorRule
+from sharding.spec import Placement
+from sharding.topology import Topology
+
+FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
+
+
+class Machine:
+    """Prices on one mesh and topology; every question is answered once."""
+
+    def __init__(self, mesh: BaseMesh, topology: Topology) -> None:
+        self.mesh = mesh
+        self.topology = topology
+        self.normal = functools.cache(lambda placement: normalized(placement, mesh))
+        self.walk = functools.cache(self._walk)
+        self.work = functools.cache(self._work)
+        self.local_bytes = functools.cache(self._local_bytes)
+
+    def _walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
+        return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
+
+    def seconds(self, type: TensorType, source: Placement, target: Placement) -> float:
+        return 0.0 if source == target else self.walk(type, source, target).seconds
+
+    def cheapest(self, type: TensorType, sources: Iterable[Placement], target: Placement) -> Walk:
+        """The walk from that of the versions from which it takes least time; of equals the oldest."""
+        return min((self.walk(type, source, target) for source in sources), key=lambda walk: walk.seconds)
+
+    def _local_bytes(self, type: TensorType, placement: Placement) -> int:
+        return math.prod(placement.local_shape(type.shape, self.mesh)) * type.dtype.itemsize
+
+    def _work(
+        self,
+        rule: FactorRule,
+        types: tuple[TensorType, ...],
+        placements: tuple[Placement, ...],
+        passes: float = 0.0,
+    ) -> float:
+        """Seconds that one device computes; `types` and `placements` are those of the operands, then of the results.
+
+        `passes`: how often the op goes over its operands besides.
+        """
+        moved = sum(map(self.local_bytes, types, placements))
+        extents: dict[str, int] = {}
+        for dims, type, placement in zip((*rule.operands, *rule.results), types, placements, strict=True):
+            for factors, extent in zip(dims, placement.local_shape(type.shape, self.mesh), strict=True):
+                if len(factors) == 1:
+                    extents[factors[0]] = min(extents.get(factors[0], extent), extent)
+        for name, size in rule.sizes.items():
+            extents.setdefault(name, size)
+        seconds = FUSED * moved / self.topology.memory_bandwidth
+        if rule.reductions and len(rule.operands) > 1:
+            seconds = max(seconds, 2 * math.prod(extents.values()) / self.topology.flops)
+        operands = sum(map(self.local_bytes, types[: len(rule.operands)], placements))
+        return seconds + passes * operands / self.topology.memory_bandwidth
+
+
+def work_passes(eqn: Eqn) -> float:
+    """What the op itself says of its work; 0 for most."""
+    return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
+
+
+class Flow:
+    """Follows the values of one Program through its equations: where each is, and what it cost so far."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self.program = program
+        self.machine = machine
+        self.versions: dict[Var, list[Placement]] = {}
+        self.work = self.moving = self.bytes = 0.0
+        self.held = self.peak = 0
+        self.ends: list[list[Var]] = _last_uses(program)
+        self.at = 0
+
+    def start(self, inputs: Sequence[Placement]) -> None:
+        for var, placement in zip(self.program.inputs, inputs, strict=True):
+            self._keep(var, self.machine.normal(placement))
+
+    def run(self, eqn: Eqn, step: EquationPlan) -> None:
+        """One equation: bring its operands, compute, forget what nobody needs any more."""
+        for var, placement in zip(eqn.inputs, step.operands, strict=True):
+            self.bring(var, placement)
+        placements = (*step.operands, *step.results)
+        types = (*eqn.input_types, *eqn.output_types)
+        self.work += self.machine.work(step.rule, types, placements, work_passes(eqn))
+        if eqn.inputs:  # else it is made again wherever it is wanted
+            for var, placement in zip(eqn.outputs, step.results, strict=True):
+                self._keep(var, self.machine.normal(placement))
+        self.peak = max(self.peak, self.held)
+        for var in self.ends[self.at]:
+            self.held -= sum(self.machine.local_bytes(var.type, p) for p in self.versions.get(var, ()))
+        self.at += 1
+
+    def bring(self, var: Var, placement: Placement) -> None:
+        """Make sure that a version under this placement exists."""
+        placement, have = self.machine.normal(placement), self.versions.get(var)
+        if have is not None and placement not in have:
+            walk = self.machine.cheapest(var.type, have, placement)
+            self.moving += walk.seconds
+            self.bytes += walk.bytes
+            for between in walk.placements[1:]:
+                if between not in have:
+                    self._keep(var, between)
+
+    def _keep(self, var: Var, placement: Placement) -> None:
+        self.versions.setdefault(var, []).append(placement)
+        self.held += self.machine.local_bytes(var.type, placement)
+
+    def cost(self) -> PlanCost:
+        return PlanCost(self.work, self.moving, self.bytes, float(max(self.peak, self.held)))
+
+
+def _last_uses(program: Program) -> list[list[Var]]:
+    """For every equation the values that are needed no more after it."""
+    last: dict[Var, int] = {}
+    for index, eqn in enumerate(program.eqns):
+        for var in (*eqn.inputs, *eqn.outputs):
+            last[var] = index
+    for var in program.outputs:
+        last.pop(var, None)
+    ends: list[list[Var]] = [[] for _ in program.eqns]
+    for var, index in last.items():
+        ends[index].append(var)
+    return ends

@@ -1,0 +1,51 @@
+"""Conflicts settled by cost: plan, turn a conflict, plan again, keep what is cheaper.
+
+Turns are tried the weightiest first, and after one that pays the conflicts that are left, or new, are looked at anew.
+No more than TRIALS plans are made however many conflicts there are, so that planning stays linear in the equations.
+Everything here is deterministic: the same Program, annotations and machine give the same plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Final
+
+from meshjit.core.plan import Plan, PlanCost
+from sharding.alternatives import Turn, turns
+from sharding.graph import Graph, Propagated
+from sharding.mesh import BaseMesh
+from sharding.propagate import propagate
+
+TRIALS: Final = 8
+WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
+
+
+def settled(graph: Graph, mesh: BaseMesh, plan_of: Callable[[Propagated], Plan], memory: float) -> Plan:
+    """The cheapest plan found. `plan_of` makes a plan of what propagation gives; `memory` is what a device has."""
+    best = propagate(graph, mesh)
+    plan = plan_of(best)
+    tried: set[object] = set()
+    trials = 0
+    while trials < TRIALS:
+        turn = next((turn for turn in turns(best) if turn.key not in tried), None)
+        if turn is None:
+            break
+        tried.add(turn.key)
+        trials += 1
+        other = propagate(_turned(best, turn), mesh)
+        rival = plan_of(other)
+        assert rival.cost is not None and plan.cost is not None
+        if is_cheaper(rival.cost, plan.cost, memory):
+            best, plan = other, rival
+    return plan
+
+
+def _turned(found: Propagated, turn: Turn) -> Graph:
+    return dataclasses.replace(found.graph, seeds=turn.seeds(found))
+
+
+def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
+    """Less over the memory limit, if either is; then clearly faster."""
+    over = [max(0.0, cost.peak_bytes - memory) for cost in (new, old)]
+    return over[0] < over[1] or (over[0] == over[1] and new.seconds < WORTH * old.seconds)

@@ -1,0 +1,103 @@
+"""The other ways in which conflicts could have gone, as seeds to propagate again with.
+
+Where two offers collide, propagation goes by order and size, which says little of what the whole plan then costs: an
+embedding whose features are sharded over `data` may take that axis from the batch, and every layer behind it computes
+the whole batch. A Turn lets the loser win: it plants the axes that were lost on the values that lost them.
+
+    found     x [-, -, data]    kept data on dim 2, lost data on dim 0, offered by the tokens
+    turned    x [data, ?, ?]    a seed whose other dims are open, propagated together with the user's
+
+Alike conflicts (values of one shape, the same dim, the same axes) are turned together first, for these are mostly the
+layers of one model; then rule by rule. What a user has placed is never turned, nor what came from a user's seed of
+higher priority.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+
+from sharding.axes import AxisRef, overlap
+from sharding.graph import Axes, Conflict, Origin, Propagated, Seed
+from sharding.placement import Placement
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """Conflicts that go the other way. `key` is the same for the same turn of another propagation."""
+
+    key: tuple[object, ...]
+    conflicts: tuple[Conflict, ...]
+    elements: int  # of the values that would be placed otherwise
+
+    def seeds(self, found: Propagated) -> dict[int, Seed]:
+        """The seeds of `found`, and those that make the losers win."""
+        seeds = dict(found.graph.seeds)
+        for conflict in self.conflicts:
+            rank = len(found.graph.shapes[conflict.value])
+            placement = Placement.replicated(rank).with_dim(conflict.dim, conflict.lost)
+            origins = tuple(_lost_origins(found, conflict))
+            seeds[conflict.value] = Seed(placement, (True,) * rank, _priority(found, conflict), origins)
+        return seeds
+
+
+def turns(found: Propagated) -> list[Turn]:
+    """All that may be tried, those of the largest values first; of equal ones whole groups first."""
+    groups: dict[tuple[object, ...], dict[int, Conflict]] = {}
+    for conflict in found.conflicts:
+        if not _may_turn(found, conflict):
+            continue
+        shape = found.graph.shapes[conflict.value]
+        wide = (shape, conflict.dim, conflict.kept, conflict.lost)
+        narrow = (*wide, found.graph.nodes[conflict.node].rule, conflict.factor)
+        for key in (wide, narrow):
+            groups.setdefault(key, {}).setdefault(conflict.value, conflict)
+    found_turns: dict[tuple[Conflict, ...], Turn] = {}
+    for key, conflicts in groups.items():
+        turned = tuple(conflicts.values())
+        elements = sum(math.prod(found.graph.shapes[conflict.value]) for conflict in turned)
+        found_turns.setdefault(turned, Turn(key, turned, elements))
+    return sorted(found_turns.values(), key=lambda turn: (-turn.elements, len(turn.key)))
+
+
+def _may_turn(found: Propagated, conflict: Conflict) -> bool:
+    """Whether the loser may win: nobody placed the value, and the winner does not come from a stronger seed."""
+    if conflict.node < 0 or conflict.value in found.graph.seeds:
+        return False
+    winners = [_seed_priority(found, origin) for origin in _kept_origins(found, conflict)]
+    return all(winner >= _priority(found, conflict) for winner in winners)
+
+
+def _priority(found: Propagated, conflict: Conflict) -> int:
+    return max((_seed_priority(found, origin) for _, origin in _lost_origins(found, conflict)), default=0)
+
+
+def _seed_priority(found: Propagated, origin: Origin) -> int:
+    seed = found.graph.seeds.get(origin.seed)
+    return seed.priority if seed is not None else 0
+
+
+def _kept_origins(found: Propagated, conflict: Conflict) -> Iterator[Origin]:
+    for dim in range(len(found.graph.shapes[conflict.value])):
+        for axis in found.placements[conflict.value].dims[dim]:
+            if any(overlap(axis, kept) for kept in conflict.kept):
+                yield found.origins[conflict.value, dim, axis]
+
+
+def _lost_origins(found: Propagated, conflict: Conflict) -> Iterable[tuple[AxisRef, Origin]]:
+    """Where the lost axes came from, by way of the node at which they lost."""
+    by, node = conflict.offered_by, found.graph.nodes[conflict.node]
+    sides = zip((*node.rule.operands, *node.rule.results), (*node.operands, *node.results), strict=True)
+    dims = [d for value, index in sides if index == by for d, factors in enumerate(value) if conflict.factor in factors]
+    for axis in conflict.lost:
+        for dim in dims:
+            origin = _overlapping(found, by, dim, axis)
+            if origin is not None:
+                yield axis, Origin(origin.seed, conflict.node, origin)
+                break
+
+
+def _overlapping(found: Propagated, value: int, dim: int, axis: AxisRef) -> Origin | None:
+    axes: Axes = found.placements[value].dims[dim]
+    return next((found.origins[value, dim, other] for other in axes if overlap(other, axis)), None)
