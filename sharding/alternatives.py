@@ -17,17 +17,24 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.graph import Axes, Conflict, Origin, Propagated, Seed
 from sharding.placement import Placement
 
+_Key: TypeAlias = tuple[object, ...]
+
 
 @dataclasses.dataclass(frozen=True)
 class Turn:
-    """Conflicts that go the other way. `key` is the same for the same turn of another propagation."""
+    """Conflicts that go the other way. `key` is the same for the same turn of another propagation.
 
-    key: tuple[object, ...]
+    `family` is the key of all alike conflicts, of which these may be a part.
+    """
+
+    key: _Key
+    family: _Key
     conflicts: tuple[Conflict, ...]
     elements: int  # of the values that would be placed otherwise
 
@@ -44,7 +51,7 @@ class Turn:
 
 def turns(found: Propagated) -> list[Turn]:
     """All that may be tried, those of the largest values first; of equal ones whole groups first."""
-    groups: dict[tuple[object, ...], dict[int, Conflict]] = {}
+    groups: dict[tuple[_Key, _Key], dict[int, Conflict]] = {}
     for conflict in found.conflicts:
         if not _may_turn(found, conflict):
             continue
@@ -52,12 +59,12 @@ def turns(found: Propagated) -> list[Turn]:
         wide = (shape, conflict.dim, conflict.kept, conflict.lost)
         narrow = (*wide, found.graph.nodes[conflict.node].rule, conflict.factor)
         for key in (wide, narrow):
-            groups.setdefault(key, {}).setdefault(conflict.value, conflict)
+            groups.setdefault((key, wide), {}).setdefault(conflict.value, conflict)
     found_turns: dict[tuple[Conflict, ...], Turn] = {}
-    for key, conflicts in groups.items():
+    for (key, family), conflicts in groups.items():
         turned = tuple(conflicts.values())
         elements = sum(math.prod(found.graph.shapes[conflict.value]) for conflict in turned)
-        found_turns.setdefault(turned, Turn(key, turned, elements))
+        found_turns.setdefault(turned, Turn(key, family, turned, elements))
     return sorted(found_turns.values(), key=lambda turn: (-turn.elements, len(turn.key)))
 
 

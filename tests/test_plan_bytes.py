@@ -43,7 +43,7 @@ def moved(
     plan = make_plan(program, mesh, Annotations(list(arguments.values()), list(outputs)), topology)
     local = simplify(partition(plan))
     generator = np.random.default_rng(0)
-    arrays = [generator.integers(0, 4, t.shape).astype(t.dtype) for t in program.input_types]
+    arrays = [generator.integers(0, 2, t.shape).astype(t.dtype) for t in program.input_types]
     shards = [scatter(a, p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     for got, placement, want in zip(simulate(local, mesh, shards), plan.outputs, evaluate(program, arrays), strict=True):
         np.testing.assert_allclose(gather(got, placement, want.shape, mesh), want, rtol=1e-4)
@@ -69,3 +69,42 @@ def test_minor_dims_that_do_not_divide() -> None:
     arguments = {"f32[64, 128]": P(None, "data"), "f32[128, 250]": P("data", None)}
     assert moved(mnp.dot, arguments, [P(None, "data")]) == ["1 reduce_scatter(data) 48384"]
     assert moved(mnp.tanh, {"f32[6, 7, 4]": P(None, "data")}, [P()]) == ["1 all_gather(data) 576"]
+
+
+# -- conflicts settled by cost
+
+
+def fsdp_layers(table: Any, tokens: Any, up: Any, down: Any) -> Any:
+    x = table[tokens]
+    for i in range(3):
+        x = x + mnp.dot(mnp.tanh(mnp.dot(x, up[i])), down[i])
+    return x
+
+
+FSDP = {
+    "f32[64, 64]": P(None, "data"), "i32[4096]": P("data"), "f32[3, 64, 256]": P(None, "data", "model"),
+    "f32[3, 256, 64]": P(None, "model", "data"),
+}  # fmt: skip
+
+
+def test_the_batch_keeps_an_axis_that_the_parameters_want_too() -> None:
+    """Weights are gathered where they are used; no activation is reduced over `data`."""
+    for topology in (Topology.cpu(MESH), Topology.tpu(MESH)):
+        rows = moved(fsdp_layers, FSDP, [None], topology=topology)
+        assert rows == [
+            "3 all_reduce(model) 786432", "6 all_gather(data) 147456", "1 all_gather(data) 12288",
+        ]  # fmt: skip
+
+
+def test_settling_is_deterministic_and_says_what_lost() -> None:
+    program = traced(fsdp_layers, list(FSDP))
+    plans = [make_plan(program, MESH, Annotations(list(FSDP.values()), [None])) for _ in range(2)]
+    first, second = ([str(p) for p in plan.placements.values()] for plan in plans)
+    assert first == second and plans[0].cost == plans[1].cost
+    looked_up = next(eqn.outputs[0] for eqn in program.eqns if eqn.op.name == "gather")
+    assert str(plans[0].placements[looked_up]) == "[data, -]"
+    numbers = {v: i for i, v in enumerate(program.vars())}
+    lost = [c for c in plans[0].conflicts if c.value == numbers[looked_up]]
+    assert (1, ("data",), 0) in [(c.dim, c.lost, c.offered_by) for c in lost]
+    origin = plans[0].origins[looked_up, 0, "data"]
+    assert origin.seed == numbers[program.inputs[1]]  # from the tokens, as if they had been first

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var

@@ -1,7 +1,7 @@
 """Conflicts settled by cost: plan, turn a conflict, plan again, keep what is cheaper.
 
 Turns are tried the weightiest first, and after one that pays the conflicts that are left, or new, are looked at anew.
-No more than TRIALS plans are made however many conflicts there are, so that planning stays linear in the equations.
+Where turning all alike conflicts is clearly worse, parts of them are not tried. No more than TRIALS plans are made however many conflicts there are, so that planning stays linear in the equations.
 Everything here is deterministic: the same Program, annotations and machine give the same plan.
 """
 
@@ -18,6 +18,7 @@ from sharding.mesh import BaseMesh
 from sharding.propagate import propagate
 
 TRIALS: Final = 8
+HOPELESS: Final = 1.1  # a turn that makes the plan take so much longer does not become good by half
 WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
 
 
@@ -25,10 +26,10 @@ def settled(graph: Graph, mesh: BaseMesh, plan_of: Callable[[Propagated], Plan],
     """The cheapest plan found. `plan_of` makes a plan of what propagation gives; `memory` is what a device has."""
     best = propagate(graph, mesh)
     plan = plan_of(best)
-    tried: set[object] = set()
+    tried, hopeless = set[object](), set[object]()
     trials = 0
     while trials < TRIALS:
-        turn = next((turn for turn in turns(best) if turn.key not in tried), None)
+        turn = next((turn for turn in turns(best) if not (turn.key in tried or turn.family in hopeless)), None)
         if turn is None:
             break
         tried.add(turn.key)
@@ -38,6 +39,8 @@ def settled(graph: Graph, mesh: BaseMesh, plan_of: Callable[[Propagated], Plan],
         assert rival.cost is not None and plan.cost is not None
         if is_cheaper(rival.cost, plan.cost, memory):
             best, plan = other, rival
+        elif rival.cost.seconds > HOPELESS * plan.cost.seconds:
+            hopeless.add(turn.key)
     return plan
 
 
