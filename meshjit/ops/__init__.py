@@ -17,10 +17,12 @@ from meshjit.ops import (  # noqa: F401
     ordering,
     placement,
     random,
+    reduce_window,
     reduction,
     scatter,
     shape,
     slicing,
     sort,
     transcendental,
+    window_choice,
 )
