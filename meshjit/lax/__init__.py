@@ -273,6 +273,12 @@ from meshjit.lax.gathering import (
     scatter_mul as scatter_mul,
 )
 from meshjit.lax.reducing import (
+    approx_max_k as approx_max_k,
+)
+from meshjit.lax.reducing import (
+    approx_min_k as approx_min_k,
+)
+from meshjit.lax.reducing import (
     argmax as argmax,
 )
 from meshjit.lax.reducing import (

@@ -207,3 +207,27 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
     """Both, sorted by the keys."""
     return sort((keys, values), dimension, is_stable)
+
+
+def approx_max_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> tuple[Any, Any]:
+    """`jax.lax.approx_max_k`, exact: the k largest along a dim and their places, whatever `recall_target` asks for.
+
+    ValueError for aggregate_to_topk=False, whose result has as many candidates as the machine finds handy.
+    """
+    del recall_target, reduction_input_size_override
+    if not aggregate_to_topk:
+        raise ValueError("approx_max_k: only aggregate_to_topk=True is supported, where the result has k elements")
+    return top_k(operand, k, axis=reduction_dimension)
+
+
+def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, *args: Any, **options: Any) -> tuple[Any, Any]:
+    """`jax.lax.approx_min_k`, exact: the k smallest along a dim, smallest first, and their places; see approx_max_k."""
+    values, places = approx_max_k(elementwise.neg(operand), k, reduction_dimension, *args, **options)
+    return elementwise.neg(values), places

@@ -23,6 +23,7 @@ from meshjit.ops import (  # noqa: F401
     shape,
     slicing,
     sort,
+    top_k,
     transcendental,
     window_choice,
 )
