@@ -36,8 +36,8 @@ class Region:
 
     @property
     def loops(self) -> bool:
-        """Whether it may run more than once."""
-        return self.trips is None or self.trips > 1
+        """Whether it belongs to a loop, however often that runs; else it is a branch or a call."""
+        return bool(self.carried or self.sliced or self.stacked) or self.trips != 1
 
     @property
     def invariant(self) -> tuple[int, ...]:

@@ -11,27 +11,17 @@ Three steps, each of which sees factor rules only, never which op it has:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-from meshjit.core.plan import EquationPlan, Plan
-from meshjit.core.program import Program, Var
-from meshjit.plan.assign import assign
-from meshjit.plan.delay import Delays
+from meshjit.core.plan import Plan
+from meshjit.core.program import Program
+from meshjit.core.region import without_sharing
+from meshjit.plan.equations import Planner
+from meshjit.plan.graph import Annotations as Annotations
+from meshjit.plan.graph import flatten
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
-from sharding.propagate import Graph, Node, Propagated, Seed, propagate
-from sharding.rule import FactorRule
+from sharding.propagate import propagate
 from sharding.spec import PartitionSpec, Placement, open_dims, placement_of
 from sharding.topology import Topology
-
-
-@dataclass(frozen=True)
-class Annotations:
-    """What the user said: one spec per input and output of the Program; None leaves it to the compiler."""
-
-    inputs: Sequence[PartitionSpec | None]
-    outputs: Sequence[PartitionSpec | None]
 
 
 def make_plan(
@@ -39,77 +29,20 @@ def make_plan(
 ) -> Plan:
     """Placements for every value of `program` on `mesh`. Annotated values are placed exactly as annotated."""
     topology = topology or Topology.of(mesh)
-    rules = [eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params) for eqn in program.eqns]
-    numbers = {var: i for i, var in enumerate(program.vars())}
-    found = propagate(_graph(program, rules, numbers, annotations, mesh), mesh)
-    placements = {var: found.placements[i] for var, i in numbers.items()}
+    program = without_sharing(program)
+    flat = flatten(program, annotations, mesh)
+    found = propagate(flat.graph, mesh)
+    placements = {var: found.placements[i] for var, i in flat.numbers.items()}
     inputs = tuple(placements[v] for v in program.inputs)
     outputs = tuple(
         placements[v] if spec is None else normalized(_filled(spec, placements[v]), mesh)
         for v, spec in zip(program.outputs, annotations.outputs, strict=True)
     )
-    equations, placements = _equations(program, rules, placements, mesh, topology)
+    equations = Planner(mesh, topology, placements, flat.rules).equations(program)
     outputs = tuple(p.without_partial() for p in outputs)
     return Plan(
-        program, mesh, placements, equations, inputs, outputs, _origins(found, numbers), tuple(found.conflicts), topology
+        program, mesh, placements, equations, inputs, outputs, flat.origins(found), tuple(found.conflicts), topology
     )
-
-
-def _equations(
-    program: Program,
-    rules: Sequence[FactorRule],
-    placements: dict[Var, Placement],
-    mesh: BaseMesh,
-    topology: Topology,
-) -> tuple[tuple[EquationPlan, ...], dict[Var, Placement]]:
-    """Assign every equation in order; placements of delayed partial sums are updated on the way."""
-    delays = Delays(program)
-    made = {v for eqn in program.eqns if not eqn.inputs for v in eqn.outputs}
-    steps: list[EquationPlan] = []
-    for eqn, rule in zip(program.eqns, rules, strict=True):
-        step = assign(eqn, rule, placements, mesh, topology, made)
-        step = delays.through(eqn, step, placements)
-        steps.append(step)
-    return tuple(steps), placements
-
-
-def _graph(
-    program: Program,
-    rules: Sequence[FactorRule],
-    numbers: Mapping[Var, int],
-    annotations: Annotations,
-    mesh: BaseMesh,
-) -> Graph:
-    nodes = [
-        Node(rule, tuple(numbers[v] for v in eqn.inputs), tuple(numbers[v] for v in eqn.outputs), _label(eqn))
-        for eqn, rule in zip(program.eqns, rules, strict=True)
-    ]
-    return Graph([v.shape for v in program.vars()], nodes, [], _seeds(program, numbers, annotations, mesh))
-
-
-def _label(eqn: object) -> str:
-    op, source = getattr(eqn, "op", None), getattr(eqn, "source", None)
-    return f"{op} at {source}" if source else str(op)
-
-
-def _seeds(
-    program: Program, numbers: Mapping[Var, int], annotations: Annotations, mesh: BaseMesh
-) -> dict[int, Seed]:
-    """Inputs first, then constraints, then outputs: the first to speak about a value is its seed."""
-    seeds: dict[int, Seed] = {}
-
-    def add(var: Var, spec: PartitionSpec | None) -> None:
-        if spec is not None and numbers[var] not in seeds:
-            seeds[numbers[var]] = Seed(normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank))
-
-    for var, spec in zip(program.inputs, annotations.inputs, strict=True):
-        add(var, spec)
-    for eqn in program.eqns:
-        if eqn.op.seed is not None:
-            add(eqn.outputs[0], eqn.op.seed(eqn.params))
-    for var, spec in zip(program.outputs, annotations.outputs, strict=True):
-        add(var, spec)
-    return seeds
 
 
 def _filled(spec: PartitionSpec, placement: Placement) -> Placement:
@@ -120,9 +53,3 @@ def _filled(spec: PartitionSpec, placement: Placement) -> Placement:
         if is_open and not used & {str(axis) for axis in placement.dims[dim]}:
             wanted = wanted.with_dim(dim, placement.dims[dim])
     return wanted
-
-
-def _origins(found: Propagated, numbers: Mapping[Var, int]) -> dict[object, object]:
-    """Keyed by Var instead of number: (var, dim, axis) → where that axis came from."""
-    names = {i: var for var, i in numbers.items()}
-    return {(names[v], dim, axis): origin for (v, dim, axis), origin in found.origins.items()}
