@@ -115,7 +115,8 @@ def _two_scans(
     changing = _depending(parts.forward.eqns, parts.forward.inputs[len(consts) :])
     stacked = [r for r in dict.fromkeys(residuals) if r in changing and r not in own_xs]
     fixed = [r for r in dict.fromkeys(residuals) if r not in changing]
-    results = _scan(parts.forward.with_outputs([*parts.forward.outputs[: len(body.outputs)], *stacked]), consts, carry, xs, params)
+    forward = parts.forward.with_outputs([*parts.forward.outputs[: len(body.outputs)], *stacked])
+    results = _scan(forward, consts, carry, xs, params)
     outside = dict(zip([*own_consts, *own_xs], [*consts, *xs], strict=True))
     outside.update(zip(stacked, results[len(body.outputs) :], strict=True))
     outside.update(zip(fixed, _computed(parts.forward, fixed, own_consts, consts), strict=True))
