@@ -27,6 +27,7 @@ from meshjit.ops import (  # noqa: F401
     sort,
     top_k,
     transcendental,
+    triangular,
     while_loop,
     window_choice,
 )
