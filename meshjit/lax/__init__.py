@@ -324,9 +324,6 @@ from meshjit.lax.reducing import (
     reduce_sum as reduce_sum,
 )
 from meshjit.lax.reducing import (
-    reduce_window as reduce_window,
-)
-from meshjit.lax.reducing import (
     reduce_xor as reduce_xor,
 )
 from meshjit.lax.reducing import (
@@ -338,6 +335,7 @@ from meshjit.lax.reducing import (
 from meshjit.lax.reducing import (
     top_k as top_k,
 )
+from meshjit.lax.windows import reduce_window as reduce_window
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
