@@ -10,15 +10,26 @@ from meshjit import lax as lax
 from meshjit import nn as nn
 from meshjit import numpy as numpy
 from meshjit import sharding as sharding
+from meshjit import stages as stages
 from meshjit import tree as tree
 from meshjit import tree_util as tree_util
 from meshjit.api import jit as jit
 from meshjit.api import pjit as pjit
+from meshjit.api.caches import clear_caches as clear_caches
+from meshjit.api.constraint import reshard as reshard
 from meshjit.api.putting import block_until_ready as block_until_ready
 from meshjit.api.putting import device_get as device_get
 from meshjit.api.putting import device_put as device_put
 from meshjit.api.putting import eval_shape as eval_shape
 from meshjit.api.putting import make_mesh as make_mesh
+from meshjit.api.tools import debug_infs as debug_infs
+from meshjit.api.tools import debug_nans as debug_nans
+from meshjit.api.tools import default_matmul_precision as default_matmul_precision
+from meshjit.api.tools import disable_jit as disable_jit
+from meshjit.api.tools import enable_x64 as enable_x64
+from meshjit.api.tools import explain_cache_misses as explain_cache_misses
+from meshjit.api.tools import log_compiles as log_compiles
+from meshjit.api.tools import make_jaxpr as make_jaxpr
 from meshjit.autodiff import grad as grad
 from meshjit.autodiff import hessian as hessian
 from meshjit.autodiff import jacfwd as jacfwd
@@ -38,8 +49,11 @@ from meshjit.runtime.client import local_device_count as local_device_count
 from meshjit.runtime.client import local_devices as local_devices
 from meshjit.runtime.client import process_count as process_count
 from meshjit.runtime.client import process_index as process_index
+from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
+from meshjit.trace import named_scope as named_scope
 from meshjit.trace import register_concrete as _register_concrete
 from meshjit.trace import set_eager as _set_eager
+from meshjit.version import __version__ as __version__
 from sharding import AxisType as AxisType
 from sharding import NamedSharding as NamedSharding
 from sharding import PartitionSpec as P  # noqa: N814, F401
@@ -53,5 +67,3 @@ _set_eager(_eager.run_op, _eager.run_program)
 
 from meshjit import random as random  # noqa: E402
 from meshjit.api.putting import ShapeDtypeStruct as ShapeDtypeStruct  # noqa: E402
-
-__version__ = "0.1.0"

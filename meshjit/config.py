@@ -201,7 +201,11 @@ class Config:
         """The options that traced functions depend on, as a key that is quick to get: the global ones, then this
         thread's."""
         overrides = self._overrides.get()
-        return (self._context, overrides[""]) if overrides else self._context
+        return (self._context, overrides[""]) if overrides and overrides[""] else self._context
+
+    def traced_values(self) -> dict[str, Any]:
+        """The same for people: option → value."""
+        return {name: self.read(name) for name in TRACED}
 
     def _context_of(self, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
         return tuple((name, values[name]) for name in TRACED if name in values)

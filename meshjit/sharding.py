@@ -1,5 +1,6 @@
 """Placement, under the names of `jax.sharding`."""
 
+from meshjit.api.constraint import reshard as reshard
 from sharding import AUTO as AUTO
 from sharding import AbstractMesh as AbstractMesh
 from sharding import AxisType as AxisType

@@ -12,7 +12,7 @@ an axis on one of them is offered to the others. A value takes what is offered b
 - no other factor of the same value is offered the same axis at this node: such a *contest* waits.
 
 Order. Seeds of user priority 0 are propagated first, all the way; then those of priority 1, and so on. Within each,
-nodes come in four stages, an earlier stage always being run to its fixed point before the next gets a turn:
+nodes come in five stages, an earlier stage always being run to its fixed point before the next gets a turn:
 
     0  pass-through rules: elementwise ops, transposes, reshapes
     1  rules that reduce, replicate or permute: contractions, reductions, windows
@@ -20,6 +20,7 @@ nodes come in four stages, an earlier stage always being run to its fixed point 
     last. 3  contests, one node at a time: the axis goes to the factor, or the axes to those of the value, with the
     most elements,
        so that the smaller value is the one to move; among equals to the first value, then the first factor.
+    4  displacements: axes of a dim that has to be whole go to another dim of the values on the node's other side
 
 Axes are only ever added, so the fixed point is reached after at most (values * axes) changes. Where no two offers
 collide it does not depend on the order of the nodes; where they do, `conflicts` says what was kept and what lost. To
@@ -36,6 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
+from sharding.displace import refuge
 from sharding.graph import Axes, Conflict, Graph, Node, Origin, Propagated, Seed
 from sharding.graph import Reason as Reason
 from sharding.graph import explain as explain
@@ -43,7 +45,8 @@ from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import Placement, ShardingError
 
-CONTESTS: Final = 3  # the last stage; see the module's text
+CONTESTS: Final = 3  # the last stages; see the module's text
+DISPLACEMENTS: Final = 4
 
 
 def propagate(graph: Graph, mesh: BaseMesh) -> Propagated:
@@ -68,7 +71,7 @@ class _Memory:
     """What visits of nodes came to, by rule and states: layers that are alike are worked out once, also across runs."""
 
     def __init__(self) -> None:
-        self.changes: dict[tuple[_NodeKey, bool], tuple[_Change, ...]] = {}  # by whether contests are settled
+        self.changes: dict[tuple[_NodeKey, int], tuple[_Change, ...]] = {}  # by stage; those before contests are one
         self.clashes: dict[_NodeKey, tuple[_Clash, ...]] = {}
 
     def trim(self) -> None:
@@ -234,7 +237,7 @@ class _Propagation:
             while self.queue:
                 entry = heapq.heappop(self.queue)
                 self.queued.discard(entry)
-                self._visit(entry[1], settles=entry[0] == CONTESTS)
+                self._visit(entry[1], max(entry[0], CONTESTS - 1))
         for index in range(len(self.graph.nodes)):
             self._record_conflicts(index)
         placements, origins = self._result()
@@ -242,7 +245,8 @@ class _Propagation:
 
     def _enqueue(self, value: _Value) -> None:
         for index in self.nodes_of[value]:
-            for stage in (_stage(self.graph.nodes[index].rule), CONTESTS):
+            rule = self.graph.nodes[index].rule
+            for stage in (_stage(rule), CONTESTS, *((DISPLACEMENTS,) if "replicate" in rule.kinds.values() else ())):
                 if (stage, index) not in self.queued:
                     self.queued.add((stage, index))
                     heapq.heappush(self.queue, (stage, index))
@@ -254,22 +258,25 @@ class _Propagation:
         order = sorted(firsts)
         return self.graph.nodes[index].rule, tuple([value.state for value in slots]), tuple(map(order.index, firsts))
 
-    def _visit(self, index: int, settles: bool) -> None:
-        """Exchange axes among the values of a node; contests are settled, one of them, only when asked to."""
+    def _visit(self, index: int, stage: int) -> None:
+        """Exchange axes among the values of a node: what all agree on, or one contest, or displacements."""
         slots = self.slots[index]
         if not any(axes for value in slots for axes in value.dims):
             return
-        key = self._node_key(index), settles
+        key = self._node_key(index), stage
         if key not in self.memory.changes:
             self.trail = list[_Change]()
-            self._exchange(index, settles)
+            if stage == DISPLACEMENTS:
+                self._displace(index)
+            else:
+                self._exchange(index, settles=stage == CONTESTS)
             self.memory.changes[key] = tuple(self.trail)
             return
         for slot, dim, axes, offers in self.memory.changes[key]:
             self._change(index, slots[slot], dim, axes, [(slots[s], d) for s, d in offers])
 
     def _exchange(self, index: int, settles: bool) -> None:
-        """A visit that nothing is known of yet."""
+        """Contests are settled, one of them, only when asked to."""
         rule = self.graph.nodes[index].rule
         offers = self._offers(index)
         if not settles:
@@ -287,6 +294,25 @@ class _Propagation:
             places = dict(_places(rule))[name]
             if any([self._extend(index, name, place, best.axes, offers[name], None) for place in places]):
                 return  # whatever follows from this comes before the next contest
+
+    def _displace(self, index: int) -> None:
+        """Values that share a whole factor with one that is sharded along it get its axes on another dim."""
+        rule, slots = self.graph.nodes[index].rule, self.slots[index]
+        sides = (*rule.operands, *rule.results)
+        for name in [factor for factor, kind in rule.kinds.items() if kind == "replicate"]:
+            holders = [(slot, dims.index((name,))) for slot, dims in enumerate(sides) if (name,) in dims]
+            for slot, dim in holders:
+                offer = _Offer(slots[slot].dims[dim], slots[slot], slot, dim)
+                busy = [factor for factor, found in self._offers(index).items() if found]
+                chosen = refuge(rule, sides[slot], offer.axes, busy, self.mesh) if offer.value.is_active else None
+                for other, _ in holders if chosen else ():
+                    if (chosen,) in sides[other] and not self._uses_any(slots[other], offer.axes):
+                        place = _Place(other, sides[other].index((chosen,)), (chosen,))
+                        self._extend(index, chosen, place, offer.axes, [offer], None)
+
+    def _uses_any(self, value: _Value, axes: Axes) -> bool:
+        used = (*(a for dim in value.dims for a in dim), *(a for a, _ in value.partial))
+        return any(overlap(axis, other) for axis in axes for other in used)
 
     def _offers(self, index: int) -> dict[str, list[_Offer]]:
         rule, slots = self.graph.nodes[index].rule, self.slots[index]

@@ -33,6 +33,7 @@ INTENDED: dict[str, str] = {
     "reduce_max": "linear only where no dim is reduced, and that is a no-op which `simplify` removes",
     "reduce_min": "linear only where no dim is reduced, and that is a no-op which `simplify` removes",
     "reduce_prod": "linear only where no dim is reduced, and that is a no-op which `simplify` removes",
+    "reduce_window": "linear only for windows of one element, and these are no-ops which `simplify` removes",
     "reduce_precision": "linear only where the asked precision is that of the operand, or no less",
     "scatter": "which of several updates of one place wins need not be the same for every addend",
     "stop_gradient": "`linear` would give it a derivative",

@@ -10,6 +10,7 @@ import pytest
 from meshjit.core.op import Op, Sample
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
+from meshjit.transform.batch import batch
 from tests.op_harness import GLOBAL_OPS, Array, assert_close, build, describe, evaluated, run, samples
 
 SIZE = 3
@@ -40,7 +41,7 @@ def check_batch(op: Op, sample: Sample, dims: Sequence[int | None], generator: n
     out_dims: list[int | None] = []
 
     def body(inputs: list[Var]) -> list[Var]:
-        outs, found = op.batch(inputs, dims, sample.params)
+        outs, found = op.batch(inputs, dims, sample.params, *([batch] if op.regions else []))
         assert len(outs) == len(found)
         out_dims.extend(found)
         return outs

@@ -78,6 +78,8 @@ DIFFERENT = {
     "argmin": "as argmax",
     "convolution": "kernel and result are cut where the lhs is, whichever is longer; grouped features stay whole; Shardy permutes",
     "sort": "the dim is whole while it is sorted, but results are laid out as operands were; Shardy replicates it",
+    "reduce_window": "factors have the operand's extents; one window of a whole dim leaves a partial result; Shardy permutes",
+    "triangular_solve": "right-hand sides are free to be anywhere; Shardy replicates them",
     "scatter": "a window of one element has an owner, so the dim may stay sharded; Shardy replicates it",
 }
 

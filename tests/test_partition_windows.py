@@ -11,6 +11,8 @@ import pytest
 from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
 from meshjit.ops.convolution import convolution
+from meshjit.ops.reduce_window import reduce_window
+from meshjit.ops.window_choice import select_and_scatter
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
@@ -139,3 +141,90 @@ def test_a_convolution_of_both_spatial_dims() -> None:
     spec = P(None, None, "x", "y")
     found = exchanged(conv("f32[1,1,16,8]", "f32[1,1,3,3]"), mesh, [spec, P()], [spec])
     assert found == [*["collective_permute 4"] * 2, *["collective_permute 6"] * 2]
+
+
+# -- reduce_window and the ops of its derivative
+
+
+def drawn_windows(generator: np.random.Generator) -> tuple[tuple[int, ...], dict[str, Any]]:
+    rank = int(generator.integers(1, 3))
+
+    def numbers(low: int, high: int) -> tuple[int, ...]:
+        return tuple(int(n) for n in generator.integers(low, high, rank))
+
+    params = {
+        "window": numbers(1, 5),
+        "strides": numbers(1, 4),
+        "padding": tuple(zip(numbers(-2, 4), numbers(-2, 4), strict=True)),
+        "base_dilation": numbers(1, 3) if generator.random() < 0.5 else (1,) * rank,
+        "window_dilation": numbers(1, 3),
+    }
+    return numbers(1, 14), params
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_pools_and_their_gradients(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    shape, params = drawn_windows(generator)
+    kinds = ["sum", "prod", "max", "min"]
+    type = TensorType(shape, np.dtype(np.float32))
+    params["kind"] = kinds[seed % 4]
+    (out,) = reduce_window.type_rule((type,), params)
+    if out.size == 0:
+        return
+    choice = {name: value for name, value in params.items() if name != "base_dilation"}
+
+    def body(inputs: list[Var]) -> list[Var]:
+        x, moved, ct = inputs
+        results = [reduce_window(x, **params), *reduce_window.jvp([x], [moved], [ct], params)]
+        if params["kind"] == "sum":
+            results += reduce_window.transpose([ct], [None], (type,), params)
+        elif params["kind"] != "prod" and set(params["base_dilation"]) == {1}:
+            results.append(select_and_scatter(x, ct, **choice))
+        return results
+
+    program = build([type, type, out], body)
+    arrays = [generator.integers(-3, 4, t.shape).astype(np.float32) for t in program.input_types]
+    for _ in range(3):
+        mesh = MESHES[int(generator.integers(len(MESHES)))]
+        given, wanted = ([random_spec(generator, v.rank, mesh) for v in side] for side in (program.inputs, program.outputs))
+        check_law(program, mesh, given, wanted, arrays)
+
+
+def pool(type: str, kind: str = "max", **changes: Any) -> Program:
+    rank = TensorType.parse(type).rank
+    steps = {name: (1,) * rank for name in ("window", "strides", "base_dilation", "window_dilation")}
+    params = steps | {"padding": ((0, 0),) * rank, "kind": kind} | changes
+    return build([TensorType.parse(type)], lambda inputs: [reduce_window(*inputs, **params)])
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted", "collectives"),
+    [
+        (pool("f32[64,10]", window=(2, 2), strides=(2, 2)), P("x"), []),
+        (pool("f32[64,10]", window=(3, 1), padding=((1, 1), (0, 0))), P("x"), ["collective_permute 10"] * 2),
+        (pool("f32[64,10]", window=(3, 1), strides=(2, 1), padding=((0, 1), (0, 0))), P("x"), ["collective_permute 10"]),
+        (pool("f32[64,10]", window=(64, 1)), P(), ["all_reduce 10"]),
+        (pool("f32[60,10]", "sum", window=(60, 10)), P(), ["all_reduce 1"]),
+    ],
+    ids=["apart", "same", "stride 2", "one window", "global sum"],
+)
+def test_pools_exchange_border_rows(call: Program, wanted: P, collectives: list[str]) -> None:
+    assert exchanged(call, X8, [P("x")], [wanted]) == collectives
+
+
+def test_the_gradient_of_a_max_pool_exchanges_border_rows() -> None:
+    """Windows of 2, 2 apart, need nothing; windows of 3 the rows and the cotangents of the windows that they share."""
+    types = {2: "f32[32]", 3: "f32[64]"}
+    found = {}
+    for size, out in types.items():
+        params = {"window": (size,), "strides": (1 + (size == 2),), "padding": ((0, 0) if size == 2 else (1, 1),)}
+        params |= {"window_dilation": (1,), "kind": "max"}
+        program = one(select_and_scatter, "f32[64]", out, **params)
+        found[size] = exchanged(program, X8, [P("x"), P("x")], [P("x")])
+    assert found[2] == []
+    assert found[3] == ["collective_permute 2"] * 2 + ["collective_permute 1"] * 2
+
+
+def one(op: Any, *types: str, **params: Any) -> Program:
+    return build([TensorType.parse(t) for t in types], lambda inputs: [op(*inputs, **params)])

@@ -246,7 +246,7 @@ def test_a_tracer_of_another_thread() -> None:
 def test_results_that_are_no_arrays_are_named_by_path() -> None:
     text = message(TypeError, lambda: trace(lambda x: {"loss": x, "name": "adam"}, F))
     assert text == (
-        "lambda returned result['name']: is not an array: str 'adam'\n"
+        "lambda returned result['name'], which is not an array: str 'adam'\n"
         "  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
         "  fix: for an argument that is a setting, mark it static (static_argnames=...); else leave it out of the tree"
     )

@@ -15,6 +15,14 @@ from meshjit.trace import Traced as TracedProgram
 
 
 @dataclass(frozen=True)
+class Context:
+    """What a traced function depends on besides its arguments."""
+
+    mesh: Any
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Call:
     """The leaves' keys, their names (`params['w1']`), and what the user said about placement."""
 
@@ -29,7 +37,7 @@ class Call:
     device: Any = None
     options: Mapping[str, Any] | None = None
     statics: Sequence[tuple[str, Any]] = ()  # (name, value)
-    context: Any = None
+    context: Context | None = None
 
     def input_name(self, i: int) -> str:
         return self.names[i] if i < len(self.names) else f"captured array {i - len(self.names)}"

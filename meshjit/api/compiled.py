@@ -10,13 +10,16 @@ from meshjit.api.call import Stage
 from meshjit.api.layouts import Format, formats
 from meshjit.api.leaves import key_of_value
 from meshjit.api.memory import MemoryAnalysis
+from meshjit.api.placements import output_names
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.shardings import spec_of
-from meshjit.runtime import _jaxlib
+from meshjit.api.tracebacks import hide_own_frames
+from meshjit.runtime import _jaxlib, nans
 from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import Executable, fits
 from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.trace import Tracer, active_trace
+from sharding.mesh import AbstractMesh
 from sharding.named import Sharding
 from sharding.spec import ShardingError
 
@@ -42,12 +45,15 @@ class Compiled(Stage):
         self.all_kept = len(self.kept) == count
         self.donated = [n for n, i in enumerate(self.kept) if self.call.donated[i]]
         self.outer = [self.traced_program.captured[i - count] for i in lowered.kept if i >= count]
+        self.checks = bool(nans.wanted())
         self._captured: list[Array] | None = None
 
     @property
     def input_shardings(self) -> Any:
         """A sharding per argument; None for one that the function does not use, which is not put anywhere."""
-        return self._per_argument(self.executable.in_shardings, None)
+        keys = [self.call.keys[i] for i in self.kept]
+        pairs = zip(keys, self.executable.in_shardings, strict=False)
+        return self._per_argument([_as_given(key, sharding) for key, sharding in pairs], None)
 
     @property
     def output_shardings(self) -> Any:
@@ -90,6 +96,14 @@ class Compiled(Stage):
         return self.executable.compiled
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.run(self._checked(args, kwargs))
+        except Exception as error:
+            hide_own_frames(error)
+            raise
+
+    def _checked(self, args: Any, kwargs: Any) -> list[Any]:
+        """The leaves; TypeError or ShardingError where they are not what it was compiled for, naming each."""
         leaves, in_tree = tree.flatten((args, kwargs))
         if active_trace() is not None and any(isinstance(x, Tracer) for x in leaves):
             raise TypeError(
@@ -106,7 +120,7 @@ class Compiled(Stage):
             raise TypeError("\n".join([*types, "  fix: convert or reshape the argument, or lower and compile for this type"]))
         if places:
             raise ShardingError("\n".join([*places, self._place_fix(problems)]))
-        return self.run(leaves)
+        return leaves
 
     def _other_tree(self, found: Any) -> str:
         return (
@@ -155,9 +169,21 @@ class Compiled(Stage):
         except RuntimeError:
             self._name_deleted(arguments)
             raise
+        if self.checks:
+            self._check_results(arguments, outputs)
         for i in self.donated:
             _donate(leaves[i], arguments[i], self.name)
         return self.treedef.unflatten(outputs)
+
+    def _check_results(self, arguments: Sequence[Array], outputs: Sequence[Array]) -> None:
+        nans.check_results(
+            self.name,
+            outputs,
+            lambda: output_names(self.traced_program),
+            self.lowered.plan.program,
+            arguments,
+            lambda: [self._name(i) for i in range(len(arguments))],
+        )
 
     def _name_deleted(self, arguments: Sequence[Any]) -> None:
         """Raise for the first argument that was deleted, now with its path."""
@@ -222,6 +248,14 @@ class Compiled(Stage):
             "  the memory of a donated argument can hold a result, so nothing else may read it\n"
             f"  fix: pass {bare(j)}.copy(), or do not donate {bare(i)}"
         )
+
+
+def _as_given(key: LeafKey, sharding: Sharding) -> Sharding:
+    """A committed argument's own sharding where it says the same: the way the user wrote it."""
+    given = key.sharding
+    if not key.committed or given is None or isinstance(getattr(given, "mesh", None), AbstractMesh):
+        return sharding
+    return given if fits(key, sharding) else sharding
 
 
 def signature_text(in_tree: Any) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 from meshjit import tree
 from meshjit.core.op import REGISTRY
 from meshjit.runtime.array import Array
+from meshjit.runtime.executable import mesh_of
 from meshjit.runtime.placing import device_put
-from meshjit.trace import active_trace, argument_of, as_operand, bind, require_mesh
+from meshjit.trace import argument_of, as_operand, bind, require_mesh, staging
 from sharding.mesh import current_mesh
-from sharding.named import NamedSharding
+from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
@@ -20,40 +21,57 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     NamedSharding anywhere, PartitionSpec under a mesh context; dims marked P.UNCONSTRAINED are left to the compiler.
     Outside of jit the arrays are moved at once.
     """
+    return _everywhere(x, shardings, "with_sharding_constraint")
+
+
+def reshard(x: Any, out_shardings: Any) -> Any:
+    """`jax.sharding.reshard`: the arrays of a tree under other shardings, a pytree prefix, by the cheapest collectives."""
+    return _everywhere(x, out_shardings, "reshard")
+
+
+def _everywhere(x: Any, shardings: Any, what: str) -> Any:
     leaves, structure = tree.flatten(x)
     if _is_leaf(shardings):
         given = [shardings] * len(leaves)
     else:
         given = tree.flatten_prefix(shardings, structure, "shardings", is_leaf=_is_leaf)
     names = tree.path_names(x, "x")
-    return tree.unflatten(structure, [_constrained(v, s, n) for v, s, n in zip(leaves, given, names, strict=True)])
+    return tree.unflatten(structure, [_constrained(v, s, f"{what} of {n}") for v, s, n in zip(leaves, given, names, strict=True)])
 
 
 def _is_leaf(x: Any) -> bool:
-    return x is None or isinstance(x, NamedSharding | PartitionSpec)
+    return x is None or isinstance(x, Sharding | PartitionSpec)
 
 
-def _constrained(x: Any, sharding: Any, name: str) -> Any:
+def _constrained(x: Any, sharding: Any, what: str) -> Any:
     if sharding is None:
         return x
-    if not isinstance(sharding, NamedSharding | PartitionSpec):
+    if not isinstance(sharding, Sharding | PartitionSpec):
         raise TypeError(
-            f"with_sharding_constraint of {name}: {sharding!r} is no sharding\n"
+            f"{what}: {sharding!r} is no sharding\n"
             "  fix: use a NamedSharding, or a PartitionSpec under a mesh"
         )
+    argument = argument_of(x, what.partition(" of ")[2])
+    mesh, full = _mesh_and_spec(sharding, argument.type.shape, what)
+    with staging((x,)) as trace:
+        if trace is not None:
+            require_mesh(mesh)
+            return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
+    closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full))
+    place = NamedSharding(mesh, closed) if isinstance(sharding, NamedSharding | PartitionSpec) else sharding
+    return device_put(x if isinstance(x, Array) else as_operand(x, argument), place)
+
+
+def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[Any, PartitionSpec]:
+    """The mesh, and a checked spec with an entry for every dim."""
+    if isinstance(sharding, Sharding) and not isinstance(sharding, NamedSharding):
+        return mesh_of(sharding), PartitionSpec(*[None] * len(shape))
     mesh = sharding.mesh if isinstance(sharding, NamedSharding) else current_mesh()
     if mesh is None:
         raise ShardingError(
-            f"with_sharding_constraint of {name}: {sharding} needs a mesh, and there is none\n"
+            f"{what}: {sharding} needs a mesh, and there is none\n"
             "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
-    argument = argument_of(x, name)
-    shape = argument.type.shape
-    check_spec(spec, shape, mesh, f"with_sharding_constraint of {name}")
-    full = PartitionSpec(*spec, *[None] * (len(shape) - len(spec)))
-    if active_trace() is None:
-        closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full))
-        return device_put(x if isinstance(x, Array) else as_operand(x, argument), NamedSharding(mesh, closed))
-    require_mesh(mesh)
-    return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
+    check_spec(spec, shape, mesh, what)
+    return mesh, PartitionSpec(*spec, *[None] * (len(shape) - len(spec)))

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from meshjit.api.call import Call
+from meshjit.api.call import Call, Context
 from meshjit.api.shardings import spec_of
 from meshjit.config import config
 from meshjit.runtime.array import LeafKey
@@ -104,11 +104,12 @@ def _value(values: Mapping[str, Any], name: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _context_differences(new: Any, old: Any) -> list[str]:
-    if new is None or old is None or new == old:
+def _context_differences(new: Context | None, old: Context | None) -> list[str]:
+    if new is None or old is None:
         return []
-    names = ("mesh context", "configuration")
-    return [f"the {n} is {a}, before {b}" for n, a, b in zip(names, new, old, strict=True) if a != b]
+    found = [] if new.mesh == old.mesh else [f"the mesh context is {new.mesh}, before {old.mesh}"]
+    pairs = [(name, new.options[name], old.options[name]) for name in new.options]
+    return found + [f"config {name} is {now}, before {then}" for name, now, then in pairs if now != then]
 
 
 def log_compile(title: str, what: str, seconds: float) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import tempfile
 import traceback
@@ -19,6 +20,7 @@ from meshjit.errors import InternalError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.executable import Lowering
+from meshjit.version import __version__
 from sharding.spec import PartitionSpec, ShardingError
 
 _NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError)
@@ -94,10 +96,6 @@ def _spec_text(spec: PartitionSpec) -> str:
 
 def _write(name: str, sections: Mapping[str, str]) -> str:
     """A new file of titled sections; its first lines say which versions made it."""
-    import platform
-
-    from meshjit import __version__
-
     versions = f"meshjit {__version__}, jaxlib {_jaxlib.version}, Python {platform.python_version()}"
     body = "\n\n".join(f"=== {title} ===\n{text}" for title, text in {"versions": versions, **sections}.items())
     descriptor, path = tempfile.mkstemp(prefix=f"meshjit_{name}_", suffix=".txt")

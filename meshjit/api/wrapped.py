@@ -12,7 +12,7 @@ from typing import Any
 from meshjit import tree
 from meshjit.api.arguments import Parameters, Split
 from meshjit.api.caches import cache_of
-from meshjit.api.call import Call
+from meshjit.api.call import Call, Context
 from meshjit.api.constraint import with_sharding_constraint
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import key_of_shape, key_of_value
@@ -22,7 +22,8 @@ from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.config import config
 from meshjit.runtime.array import Array, LeafKey
-from meshjit.trace import Argument, active_trace, trace_to_program
+from meshjit.runtime.executable import one_device_mesh
+from meshjit.trace import Argument, active_trace, require_mesh, staging, trace_to_program
 from meshjit.trace.program import function_name
 from sharding.mesh import current_mesh
 from sharding.named import Sharding
@@ -85,6 +86,9 @@ class Wrapped:
             try:
                 keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
             except (TypeError, ValueError):
+                with staging(leaves) as trace:
+                    if trace is not None:  # traced values inside ensure_compile_time_eval
+                        return self._inline(args, kwargs)
                 self._name_bad_leaf(args, kwargs)
                 raise
             key = (in_tree, keys, statics, current_mesh(), config.context())
@@ -143,7 +147,7 @@ class Wrapped:
             device=self.device,
             options=self.compiler_options,
             statics=[(self.parameters.static_name(where), value) for where, value in split.statics],
-            context=(current_mesh(), config.context()),
+            context=Context(current_mesh(), config.traced_values()),
         )
 
     def _traced(self, split: Split, call: Call) -> Traced:
@@ -186,6 +190,14 @@ class Wrapped:
 
     def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another trace the function becomes part of it; its shardings become constraints."""
+        if self.compiler_options:
+            raise ValueError(
+                f"{self._title()} has compiler_options {dict(self.compiler_options)}, but is called inside of another jitted"
+                " function\n  XLA compiles one program, of the outermost function\n"
+                "  fix: give the options to the outermost jit"
+            )
+        if self.device is not None:
+            require_mesh(one_device_mesh(self.device))
         if self.in_shardings is UNSPECIFIED:
             result = self.fun(*args, **kwargs)
         else:

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Var, current_builder
+from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec
@@ -114,6 +115,9 @@ class Op:
     simulate: Callable[..., list[Any]] | None = None
     passes: Callable[[Types, Params], float] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
+    regions: Callable[[Params], tuple[Region, ...]] | None = None
+    steps: Callable[..., Steps] | None = None
+    prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
 
     def __post_init__(self) -> None:
         for rule in ("jvp", "transpose", "batch"):

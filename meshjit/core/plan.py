@@ -21,6 +21,7 @@ from sharding.topology import Topology
 class EquationPlan:
     """How one equation is computed: what it wants its operands to be, and what its results then naturally are.
 
+    The plans of nested Programs share the outer one's `placements`.
     Results are partial over the axes of reduced factors, and over the axes of partial sums that flow through.
     """
 
@@ -28,6 +29,7 @@ class EquationPlan:
     assignment: Mapping[str, tuple[AxisRef, ...]]
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
+    bodies: tuple[Plan, ...] = ()  # of the op's regions, in their order
 
 
 def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]], mesh: BaseMesh) -> EquationPlan:

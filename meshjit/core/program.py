@@ -83,6 +83,9 @@ class Eqn:
     def output_types(self) -> tuple[TensorType, ...]:
         return tuple(v.type for v in self.outputs)
 
+    def with_params(self, params: Mapping[str, Any]) -> Eqn:
+        return replace(self, params=params)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
@@ -106,6 +109,14 @@ class Program:
         yield from self.inputs
         for eqn in self.eqns:
             yield from eqn.outputs
+
+    def with_inputs(self, inputs: Sequence[Var]) -> Program:
+        """The same with its inputs in another order, or with further ones."""
+        return replace(self, inputs=tuple(inputs))
+
+    def with_outputs(self, outputs: Sequence[Var]) -> Program:
+        """The same equations with other values given back."""
+        return replace(self, outputs=tuple(outputs))
 
     def __str__(self) -> str:
         from meshjit.core.printer import print_program

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from meshjit.core.program import Program, Source
 from meshjit.core.types import TensorType, short_name
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
@@ -40,6 +42,16 @@ class Emitter:
         self.types: dict[str, TensorType] = parent.types if parent else {}
         self._counter: list[int] = parent._counter if parent else [0, 0]
         self.location = parent.location if parent else ""
+
+    def program(self, program: Program, operands: Sequence[str]) -> list[str]:
+        """A Program's equations, its inputs being `operands`; gives the names of its outputs."""
+        names = dict(zip(program.inputs, operands, strict=True))
+        for eqn in program.eqns:
+            self.location = _location(eqn.source)
+            values = [names[v] for v in eqn.inputs]
+            results = eqn.op.emit(self, values, eqn.input_types, eqn.output_types, eqn.params)
+            names.update(zip(eqn.outputs, results, strict=True))
+        return [names[v] for v in program.outputs]
 
     def fresh(self, type: TensorType) -> str:
         self._counter[0] += 1
@@ -116,6 +128,13 @@ class Emitter:
         """A channel of its own for every collective, so that none are confused."""
         self._counter[1] += 1
         return f"channel_handle = #stablehlo.channel_handle<handle = {self._counter[1]}, type = 1>"
+
+
+def _location(source: Source | None) -> str:
+    """XLA carries these into its profiles and error messages."""
+    if source is None:
+        return ""
+    return f" loc({json.dumps(source.function)}({json.dumps(source.file)}:{source.line}:0))"
 
 
 def literal(array: np.ndarray[Any, Any]) -> str:

@@ -273,6 +273,12 @@ from meshjit.lax.gathering import (
     scatter_mul as scatter_mul,
 )
 from meshjit.lax.reducing import (
+    approx_max_k as approx_max_k,
+)
+from meshjit.lax.reducing import (
+    approx_min_k as approx_min_k,
+)
+from meshjit.lax.reducing import (
     argmax as argmax,
 )
 from meshjit.lax.reducing import (
@@ -318,9 +324,6 @@ from meshjit.lax.reducing import (
     reduce_sum as reduce_sum,
 )
 from meshjit.lax.reducing import (
-    reduce_window as reduce_window,
-)
-from meshjit.lax.reducing import (
     reduce_xor as reduce_xor,
 )
 from meshjit.lax.reducing import (
@@ -332,6 +335,7 @@ from meshjit.lax.reducing import (
 from meshjit.lax.reducing import (
     top_k as top_k,
 )
+from meshjit.lax.windows import reduce_window as reduce_window
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota

@@ -1,4 +1,4 @@
-"""Reductions, windows, cumulative functions, scans of associative functions, sorting: jax.lax's names."""
+"""Reductions, cumulative functions, scans of associative functions, sorting: jax.lax's names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit import tree
 from meshjit.lax import elementwise
-from meshjit.numpy.convolution import padding_of
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import concatenate, moveaxis, reshape
 from meshjit.numpy.shaping import slice_in_dim as slice_dim
 from meshjit.numpy.sorting import sort_together
 from meshjit.numpy.sorting import top_k as top_k
-from meshjit.trace import bind, line_of, user_source
+from meshjit.trace import bind
 
 
 def _reduction(op: str) -> Any:
@@ -110,48 +109,6 @@ def _fold(xs: list[Any], starts: list[Any], combine: Callable[..., list[Any]]) -
     return combine(result, [mnp.squeeze(x, -1) for x in xs]) if shape_of(xs[0])[-1] else result
 
 
-def reduce_window(
-    operand: Any,
-    init_value: Any,
-    computation: Callable[..., Any],
-    window_dimensions: Sequence[int],
-    window_strides: Sequence[int] | None = None,
-    padding: str | Sequence[tuple[int, int]] = "VALID",
-    base_dilation: Sequence[int] | None = None,
-    window_dilation: Sequence[int] | None = None,
-) -> Any:
-    """`jax.lax.reduce_window` (pooling): a strided slice for each place in the window, combined with `computation`.
-
-    The work and the program grow with the window's size. ValueError for windows of more than 1024 places."""
-    x = asarray(operand)
-    rank = len(shape_of(x))
-    strides = tuple(window_strides or (1,) * rank)
-    dilation, holes = tuple(window_dilation or (1,) * rank), tuple(base_dilation or (1,) * rank)
-    if not len(window_dimensions) == len(strides) == len(dilation) == rank:
-        raise ValueError(
-            f"reduce_window: window {tuple(window_dimensions)} and strides {strides} must name each of {rank} dims\n"
-            f"  at {line_of(user_source())}"
-        )
-    if math.prod(window_dimensions) > 1024:
-        raise ValueError(f"reduce_window: a window of {tuple(window_dimensions)} is too large; use cumsum differences")
-    reach = [(w - 1) * d + 1 for w, d in zip(window_dimensions, dilation, strict=True)]
-    if isinstance(padding, str):
-        padding = padding_of(padding, shape_of(x), reach, strides)
-    low, high = zip(*padding, strict=True) if rank else ((), ())
-    start = cast(init_value, dtype_of(x))
-    x = bind(ops("pad"), x, start, low=tuple(low), high=tuple(high), interior=tuple(h - 1 for h in holes))
-    counts = [max(0, (n - r) // s + 1) for n, r, s in zip(shape_of(x), reach, strides, strict=True)]
-    result = mnp.broadcast_to(start, tuple(counts))
-    if 0 in counts:
-        return result
-    for place in itertools.product(*(range(w) for w in window_dimensions)):
-        first = tuple(p * d for p, d in zip(place, dilation, strict=True))
-        limit = tuple(f + (c - 1) * s + 1 for f, c, s in zip(first, counts, strides, strict=True))
-        part = bind(ops("slice"), x, start=first, limit=limit, strides=strides)
-        result = computation(result, part)
-    return result
-
-
 def _cumulative(op: str) -> Any:
     def function(x: Any, axis: int = 0, reverse: bool = False) -> Any:
         x = asarray(x)
@@ -207,3 +164,27 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:
     """Both, sorted by the keys."""
     return sort((keys, values), dimension, is_stable)
+
+
+def approx_max_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> tuple[Any, Any]:
+    """`jax.lax.approx_max_k`, exact: the k largest along a dim and their places, whatever `recall_target` asks for.
+
+    ValueError for aggregate_to_topk=False, whose result has as many candidates as the machine finds handy.
+    """
+    del recall_target, reduction_input_size_override
+    if not aggregate_to_topk:
+        raise ValueError("approx_max_k: only aggregate_to_topk=True is supported, where the result has k elements")
+    return top_k(operand, k, axis=reduction_dimension)
+
+
+def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, *args: Any, **options: Any) -> tuple[Any, Any]:
+    """`jax.lax.approx_min_k`, exact: the k smallest along a dim, smallest first, and their places; see approx_max_k."""
+    values, places = approx_max_k(elementwise.neg(operand), k, reduction_dimension, *args, **options)
+    return elementwise.neg(values), places

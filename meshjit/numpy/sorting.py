@@ -87,15 +87,18 @@ def argpartition(x: Any, kth: int, axis: int = -1) -> Any:
     return argsort(x, axis)
 
 
-def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
-    """The k largest elements along `axis`, largest first, and their places; equal ones by place, NaN first."""
+def top_k(x: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+    """The k largest elements along `axis`, largest first, and their places (i32). Source: jax.lax.top_k.
+
+    Of equal elements the first place comes first. Order is IEEE 754's total order: NaN before infinity, 0.0 before -0.0,
+    and a NaN with a minus sign last of all. Along a sharded dim only the best k of every shard are sent.
+    """
     x = asarray(x)
     dim = _sortable_dim("top_k", x, axis)
     if not 0 <= k <= shape_of(x)[dim]:
         raise ValueError(f"top_k: k is {k}, the dim has extent {shape_of(x)[dim]}\n  at {line_of(user_source())}")
-    places = iota(np.int32, shape_of(x), dim)
-    values, found = (flip(v, dim) for v in sort_together([flip(x, dim), flip(places, dim)], dim))
-    return slice_in_dim(values, 0, k, axis=dim), slice_in_dim(found, 0, k, axis=dim)
+    values, places = bind(ops("top_k"), moveaxis(x, dim, -1), k=int(k))
+    return moveaxis(values, -1, dim), moveaxis(places, -1, dim)
 
 
 # -- quantiles

@@ -61,6 +61,11 @@ class Moves:
         inside = compare(place, _spread(scalar(extent, np.int32), local.shape), direction="LT")
         return select(inside, local, full(local.type, fill))
 
+    def addend(self, local: Var, axes: Sequence[AxisRef]) -> Var:
+        """`local`, which all devices along axes hold, on the first of them, zeros on the others: together a sum."""
+        first = compare(self.index(tuple(axes)), scalar(0, np.int32), direction="EQ")
+        return select(_spread(first, local.shape), local, full(local.type, 0))
+
     def take(self, step: Any, local: Var, here: Placement, shape: Sequence[int]) -> Var:
         """One step of a walk, from placement `here` of a value whose global shape is `shape`."""
         target = step.apply(here, self.mesh).local_shape(shape, self.mesh)

@@ -18,6 +18,7 @@ from typing import Any
 
 from meshjit.core.plan import EquationPlan, Plan, equation_plan
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
+from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
 from meshjit.partition.local import LocalEquation
@@ -52,7 +53,7 @@ class _Partitioner:
         with self.builder:
             for var, placement in zip(program.inputs, self.plan.inputs, strict=True):
                 type = local_type(var.type, placement, self.plan)
-                self.versions[var] = {placement: self.builder.input(type, var.hint)}
+                self.versions[var] = {normalized(placement, self.mesh): self.builder.input(type, var.hint)}
             for eqn, step in zip(program.eqns, self.plan.equations, strict=True):
                 with self.builder.at(eqn.source):
                     self.equation(eqn, step)
@@ -63,14 +64,23 @@ class _Partitioner:
         return self.builder.build(outputs)
 
     def equation(self, eqn: Eqn, step: EquationPlan) -> None:
-        operands = [self.wanted(v, p) for v, p in zip(eqn.inputs, step.operands, strict=True)]
+        operands = [self.operand(v, p) for v, p in zip(eqn.inputs, step.operands, strict=True)]
         results = self.local_equation(eqn, step, operands)
         for var, result, placement in zip(eqn.outputs, results, step.results, strict=True):
             expected = local_type(var.type, placement, self.plan)
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
             self.versions[var] = {normalized(placement, self.mesh): result}
 
+    def operand(self, var: Var, placement: Placement) -> Var:
+        """The local value as `wanted` gives it; where a sum is wanted of a whole value, as a sum of that and zeros."""
+        if not placement.partial or normalized(placement, self.mesh) in self.versions[var]:
+            return self.wanted(var, placement)
+        return self.moves.addend(self.wanted(var, placement.without_partial()), placement.partial_axes)
+
     def local_equation(self, eqn: Eqn, step: EquationPlan, operands: list[Var]) -> Sequence[Var]:
+        if step.bodies:
+            local = iter([_Partitioner(body, self.topology).run() for body in step.bodies])
+            return self.builder.emit(eqn.op, operands, with_programs(eqn.params, lambda _: next(local)))
         if eqn.op.partition is not None and any(step.assignment.values()):
             local = LocalEquation(
                 eqn, tuple(operands), step.operands, step.results, step.assignment, self.mesh,

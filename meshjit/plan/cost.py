@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import Region
 from meshjit.core.types import TensorType
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
@@ -21,6 +22,7 @@ from sharding.rule import FactorRule
 from sharding.spec import Placement
 from sharding.topology import Topology
 
+UNKNOWN_TRIPS = 16  # what a while loop is taken to run where nobody knows
 FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
 
 
@@ -79,6 +81,11 @@ def work_passes(eqn: Eqn) -> float:
     return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
 
 
+def expected_trips(region: Region) -> int:
+    """How often a region runs, as far as anybody knows."""
+    return UNKNOWN_TRIPS if region.trips is None else region.trips
+
+
 class Flow:
     """Follows the values of one Program through its equations: where each is, and what it cost so far."""
 
@@ -99,9 +106,11 @@ class Flow:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
         for var, placement in zip(eqn.inputs, step.operands, strict=True):
             self.bring(var, placement)
+        self._nested(eqn, step)
         placements = (*step.operands, *step.results)
         types = (*eqn.input_types, *eqn.output_types)
-        self.work += self.machine.work(step.rule, types, placements, work_passes(eqn))
+        if not step.bodies:
+            self.work += self.machine.work(step.rule, types, placements, work_passes(eqn))
         if eqn.inputs:  # else it is made again wherever it is wanted
             for var, placement in zip(eqn.outputs, step.results, strict=True):
                 self._keep(var, self.machine.normal(placement))
@@ -110,9 +119,23 @@ class Flow:
             self.held -= sum(self.machine.local_bytes(var.type, p) for p in self.versions.get(var, ()))
         self.at += 1
 
+    def _nested(self, eqn: Eqn, step: EquationPlan) -> None:
+        """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
+        regions = eqn.op.regions(eqn.params) if eqn.op.regions is not None and step.bodies else ()
+        branches = len(regions) if not any(region.loops for region in regions) else 1
+        for region, body in zip(regions, step.bodies, strict=True):
+            assert body.cost is not None
+            times = expected_trips(region) / branches
+            self.work += times * body.cost.work_seconds
+            self.moving += times * body.cost.move_seconds
+            self.bytes += times * body.cost.wire_bytes
+            self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
+
     def bring(self, var: Var, placement: Placement) -> None:
         """Make sure that a version under this placement exists."""
         placement, have = self.machine.normal(placement), self.versions.get(var)
+        if have is not None and placement not in have:
+            placement = placement.without_partial()  # where an addend is wanted of a whole value, it and zeros are that
         if have is not None and placement not in have:
             walk = self.machine.cheapest(var.type, have, placement)
             self.moving += walk.seconds
@@ -125,8 +148,26 @@ class Flow:
         self.versions.setdefault(var, []).append(placement)
         self.held += self.machine.local_bytes(var.type, placement)
 
-    def cost(self) -> PlanCost:
+    def end(self, outputs: Sequence[Placement]) -> PlanCost:
+        """Hand the outputs over; what all of it cost."""
+        for var, placement in zip(self.program.outputs, outputs, strict=True):
+            self.bring(var, placement)
         return PlanCost(self.work, self.moving, self.bytes, float(max(self.peak, self.held)))
+
+
+def run_through(
+    program: Program,
+    machine: Machine,
+    steps: Sequence[EquationPlan],
+    inputs: Sequence[Placement],
+    outputs: Sequence[Placement],
+) -> PlanCost:
+    """The cost of equations that are planned."""
+    flow = Flow(program, machine)
+    flow.start(inputs)
+    for eqn, step in zip(program.eqns, steps, strict=True):
+        flow.run(eqn, step)
+    return flow.end(outputs)
 
 
 def _last_uses(program: Program) -> list[list[Var]]:

@@ -11,7 +11,7 @@ jointly linear in being partial over the same axes, and when the result is no la
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
@@ -24,11 +24,11 @@ PartialAxes = tuple[tuple[AxisRef, str], ...]
 class Delays:
     """Follows partial sums through the equations of one Program, in order."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, pending: Mapping[Var, Placement] | None = None) -> None:
         self.uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
         self.uses.update(program.outputs)
         self.uses.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
-        self.pending: dict[Var, Placement] = {}
+        self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
 
     def through(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement]) -> EquationPlan:
         """The equation's plan with partial operands accepted where that is right; notes its own partial results."""

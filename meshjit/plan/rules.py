@@ -12,6 +12,8 @@ from sharding.rule import FactorRule
 
 def rule_of(eqn: Eqn) -> FactorRule:
     """All that planning learns about an equation."""
+    if eqn.op.regions is not None:  # nothing to share, and a cache would keep the nested Programs alive
+        return eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
     try:
         return _rule(eqn.op, eqn.input_types, eqn.output_types, tuple(eqn.params.items()))
     except TypeError:  # a param that cannot be hashed, such as an array

@@ -1,7 +1,8 @@
 """Conflicts settled by cost: plan, turn a conflict, plan again, keep what is cheaper.
 
 Turns are tried the weightiest first, and after one that pays the conflicts that are left, or new, are looked at anew.
-Where turning all alike conflicts is clearly worse, parts of them are not tried. No more than TRIALS plans are made however many conflicts there are, so that planning stays linear in the equations.
+Where turning all alike conflicts is clearly worse, parts of them are not tried. No more than TRIALS plans are made
+however many conflicts there are, so that planning stays linear in the equations.
 Everything here is deterministic: the same Program, annotations and machine give the same plan.
 """
 

@@ -171,13 +171,14 @@ def parse_module(text: str) -> Any:
     """The MLIR module of StableHLO text."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-    from jaxlib.mlir.dialects import stablehlo
+    from jaxlib.mlir.dialects import chlo, stablehlo
 
     context, registry = ir.Context(), ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     context.append_dialect_registry(registry)
     context.load_all_available_dialects()
-    stablehlo.register_dialect(context)
+    for dialect in (chlo, stablehlo):
+        dialect.register_dialect(context)
     with context:
         return ir.Module.parse(text)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
+from sharding.mesh import AbstractMesh
 from sharding.named import Sharding
 from sharding.placement import normalized
 
@@ -34,8 +35,9 @@ class LeafKey:
         """The same for shardings that mean the same: P("x") and P("x", None), or NamedSharding and another of its mesh."""
         where = None
         if self.sharding is not None:
-            row = self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
             mesh, placement = getattr(self.sharding, "mesh", None), self.sharding.placement(self.type.rank)
+            abstract = isinstance(mesh, AbstractMesh)
+            row = () if abstract else self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
             where = (row, mesh, placement if mesh is None else normalized(placement, mesh))
         return (self.type, self.weak, where, self.committed)
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.config import config
 from meshjit.core.op import Op
 from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Builder, Program, Source
 from meshjit.core.types import type_of
 from meshjit.plan.make import Annotations
+from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.executable import Executable, default_mesh, fits, lower, merged, mesh_of, whole_spec
 from meshjit.runtime.placing import move, place
@@ -58,7 +60,23 @@ def _compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Seque
 
 def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
     wanted = zip(operands, executable.in_shardings, strict=True)
-    return executable.run_placed([_placed(x, s) for x, s in wanted])
+    arguments = [_placed(x, s) for x, s in wanted]
+    results = executable.run_placed(arguments)
+    if config.debug_nans or config.debug_infs:
+        _check(executable, arguments, results)
+    return results
+
+
+def _check(executable: Executable, arguments: Sequence[Array], results: Sequence[Array]) -> None:
+    program = executable.lowering.plan.program
+    nans.check_results(
+        f"{program.name} at {line_of(user_source())}",
+        results,
+        lambda: ["the result"] * len(results),
+        program,
+        arguments,
+        lambda: [f"operand {i}" for i in range(len(arguments))],
+    )
 
 
 def _placed(value: Value, sharding: Sharding) -> Array:

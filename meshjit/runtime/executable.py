@@ -20,6 +20,7 @@ from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.placing import device_row, meaning, move
 from meshjit.runtime.quiet import without_gloo_messages
+from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
@@ -71,7 +72,7 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
 def lower_plan(planning: Planning, donated: Sequence[int] = ()) -> Lowering:
     """Partition and emit."""
     plan, seconds = planning.plan, dict(planning.seconds)
-    local = _timed(seconds, "partition", lambda: verify(simplify(verify(partition(plan), "partition")), "simplify"))
+    local = _timed(seconds, "partition", lambda: verify(fuse(simplify(verify(partition(plan), "partition"))), "simplify"))
     aliases = match(plan, donated)
     text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds)
@@ -169,10 +170,9 @@ def one_device_mesh(device: Any) -> Mesh:
     return Mesh([device], ONE_DEVICE_AXES)
 
 
-def mesh_of(sharding: Sharding) -> Mesh:
-    """The mesh of an array's sharding."""
+def mesh_of(sharding: Sharding) -> Any:
+    """The mesh of a sharding; an AbstractMesh where that is what it was made with."""
     if isinstance(sharding, NamedSharding):
-        assert isinstance(sharding.mesh, Mesh)
         return sharding.mesh
     return one_device_mesh(next(iter(sharding.device_set)))
 

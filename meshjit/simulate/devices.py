@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.evaluate import Array, evaluate_eqn
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.types import is_inexact
-from meshjit.simulate.evaluate import Array, evaluate_eqn
+from meshjit.ops.families import widened
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 
@@ -27,9 +28,33 @@ def _step(eqn: Eqn, mesh: BaseMesh, operands: list[list[Array]]) -> list[list[Ar
     per_device = [[operand[d] for operand in operands] for d in range(mesh.size)]
     if eqn.op.simulate is not None:
         results = eqn.op.simulate([tuple(values) for values in per_device], mesh, eqn.params)
+    elif eqn.op.steps is not None:
+        results = _in_step(eqn, mesh, per_device)
     else:
         results = [evaluate_eqn(eqn, values) for values in per_device]
     return [[np.asarray(result[i]) for result in results] for i in range(len(eqn.outputs))]
+
+
+def _in_step(eqn: Eqn, mesh: BaseMesh, per_device: list[list[Array]]) -> list[Sequence[Any]]:
+    """An op with regions on all devices at once: they must all ask for the same Program, or the collectives inside of it
+    would wait for one another for ever."""
+    assert eqn.op.steps is not None
+    devices = [eqn.op.steps(*values, **eqn.params) for values in per_device]
+    asked = [_next(device, None) for device in devices]
+    while not all(isinstance(question, StopIteration) for question in asked):
+        programs = {None if isinstance(q, StopIteration) else id(q[0]) for q in asked}
+        assert len(programs) == 1, f"{eqn.op.name} at {eqn.source}: the devices take different ways, and would hang"
+        values = [[question[1][i] for question in asked] for i in range(len(asked[0][0].inputs))]
+        results = simulate(asked[0][0], mesh, [[np.asarray(v) for v in shards] for shards in values])
+        asked = [_next(device, [r[d] for r in results]) for d, device in enumerate(devices)]
+    return [question.value for question in asked]
+
+
+def _next(device: Any, answer: Sequence[Array] | None) -> Any:
+    try:
+        return device.send(answer)
+    except StopIteration as end:
+        return end
 
 
 def scatter(array: Array, placement: Placement, mesh: BaseMesh) -> list[Array]:
@@ -65,7 +90,7 @@ def gather(shards: Sequence[Array], placement: Placement, shape: Sequence[int], 
         whole[tuple(slice(k * n, (k + 1) * n) for k, n in zip(key, local, strict=True))] = shard
         kept = _logical(shard, key, local, shape)
         if key in seen:
-            np.testing.assert_array_equal(kept, seen[key], err_msg=f"replicas differ on device {device}")
+            np.testing.assert_array_equal(widened(kept), widened(seen[key]), err_msg=f"replicas differ on device {device}")
         seen[key] = kept
     return whole[inside]
 

@@ -8,16 +8,19 @@ from meshjit.trace.program import (
     function_name,
     trace_to_program,
 )
-from meshjit.trace.source import line_of, user_source
+from meshjit.trace.source import line_of, named_scope, user_source
 from meshjit.trace.stack import (
     Trace,
     active_trace,
     bind,
     bind_program,
     concrete_info,
+    ensure_compile_time_eval,
     register_concrete,
     require_mesh,
     set_eager,
+    staging,
+    trace_for,
     type_and_weak,
 )
 from meshjit.trace.tracer import Tracer
@@ -33,11 +36,15 @@ __all__ = [
     "bind",
     "bind_program",
     "concrete_info",
+    "ensure_compile_time_eval",
     "function_name",
     "line_of",
+    "named_scope",
     "register_concrete",
     "require_mesh",
     "set_eager",
+    "staging",
+    "trace_for",
     "trace_to_program",
     "type_and_weak",
     "user_source",

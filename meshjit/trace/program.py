@@ -116,7 +116,7 @@ def _output(trace: Trace, leaf: Any, result: Any, index: int) -> Tracer:
     if isinstance(leaf, Tracer) or concrete_info(leaf) is not None:
         return trace.lift(leaf)
     path = tree.path_names(result, "result")[index]
-    raise TypeError(_not_an_array(leaf, f"{trace.name} returned {path}:"))
+    raise TypeError(_not_an_array(leaf, f"{trace.name} returned {path}, which"))
 
 
 def _check_dtype(dtype: Any, name: str, value: Any) -> None:

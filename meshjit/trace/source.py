@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import threading
+from dataclasses import replace
 from types import CodeType, FrameType
 
 import sharding
@@ -42,7 +45,7 @@ def user_source() -> Source | None:
             source = lines.get(frame.f_lasti)
             if source is None:
                 source = lines[frame.f_lasti] = Source(code.co_filename, frame.f_lineno, code.co_qualname)
-            return source
+            return _scoped(source) if _scopes.names else source
         frame = frame.f_back
     return None
 
@@ -60,6 +63,35 @@ def _lines(code: CodeType) -> dict[int, Source] | None:
             _seen.clear()
         entry = _seen[id(code)] = (code, None if code.co_filename.startswith(_OWN) else {})
     return entry[1]
+
+
+class named_scope(contextlib.ContextDecorator):  # noqa: N801
+    """`with named_scope("attention"):` — ops traced inside carry the name, behind that of their function (`jax.named_scope`).
+
+    Printed Programs, reports, HLO and profiles show it: `train.py:31 block/attention`. Also a decorator. Names nest."""
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"named_scope: the name must be a string, got {name!r}")
+        self.name = name
+
+    def __enter__(self) -> None:
+        _scopes.names.append(self.name)
+
+    def __exit__(self, *exc: object) -> None:
+        _scopes.names.pop()
+
+
+class _Scopes(threading.local):
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+
+_scopes = _Scopes()
+
+
+def _scoped(source: Source) -> Source:
+    return replace(source, function="/".join([source.function, *_scopes.names]))
 
 
 def line_of(source: Source | None) -> str:

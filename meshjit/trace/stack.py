@@ -12,8 +12,9 @@ Without a trace the op runs at once, through the evaluator that the runtime inst
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,7 @@ class Trace:
 
 class _Traces(threading.local):
     def __init__(self) -> None:
-        self.stack: list[Trace] = []
+        self.stack: list[Trace | None] = []  # None: ensure_compile_time_eval
 
 
 _traces = _Traces()
@@ -140,6 +141,42 @@ def active_trace() -> Trace | None:
     """The innermost trace of this thread, or None when ops run at once."""
     stack = _traces.stack
     return stack[-1] if stack else None
+
+
+@contextlib.contextmanager
+def ensure_compile_time_eval() -> Generator[None, None, None]:
+    """Inside, ops on concrete values run at once, also while a function is traced (`jax.ensure_compile_time_eval`).
+
+    Ops on traced values are staged as ever."""
+    with _active(None):
+        yield
+
+
+@contextlib.contextmanager
+def _active(trace: Trace | None) -> Generator[None, None, None]:
+    _traces.stack.append(trace)
+    try:
+        yield
+    finally:
+        _traces.stack.pop()
+
+
+def trace_for(values: Iterable[Value]) -> Trace | None:
+    """The trace that stages an op on these values: the active one; inside ensure_compile_time_eval only if one is traced."""
+    stack = _traces.stack
+    if not stack or stack[-1] is not None:
+        return stack[-1] if stack else None
+    if any(isinstance(x, Tracer) for x in values):
+        return next((trace for trace in reversed(stack) if trace is not None), None)
+    return None
+
+
+@contextlib.contextmanager
+def staging(values: Iterable[Value]) -> Generator[Trace | None, None, None]:
+    """Makes `trace_for(values)` the active trace."""
+    trace = trace_for(values)
+    with _active(trace) if trace is not None else contextlib.nullcontext():
+        yield trace
 
 
 def require_mesh(mesh: Any) -> None:
@@ -193,7 +230,7 @@ def bind(op: Op, *operands: Value, weak_type: bool | None = None, **params: Any)
     Operands must already agree in dtype and shape as the op's type rule asks; promotion and broadcasting are the
     business of `meshjit.numpy`. A TypeError of the type rule names the user's line.
     """
-    trace = active_trace()
+    trace = active_trace() or trace_for(operands)
     if trace is not None:
         outputs: Sequence[Value] = trace.emit(op, operands, params, weak_type)
     else:
@@ -204,7 +241,7 @@ def bind(op: Op, *operands: Value, weak_type: bool | None = None, **params: Any)
 def bind_program(program: Program, operands: Sequence[Value], weak: Sequence[bool] | None = None) -> list[Value]:
     """Apply a whole Program: its equations are inlined into the active trace, or it runs at once."""
     flags = [False] * len(program.outputs) if weak is None else list(weak)
-    trace = active_trace()
+    trace = active_trace() or trace_for(operands)
     if trace is not None:
         return list(trace.inline(program, operands, flags))
     _require_no_tracers(operands)

@@ -28,6 +28,8 @@ def batch(
                 given = [dims[v] for v in eqn.inputs]
                 if all(d is None for d in given):
                     results, found = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
+                elif eqn.op.regions is not None:
+                    results, found = eqn.op.batch(operands, given, eqn.params, batch)
                 else:
                     results, found = eqn.op.batch(operands, given, eqn.params)
                 env.update(zip(eqn.outputs, results, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from meshjit.core.program import Eqn, Program, Var
 
 
@@ -11,6 +13,16 @@ def dce(program: Program) -> Program:
     kept: list[Eqn] = []
     for eqn in reversed(program.eqns):
         if any(v in needed for v in eqn.outputs):
+            eqn = _pruned(eqn, needed)
             needed.update(eqn.inputs)
             kept.append(eqn)
     return Program(program.name, program.inputs, tuple(reversed(kept)), program.outputs)
+
+
+def _pruned(eqn: Eqn, needed: set[Var]) -> Eqn:
+    """An op with regions without the results that nobody needs, and what only they need inside of it."""
+    if eqn.op.prune is None:
+        return eqn
+    operands, results, params = eqn.op.prune(eqn.params, [v in needed for v in eqn.outputs], dce)
+    inputs, outputs = tuple(eqn.inputs[i] for i in operands), tuple(eqn.outputs[i] for i in results)
+    return replace(eqn, inputs=inputs, outputs=outputs, params=params)

@@ -108,11 +108,19 @@ def _in_order(numbers: tuple[int, ...]) -> bool:
     return numbers == tuple(range(len(numbers)))
 
 
+def _sees_itself(windows: Any) -> bool:
+    """Whether every window is the one element at its place."""
+    return {*windows["window"], *windows["strides"], *windows["base_dilation"]} <= {1} and not any(
+        n for pair in windows["padding"] for n in pair
+    )
+
+
 _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
     "convert": _first_if(lambda eqn: True),
     "reshape": _first_if(lambda eqn: True),
     "transpose": _first_if(lambda eqn: _in_order(eqn.params["permutation"])),
     "broadcast_in_dim": _first_if(lambda eqn: _in_order(eqn.params["dimensions"])),
+    "reduce_window": _first_if(lambda eqn: _sees_itself(eqn.params)),
     "integer_pow": _first_if(lambda eqn: eqn.params["exponent"] == 1),
     "multiply": _beside(1, 0, 1),
     "divide": _beside(1, 1),

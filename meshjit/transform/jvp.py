@@ -13,9 +13,11 @@ from meshjit.transform.dce import dce
 from meshjit.transform.split import split
 
 
-def jvp(program: Program, nonzero: Sequence[bool]) -> tuple[Program, tuple[bool, ...]]:
+def jvp(program: Program, nonzero: Sequence[bool], splits: bool = False) -> tuple[Program, tuple[bool, ...]]:
     """Inputs: the program's, then a tangent for each input marked nonzero. Outputs: the program's, then the tangents
     of those outputs that have one; the flags say which do. Values of integer and boolean dtypes have none.
+
+    With `splits` no equation computes both values and tangents, so that the Program can be cut in two.
     """
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in program.inputs}
@@ -23,7 +25,7 @@ def jvp(program: Program, nonzero: Sequence[bool]) -> tuple[Program, tuple[bool,
         for var, flag in zip(program.inputs, nonzero, strict=True):
             if flag and is_inexact(var.dtype):
                 tangents[var] = builder.input(var.type)
-        push_forward(program, builder, env, tangents)
+        push_forward(program, builder, env, tangents, splits)
         flags = tuple(v in tangents for v in program.outputs)
         outputs = [env[v] for v in program.outputs]
         outputs += [tangents[v] for v, flag in zip(program.outputs, flags, strict=True) if flag]
@@ -43,26 +45,56 @@ class Linearized:
 
 def linearize(program: Program, nonzero: Sequence[bool]) -> Linearized:
     """The jvp in two Programs, so that many directions share what does not depend on them."""
-    whole, flags = jvp(program, nonzero)
+    whole, flags = jvp(program, nonzero, splits=True)
     forward, tangent = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
     return Linearized(dce(forward), dce(tangent), flags)
 
 
-def push_forward(program: Program, builder: Builder, env: dict[Var, Var], tangents: dict[Var, Var]) -> None:
+@dataclass(frozen=True)
+class Derivative:
+    """What the jvp rule of an op with regions is given: the derivatives of its Programs.
+
+    `splits`: the rule must not put values and tangents into one equation (see `jvp`).
+    """
+
+    splits: bool
+
+    def flags(self, program: Program, nonzero: Sequence[bool]) -> list[bool]:
+        """Which outputs have a tangent when these inputs have."""
+        return list(jvp(program, nonzero)[1])
+
+    def joint(self, program: Program, nonzero: Sequence[bool]) -> tuple[Program, list[bool]]:
+        whole, flags = jvp(program, nonzero, self.splits)
+        return dce(whole), list(flags)
+
+    def parts(self, program: Program, nonzero: Sequence[bool]) -> Linearized:
+        return linearize(program, nonzero)
+
+
+def push_forward(
+    program: Program, builder: Builder, env: dict[Var, Var], tangents: dict[Var, Var], splits: bool = False
+) -> None:
     """Add the program's equations and their tangents to the builder. `env` and `tangents` map the program's Vars; both grow."""
     for eqn in program.eqns:
         with builder.at(eqn.source):
             primals = [env[v] for v in eqn.inputs]
-            outputs = builder.emit(eqn.op, primals, eqn.params)
-            env.update(zip(eqn.outputs, outputs, strict=True))
             given = [tangents.get(v) for v in eqn.inputs]
-            if any(t is not None for t in given):
-                found = equation_tangents(eqn, primals, given, outputs)
-                tangents.update(
-                    (v, t)
-                    for v, t in zip(eqn.outputs, found, strict=True)
-                    if t is not None and is_inexact(v.dtype)
-                )
+            outputs, found = _pushed(eqn, builder, primals, given, splits)
+            env.update(zip(eqn.outputs, outputs, strict=True))
+            tangents.update(
+                (v, t) for v, t in zip(eqn.outputs, found, strict=True) if t is not None and is_inexact(v.dtype)
+            )
+
+
+def _pushed(
+    eqn: Eqn, builder: Builder, primals: Sequence[Var], tangents: Sequence[Var | None], splits: bool
+) -> tuple[Sequence[Var], Sequence[Var | None]]:
+    """One equation's results and their tangents."""
+    known = all(t is None for t in tangents)
+    if eqn.op.regions is not None and not known:
+        return eqn.op.jvp(primals, tangents, eqn.params, Derivative(splits))
+    outputs = builder.emit(eqn.op, primals, eqn.params)
+    return outputs, [None] * len(outputs) if known else equation_tangents(eqn, primals, tangents, outputs)
 
 
 def equation_tangents(

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from meshjit.core.program import Program
+from meshjit.core.region import with_programs
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 
 
 def simplify(program: Program) -> Program:
-    """Without dead code, no-ops and common subexpressions."""
-    return dce(cse(fold(dce(program))))
+    """Without dead code, no-ops and common subexpressions, in nested Programs too."""
+    return dce(cse(fold(_with_simple_regions(dce(program)))))
+
+
+def _with_simple_regions(program: Program) -> Program:
+    if not any(eqn.op.regions for eqn in program.eqns):
+        return program
+    done: dict[int, Program] = {}
+
+    def simple(nested: Program) -> Program:
+        if id(nested) not in done:
+            done[id(nested)] = simplify(nested)
+        return done[id(nested)]
+
+    eqns = [e.with_params(with_programs(e.params, simple)) if e.op.regions else e for e in program.eqns]
+    return Program(program.name, program.inputs, tuple(eqns), program.outputs)

@@ -59,18 +59,44 @@ def _pull_back(
             raise TypeError(f"there is no derivative with respect to {var!r}: its dtype is not floating or complex")
     seeds = {v: Var(v.type) for v, flag in zip(program.inputs, wrt, strict=True) if flag}
     tangents = dict(seeds)
-    push_forward(program, builder, env, tangents)
-    linear_vars = depending(builder.eqns, seeds.values())
+    push_forward(program, builder, env, tangents, splits=True)
+    given = [
+        (tangents[v], ct) for v, ct in zip(program.outputs, cotangents, strict=True) if ct is not None and v in tangents
+    ]
+    return _backwards(builder, list(seeds.values()), given)
+
+
+def _backwards(builder: Builder, seeds: Sequence[Var], given: Sequence[tuple[Var, Var]]) -> list[Var]:
+    """Replace the builder's equations that depend on `seeds`, in which they are linear, by their transposes.
+
+    `given` pairs values with their cotangents; the result is the seeds' cotangents."""
+    linear_vars = depending(builder.eqns, seeds)
     linear = [e for e in builder.eqns if e.outputs[0] in linear_vars]
     builder.eqns = [e for e in builder.eqns if e.outputs[0] not in linear_vars]
     sums: dict[Var, Var] = {}
-    for var, ct in zip(program.outputs, cotangents, strict=True):
-        if ct is not None and var in tangents:
-            _accumulate(sums, tangents[var], ct)
+    for var, ct in given:
+        if var in linear_vars:
+            _accumulate(sums, var, ct)
     for eqn in reversed(linear):
         with builder.at(eqn.source, "backward"):
             _transpose_equation(eqn, linear_vars, sums)
-    return [sums[t] if t in sums else zeros(t.type) for t in seeds.values()]
+    return [sums[t] if t in sums else zeros(t.type) for t in seeds]
+
+
+def backward(program: Program, linear: Sequence[bool]) -> Program:
+    """The transpose of a program that is linear in the marked inputs.
+
+    (the other inputs, a cotangent for every inexact output) -> the marked inputs' cotangents.
+    """
+    with Builder(program.name) as builder:
+        env = {v: builder.input(v.type, v.hint) for v, flag in zip(program.inputs, linear, strict=True) if not flag}
+        seeds = {v: Var(v.type) for v, flag in zip(program.inputs, linear, strict=True) if flag}
+        cotangents = [(v, builder.input(v.type)) for v in program.outputs if is_inexact(v.dtype)]
+        env.update(seeds)
+        values = builder.inline(program, [env[v] for v in program.inputs])
+        named = dict(zip(program.outputs, values, strict=True))
+        results = _backwards(builder, list(seeds.values()), [(named[v], ct) for v, ct in cotangents])
+        return dce(builder.build(results))
 
 
 def _transpose_equation(eqn: Eqn, linear: set[Var], sums: dict[Var, Var]) -> None:
@@ -81,19 +107,23 @@ def _transpose_equation(eqn: Eqn, linear: set[Var], sums: dict[Var, Var]) -> Non
     if len(eqn.outputs) > 1:
         given = [zeros(v.type) if ct is None else ct for v, ct in zip(eqn.outputs, given, strict=True)]
     operands = [None if v in linear else v for v in eqn.inputs]
-    for group in _one_at_a_time(eqn, operands):
-        found = eqn.op.transpose(given, group, eqn.input_types, eqn.params)
-        for var, operand, ct in zip(eqn.inputs, group, found, strict=True):
-            if operand is None and ct is not None:
-                _accumulate(sums, var, ct)
+    for var, operand, ct in zip(eqn.inputs, operands, _transposed(eqn, given, operands), strict=True):
+        if operand is None and ct is not None:
+            _accumulate(sums, var, ct)
 
 
-def _one_at_a_time(eqn: Eqn, operands: list[Var | None]) -> list[list[Var | None]]:
+def _transposed(eqn: Eqn, given: Sequence[Var | None], operands: list[Var | None]) -> Sequence[Var | None]:
+    if eqn.op.regions is not None:
+        return eqn.op.transpose(given, operands, eqn.input_types, eqn.params, backward)
+    _check_linear(eqn, operands)
+    return eqn.op.transpose(given, operands, eqn.input_types, eqn.params)
+
+
+def _check_linear(eqn: Eqn, operands: list[Var | None]) -> None:
     """The linear operands must lie in one group of joint linearity; they do, because tangents are never multiplied."""
     groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
     missing = {i for i, x in enumerate(operands) if x is None}
     assert any(missing <= set(group) for group in groups), f"{eqn.op.name} is not linear in operands {sorted(missing)}"
-    return [operands]
 
 
 def _accumulate(sums: dict[Var, Var], var: Var, ct: Var) -> None:

@@ -1,0 +1,65 @@
+"""Switches for a block of code (`with debug_nans():`), and what a function is traced to, without compiling it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from meshjit.api.wrapped import Wrapped
+from meshjit.config import config
+
+
+def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
+    """Inside, jitted functions run as ordinary Python, one op at a time: prints and breakpoints see values.
+
+    Shardings, donation and static arguments of the jitted functions then mean nothing. `.trace` and `.lower` still work."""
+    return config.using(disable_jit=disable)
+
+
+def debug_nans(enable: bool = True) -> AbstractContextManager[None]:
+    """Inside, a NaN in a result raises FloatingPointError that names the op and the line that made it."""
+    return config.using(debug_nans=enable)
+
+
+def debug_infs(enable: bool = True) -> AbstractContextManager[None]:
+    """The same for infinities."""
+    return config.using(debug_infs=enable)
+
+
+def log_compiles(enable: bool = True) -> AbstractContextManager[None]:
+    """Inside, each tracing and compilation is logged with its time, as a warning of the logger "meshjit"."""
+    return config.using(log_compiles=enable)
+
+
+def explain_cache_misses(enable: bool = True) -> AbstractContextManager[None]:
+    """Inside, a function that is traced again says why, as a warning of the logger "meshjit"."""
+    return config.using(explain_cache_misses=enable)
+
+
+def enable_x64(enable: bool = True) -> AbstractContextManager[None]:
+    """Inside, 64-bit types are kept."""
+    return config.using(enable_x64=enable)
+
+
+def default_matmul_precision(precision: str | None) -> AbstractContextManager[None]:
+    """Inside, matrix products that state no precision have this one."""
+    return config.using(default_matmul_precision=precision)
+
+
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), *, return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Program that `fun` is traced to for its arguments (arrays, or shapes with dtypes).
+
+    With `return_shape` also the tree of its results' shapes. A Program prints as text; `.inputs`, `.eqns` and `.outputs`
+    are its parts. Source: `jax.make_jaxpr`."""
+    wrapped = Wrapped(fun, static_argnums=static_argnums)
+
+    @functools.wraps(fun)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        traced = wrapped.trace(*args, **kwargs)
+        return (traced.program, traced.out_info) if return_shape else traced.program
+
+    return made

@@ -1,0 +1,90 @@
+"""Regions: the Programs that loops, branches and calls hold in their params, and how their values stand to the equation's.
+
+    scan(%w, %c, %xs) {body=program step(%w, %c, %x) -> (%c2, %y), …}
+
+Here input 0 of the region is operand 0, input 1 is operand 1 and carried into output 0, and input 2 is one slice along
+dim 0 of operand 2; output 0 is result 0, and output 1 is one slice of result 1. Passes that know this need not know
+which op it is: planning ties carried values to one placement, partitioning rebuilds every Program for one device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
+
+from meshjit.core.program import Builder, Program
+
+# What an op with regions means: a generator that asks for (Program, operands), is sent the results, and returns its own.
+Steps: TypeAlias = Generator[tuple[Program, Sequence[Any]], Sequence[Any], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Region:
+    """One nested Program.
+
+    `trips` is how often it runs each time the equation does: 1 for a branch or call, None where nobody knows.
+    """
+
+    program: Program
+    operands: tuple[int, ...]  # which operand of the equation each input is
+    results: tuple[int | None, ...]  # which result each output is; None for one of the op's own (a loop's condition)
+    sliced: frozenset[int] = frozenset()  # inputs that are one slice along dim 0 of their operand
+    stacked: frozenset[int] = frozenset()  # outputs that are one slice along dim 0 of their result
+    carried: tuple[tuple[int, int], ...] = ()  # (input, output): next time the input is what the output was
+    trips: int | None = 1
+
+    @property
+    def loops(self) -> bool:
+        """Whether it belongs to a loop, however often that runs; else it is a branch or a call."""
+        return bool(self.carried or self.sliced or self.stacked) or self.trips != 1
+
+    @property
+    def invariant(self) -> tuple[int, ...]:
+        """The inputs that are the same every time."""
+        changing = {i for i, _ in self.carried} | self.sliced
+        return tuple(i for i in range(len(self.operands)) if i not in changing)
+
+
+def programs_of(params: Mapping[str, Any]) -> Iterator[Program]:
+    """The Programs among the params and in their tuples, in order."""
+    for value in params.values():
+        for item in cast(tuple[Any, ...], value) if isinstance(value, tuple) else (value,):
+            if isinstance(item, Program):
+                yield item
+
+
+def with_programs(params: Mapping[str, Any], change: Callable[[Program], Program]) -> Mapping[str, Any]:
+    """The params with every Program replaced by change(Program), in the order of `programs_of`."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, Program):
+            return change(value)
+        if isinstance(value, tuple):
+            return tuple(changed(v) for v in cast(tuple[Any, ...], value))
+        return value
+
+    return {name: changed(value) for name, value in params.items()}
+
+
+def copied(program: Program) -> Program:
+    """The same Program with Vars of its own, in nested Programs too."""
+    with Builder(program.name) as builder:
+        outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
+        builder.eqns = [e.with_params(with_programs(e.params, copied)) if e.op.regions else e for e in builder.eqns]
+        return builder.build(outputs)
+
+
+def without_sharing(program: Program, seen: set[int] | None = None) -> Program:
+    """The Program with no nested Program standing in it twice, so that every Var belongs to one place."""
+    seen = set[int]() if seen is None else seen
+
+    def own(nested: Program) -> Program:
+        nested = copied(nested) if id(nested) in seen else nested
+        seen.add(id(nested))
+        return without_sharing(nested, seen)
+
+    if not any(eqn.op.regions for eqn in program.eqns):
+        return program
+    eqns = tuple(e.with_params(with_programs(e.params, own)) if e.op.regions else e for e in program.eqns)
+    return Program(program.name, program.inputs, eqns, program.outputs)

@@ -1,0 +1,1 @@
+"""What JAX keeps in `jax.experimental`, in the same places."""

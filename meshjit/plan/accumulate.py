@@ -1,0 +1,56 @@
+"""Carries that only collect: `total = total + partial sum`, again and again, is reduced once, after the loop.
+
+    scan(%zero, %xs) {body: %g = dot(..) partial sum(x);  %t2 = add(%t, %g);  return %t2}
+
+The way from a carry's input to its output must be a chain of equations linear in it, each its value's only use, and
+what is added on the way partial over the same axes. Then the carry may be partial over them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from meshjit.core.program import Eqn, Var
+from meshjit.core.region import Region
+from meshjit.plan.delay import Delays, PartialAxes
+from sharding.spec import Placement
+
+
+def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placement]) -> dict[int, Placement]:
+    """Inputs of the region that might stay partial, with the placement they would have. Planning has to confirm it."""
+    users = {v: eqn for eqn in region.program.eqns for v in eqn.inputs}
+    found: dict[int, Placement] = {}
+    for i, output in region.carried:
+        axes = _collected(region.program.inputs[i], region.program.outputs[output], users, delays)
+        if axes:
+            found[i] = Placement(placements[region.program.inputs[i]].dims, axes)
+    return found
+
+
+def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -> PartialAxes:
+    """The axes over which everything that is added between start and end is partial; () if that is not so."""
+    axes: PartialAxes = ()
+    var = start
+    while var is not end:
+        eqn = users.get(var)
+        if eqn is None or len(eqn.outputs) != 1 or delays.uses[var] != 1 or eqn.op.regions is not None:
+            return ()
+        others = _beside(eqn, var)
+        for other in others or ():
+            pending = delays.pending.get(other)
+            if pending is None or (axes and pending.partial != axes):
+                return ()
+            axes = pending.partial
+        if others is None:
+            return ()
+        var = eqn.outputs[0]
+    return axes
+
+
+def _beside(eqn: Eqn, var: Var) -> list[Var] | None:
+    """The operands that the equation is linear in together with var; None if it is not linear in var."""
+    place = eqn.inputs.index(var)
+    for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
+        if place in group:
+            return [eqn.inputs[i] for i in group if i != place]
+    return None

@@ -1,0 +1,133 @@
+"""Placements of all values → how every equation is computed, in order, nested Programs included.
+
+A loop's equation is planned by planning its body: what the body's inputs are is what the operands have to be. Three
+things are decided here, for the loop as a whole:
+
+- what does not change in the loop is brought before it to where the body wants it, once, if that is cheaper;
+- a carry that only collects partial sums stays unreduced through all iterations, and is reduced after the last;
+- branches take their operands as they are, so that moves are paid for in the branch that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import Region
+from meshjit.plan.accumulate import accumulators
+from meshjit.plan.assign import Assigner
+from meshjit.plan.cost import Flow, Machine, expected_trips, run_through
+from meshjit.plan.delay import Delays
+from meshjit.plan.graph import programs_in
+from sharding.rule import FactorRule
+from sharding.spec import Placement
+
+
+@dataclass(frozen=True)
+class Planner:
+    """Plans equations against `placements`, which partial sums that flow on change on the way."""
+
+    assigner: Assigner
+    placements: dict[Var, Placement]
+    rules: Mapping[Eqn, FactorRule]
+
+    @property
+    def machine(self) -> Machine:
+        return self.assigner.machine
+
+    def equations(
+        self, program: Program, delays: Delays | None = None, flow: Flow | None = None
+    ) -> tuple[EquationPlan, ...]:
+        """How each is computed. `flow` is told of all, so that it knows the cost in the end."""
+        delays, flow = delays or Delays(program), flow or Flow(program, self.machine)
+        flow.start([self.placements[v] for v in program.inputs])
+        steps: list[EquationPlan] = []
+        for eqn in program.eqns:
+            if eqn.op.regions is None:
+                step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.versions)
+            else:
+                step = self.with_regions(eqn, eqn.op.regions(eqn.params))
+            step = delays.through(eqn, step, self.placements)
+            flow.run(eqn, step)
+            steps.append(step)
+        return tuple(steps)
+
+    def with_regions(self, eqn: Eqn, regions: Sequence[Region]) -> EquationPlan:
+        """The plan of an equation whose op has regions."""
+        if not any(region.loops for region in regions):
+            self.enter_as_they_are(eqn, regions)
+        bodies = [self.body(eqn, region) for region in regions]
+        operands = [p.without_partial() for p in map(self.placements.__getitem__, eqn.inputs)]
+        results = [self.placements[v].without_partial() for v in eqn.outputs]
+        for region, body in zip(regions, bodies, strict=True):
+            for i, (operand, placement) in enumerate(zip(region.operands, body.inputs, strict=True)):
+                operands[operand] = _stacked(placement) if i in region.sliced else placement
+            for i, (result, placement) in enumerate(zip(region.results, body.outputs, strict=True)):
+                if result is not None:
+                    results[result] = _stacked(placement) if i in region.stacked else placement
+        return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies))
+
+    def enter_as_they_are(self, eqn: Eqn, regions: Sequence[Region]) -> None:
+        for region in regions:
+            for operand, inner in zip(region.operands, region.program.inputs, strict=True):
+                self.placements[inner] = self.placements[eqn.inputs[operand]].without_partial()
+
+    def body(self, eqn: Eqn, region: Region) -> Plan:
+        """The plan of one nested Program."""
+        program, before = region.program, self.snapshot(region.program)
+        delays = Delays(program)
+        steps = self.equations(program, delays)
+        sums = accumulators(region, delays, self.placements)
+        while sums:
+            self.placements.update({**before, **{program.inputs[i]: p for i, p in sums.items()}})
+            delays = Delays(program, {program.inputs[i]: p for i, p in sums.items()})
+            steps = self.equations(program, delays)
+            outputs = dict(region.carried)
+            kept = {i: p for i, p in sums.items() if delays.pending.get(program.outputs[outputs[i]]) == p}
+            if kept == sums:
+                break
+            sums = kept
+            if not sums:
+                self.placements.update(before)
+                steps = self.equations(program)
+        self.bring_before(eqn, region, steps)
+        inputs = tuple(self.placements[v] for v in program.inputs)
+        outputs = self.handed_over(eqn, region, inputs)
+        cost = run_through(program, self.machine, steps, inputs, outputs)
+        return Plan(program, self.machine.mesh, self.placements, steps, inputs, outputs, cost=cost)
+
+    def handed_over(self, eqn: Eqn, region: Region, inputs: Sequence[Placement]) -> tuple[Placement, ...]:
+        """Carries go out as they came in; branches give the result as it is wanted, others what they have."""
+        outputs = [self.placements[v].without_partial() for v in region.program.outputs]
+        for i, result in enumerate(region.results):
+            if result is not None and not region.loops and i not in region.stacked:
+                outputs[i] = self.placements[eqn.outputs[result]].without_partial()
+        for i, output in region.carried:
+            outputs[output] = inputs[i]
+        return tuple(outputs)
+
+    def snapshot(self, program: Program) -> dict[Var, Placement]:
+        return {v: self.placements[v] for part in programs_in(program) for v in part.vars()}
+
+    def bring_before(self, eqn: Eqn, region: Region, steps: Sequence[EquationPlan]) -> None:
+        """Choose for every input that never changes the placement it is cheapest to have it in from the start."""
+        trips = expected_trips(region)
+        for i in region.invariant if region.loops else ():
+            var, program = region.program.inputs[i], region.program
+            pairs = [pair for e, s in zip(program.eqns, steps, strict=True) for pair in zip(e.inputs, s.operands, strict=True)]
+            wanted = {p for v, p in pairs if v is var and not p.partial}
+            here = self.placements[eqn.inputs[region.operands[i]]].without_partial()
+
+            def cost(start: Placement, var: Var = var, here: Placement = here, wanted: set[Placement] = wanted) -> float:
+                seconds = self.machine.seconds
+                return seconds(var.type, here, start) + trips * sum(seconds(var.type, start, p) for p in wanted)
+
+            options = [self.placements[var].without_partial(), *sorted(wanted, key=str)]
+            self.placements[var] = min(options, key=cost)
+
+
+def _stacked(placement: Placement) -> Placement:
+    """Of slices → of what they are cut from, whose dim 0 is whole."""
+    return Placement(((), *placement.dims), placement.partial)

@@ -1,0 +1,126 @@
+"""A Program as the graph that propagation reads: its values numbered, a node for every equation, seeds where users spoke.
+
+Nested Programs are part of the same graph. A loop's own equation becomes links: an operand and the input that it is (or
+is one slice of) hold the same axes, an output and its result likewise, and a carry is one value, tied through its loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import Region
+from meshjit.plan.rules import rule_of
+from sharding.mesh import BaseMesh
+from sharding.placement import normalized
+from sharding.propagate import Graph, Node, Propagated, Seed
+from sharding.rule import FactorRule
+from sharding.spec import PartitionSpec, open_dims, placement_of
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """What the user said: one spec per input and output of the Program; None leaves it to the compiler."""
+
+    inputs: Sequence[PartitionSpec | None]
+    outputs: Sequence[PartitionSpec | None]
+
+
+@dataclass(frozen=True)
+class Flattened:
+    """A Program's graph, with the numbers of its Vars and the rules of its equations, nested ones included."""
+
+    graph: Graph
+    numbers: Mapping[Var, int]
+    rules: Mapping[Eqn, FactorRule]
+
+    def origins(self, found: Propagated) -> dict[object, object]:
+        """Where axes came from, keyed by Var instead of number: (var, dim, axis) → origin."""
+        names = {i: var for var, i in self.numbers.items()}
+        return {(names[v], dim, axis): origin for (v, dim, axis), origin in found.origins.items()}
+
+
+def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flattened:
+    """The graph of a Program none of whose nested Programs stands in it twice."""
+    variables = [var for part in programs_in(program) for var in part.vars()]
+    numbers = {var: i for i, var in enumerate(variables)}
+    rules: dict[Eqn, FactorRule] = {}
+    nodes: list[Node] = []
+    ties: list[tuple[int, ...]] = []
+    for part in programs_in(program):
+        for eqn in part.eqns:
+            rules[eqn] = rule_of(eqn)
+            if eqn.op.regions is None:
+                nodes.append(_node(eqn, rules[eqn], numbers))
+            else:
+                regions = eqn.op.regions(eqn.params)
+                nodes += [link for region in regions for link in _links(eqn, region, numbers)]
+                ties += _ties(regions, numbers)
+    graph = Graph([v.shape for v in variables], nodes, ties, _seeds(program, numbers, annotations, mesh))
+    return Flattened(graph, numbers, rules)
+
+
+def programs_in(program: Program) -> Iterator[Program]:
+    """The Program and all that are nested in it, outer ones first."""
+    yield program
+    for eqn in program.eqns:
+        if eqn.op.regions is not None:
+            for region in eqn.op.regions(eqn.params):
+                yield from programs_in(region.program)
+
+
+def _node(eqn: Eqn, rule: FactorRule, numbers: Mapping[Var, int]) -> Node:
+    return Node(rule, tuple(numbers[v] for v in eqn.inputs), tuple(numbers[v] for v in eqn.outputs), _label(eqn))
+
+
+def _label(eqn: Eqn) -> str:
+    return f"{eqn.op} at {eqn.source}" if eqn.source else str(eqn.op)
+
+
+def _links(eqn: Eqn, region: Region, numbers: Mapping[Var, int]) -> Iterator[Node]:
+    for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
+        outer = eqn.inputs[operand]
+        yield Node(_same(inner, i in region.sliced, True), (numbers[outer],), (numbers[inner],), f"into {_label(eqn)}")
+    for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
+        if result is not None:
+            rule = _same(inner, i in region.stacked, False)
+            yield Node(rule, (numbers[inner],), (numbers[eqn.outputs[result]],), f"out of {_label(eqn)}")
+
+
+def _same(inner: Var, is_slice: bool, inwards: bool) -> FactorRule:
+    """The dims of a value are those of another; dim 0 of what is cut into slices is never sharded."""
+    (dims,) = FactorRule.elementwise(inner.rank, 1).results
+    outer = ((), *dims) if is_slice else dims
+    sizes = dict(zip((name for (name,) in dims), inner.shape, strict=True))
+    return FactorRule((outer,), (dims,), {}, sizes) if inwards else FactorRule((dims,), (outer,), {}, sizes)
+
+
+def _ties(regions: Sequence[Region], numbers: Mapping[Var, int]) -> Iterator[tuple[int, ...]]:
+    """A carry is what comes in and what goes out, in the body and in the condition that reads it."""
+    for region in regions:
+        for i, output in region.carried:
+            operand = region.operands[i]
+            together = [r.program.inputs[r.operands.index(operand)] for r in regions if operand in r.operands]
+            yield tuple(numbers[v] for v in (*together, region.program.outputs[output]))
+
+
+def _seeds(
+    program: Program, numbers: Mapping[Var, int], annotations: Annotations, mesh: BaseMesh
+) -> dict[int, Seed]:
+    """Inputs first, then constraints, then outputs: the first to speak about a value is its seed."""
+    seeds: dict[int, Seed] = {}
+
+    def add(var: Var, spec: PartitionSpec | None) -> None:
+        if spec is not None and numbers[var] not in seeds:
+            seeds[numbers[var]] = Seed(normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank))
+
+    for var, spec in zip(program.inputs, annotations.inputs, strict=True):
+        add(var, spec)
+    for part in programs_in(program):
+        for eqn in part.eqns:
+            if eqn.op.seed is not None:
+                add(eqn.outputs[0], eqn.op.seed(eqn.params))
+    for var, spec in zip(program.outputs, annotations.outputs, strict=True):
+        add(var, spec)
+    return seeds

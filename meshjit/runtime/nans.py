@@ -1,0 +1,90 @@
+"""config.debug_nans and debug_infs: look at results, and find the op that made a NaN by computing everything once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core.program import Eqn, Program
+from meshjit.core.types import is_inexact, type_of
+from meshjit.runtime.array import Array
+from meshjit.simulate.evaluate import evaluate_eqn
+from meshjit.trace.source import line_of
+
+Test = Callable[[Any], Any]
+
+
+def wanted() -> list[tuple[str, Test]]:
+    """What to look for: its name, and the ufunc that finds it."""
+    found: list[tuple[str, Test]] = [("NaN", np.isnan)] if config.debug_nans else []
+    return [*found, ("infinity", np.isinf)] if config.debug_infs else found
+
+
+def check_results(
+    title: str,
+    results: Sequence[Array],
+    names: Callable[[], Sequence[str]],
+    program: Program,
+    arguments: Sequence[Array],
+    argument_names: Callable[[], Sequence[str]],
+) -> None:
+    """FloatingPointError that names the first result with a NaN and, where all values can be read here, what made it."""
+    for kind, test in wanted():
+        for i, result in enumerate(results):
+            if _holds(result, test):
+                first = f"{title}: {names()[i]} {result.type} holds {kind}"
+                raise FloatingPointError(f"{first}\n  {_cause(kind, test, program, arguments, argument_names)}")
+
+
+def _holds(array: Array, test: Test) -> bool:
+    """Whether a shard of this process does, without its padding."""
+    if not is_inexact(array.dtype):
+        return False
+    if array.is_fully_addressable:
+        return bool(test(array.numpy()).any())
+    return any(bool(test(shard.data.numpy()).any()) for shard in array.addressable_shards)
+
+
+def _cause(
+    kind: str, test: Test, program: Program, arguments: Sequence[Array], names: Callable[[], Sequence[str]]
+) -> str:
+    if not all(x.is_fully_addressable or x.is_fully_replicated for x in arguments):
+        return f"its arguments span processes, so this one cannot tell which operation made the {kind}"
+    values = [x.numpy() for x in arguments]
+    for name, value in zip(names(), values, strict=True):
+        if _bad(value, test):
+            return f"it came in with {name}"
+    eqn, operands = _first(program, values, test)
+    if eqn is None:
+        return f"computed one operation after another there is no {kind}: it comes from XLA's optimisations or rounding"
+    ranges = ", ".join(_range(x) for x in operands) or "none"
+    at = f" at {line_of(eqn.source)}" if eqn.source is not None else ""
+    return f"made by {eqn.op.name}{at}\n  its operands: {ranges}"
+
+
+def _bad(value: Any, test: Test) -> bool:
+    return is_inexact(value.dtype) and bool(test(value).any())
+
+
+def _first(program: Program, values: Sequence[Any], test: Test) -> tuple[Eqn | None, list[Any]]:
+    """The first equation with a bad result, and its operands, which are good."""
+    env: dict[Any, Any] = dict(zip(program.inputs, values, strict=True))
+    with np.errstate(all="ignore"):
+        for eqn in program.eqns:
+            operands = [env[v] for v in eqn.inputs]
+            results = evaluate_eqn(eqn, operands)
+            if any(_bad(r, test) for r in results):
+                return eqn, operands
+            env.update(zip(eqn.outputs, results, strict=True))
+    return None, []
+
+
+def _range(value: Any) -> str:
+    """`f32[8] from -1.0 to 3.0`"""
+    if value.size == 0 or value.dtype.kind == "c":
+        return str(type_of(value))
+    low, high = value.min(), value.max()
+    return f"{type_of(value)} = {low}" if low == high else f"{type_of(value)} from {low} to {high}"

@@ -1,0 +1,158 @@
+"""Transforms on meshes: which collectives they take, what these weigh, and that the values are those of one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit.numpy as mnp
+from meshjit import tree
+from meshjit.core.program import Program
+from meshjit.core.types import TensorType
+from meshjit.inspect.collectives import collective_rows
+from meshjit.sharding import PartitionSpec as P
+from meshjit.trace import Argument, trace_to_program
+from meshjit.transform.fuse import fuse
+from meshjit.transform.simplify import simplify
+from sharding.mesh import AbstractMesh
+from tests.laws import MESHES, check_law, random_spec
+
+X = AbstractMesh((8,), ("x",))
+XY = AbstractMesh((4, 2), ("x", "y"))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A function, the types and specs of its arguments and the spec of its result; what it may cost."""
+
+    fun: Callable[..., Any]
+    types: tuple[str, ...]
+    specs: tuple[P | None, ...]
+    output: P | None
+    mesh: AbstractMesh
+    collectives: dict[str, int]
+    bytes: int
+
+
+def solve(u: Any, k: Any) -> Any:
+    return mnp.real(mnp.fft.ifft2(mnp.fft.fft2(u) * k))
+
+
+def real_solve(u: Any) -> Any:
+    return mnp.fft.irfft2(mnp.fft.rfft2(u) * 0.5)
+
+
+def around(u: Any) -> Any:
+    return mnp.fft.ifftn(mnp.fft.fftn(u) * 2)
+
+
+SQUARE = "c64[64,64]"
+MOVED = 64 * 64 * 8 // 8 * 7 // 8  # what a device sends in one all-to-all of SQUARE over 8
+
+CASES = {
+    "transformed dims whole": Case(
+        mnp.fft.fft2, ("c64[8,16,16]",), (P("x"),), None, X, {}, 0),
+    "one batch dim, one whole": Case(
+        lambda u: mnp.fft.fft(u, axis=1), (SQUARE,), (P("x", None),), P("x", None), X, {}, 0),
+    "rows of fft2": Case(
+        mnp.fft.fft2, (SQUARE,), (P("x", None),), None, X, {"all_to_all": 1}, MOVED),
+    "rows of fft2 and back": Case(
+        mnp.fft.fft2, ("c64[256,256]",), (P("x", None),), P("x", None), X, {"all_to_all": 2}, 32 * MOVED),
+    "small rows of fft2 and back": Case(  # where starting a collective costs more than what it moves
+        mnp.fft.fft2, (SQUARE,), (P("x", None),), P("x", None), X, {"all_gather": 1}, 64 * 64 * 8 // 8 * 7),
+    "there and back": Case(
+        solve, (SQUARE, SQUARE), (P("x", None), None), P("x", None), X, {"all_to_all": 2}, 2 * MOVED),
+    "there and back, real": Case(
+        real_solve, ("f32[64,64]",), (P("x", None),), P("x", None), X, {"all_to_all": 2}, 2 * (8 * 40 * 8 * 7 // 8)),
+    "a sharded dim": Case(
+        mnp.fft.fft, ("c64[16,512]",), (P(None, "x"),), P(None, "x"), X, {"all_to_all": 2}, 2 * (16 * 512 * 8 // 8 * 7 // 8)),
+    "no other dim": Case(
+        mnp.fft.fft, ("c64[512]",), (P("x"),), P("x"), X, {"all_gather": 1}, 512 * 8 // 8 * 7),
+    "slabs": Case(
+        around, ("c64[16,16,16]",), (P("x"),), P("x"), X, {"all_to_all": 2}, 2 * (16**3 * 8 // 8 * 7 // 8)),
+    "pencils": Case(
+        around, ("c64[16,16,16]",), (P("x", "y"),), P("x", "y"), XY, {"all_to_all": 4}, 2 * (4096 * 3 // 4 + 4096 // 2)),
+}  # fmt: skip
+
+
+def traced(fun: Callable[..., Any], *types: str) -> Program:
+    arguments = [Argument(TensorType.parse(t), False, f"argument {i}") for i, t in enumerate(types)]
+    return simplify(trace_to_program(fun, arguments, tree.structure((tuple(range(len(types))), {}))).program)
+
+
+def drawn(generator: np.random.Generator, type: TensorType) -> np.ndarray[Any, Any]:
+    parts = generator.normal(size=(2, *type.shape))
+    return (parts[0] + 1j * parts[1] if type.dtype.kind == "c" else parts[0]).astype(type.dtype)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_collectives(name: str) -> None:
+    case = CASES[name]
+    program = traced(case.fun, *case.types)
+    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    plan, local = check_law(program, case.mesh, case.specs, [case.output], arrays, exact=False)
+    rows = collective_rows(simplify(local), plan.mesh)
+    counts: dict[str, int] = {}
+    for row in rows:
+        counts[row.kind] = counts.get(row.kind, 0) + row.count
+    assert counts == case.collectives
+    assert sum(row.bytes for row in rows) == case.bytes
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_placement(seed: int) -> None:
+    """Uneven extents, too: 5 and 9 elements over up to 8 devices."""
+    generator = np.random.default_rng(seed)
+    fun, type = [
+        (around, "c64[5,4,9]"), (real_solve, "f32[9,5]"), (mnp.fft.fft2, "c64[3,8,5]"), (mnp.fft.rfftn, "f32[4,5,6]"),
+    ][seed % 4]  # fmt: skip
+    program = traced(fun, type)
+    arrays = [drawn(generator, t) for t in program.input_types]
+    for _ in range(3):
+        mesh = MESHES[int(generator.integers(len(MESHES)))]
+        specs = [random_spec(generator, v.rank, mesh) for v in (*program.inputs, *program.outputs)]
+        check_law(program, mesh, specs[:-1], specs[-1:], arrays, exact=False)
+
+
+# -- fusing
+
+
+def transforms(program: Program) -> list[tuple[str, tuple[int, ...]]]:
+    return [(eqn.params["kind"], eqn.params["axes"]) for eqn in program.eqns if eqn.op.name == "fft"]
+
+
+@pytest.mark.parametrize(
+    ("fun", "type", "wanted"),
+    [
+        (mnp.fft.fft2, "c64[4,6,8]", [("FFT", (1, 2))]),
+        (mnp.fft.ifftn, "c64[4,6,8]", [("IFFT", (0, 1, 2))]),
+        (mnp.fft.fftn, "c64[2,3,4,5]", [("FFT", (1, 2, 3)), ("FFT", (0,))]),
+        (mnp.fft.rfftn, "f32[4,6,8]", [("RFFT", (0, 1, 2))]),
+        (lambda x: mnp.fft.irfftn(x, axes=(2, 0)), "c64[5,6,8]", [("IRFFT", (2, 0))]),
+        (lambda x: mnp.fft.ifft(mnp.fft.fft(x, axis=0), axis=1), "c64[4,6]", [("FFT", (0,)), ("IFFT", (1,))]),
+        (lambda x: mnp.fft.fft(mnp.fft.fft(x, axis=0), axis=0), "c64[4,6]", [("FFT", (0,)), ("FFT", (0,))]),
+    ],
+)
+def test_neighbours_are_fused(fun: Any, type: str, wanted: Any) -> None:
+    from meshjit.simulate.evaluate import evaluate
+
+    program = traced(fun, type)
+    assert all(len(axes) == 1 for _, axes in transforms(program))
+    fused = fuse(program)
+    assert transforms(fused) == wanted
+    arrays = [drawn(np.random.default_rng(1), t) for t in program.input_types]
+    for got, want in zip(evaluate(fused, arrays), evaluate(program, arrays), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
+
+
+def test_what_others_need_stays() -> None:
+    def both(x: Any) -> Any:
+        rows = mnp.fft.fft(x, axis=1)
+        return rows, mnp.fft.fft(rows, axis=0)
+
+    program = traced(both, "c64[4,6]")
+    assert transforms(fuse(program)) == transforms(program)
