@@ -11,6 +11,8 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
+from meshjit.lax.branches import cond as cond
+from meshjit.lax.branches import switch as switch
 from meshjit.lax.convolution import ConvDimensionNumbers as ConvDimensionNumbers
 from meshjit.lax.convolution import conv as conv
 from meshjit.lax.convolution import conv_dimension_numbers as conv_dimension_numbers
@@ -272,6 +274,10 @@ from meshjit.lax.gathering import (
 from meshjit.lax.gathering import (
     scatter_mul as scatter_mul,
 )
+from meshjit.lax.loops import fori_loop as fori_loop
+from meshjit.lax.loops import map as map  # noqa: A004
+from meshjit.lax.loops import scan as scan
+from meshjit.lax.loops import while_loop as while_loop
 from meshjit.lax.reducing import (
     approx_max_k as approx_max_k,
 )

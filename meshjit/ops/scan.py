@@ -1,6 +1,7 @@
 """scan: a loop that runs a known number of times, carries values on, reads one slice of each xs and makes one of each ys.
 
-Params: body (a Program: consts, carries, slices of xs -> carries, slices of ys), length, reverse, num_consts, num_carry.
+Params: body (a Program: consts, carries, slices of xs -> carries, slices of ys), length, reverse, num_consts, num_carry,
+unroll (how many iterations are one step of the compiled loop).
 Operands: consts, carries, xs; results: carries, ys. As `jax.lax.scan`, with xs and ys along dim 0.
 """
 
@@ -91,33 +92,42 @@ def _scan_steps(*operands: Any, **params: Any) -> Steps:
 
 
 def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    """A while loop over (counter, operands, ys so far). What never changes goes round with the rest, as XLA wants it."""
-    body, length, count, consts = params["body"], params["length"], params["num_carry"], params["num_consts"]
+    """A while loop over (counter, operands, ys so far), `unroll` iterations a step, and the iterations left over after it.
+
+    What never changes goes round with the rest, as XLA wants it."""
+    length, count, consts, unroll = params["length"], params["num_carry"], params["num_consts"], params["unroll"]
     ys = [e.constant(np.broadcast_to(np.zeros((), t.dtype), t.shape)) for t in outs[count:]]
-    if length == 0:
-        return [*parts(params, operands)[1], *ys]
-    state = [e.constant(np.zeros((), np.int32)), *operands, *ys]
-    types = [_COUNTER, *ins, *outs[count:]]
+    state, types = [e.constant(np.zeros((), np.int32)), *operands, *ys], [_COUNTER, *ins, *outs[count:]]
+    looped = length - length % unroll
 
     def condition(inner: Any, names: list[str]) -> Sequence[str]:
-        limit = inner.constant(np.array(length, np.int32))
-        return compare_less(inner, names[0], limit)
+        return compare_less(inner, names[0], inner.constant(np.array(looped, np.int32)))
 
     def step(inner: Any, names: list[str]) -> Sequence[str]:
-        index = _place(inner, names[0], params)
-        kept, carry, xs = parts(params, names[1 : 1 + len(ins)])
-        slices = [_slice(inner, x, t, index) for x, t in zip(xs, ins[consts + count :], strict=True)]
-        results = inner.program(body, [*kept, *carry, *slices])
-        filled = [
-            _update(inner, y, piece, t, index)
-            for y, piece, t in zip(names[1 + len(ins) :], results[count:], outs[count:], strict=True)
-        ]
-        following = inner.op("add", [names[0], inner.constant(np.ones((), np.int32))], [_COUNTER])
-        return [*following, *kept, *results[:count], *xs, *filled]
+        for _ in range(unroll):
+            names = _iteration(inner, names, ins, outs, params)
+        return names
 
-    regions = [e.region(types, condition), e.region(types, step)]
-    results = e.op("while", state, types, regions=regions)[1:]
-    return [*results[consts : consts + count], *results[len(ins) :]]
+    if looped > unroll:
+        state = e.op("while", state, types, regions=[e.region(types, condition), e.region(types, step)])
+    elif looped:
+        state = list(step(e, state))
+    for _ in range(length - looped):
+        state = _iteration(e, state, ins, outs, params)
+    return [*state[1 + consts : 1 + consts + count], *state[1 + len(ins) :]]
+
+
+def _iteration(e: Any, state: Sequence[str], ins: Types, outs: Types, params: Params) -> list[str]:
+    """The state (counter, operands, ys so far) one iteration later."""
+    consts, count = params["num_consts"], params["num_carry"]
+    index = _place(e, state[0], params)
+    kept, carry, xs = parts(params, state[1 : 1 + len(ins)])
+    slices = [_slice(e, x, t, index) for x, t in zip(xs, ins[consts + count :], strict=True)]
+    results = e.program(params["body"], [*kept, *carry, *slices])
+    pieces = zip(state[1 + len(ins) :], results[count:], outs[count:], strict=True)
+    ys = [_update(e, y, piece, t, index) for y, piece, t in pieces]
+    following = e.op("add", [state[0], e.constant(np.ones((), np.int32))], [_COUNTER])
+    return [*following, *kept, *results[:count], *xs, *ys]
 
 
 def compare_less(e: Any, a: str, b: str) -> list[str]:
@@ -158,13 +168,17 @@ def _program(name: str, types: Sequence[str], write: Callable[..., Sequence[Var]
 
 
 def _samples() -> Iterator[Sample]:
-    def sample(body: Program, types: Sequence[str], length: int, consts: int, carry: int, reverse: bool = False) -> Sample:
+    def sample(
+        body: Program, types: Sequence[str], length: int, consts: int, carry: int, reverse: bool = False, unroll: int = 1
+    ) -> Sample:
         params = {"body": body, "length": length, "reverse": reverse, "num_consts": consts, "num_carry": carry}
+        params["unroll"] = unroll
         return Sample(tuple(map(TensorType.parse, types)), params)
 
     for dtype in ("f32", "i32", "c64"):
         total = _program("total", [f"{dtype}[5]", f"{dtype}[5]"], lambda c, x: [add(c, x), multiply(c, x)])
         yield sample(total, [f"{dtype}[5]", f"{dtype}[4,5]"], 4, 0, 1)
+        yield sample(total, [f"{dtype}[5]", f"{dtype}[5,5]"], 5, 0, 1, unroll=2)
         yield sample(total, [f"{dtype}[5]", f"{dtype}[3,5]"], 3, 0, 1, reverse=True)
     empty = _program("empty", ["f32[2]", "f32[2]"], lambda c, x: [add(c, x), x])
     yield sample(empty, ["f32[2]", "f32[0,2]"], 0, 0, 1)
@@ -178,7 +192,7 @@ def _samples() -> Iterator[Sample]:
 
     layers = _program("layer", ["f32[4,4]", "f32[6,4]", "f32[6,4]", "f32[6,4]"], layer)
     yield sample(layers, ["f32[4,4]", "f32[6,4]", "f32[6,4]", "f32[3,6,4]"], 3, 2, 1)
-    yield sample(layers, ["f32[4,4]", "f32[6,4]", "f32[6,4]", "f32[2,6,4]"], 2, 2, 1, reverse=True)
+    yield sample(layers, ["f32[4,4]", "f32[6,4]", "f32[6,4]", "f32[2,6,4]"], 2, 2, 1, reverse=True, unroll=4)
 
 
 scan = Op(

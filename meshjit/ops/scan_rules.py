@@ -28,7 +28,7 @@ def _split(params: Params, values: Sequence[Any]) -> tuple[list[Any], list[Any],
 
 
 def _scan(body: Program, consts: Sequence[Var], carry: Sequence[Var], xs: Sequence[Var], params: Params) -> list[Var]:
-    given = {"length": params["length"], "reverse": params["reverse"]}
+    given = {name: params[name] for name in ("length", "reverse", "unroll")}
     counts = {"num_consts": len(consts), "num_carry": len(carry)}
     results = current_builder().emit(REGISTRY["scan"], [*consts, *carry, *xs], {"body": body, **given, **counts})
     return list(results)
@@ -187,7 +187,7 @@ def transpose_scan(
     cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
 ) -> list[Var | None]:
     """The linear scan from the last iteration to the first. Cotangents of consts are summed in a carry."""
-    linear = [x is None for x in operands]
+    linear = carried_along([x is None for x in operands], params)
     lin_consts, lin_carry, lin_xs = _split(params, linear)
     consts, carry, xs = _split(params, operands)
     if not all(lin_carry):
@@ -217,7 +217,20 @@ def transpose_scan(
         {**params, "reverse": not params["reverse"]},
     )
     rest = iter(results)
-    return [next(rest) if flag else None for flag in linear]
+    found = [next(rest) if flag else None for flag in linear]
+    return [ct if x is None else None for ct, x in zip(found, operands, strict=True)]
+
+
+def carried_along(flags: list[bool], params: Params) -> list[bool]:
+    """The body's inputs that depend on operands whose flag is set: a carry may from the second iteration on, although it
+    begins as something that does not."""
+    first, count = params["num_consts"], params["num_carry"]
+    while True:
+        outs = reached(params["body"], flags)[:count]
+        grown = [a or b for a, b in zip(flags[first : first + count], outs, strict=True)]
+        if grown == flags[first : first + count]:
+            return flags
+        flags[first : first + count] = grown
 
 
 # -- batch, prune
@@ -231,13 +244,8 @@ def batch_scan(
 
     body, count, first = params["body"], params["num_carry"], params["num_consts"]
     size = batch_size(operands, dims)
-    flags = [d is not None for d in dims]
-    while True:
-        outs = reached(body, flags)
-        grown = [a or b for a, b in zip(flags[first : first + count], outs[:count], strict=True)]
-        if grown == flags[first : first + count]:
-            break
-        flags[first : first + count] = grown
+    flags = carried_along([d is not None for d in dims], params)
+    outs = reached(body, flags)
     inside = [0 if flag else None for flag in flags]
     outs = [*flags[first : first + count], *outs[count:]]
     program = batched(body, inside, size, [0 if flag else None for flag in outs])

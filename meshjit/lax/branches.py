@@ -1,0 +1,107 @@
+"""Branches under `jax.lax`'s names: cond and switch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit import tree
+from meshjit.config import config
+from meshjit.core.program import Builder, Program
+from meshjit.core.promotion import promote
+from meshjit.core.types import TensorType
+from meshjit.lax.regions import apply, captured_first, leaves_of, together, trace_region
+from meshjit.numpy.promote import cast, ops, value
+from meshjit.trace import Argument, Traced, Tracer
+
+Function = Callable[..., Any]
+
+
+def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, operand: Any = None) -> Any:
+    """true_fun(*operands) if pred else false_fun(*operands), only that branch being run (`jax.lax.cond`).
+
+    Args:
+      pred: a scalar; a number counts as true where it is not 0. Under vmap with differing preds both branches run.
+      true_fun, false_fun: must give results of the same structure, shapes and dtypes (weak ones adapt).
+    """
+    if operand is not None:
+        operands = (operand,)
+    if not (callable(true_fun) and callable(false_fun)):
+        raise TypeError("cond: true_fun and false_fun must be functions, operands come after them")
+    _, type, _ = value(pred, "pred")
+    if type.shape != ():
+        raise TypeError(
+            f"cond: pred must be a scalar, it is {type}\n  fix: jnp.any(pred) or jnp.all(pred); elementwise choice is jnp.where"
+        )
+    if config.disable_jit and not isinstance(pred, Tracer):
+        return true_fun(*operands) if bool(pred) else false_fun(*operands)
+    truth = pred if type.dtype == np.bool_ else mnp.not_equal(pred, 0)
+    return _branch("cond", cast(truth, np.int32), [false_fun, true_fun], operands)
+
+
+def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: Any = None) -> Any:
+    """branches[index](*operands), index being clamped to those there are (`jax.lax.switch`)."""
+    if operand is not None:
+        operands = (operand,)
+    if not branches or not all(callable(b) for b in branches):
+        raise ValueError("switch: branches must be one or more functions")
+    _, type, _ = value(index, "index")
+    if type.shape != () or type.dtype.kind not in "iu":
+        raise TypeError(f"switch: index must be an integer scalar, it is {type}")
+    if len(branches) == 1:
+        return branches[0](*operands)
+    if config.disable_jit and not isinstance(index, Tracer):
+        return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
+    return _branch("switch", cast(mnp.clip(index, 0, len(branches) - 1), np.int32), branches, operands)
+
+
+def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:
+    given = leaves_of(operands, "operands")
+    structures = [tree.structure(x) for x in operands]
+    traced = [trace_region(f, given.arguments, *structures) for f in functions]
+    _check_results(what, traced)
+    captured = together(*traced)
+    agreed = [promote([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
+    programs = tuple(_converted(captured_first(t, captured), [d for d, _ in agreed]) for t in traced)
+    types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]
+    weak = [w for _, w in agreed]
+    results = apply(ops("case"), [index, *captured, *given.values], types, weak, branches=programs)
+    return tree.unflatten(traced[0].out_tree, results)
+
+
+def _columns(traced: Sequence[Traced]) -> list[tuple[Argument, ...]]:
+    return list(zip(*(t.out_arguments for t in traced), strict=True))
+
+
+def _check_results(what: str, traced: Sequence[Traced]) -> None:
+    """Branches must agree in structure, shapes, and in dtypes but for weak ones."""
+    first = traced[0]
+    for other in traced[1:]:
+        if other.out_tree != first.out_tree:
+            raise TypeError(
+                f"{what}: the branches return different structures\n"
+                f"  {first.program.name}: {first.out_tree}\n  {other.program.name}: {other.out_tree}"
+            )
+        for i, (a, b) in enumerate(zip(first.out_arguments, other.out_arguments, strict=True)):
+            if a.type.shape != b.type.shape or (a.type.dtype != b.type.dtype and not (a.weak or b.weak)):
+                dummy = tree.unflatten(first.out_tree, range(len(first.out_arguments)))
+                name = tree.path_names(dummy, "result")[i]
+                raise TypeError(
+                    f"{what}: the branches return different types: {name} is {a.type} in {first.program.name}"
+                    f" and {b.type} in {other.program.name}\n  fix: make them agree, for instance by .astype in one of them"
+                )
+
+
+def _converted(program: Program, dtypes: Sequence[np.dtype[Any]]) -> Program:
+    """The branch with its outputs in these dtypes."""
+    if all(v.dtype == d for v, d in zip(program.outputs, dtypes, strict=True)):
+        return program
+    with Builder(program.name) as builder:
+        outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
+        convert = ops("convert")
+        return builder.build(
+            [v if v.dtype == d else convert(v, dtype=d) for v, d in zip(outputs, dtypes, strict=True)]
+        )

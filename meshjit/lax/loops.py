@@ -1,0 +1,243 @@
+"""Loops under `jax.lax`'s names: scan, while_loop, fori_loop, map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit import tree
+from meshjit.config import config
+from meshjit.core.program import Program
+from meshjit.core.types import TensorType
+from meshjit.lax.regions import Leaves, apply, captured_first, leaves_of, trace_region
+from meshjit.numpy.promote import ops
+from meshjit.trace import Argument, Traced, Tracer, function_name, line_of, user_source
+
+Function = Callable[..., Any]
+
+
+# -- scan
+
+
+def scan(
+    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1
+) -> tuple[Any, Any]:
+    """Carry a value through f(carry, x) -> (carry, y) for every slice x of xs along dim 0 (`jax.lax.scan`).
+
+    Args:
+      f: gets the carry and one slice of xs (None where xs is None); gives the next carry, of the same structure, shapes
+        and dtypes, and a pytree y of anything. Traced once.
+      xs: pytree of arrays of one leading extent; None to run `length` times without.
+      reverse: from the last slice to the first; ys stay in the order of xs.
+      unroll: so many iterations become one step of the compiled loop; True for all.
+
+    Returns: (last carry, ys stacked along dim 0).
+    TypeError where f gives back another carry than it was given, with the leaf's path and both types.
+    """
+    carry, slices = leaves_of(init, "init"), leaves_of(xs, "xs")
+    count = _length(slices, length)
+    if config.disable_jit:
+        return _scan_in_python(f, init, xs, count, reverse)
+    inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in slices.arguments]
+    carry, traced = _fixed_carry("scan", carry, lambda c: _traced_step(f, c, inner, slices.structure))
+    carry_tree, ys_tree = _pair_trees(traced)
+    body = captured_first(traced)
+    params = {"length": count, "reverse": bool(reverse), "num_consts": len(traced.captured), "num_carry": len(carry.values)}
+    params["unroll"] = max(1, count) if unroll is True else max(1, int(unroll))
+    operands = [*traced.captured, *carry.values, *slices.values]
+    consts = body.input_types[: len(traced.captured)]
+    results = apply(ops("scan"), operands, [*consts, *carry.types, *slices.types], traced.out_weak, body=body, **params)
+    ys = results[len(carry.values) :]
+    return tree.unflatten(carry_tree, results[: len(carry.values)]), tree.unflatten(ys_tree, ys)
+
+
+def _length(slices: Leaves, length: int | None) -> int:
+    """How often the loop runs; ValueError where leading extents or `length` differ."""
+    found: dict[int, str] = {}
+    for argument in slices.arguments:
+        if argument.type.rank == 0:
+            raise ValueError(
+                f"scan: {argument.name} is {argument.type}, which has no leading dim to take slices of\n"
+                "  fix: close over values that are the same in every iteration instead of passing them as xs"
+            )
+        found.setdefault(argument.type.shape[0], argument.name)
+    if length is not None:
+        found.setdefault(int(length), "length")
+    if len(found) > 1:
+        shown = ", ".join(f"{name} has {extent}" for extent, name in found.items())
+        raise ValueError(f"scan: leading extents differ: {shown}\n  fix: give all xs the same leading extent")
+    if not found:
+        raise ValueError("scan: there are neither xs nor a length\n  fix: scan(f, init, None, length=10)")
+    return next(iter(found))
+
+
+def _traced_step(f: Function, carry: Leaves, inner: Sequence[Argument], structure: Any) -> Traced:
+    traced = trace_region(f, [*carry.arguments, *inner], carry.structure, structure)
+    result = tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves))
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise TypeError(
+            f"scan: {function_name(f)} must return a pair (carry, y), it returned {type(result).__name__}\n"
+            "  fix: return (carry, None) where there is no y"
+        )
+    return traced
+
+
+def _pair_trees(traced: Traced) -> tuple[Any, Any]:
+    first, second = tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves))
+    return tree.structure(first), tree.structure(second)
+
+
+def _fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) -> tuple[Leaves, Traced]:
+    """The carry in dtypes that the body gives back, and the body traced for them.
+
+    Weak carries (Python numbers) take the dtype that comes out of the body; what then differs is an error."""
+    while True:
+        traced = trace(carry)
+        outputs = _carry_outputs(what, carry, traced)
+        dtypes = [o.type.dtype if a.weak else a.type.dtype for a, o in zip(carry.arguments, outputs, strict=True)]
+        weak = [a.weak and o.weak for a, o in zip(carry.arguments, outputs, strict=True)]
+        if all(a.type.dtype == d and a.weak == w for a, d, w in zip(carry.arguments, dtypes, weak, strict=True)):
+            return carry, traced
+        carry = carry.cast(dtypes, weak)
+
+
+def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
+    """The body's carry, checked against the one it was given."""
+    structure = _pair_trees(traced)[0] if what == "scan" else traced.out_tree
+    if structure != carry.structure:
+        raise TypeError(
+            f"{what}: {traced.program.name} must give back a carry like the one it is given\n"
+            f"  given: {carry.structure}\n  returned: {structure}"
+        )
+    outputs = list(traced.out_arguments[: len(carry.values)])
+    for given, back in zip(carry.arguments, outputs, strict=True):
+        if given.type != back.type and not (given.weak and given.type.shape == back.type.shape):
+            raise TypeError(_other_carry(what, traced.program, given, back))
+    return outputs
+
+
+def _other_carry(what: str, program: Program, given: Argument, back: Argument) -> str:
+    name = given.name if what == "scan" else given.name.replace("init_val", "carry", 1)
+    fix = f"cast it: x.astype({given.type.dtype})" if given.type.shape == back.type.shape else "keep its shape the same"
+    return (
+        f"{what}: the carry changes its type in {program.name}, at {line_of(user_source())}\n"
+        f"  {name} is {given.type} at first and {back.type} after one iteration\n"
+        f"  a loop is compiled once for all iterations\n  fix: {fix}, in the loop or before it"
+    )
+
+
+def _scan_in_python(f: Function, init: Any, xs: Any, length: int, reverse: bool) -> tuple[Any, Any]:
+    if length == 0:
+        raise ValueError("scan of length 0 under disable_jit: the types of its results are not known without tracing")
+    carry, ys = init, [None] * length
+    for i in reversed(range(length)) if reverse else range(length):
+        carry, ys[i] = f(carry, tree.map(lambda x, i=i: x[i], xs))
+    return carry, tree.map(lambda *pieces: mnp.stack(pieces), *ys)
+
+
+# -- while_loop, fori_loop
+
+
+def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
+    """body_fun applied as long as cond_fun of the value is true (`jax.lax.while_loop`).
+
+    Both are traced once. TypeError where cond_fun gives no scalar bool, or body_fun another type than it is given.
+    Forward mode works; reverse mode does not, since nobody knows how many iterations there will be.
+    """
+    carry = leaves_of(init_val, "init_val")
+    if config.disable_jit:
+        return _while_in_python(cond_fun, body_fun, init_val)
+    carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure))
+    cond = trace_region(cond_fun, carry.arguments, carry.structure)
+    _check_condition(cond)
+    cond_consts, body_consts = list(cond.captured), list(body.captured)
+    programs = {"cond": captured_first(cond), "body": captured_first(body)}
+    types = [*programs["cond"].input_types[: len(cond_consts)], *programs["body"].input_types[: len(body_consts)]]
+    results = apply(
+        ops("while"),
+        [*cond_consts, *body_consts, *carry.values],
+        [*types, *carry.types],
+        body.out_weak,
+        **programs,
+        cond_consts=len(cond_consts),
+        body_consts=len(body_consts),
+    )
+    return tree.unflatten(carry.structure, results)
+
+
+def _check_condition(cond: Traced) -> None:
+    types = cond.program.output_types
+    if cond.out_tree.num_leaves != 1 or types != (TensorType((), np.dtype(np.bool_)),):
+        shown = ", ".join(map(str, types)) or "nothing"
+        raise TypeError(
+            f"while_loop: {cond.program.name} must return a scalar bool, it returned {shown}\n"
+            "  fix: return a comparison such as x < 10; for arrays jnp.any(...) or jnp.all(...)"
+        )
+
+
+def _while_in_python(cond_fun: Function, body_fun: Function, value: Any) -> Any:
+    while bool(cond_fun(value)):
+        value = body_fun(value)
+    return value
+
+
+def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unroll: int | bool | None = None) -> Any:
+    """body_fun(i, value) -> value for i from lower to upper - 1 (`jax.lax.fori_loop`).
+
+    With Python ints as bounds the loop is a scan, through which reverse mode works; else a while_loop.
+    """
+    if config.disable_jit:
+        for i in range(int(lower), int(upper)):
+            init_val = body_fun(i, init_val)
+        return init_val
+    if not isinstance(lower, Tracer) and not isinstance(upper, Tracer) and _is_static(lower) and _is_static(upper):
+        first = np.asarray(int(lower), _index_dtype(lower, upper))
+
+        def step(carry: Any, _: Any) -> Any:
+            i, value = carry
+            return (i + 1, body_fun(i, value)), None
+
+        count = max(0, int(upper) - int(lower))
+        return scan(step, (first, init_val), None, count, unroll=1 if unroll is None else unroll)[0][1]
+    lower, upper = mnp.asarray(lower), mnp.asarray(upper)
+    dtype = mnp.result_type(lower, upper)
+
+    def body(carry: Any) -> Any:
+        i, last, value = carry
+        return i + 1, last, body_fun(i, value)
+
+    first = (lower.astype(dtype), upper.astype(dtype), init_val)
+    return while_loop(lambda carry: carry[0] < carry[1], body, first)[2]
+
+
+def _is_static(bound: Any) -> bool:
+    return isinstance(bound, int | np.integer)
+
+
+def _index_dtype(*bounds: Any) -> np.dtype[Any]:
+    fixed = [b.dtype for b in bounds if isinstance(b, np.integer)]
+    return np.dtype(np.result_type(*fixed)) if fixed else np.dtype(np.int64 if config.enable_x64 else np.int32)
+
+
+# -- map
+
+
+def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001
+    """f of every slice of xs along dim 0, one after another, stacked (`jax.lax.map`); `batch_size` at a time by vmap."""
+    if batch_size is None:
+        return scan(lambda _, x: (None, f(x)), None, xs)[1]
+    from meshjit.autodiff import vmap
+
+    count = _length(leaves_of(xs, "xs"), None)
+    whole = count - count % batch_size
+    parts = []
+    if whole:
+        blocks = tree.map(lambda x: x[:whole].reshape((whole // batch_size, batch_size, *x.shape[1:])), xs)
+        done = scan(lambda _, x: (None, vmap(f)(x)), None, blocks)[1]
+        parts.append(tree.map(lambda y: y.reshape((whole, *y.shape[2:])), done))
+    if whole < count or not count:
+        parts.append(vmap(f)(tree.map(lambda x: x[whole:], xs)))
+    return parts[0] if len(parts) == 1 else tree.map(lambda *ys: mnp.concatenate(ys), *parts)

@@ -1,0 +1,81 @@
+"""Functions that become the bodies of loops and branches: traced once, what they close over handed in as operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshjit import tree
+from meshjit.core.op import Op
+from meshjit.core.program import Builder, Program, Var
+from meshjit.core.types import TensorType
+from meshjit.numpy.promote import cast
+from meshjit.trace import Argument, Traced, argument_of, as_operand, bind_program, trace_to_program, user_source
+from meshjit.trace.program import function_name
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """A pytree of operands: flat values, what they are, their structure and paths."""
+
+    values: list[Any]
+    arguments: list[Argument]
+    structure: Any
+
+    @property
+    def names(self) -> list[str]:
+        return [a.name for a in self.arguments]
+
+    @property
+    def types(self) -> list[TensorType]:
+        return [a.type for a in self.arguments]
+
+    def cast(self, dtypes: Sequence[np.dtype[Any]], weak: Sequence[bool]) -> Leaves:
+        """The same in these dtypes."""
+        values = [
+            x if a.type.dtype == d and a.weak == w else cast(x, d, w)
+            for x, a, d, w in zip(self.values, self.arguments, dtypes, weak, strict=True)
+        ]
+        arguments = [
+            Argument(a.type.with_dtype(d), w, a.name) for a, d, w in zip(self.arguments, dtypes, weak, strict=True)
+        ]
+        return Leaves(values, arguments, self.structure)
+
+
+def leaves_of(value: Any, name: str) -> Leaves:
+    """A pytree of arrays and numbers; TypeError with the path of a leaf that is neither."""
+    flat, structure = tree.flatten(value)
+    arguments = [argument_of(x, n) for x, n in zip(flat, tree.path_names(value, name), strict=True)]
+    return Leaves([as_operand(x, a) for x, a in zip(flat, arguments, strict=True)], arguments, structure)
+
+
+def trace_region(fun: Callable[..., Any], arguments: Sequence[Argument], *structures: Any) -> Traced:
+    """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together."""
+    dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
+    return trace_to_program(fun, arguments, tree.structure((dummies, {})), function_name(fun))
+
+
+def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:
+    """The Program with what it closed over before its arguments; unread inputs where others closed over more."""
+    program = traced.program
+    count = len(program.inputs) - len(traced.captured)
+    own = dict(zip(map(id, traced.captured), program.inputs[count:], strict=True))
+    everything = traced.captured if captured is None else captured
+    wanted = [own[id(x)] if id(x) in own else Var(argument_of(x).type) for x in everything]
+    return program.with_inputs([*wanted, *program.inputs[:count]])
+
+
+def together(*traced: Traced) -> list[Any]:
+    """Everything that any of these functions closed over, once."""
+    return list({id(x): x for t in traced for x in t.captured}.values())
+
+
+def apply(op: Op, operands: Sequence[Any], types: Sequence[TensorType], weak: Sequence[bool], **params: Any) -> list[Any]:
+    """One equation, staged by the active trace or run at once, its results with weak flags of their own."""
+    with Builder(op.name) as builder, builder.at(user_source()):
+        inputs = [builder.input(t) for t in types]
+        program = builder.build(builder.emit(op, inputs, params))
+    return bind_program(program, operands, weak)
