@@ -40,7 +40,7 @@ def assign(
     for first in range(len(views)):
         ordered = [views[first], *views[:first], *views[first + 1 :]]
         merged = _merge(ordered, wholes)
-        for spread in (merged, *displaced(rule, ordered, merged, wholes, mesh)):
+        for spread in (merged, *displaced(rule, ordered, merged, wholes, mesh), *_unreduced(eqn, rule, merged)):
             spread = consistent(rule, spread, mesh)
             key = tuple(sorted(spread.items()))
             if key not in candidates:
@@ -55,6 +55,14 @@ def assign(
 def _stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
     return kind == "replicate" or (kind == "permute" and eqn.op.partition is None)
+
+
+def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignment]:
+    """The spread without axes on reduced factors: all of a few updates on every device rather than the sum of results as
+    large as what they update. Only for ops that say what repeating their work costs."""
+    if eqn.op.passes is None or not any(merged.get(f) for f in rule.reductions):
+        return []
+    return [{f: axes for f, axes in merged.items() if f not in rule.reductions}]
 
 
 def _views(
