@@ -371,7 +371,8 @@ def broadcast(x: Any, sizes: Sequence[int]) -> Any:
 def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim i of x becomes dim broadcast_dimensions[i] of the result."""
     return bind(
-        ops("broadcast_in_dim"), asarray(x), shape=tuple(int(n) for n in shape), dimensions=tuple(int(d) for d in broadcast_dimensions)
+        ops("broadcast_in_dim"), asarray(x), shape=tuple(int(n) for n in shape),
+        dimensions=tuple(int(d) for d in broadcast_dimensions),
     )
 
 
