@@ -80,6 +80,7 @@ DIFFERENT = {
     "sort": "the dim is whole while it is sorted, but results are laid out as operands were; Shardy replicates it",
     "reduce_window": "factors have the operand's extents; one window of a whole dim leaves a partial result; Shardy permutes",
     "triangular_solve": "right-hand sides are free to be anywhere; Shardy replicates them",
+    "gather": "of a dim of which windows take a part every device gives what it has (sum); Shardy replicates it",
     "scatter": "a window of one element has an owner, so the dim may stay sharded; Shardy replicates it",
 }
 

@@ -371,7 +371,8 @@ def broadcast(x: Any, sizes: Sequence[int]) -> Any:
 def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim i of x becomes dim broadcast_dimensions[i] of the result."""
     return bind(
-        ops("broadcast_in_dim"), asarray(x), shape=tuple(map(int, shape)), dimensions=tuple(map(int, broadcast_dimensions))
+        ops("broadcast_in_dim"), asarray(x), shape=tuple(int(n) for n in shape),
+        dimensions=tuple(int(d) for d in broadcast_dimensions),
     )
 
 
@@ -463,7 +464,7 @@ def _starts(x: Any, start_indices: Any) -> list[Any]:
 
 def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
     """A block of fixed sizes at a traced place; starts are clamped so that it fits."""
-    return bind(ops("dynamic_slice"), asarray(x), *_starts(x, start_indices), slice_sizes=tuple(map(int, slice_sizes)))
+    return bind(ops("dynamic_slice"), asarray(x), *_starts(x, start_indices), slice_sizes=tuple(int(n) for n in slice_sizes))
 
 
 def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:

@@ -16,22 +16,10 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
 from meshjit.emit.emitter import integers
-from meshjit.ops.columns import (
-    MODES,
-    Array,
-    Windows,
-    clamp_column,
-    conjunction,
-    emit_inside,
-    emit_signed,
-    is_first,
-    join_columns,
-    localized,
-    split_columns,
-)
+from meshjit.ops.columns import MODES, Array, Windows, emit_inside, emit_signed
 from meshjit.ops.families import factor_names, require, require_param
+from meshjit.ops.gather_partition import partition_gather
 from meshjit.ops.slicing import reduction_of
-from meshjit.ops.windows import shard_axes
 from sharding.rule import FactorRule
 
 if TYPE_CHECKING:
@@ -125,7 +113,7 @@ def _attributes(windows: Windows, index_rank: int, params: Params) -> str:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`v d, b 1 -> b d | sum v`: rows of a table. A dim of which some elements are taken is whole."""
+    """`v d, b 1 -> b d | sum v`: rows of a table. Of a dim of which windows take a part every device gives what it has."""
     (operand, indices), (out,) = in_types, out_types
     windows = windows_of(operand, params)
     names = iter(factor_names(operand.rank + out.rank))
@@ -139,8 +127,9 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
         elif n != 1 or d in windows.kept:
             source[d] = (next(names),)
             inner[d] = source[d] if m == n else ()
-            if m == 1 != n:
+            if m != n and m > 0:
                 kinds[source[d][0]] = reduction_of(operand.dtype)
+                inner[d] = (next(names),) if m > 1 else ()
             elif m != n:
                 inner[d] = (next(names),)
                 kinds[source[d][0]] = kinds[inner[d][0]] = "replicate"
@@ -150,73 +139,10 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     return rule.with_sizes([operand.shape, indices.shape], [out.shape])
 
 
-def _owned_dims(local: LocalEquation) -> dict[int, tuple[Any, ...]]:
-    """The sharded dims of which one element is taken, with their axes."""
-    rule = _rule(local.eqn.input_types, local.eqn.output_types, local.params)
-    factors = [dim[0] if dim else "" for dim in rule.operands[0]]
-    return {d: shard_axes(local, f) for d, f in enumerate(factors) if f in rule.reductions and shard_axes(local, f)}
-
-
-def _local_sizes(local: LocalEquation, windows: Windows) -> tuple[int, ...]:
-    shapes = zip(local.eqn.inputs[0].shape, local.operands[0].shape, windows.sizes, strict=True)
-    return tuple(here if m == n and m != 1 else m for n, here, m in shapes)
-
-
 def _partition(local: LocalEquation) -> list[Var]:
-    """Columns of sharded dims are clipped globally, then made local; who does not own a window gives zeros for it.
-
-    A window that is out of bounds and filled counts once: on the first device along the axes.
-    """
-    operand, indices = local.operands
-    windows = windows_of(local.eqn.inputs[0].type, local.params)
-    params: dict[str, Any] = {**local.params, "slice_sizes": _local_sizes(local, windows)}
-    owned = _owned_dims(local)
-    if not owned:
-        return [gather(operand, indices, **params)]
-    columns, order, own = split_columns(indices), list(windows.columns), list[Var]()
-    inside = _inside(columns, windows) if params["mode"] == "fill" and columns else None
-    columns = [clamp_column(c, 0, windows.limits[d]) for c, d in zip(columns, order, strict=True)]
-    for d, axes in owned.items():
-        position = _column_of(d, columns, order, indices)
-        columns[position], here = localized(local, columns[position], operand.shape[d], axes)
-        own.append(here)
-    joined = join_columns(columns, indices.shape[:-1])
-    params |= {"start_index_map": tuple(order), "mode": "clip", "fill_value": None, "indices_are_sorted": False}
-    taken = gather(operand, joined, **params)
-    first = [is_first(local, axes) for axes in owned.values()]
-    return [_masked(taken, windows, conjunction(own), inside, first, local.params["fill_value"])]
-
-
-def _inside(columns: Sequence[Var], windows: Windows) -> Var:
-    from meshjit.ops.windows import between
-
-    return conjunction([between(c, 0, windows.limits[d] + 1) for c, d in zip(columns, windows.columns, strict=True)])
-
-
-def _column_of(dim: int, columns: list[Var], order: list[int], indices: Var) -> int:
-    """The column of this dim; a dim without one gets a column of zeros."""
-    from meshjit.ops.constants import zeros
-
-    if dim not in order:
-        order.append(dim)
-        columns.append(zeros(TensorType(indices.shape[:-1], columns[0].dtype if columns else np.dtype(np.int32))))
-    return order.index(dim)
-
-
-def _masked(taken: Var, windows: Windows, own: Var, inside: Var | None, first: Sequence[Var], fill_value: Any) -> Var:
-    """Windows that this device owns, zeros elsewhere; fill in place of windows out of bounds, on the first device."""
-    from meshjit.ops.comparison import masked, select
-    from meshjit.ops.constants import full_like, spread
-    from meshjit.ops.shape import broadcast_in_dim
-
-    def wide(flag: Var) -> Var:
-        return broadcast_in_dim(flag, shape=taken.shape, dimensions=windows.outer(taken.rank))
-
-    out = masked(wide(own), taken)
-    if inside is None:
-        return out
-    fill = masked(spread(conjunction(first), taken.shape), full_like(taken, fill_of(taken.dtype, fill_value)))
-    return select(wide(inside), out, fill)
+    rule = _rule(local.eqn.input_types, local.eqn.output_types, local.params)
+    windows, fill = windows_of(local.eqn.inputs[0].type, local.params), local.params["fill_value"]
+    return partition_gather(local, rule, windows, fill_of(local.eqn.inputs[0].dtype, fill))
 
 
 # -- derivatives and batching

@@ -19,22 +19,15 @@ from meshjit.ops.columns import (
     MODES,
     Array,
     Windows,
-    clamp_column,
-    conjunction,
     emit_clamped,
     emit_inside,
     emit_row,
     emit_signed,
-    is_first,
-    join_columns,
-    localized,
-    split_columns,
 )
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.gather import CALLS, index_fill
-from meshjit.ops.identity import identity_element
 from meshjit.ops.scatter_derivatives import NAMES, scatter_jvp, scatter_transpose, windows_of
-from meshjit.ops.windows import shard_axes
+from meshjit.ops.scatter_partition import partition_scatter
 from sharding.rule import FactorRule
 
 if TYPE_CHECKING:
@@ -130,14 +123,14 @@ def _emit_indices(e: Any, indices: str, windows: Windows, mode: str) -> str:
 
 
 def _reduction(kind: str, dtype: np.dtype[Any]) -> str:
-    """How results of different updates are put together; setting has no order among devices."""
-    if dtype == np.bool_ and kind in ("min", "max"):
-        return {"min": "and", "max": "or"}[kind]
-    return {"add": "sum", "mul": "prod", "min": "min", "max": "max", "set": "replicate"}[kind]
+    """How results of different updates are put together; of updates that set, only one is left for every element."""
+    if dtype == np.bool_:
+        return {"min": "and", "max": "or", "set": "or"}[kind]
+    return {"add": "sum", "mul": "prod", "min": "min", "max": "max", "set": "sum"}[kind]
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`v d, b 1, b d -> v d | sum b`: rows added to a table. A dim of which windows have some elements is whole."""
+    """`v d, b 1, b d -> v d | sum b`: rows added to a table. Each device writes what falls into its shard of a dim."""
     operand, indices, updates = in_types
     windows = windows_of(operand, updates, params)
     names = iter(factor_names(operand.rank + updates.rank))
@@ -154,7 +147,7 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
             inner[d] = target[d] if m == n else ()
             if m not in (1, n):
                 inner[d] = (next(names),)
-                kinds[target[d][0]] = kinds[inner[d][0]] = "replicate"
+                kinds[inner[d][0]] = "replicate" if params["kind"] == "set" or not m else reduction
     kept, rest = iter(windows.kept), iter(outer)
     given = tuple(inner[next(kept)] if d in windows.places else next(rest) for d in range(updates.rank))
     rule = FactorRule((tuple(target), (*outer, ()), given), (tuple(target),), kinds)
@@ -162,71 +155,8 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 
 
 def _partition(local: LocalEquation) -> list[Var]:
-    """Indices are settled globally first. A device leaves out windows of others, and counts the operand only once."""
-    operand, indices, updates = local.operands
     rule = _rule(local.eqn.input_types, local.eqn.output_types, local.params)
-    windows = windows_of(local.eqn.inputs[0].type, local.eqn.inputs[2].type, local.params)
-    updates = _without_padding(local, updates, rule)
-    operand = _counted_once(local, operand, rule)
-    single = [d for d, m in enumerate(windows.sizes) if m == 1 != windows.operand[d] and d not in windows.batching]
-    axes = [dim[0] if dim else "" for dim in rule.operands[0]]
-    owned = {d: shard_axes(local, axes[d]) for d in single if shard_axes(local, axes[d])}
-    params = dict(local.params)
-    if owned:
-        indices, params["scatter_dims_to_operand_dims"] = _owned_columns(local, indices, windows, owned)
-        params |= {"mode": "fill", "indices_are_sorted": False}
-    if any(local.assignment.get(f) for f in rule.reductions):  # the indices of padding are anything
-        params |= {"unique_indices": False, "indices_are_sorted": False}
-    return [scatter(operand, indices, updates, **params)]
-
-
-def _without_padding(local: LocalEquation, updates: Var, rule: FactorRule) -> Var:
-    """Updates that are padding change nothing."""
-    for dim, factors in enumerate(rule.operands[2]):
-        kind = rule.reductions.get(factors[0]) if factors else None
-        axes = local.operand_placements[2].dims[dim]
-        if kind is not None and axes:
-            extent = local.eqn.inputs[2].shape[dim]
-            updates = local.mask(updates, dim, extent, axes, identity_element(kind, updates.dtype))
-    return updates
-
-
-def _counted_once(local: LocalEquation, operand: Var, rule: FactorRule) -> Var:
-    """Where the updates are spread the operand stands on the first device, the identity on others; min and max can
-    count it as often as they like."""
-    from meshjit.ops.comparison import select
-    from meshjit.ops.constants import full_like, spread
-
-    kinds = rule.reductions
-    axes = [axis for f in kinds for axis in local.assignment.get(f, ())]
-    if not axes or set(kinds.values()) - {"sum", "prod"}:
-        return operand
-    blank = full_like(operand, identity_element(next(iter(kinds.values())), operand.dtype))
-    return select(spread(is_first(local, axes), operand.shape), operand, blank)
-
-
-def _owned_columns(
-    local: LocalEquation, indices: Var, windows: Windows, owned: dict[int, tuple[Any, ...]]
-) -> tuple[Var, tuple[int, ...]]:
-    """Indices into this shard, beyond it for windows of others; and the operand dim of every column."""
-    from meshjit.ops.comparison import select
-    from meshjit.ops.constants import full_like, zeros
-    from meshjit.ops.windows import between
-
-    columns, order = split_columns(indices), list(windows.columns)
-    clip = local.params["mode"] == "clip"
-    if clip:
-        columns = [clamp_column(c, 0, windows.limits[d]) for c, d in zip(columns, order, strict=True)]
-    for d, axes in owned.items():
-        if d not in order:
-            order.append(d)
-            columns.append(zeros(TensorType(indices.shape[:-1], np.dtype(np.int32))))
-        position, shard, extent = order.index(d), local.operands[0].shape[d], windows.operand[d]
-        given = clamp_column(columns[position], -1, extent)
-        place, here = localized(local, given, shard, axes)
-        here = here if clip else conjunction([here, between(given, 0, extent)])
-        columns[position] = select(here, place, full_like(place, shard))
-    return join_columns(columns, indices.shape[:-1]), tuple(order)
+    return partition_scatter(local, rule, windows_of(local.eqn.inputs[0].type, local.eqn.inputs[2].type, local.params))
 
 
 # -- linearity and batching
@@ -306,4 +236,5 @@ scatter = Op(
     jvp=scatter_jvp,
     transpose=scatter_transpose,
     partition=_partition,
+    passes=lambda in_types, params: 4.0,
 )

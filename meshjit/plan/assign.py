@@ -42,7 +42,8 @@ class Assigner:
         have = tuple([tuple(versions.get(v, ())) for v in eqn.inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
         sides = tuple([placements[v] for v in eqn.inputs])
-        key = (rule, eqn.op.partition is None, work_passes(eqn), eqn.input_types, eqn.output_types, have, sides, homes)
+        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn)
+        key = (rule, said, eqn.input_types, eqn.output_types, have, sides, homes)
         if key not in self.known:
             self.known[key] = self._cheapest(eqn, rule, have, sides, homes)
         return self.known[key]
@@ -61,7 +62,8 @@ class Assigner:
         for first in range(len(views)):
             ordered = [views[first], *views[:first], *views[first + 1 :]]
             merged = _merge(ordered, wholes)
-            for spread in (merged, *displaced(rule, ordered, merged, wholes, self.mesh)):
+            others = displaced(rule, ordered, merged, wholes, self.mesh)
+            for spread in (merged, *others, *_unreduced(eqn, rule, merged)):
                 spread = consistent(rule, spread, self.mesh)
                 key = tuple(sorted(spread.items()))
                 if key not in candidates:
@@ -109,6 +111,14 @@ class Assigner:
 def _stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
     return kind == "replicate" or (kind == "permute" and eqn.op.partition is None)
+
+
+def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignment]:
+    """The spread without axes on reduced factors: all of a few updates on every device rather than the sum of results as
+    large as what they update. Only for ops that say what repeating their work costs."""
+    if eqn.op.passes is None or not any(merged.get(f) for f in rule.reductions):
+        return []
+    return [{f: axes for f, axes in merged.items() if f not in rule.reductions}]
 
 
 def _merge(views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:
