@@ -92,7 +92,11 @@ class Wrapped:
                 self._name_bad_leaf(args, kwargs)
                 raise
             key = (in_tree, keys, statics, current_mesh(), config.context())
-            entry = self.cache.by_look.get(key)
+            try:
+                entry = self.cache.by_look.get(key)
+            except Exception:
+                self.parameters.check_comparable(self.parameters.split(args, kwargs))
+                raise
             if entry is None:
                 if config.disable_jit:
                     return self.fun(*args, **kwargs)
