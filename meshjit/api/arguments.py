@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsIndex
 
 from meshjit import tree
-from meshjit.trace import function_name
+from meshjit.trace import Tracer, function_name
+from meshjit.trace.tracer import origin
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,8 @@ class Parameters:
     def _resolve(
         self, what: str, numbers: int | Sequence[int] | None, names: str | Iterable[str] | None
     ) -> tuple[tuple[int, ...], frozenset[str]]:
-        nums = () if numbers is None else (numbers,) if isinstance(numbers, int) else tuple(numbers)
-        text = () if names is None else (names,) if isinstance(names, str) else tuple(names)
-        nums = tuple(self._position(what, n) for n in nums)
+        nums = tuple(self._position(what, n) for n in self._numbers(what, numbers))
+        text = self._texts(what, names)
         for name in text:
             self._check_name(what, name)
         if names is None:
@@ -54,10 +55,26 @@ class Parameters:
             nums = tuple(self.names.index(n) for n in text if n in self.names)
         return tuple(sorted(set(nums))), frozenset(text)
 
+    def _numbers(self, what: str, given: Any) -> tuple[int, ...]:
+        every = () if given is None else (given,) if isinstance(given, SupportsIndex) else given
+        if isinstance(every, str) or not isinstance(every, Iterable):
+            fix = f"\n  fix: {what}_argnames={given!r}" if isinstance(given, str) else ""
+            raise TypeError(f"{self._title()}: {what}_argnums must be an int or several, got {given!r}{fix}")
+        for n in every:
+            if not isinstance(n, SupportsIndex):
+                fix = f"\n  fix: {what}_argnames={tuple(every)!r}" if isinstance(n, str) else ""
+                raise TypeError(f"{self._title()}: {what}_argnums must be ints, got {n!r}{fix}")
+        return tuple(operator.index(n) for n in every)
+
+    def _texts(self, what: str, given: Any) -> tuple[str, ...]:
+        every = () if given is None else (given,) if isinstance(given, str) else given
+        if not isinstance(every, Iterable):
+            fix = f"\n  fix: {what}_argnums={given}" if isinstance(given, int) else ""
+            raise TypeError(f"{self._title()}: {what}_argnames must be a string or several, got {given!r}{fix}")
+        return tuple(every)
+
     def _position(self, what: str, number: int) -> int:
         count = len(self.names)
-        if not isinstance(number, int):
-            raise TypeError(f"{self._title()}: {what}_argnums must be ints, got {number!r}")
         if self.signature is None or self._takes_any_positional():
             return number
         if not -count <= number < count:
@@ -80,7 +97,10 @@ class Parameters:
             )
 
     def _may_be_named(self, number: int) -> bool:
+        """Whether a call may give this argument by name; a negative position may be that of a *args."""
         assert self.signature is not None
+        if number < 0:
+            return False
         return self.signature.parameters[self.names[number]].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
 
     def _takes_any_positional(self) -> bool:
@@ -116,12 +136,35 @@ class Parameters:
         try:
             hash(value)
         except TypeError:
+            if isinstance(value, Tracer):
+                raise TypeError(self._traced(where, value)) from None
             name = self.static_name(where)
             raise ValueError(
                 f"{self._title()}: static argument {name!r} is a {type(value).__name__}, which is not hashable\n"
                 f"  static values are part of the cache key\n"
                 f"  fix: pass a tuple or another hashable value, or do not mark {name!r} static"
             ) from None
+
+    def _traced(self, where: int | str, value: Tracer) -> str:
+        name = self.static_name(where)
+        return (
+            f"{self._title()}: static argument {name!r} is traced: {value!r}, {origin(value)}\n"
+            "  a static argument is part of the program, so its value must be known when the program is made\n"
+            f"  fix: mark it static in the outer function, too, or do not mark {name!r} static"
+        )
+
+    def check_comparable(self, split: Split) -> None:
+        """ValueError for static values whose == fails: without it compiled functions cannot be found again."""
+        for _, value in split.statics:
+            try:
+                bool(value == value)
+            except Exception as error:
+                raise ValueError(
+                    f"{self._title()}: static arguments must compare with ==, but comparing one of type"
+                    f" {type(value).__name__} raised {type(error).__name__}: {error}\n"
+                    "  static values are part of the cache key\n"
+                    "  fix: give the class an __eq__ that returns True or False"
+                ) from error
 
     def static_name(self, where: int | str) -> str:
         """Of a static argument at a position, or given by name."""
@@ -137,22 +180,27 @@ class Parameters:
 
     def donated(self, split: Split) -> list[bool]:
         """One flag per leaf of `(args, kwargs)`."""
-        positions = {w for w, _ in split.statics}
-        kept = [i for i in range(len(split.args) + len(split.statics)) if i not in positions]
-        wanted = {n if n >= 0 else len(kept) + n for n in self.donate_nums}
+        kept, total = self._kept_positions(split)
+        wanted = {n if n >= 0 else total + n for n in self.donate_nums}
         flags: list[bool] = []
-        for i, x in zip(kept, split.args, strict=False):
+        for i, x in zip(kept, split.args, strict=True):
             flags += [i in wanted] * len(tree.leaves(x))
         for name in sorted(split.kwargs):
             flags += [name in self.donate_names] * len(tree.leaves(split.kwargs[name]))
         return flags
 
+    @staticmethod
+    def _kept_positions(split: Split) -> tuple[list[int], int]:
+        """Which positions the arguments that are not static had in the call, and how many there were."""
+        taken = {where for where, _ in split.statics if isinstance(where, int)}
+        total = len(split.args) + len(taken)
+        return [i for i in range(total) if i not in taken], total
+
     def leaf_names(self, split: Split) -> list[str]:
         """`params['w1']` for every leaf of `(args, kwargs)`."""
-        positions = {w for w, _ in split.statics}
-        kept = [i for i in range(len(split.args) + len(split.statics)) if i not in positions]
+        kept, _ = self._kept_positions(split)
         names: list[str] = []
-        for i, x in zip(kept, split.args, strict=False):
+        for i, x in zip(kept, split.args, strict=True):
             names += tree.path_names(x, self.argument_name(i))
         for name in sorted(split.kwargs):
             names += tree.path_names(split.kwargs[name], name)

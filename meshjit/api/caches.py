@@ -16,22 +16,25 @@ from meshjit.runtime import eager, executable
 
 if TYPE_CHECKING:
     from meshjit.api.compiled import Compiled
+    from meshjit.trace import Traced as TracedProgram
 
 
 class Cache:
     """By what a call looks like, and whether its arguments lie where they are wanted (`by_look`). Many looks may lead to
-    one compiled function, by what the call means (`by_meaning`)."""
+    one compiled function, by what the call means (`by_meaning`). `nested`: traces for calls from other traced functions."""
 
-    __slots__ = ("by_look", "by_meaning", "__weakref__")
+    __slots__ = ("by_look", "by_meaning", "nested", "__weakref__")
 
     def __init__(self) -> None:
         self.by_look: dict[Any, tuple[Compiled, bool]] = {}
         self.by_meaning: dict[Any, Compiled] = {}
+        self.nested: dict[Any, TracedProgram] = {}
         _all.add(self)
 
     def clear(self) -> None:
         self.by_look.clear()
         self.by_meaning.clear()
+        self.nested.clear()
 
 
 _all: weakref.WeakSet[Cache] = weakref.WeakSet()

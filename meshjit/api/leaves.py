@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.types import tensor_type
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.trace import Tracer, argument_of
+from meshjit.trace import Argument, Tracer, argument_of
 from meshjit.trace.source import user_frame
 from meshjit.trace.tracer import leaked
 
@@ -20,10 +21,20 @@ def key_of_value(value: Any, name: str = "") -> LeafKey:
         return value._key
     if isinstance(value, Tracer):
         raise leaked(value)
-    if not isinstance(value, bool | int | float | complex | np.ndarray | np.generic) and hasattr(value, "__array__"):
-        value = np.asarray(value)
+    argument = strict_argument(host_array(value), name)
+    return leaf_key(argument.type, argument.weak, None, False)
+
+
+def strict_argument(value: Any, name: str) -> Argument:
+    """The Argument for a value; a Python bool is an array like any other, not weak."""
     argument = argument_of(value, name)
-    return leaf_key(argument.type, argument.weak and argument.type.dtype != np.bool_, None, False)
+    return replace(argument, weak=False) if argument.type.dtype == np.bool_ else argument
+
+
+def host_array(value: Any) -> Any:
+    """Other libraries' arrays as NumPy's; everything else as it is."""
+    own = isinstance(value, Array | Tracer | bool | int | float | complex | np.ndarray | np.generic)
+    return np.asarray(value) if not own and hasattr(value, "__array__") else value
 
 
 def key_of_shape(value: Any, name: str = "") -> LeafKey:

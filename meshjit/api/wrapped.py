@@ -15,7 +15,7 @@ from meshjit.api.caches import cache_of
 from meshjit.api.call import Call, Context
 from meshjit.api.constraint import with_sharding_constraint
 from meshjit.api.explain import explain_miss, log_compile
-from meshjit.api.leaves import key_of_shape, key_of_value
+from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
 from meshjit.api.options import checked_options
 from meshjit.api.shardings import UNSPECIFIED, broadcast, check_shardings, keywords_not_placed
 from meshjit.api.stages import Compiled, Lowered, Traced
@@ -23,7 +23,7 @@ from meshjit.api.tracebacks import hide_own_frames
 from meshjit.config import config
 from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import one_device_mesh
-from meshjit.trace import Argument, active_trace, require_mesh, staging, trace_to_program
+from meshjit.trace import Argument, Tracer, active_trace, as_operand, require_mesh, staging, trace_to_program
 from meshjit.trace.program import function_name
 from sharding.mesh import current_mesh
 from sharding.named import Sharding
@@ -75,7 +75,7 @@ class Wrapped:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if active_trace() is not None:
-                return self._inline(args, kwargs)
+                return self._nested(args, kwargs)
             statics: Any = ()
             if self.has_statics:
                 split = self.parameters.split(args, kwargs)
@@ -88,11 +88,15 @@ class Wrapped:
             except (TypeError, ValueError):
                 with staging(leaves) as trace:
                     if trace is not None:  # traced values inside ensure_compile_time_eval
-                        return self._inline(args, kwargs)
+                        return self._nested(args, kwargs)
                 self._name_bad_leaf(args, kwargs)
                 raise
             key = (in_tree, keys, statics, current_mesh(), config.context())
-            entry = self.cache.by_look.get(key)
+            try:
+                entry = self.cache.by_look.get(key)
+            except Exception:
+                self.parameters.check_comparable(self.parameters.split(args, kwargs))
+                raise
             if entry is None:
                 if config.disable_jit:
                     return self.fun(*args, **kwargs)
@@ -188,8 +192,32 @@ class Wrapped:
     def _cache_size(self) -> int:
         return len(self.cache.by_meaning)
 
-    def _inline(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside another trace the function becomes part of it; its shardings become constraints."""
+    def _nested(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Inside another trace the function becomes one call in that Program, or part of it (`inline`); its shardings
+        become constraints. It is traced once per kind of arguments, unless it closes over values of outer functions."""
+        outer = active_trace()
+        if outer is None or config.disable_jit:
+            return self.fun(*args, **kwargs)
+        self._check_nested()
+        split = self.parameters.split(args, kwargs)
+        names = self.parameters.leaf_names(split)
+        leaves, in_tree = tree.flatten((split.args, split.kwargs))
+        leaves = [host_array(x) for x in leaves]
+        arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
+        statics = tuple((where, type(value), value) for where, value in split.statics)
+        types = tuple((a.type, a.weak) for a in arguments)
+        key = (in_tree, types, statics, current_mesh(), config.context())
+        traced = self.cache.nested.get(key)
+        if traced is None:
+            traced = trace_to_program(self._placed(split), arguments, in_tree, function_name(self.fun))
+            if not any(isinstance(x, Tracer) for x in traced.captured):
+                self.cache.nested[key] = traced
+        outer.require_mesh(traced.mesh)
+        operands = [*(as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)), *traced.captured]
+        apply = outer.inline if self.inline else outer.call
+        return tree.unflatten(traced.out_tree, apply(traced.program, operands, traced.out_weak))
+
+    def _check_nested(self) -> None:
         if self.compiler_options:
             raise ValueError(
                 f"{self._title()} has compiler_options {dict(self.compiler_options)}, but is called inside of another jitted"
@@ -198,15 +226,18 @@ class Wrapped:
             )
         if self.device is not None:
             require_mesh(one_device_mesh(self.device))
-        if self.in_shardings is UNSPECIFIED:
-            result = self.fun(*args, **kwargs)
-        else:
-            split = self.parameters.split(args, kwargs)
-            if split.kwargs:
-                raise keywords_not_placed(self._title(), sorted(split.kwargs))
-            placed = _all_constrained(split.args, self.in_shardings, "in_shardings")
-            result = self.parameters.join(placed, {}, split.statics)
-        return _all_constrained(result, self.out_shardings, "out_shardings")
+
+    def _placed(self, split: Split) -> Callable[..., Any]:
+        """The function of the arguments that are not static, its shardings as constraints."""
+
+        def fun(*args: Any, **kwargs: Any) -> Any:
+            if self.in_shardings is not UNSPECIFIED:
+                if kwargs:
+                    raise keywords_not_placed(self._title(), sorted(kwargs))
+                args = _all_constrained(args, self.in_shardings, "in_shardings")
+            return _all_constrained(self.parameters.join(args, kwargs, split.statics), self.out_shardings, "out_shardings")
+
+        return fun
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from meshjit import tree
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.trace import Argument, Traced, argument_of, as_operand, bind_program, trace_to_program
 from meshjit.trace.program import function_name
+from meshjit.transform.calls import inline_calls
 
 Function = Callable[..., Any]
 FLOAT0 = np.dtype([("float0", "V")])  # the dtype of derivatives with respect to integers: there are none
@@ -49,8 +50,14 @@ def call_of(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], what: 
     check_function(fun, what)
     leaves, in_tree, names = named_leaves(fun, args, kwargs)
     arguments = [argument_of(x, n) for x, n in zip(leaves, names, strict=True)]
-    traced = trace_to_program(fun, arguments, in_tree, function_name(fun))
+    traced = trace_flat(fun, arguments, in_tree)
     return Call(traced, operands_of(leaves, arguments), [a.weak for a in arguments], names, in_tree)
+
+
+def trace_flat(fun: Function, arguments: Sequence[Argument], in_tree: Any) -> Traced:
+    """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them."""
+    traced = trace_to_program(fun, arguments, in_tree, function_name(fun))
+    return replace(traced, program=inline_calls(traced.program))
 
 
 def check_function(fun: Any, what: str) -> None:

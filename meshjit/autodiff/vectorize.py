@@ -8,9 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from meshjit import tree
-from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run
-from meshjit.trace import Argument, Traced, argument_of, trace_to_program
-from meshjit.trace.program import function_name
+from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
+from meshjit.trace import Argument, Traced, argument_of
 from meshjit.transform.batch import batch
 
 
@@ -37,7 +36,7 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
         dims = [None if d is None else _dim(d, a) for d, a in zip(axes, arguments, strict=True)]
         size = _batch_size(dims, arguments, axis_size)
         members = [a if d is None else _member(a, d) for a, d in zip(arguments, dims, strict=True)]
-        traced = trace_to_program(fun, members, in_tree, function_name(fun))
+        traced = trace_flat(fun, members, in_tree)
         wanted = _result_dims(out_axes, traced)
         program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, wanted)
         results = run(program, [*operands_of(leaves, arguments), *traced.captured], traced.out_weak)

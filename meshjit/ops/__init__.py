@@ -4,6 +4,7 @@ from meshjit.ops import (  # noqa: F401
     arg_reduction,
     arithmetic,
     bits,
+    call,
     case,
     collectives,
     comparison,

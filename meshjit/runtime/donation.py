@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from meshjit.core.plan import Plan
 from meshjit.core.types import TensorType
 from meshjit.plan.make import Annotations
-from sharding.spec import PartitionSpec, Placement
+from sharding.spec import Placement, spec_of
 
 
 def match(plan: Plan, donated: Sequence[int]) -> dict[int, int]:
@@ -43,5 +43,5 @@ def tied(plan: Plan, annotations: Annotations, donated: Sequence[int]) -> Annota
         same = [o for o in free if plan.program.outputs[o].type == plan.program.inputs[i].type]
         if i not in aliases and same:
             free.remove(same[0])
-            outputs[same[0]] = PartitionSpec(*(axes or None for axes in plan.inputs[i].dims))
+            outputs[same[0]] = spec_of(plan.inputs[i])
     return Annotations(annotations.inputs, outputs) if outputs != list(annotations.outputs) else None

@@ -21,6 +21,7 @@ import numpy as np
 
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
+from meshjit.core.region import copied
 from meshjit.core.types import TensorType, type_of
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
@@ -105,6 +106,13 @@ class Trace:
         outputs = self.builder.inline(program, [self.lift(x).var for x in operands])
         source = user_source()
         return [Tracer(v, self, w, source) for v, w in zip(outputs, weak, strict=True)]
+
+    def call(self, program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Tracer]:
+        """One `call` equation, with a copy of the Program: every Var stands in one place."""
+        results = self.emit(REGISTRY["call"], operands, {"program": copied(program)}, False)
+        for tracer, flag in zip(results, weak, strict=True):
+            tracer.weak_type = flag
+        return results
 
     def require_mesh(self, mesh: Any) -> None:
         """Note that this function needs `mesh`; two different ones in one function are an error."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from meshjit.core.program import Program
 from meshjit.core.region import with_programs
+from meshjit.transform.calls import inline_calls
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 
 
 def simplify(program: Program) -> Program:
-    """Without dead code, no-ops and common subexpressions, in nested Programs too."""
-    return dce(cse(fold(_with_simple_regions(dce(program)))))
+    """Without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
+    return dce(cse(fold(_with_simple_regions(dce(inline_calls(program))))))
 
 
 def _with_simple_regions(program: Program) -> Program:

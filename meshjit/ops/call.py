@@ -1,0 +1,109 @@
+"""call: a Program inside of another one; what a jitted function becomes when a traced function calls it.
+
+Params: program. Operands are its inputs, results its outputs. It means what the Program's equations would mean in its
+place, and `transform/calls.py` puts them there before anything is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from meshjit.core.evaluate import evaluated
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Builder, Program, Var, current_builder
+from meshjit.core.region import Region, Steps
+from meshjit.core.types import TensorType
+from meshjit.ops.arithmetic import add, multiply
+from meshjit.ops.scan import require_types, whole_rule
+from meshjit.ops.scan_rules import Flags, chosen, reached
+
+
+def _type(in_types: Types, params: Params) -> Types:
+    require_types("call", "input", params["program"].input_types, in_types)
+    return params["program"].output_types
+
+
+def _regions(params: Params) -> tuple[Region, ...]:
+    program = params["program"]
+    return (Region(program, tuple(range(len(program.inputs))), tuple(range(len(program.outputs)))),)
+
+
+def _steps(*operands: Any, program: Program) -> Steps:
+    return (yield program, operands)
+
+
+def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    return e.program(params["program"], operands)
+
+
+def _call(operands: Sequence[Var], program: Program) -> list[Var]:
+    return list(current_builder().emit(call, operands, {"program": program}))
+
+
+def _jvp(
+    primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
+) -> tuple[list[Var], list[Var | None]]:
+    program, flags = params["program"], [t is not None for t in tangents]
+    given, count = [t for t in tangents if t is not None], len(params["program"].outputs)
+    if derivative.splits:
+        part = derivative.parts(program, flags)
+        results, wanted = _call(primals, part.forward), part.flags
+        found = iter(_call([*results[count:], *given], part.tangent))
+    else:
+        joint, wanted = derivative.joint(program, flags)
+        results = _call([*primals, *given], joint)
+        found = iter(results[count:])
+    return results[:count], [next(found) if flag else None for flag in wanted]
+
+
+def _transpose(
+    cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
+) -> list[Var | None]:
+    linear = [x is None for x in operands]
+    known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
+    found = iter(_call([*known, *given], backward(params["program"], linear)))
+    return [next(found) if flag else None for flag in linear]
+
+
+def _batch(
+    operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
+) -> tuple[list[Var], list[int | None]]:
+    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+    flags = reached(params["program"], [d is not None for d in dims])
+    places: list[int | None] = [0 if flag else None for flag in flags]
+    return _call(operands, batched(params["program"], dims, size, places)), places
+
+
+def _prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
+    program = params["program"]
+    small = dce(program.with_outputs(chosen(program.outputs, used)))
+    read = {v for eqn in small.eqns for v in eqn.inputs} | set(small.outputs)
+    needed = [v in read for v in small.inputs]
+    operands, results = ([i for i, flag in enumerate(flags) if flag] for flags in (needed, used))
+    return operands, results, {"program": small.with_inputs(chosen(small.inputs, needed))}
+
+
+def _samples() -> Iterator[Sample]:
+    for dtype in ("f32", "i32"):
+        types = (TensorType.parse(f"{dtype}[6,4]"), TensorType.parse(f"{dtype}[6,4]"))
+        with Builder("inner") as builder:
+            a, b = (builder.input(t) for t in types)
+            program = builder.build([add(a, b), multiply(a, b), b])
+        yield Sample(types, {"program": program})
+
+
+call = Op(
+    name="call",
+    type_rule=_type,
+    factor_rule=whole_rule,
+    evaluate=evaluated(_steps),
+    emit=_emit,
+    samples=_samples,
+    batch=_batch,
+    jvp=_jvp,
+    transpose=_transpose,
+    regions=_regions,
+    steps=_steps,
+    prune=_prune,
+)
