@@ -40,6 +40,7 @@ from meshjit.autodiff import value_and_grad as value_and_grad
 from meshjit.autodiff import vjp as vjp
 from meshjit.autodiff import vmap as vmap
 from meshjit.config import config as config
+from meshjit.inspect.verify import verify as verify
 from meshjit.runtime import eager as _eager
 from meshjit.runtime.array import Array as Array
 from meshjit.runtime.client import default_backend as default_backend

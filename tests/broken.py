@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from meshjit.core.op import REGISTRY, Op, Params, Types
+from meshjit.plan.rules import _rule
 from sharding.rule import FactorRule
 
 
@@ -16,12 +17,16 @@ def broken(name: str, **rules: Any) -> Iterator[Op]:
     op = REGISTRY[name]
     kept = {rule: getattr(op, rule) for rule in rules}
     try:
-        for rule, value in rules.items():
-            object.__setattr__(op, rule, value)
+        _set(op, rules)
         yield op
     finally:
-        for rule, value in kept.items():
-            object.__setattr__(op, rule, value)
+        _set(op, kept)
+
+
+def _set(op: Op, rules: Mapping[str, Any]) -> None:
+    for rule, value in rules.items():
+        object.__setattr__(op, rule, value)
+    _rule.cache_clear()  # factor rules are remembered by op and types
 
 
 def passthrough(in_types: Types, out_types: Types, params: Params) -> FactorRule:

@@ -27,6 +27,7 @@ Choice = tuple[int | str | None, ...]  # per value the dim that is sharded, None
 
 # Op → why what is found there is not offered. Every entry has to be needed.
 INTENDED: dict[str, str] = {
+    "case": "linear where all its branches are; planning looks into them",
     "gather": "with a fill value it is affine, and which indices are filled is not known",
     "integer_pow": "linear only for exponent 1, and that is a no-op which `simplify` removes",
     "optimization_barrier": "each value keeps a factor of its own; no axis serves two factors, so barriers take one value",
@@ -35,6 +36,7 @@ INTENDED: dict[str, str] = {
     "reduce_prod": "linear only where no dim is reduced, and that is a no-op which `simplify` removes",
     "reduce_window": "linear only for windows of one element, and these are no-ops which `simplify` removes",
     "reduce_precision": "linear only where the asked precision is that of the operand, or no less",
+    "scan": "linear where its body is; planning looks into it",
     "scatter": "which of several updates of one place wins need not be the same for every addend",
     "stop_gradient": "`linear` would give it a derivative",
 }

@@ -1,6 +1,8 @@
 """The command `meshjit`.
 
     meshjit inspect script.py [args]   run a script; for every function that it jits print placements and costs
+    meshjit verify script.py[:name] [args]   run a script; compare every value of the functions that it jits (or of that
+                                       one) with what one device computes
     meshjit run script.py [args]       run a script (the same as python script.py, with meshjit's error handling)
     meshjit doctor                     what this machine has: versions, devices, how processes would find each other
 """
@@ -19,6 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     for name, text in (
         ("inspect", "run a script; print placements, collectives and memory of every function that it jits"),
+        ("verify", "run a script; compare every value of every function that it jits (script.py:name: of that one) with"
+                   " one device's"),
         ("run", "run a script"),
     ):
         command = commands.add_parser(name, help=text)
@@ -28,6 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.command == "doctor":
         return doctor()
+    if parsed.command == "verify":
+        return _verify(parsed.script, parsed.rest)
     if parsed.command == "inspect":
         _listen()
     return _run(parsed.script, parsed.rest)
@@ -41,6 +47,18 @@ def _run(script: str, rest: Sequence[str]) -> int:
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")
     return 0
+
+
+def _verify(script: str, rest: Sequence[str]) -> int:
+    """Run a file; check each function with the arguments of its first call. 1 where one differs."""
+    from meshjit.inspect.checking import checks
+
+    path, _, name = script.partition(":")
+    with checks(name or None) as found:
+        status = _run(path, rest)
+    if not found:
+        print(f"{path} calls no jitted function{f' named {name}' if name else ''}", file=sys.stderr)
+    return status or int(not found or not all(check.passed for check in found))
 
 
 def _listen() -> None:

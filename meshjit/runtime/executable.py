@@ -72,10 +72,15 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
 def lower_plan(planning: Planning, donated: Sequence[int] = ()) -> Lowering:
     """Partition and emit."""
     plan, seconds = planning.plan, dict(planning.seconds)
-    local = _timed(seconds, "partition", lambda: verify(fuse(simplify(verify(partition(plan), "partition"))), "simplify"))
+    local = _timed(seconds, "partition", lambda: cleaned(partition(plan)))
     aliases = match(plan, donated)
     text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds)
+
+
+def cleaned(local: Program) -> Program:
+    """What partitioning wrote, without what is written twice; collectives side by side become one."""
+    return verify(fuse(simplify(verify(local, "partition"))), "simplify")
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:

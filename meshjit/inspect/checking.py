@@ -1,0 +1,57 @@
+"""Verifies functions as a script calls them: each compiled function once, with the arguments of its first call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from meshjit.api.wrapped import compilation_listeners
+from meshjit.inspect.verification import VerificationError
+from meshjit.inspect.verify import verify_planned
+
+
+@dataclass(frozen=True)
+class Check:
+    """One function's report, or what differs."""
+
+    title: str
+    passed: bool
+    text: str
+
+
+@contextmanager
+def checks(name: str | None = None) -> Generator[list[Check]]:
+    """Inside the block every function that `jit` compiles (or the one of this name) is verified, and the report printed.
+
+    The list that the block gets grows with every check. The script goes on with the results of its own function.
+    """
+    found: list[Check] = []
+
+    def listen(compiled: Any) -> None:
+        if name in (None, compiled.fun_name):
+            compiled.run = _checked_run(compiled, found)
+
+    compilation_listeners.append(listen)
+    try:
+        yield found
+    finally:
+        compilation_listeners.remove(listen)
+
+
+def _checked_run(compiled: Any, found: list[Check]) -> Any:
+    """`compiled.run`, which verifies before the first call; an instance's attribute, so that it can be taken away."""
+
+    def run(leaves: Any, *rest: Any) -> Any:
+        del compiled.run
+        try:
+            check = Check(compiled.name, True, str(verify_planned(compiled.lowered.planned, leaves)))
+        except VerificationError as error:
+            check = Check(compiled.name, False, str(error))
+        found.append(check)
+        print(check.text, file=sys.stdout if check.passed else sys.stderr, flush=True)
+        return compiled.run(leaves, *rest)
+
+    return run

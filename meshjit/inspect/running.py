@@ -1,0 +1,126 @@
+"""Runs a Program in two ways for `meshjit.verify`: cut up over a mesh, and whole. Both give every value in between.
+
+On devices both ways go through XLA, so that only partitioning makes a difference; without devices both are NumPy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.plan import Plan
+from meshjit.core.program import Program, Var
+from meshjit.core.types import TensorType, is_float
+from meshjit.emit.module import emit
+from meshjit.partition.partition import partition
+from meshjit.partition.watch import partition_watched
+from meshjit.runtime import _jaxlib
+from meshjit.runtime.executable import cleaned, one_device_mesh
+from meshjit.simulate.devices import scatter, simulate
+from meshjit.simulate.evaluate import evaluate
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh, Mesh
+from sharding.spec import Placement
+
+Array = np.ndarray[Any, Any]
+_REDUCTIONS: dict[str, Any] = {
+    "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
+}  # fmt: skip
+
+
+class ReplicasDiffer(Exception):
+    """Two devices that should hold the same hold something else; `device` is the second of them."""
+
+    def __init__(self, device: int, first: Array, second: Array) -> None:
+        super().__init__(f"device {device}")
+        self.device, self.first, self.second = device, first, second
+
+
+def run_whole(program: Program, arrays: Sequence[Array], device: Any) -> dict[Var, Array]:
+    """Every value of the Program, on one device, or in NumPy where there is none."""
+    made = tuple(v for eqn in program.eqns for v in eqn.outputs)
+    watched = dataclasses.replace(program, outputs=made)
+    if device is None:
+        with np.errstate(all="ignore"):
+            return dict(zip(made, evaluate(watched, arrays), strict=True))
+    mesh = one_device_mesh(device)
+    results = _run(emit(watched, mesh), mesh, [[a] for a in arrays], watched.output_types)
+    return {var: shards[0] for var, shards in zip(made, results, strict=True)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards:
+    """What the devices held: of every value, and of every output of the Program."""
+
+    values: dict[Var, tuple[Placement, list[Array]]]
+    outputs: list[tuple[Placement, list[Array]]]
+
+
+def run_partitioned(plan: Plan, arrays: Sequence[Array], on_devices: bool) -> Shards:
+    """Everything that the devices of the plan's mesh hold, or would hold. Padding starts as nan: it must not matter.
+
+    On devices the outputs are those of the program without further outputs, which XLA optimises otherwise.
+    """
+    watched = partition_watched(plan)
+    local = cleaned(watched.local)
+    shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
+    count = len(plan.outputs)
+    if on_devices:
+        results = _run(emit(local, plan.mesh), plan.mesh, shards, local.output_types)
+        usual = cleaned(partition(plan))
+        results[:count] = _run(emit(usual, plan.mesh), plan.mesh, shards, usual.output_types)
+    else:
+        with np.errstate(all="ignore"):
+            results = simulate(local, plan.mesh, shards)
+    pairs = zip(watched.values, results[count:], strict=True)
+    values = {var: (placement, shards) for (var, placement), shards in pairs}
+    return Shards(values, list(zip(plan.outputs, results[:count], strict=True)))
+
+
+def _run(text: str, mesh: Any, shards: Sequence[Sequence[Array]], outputs: Sequence[TensorType]) -> list[list[Array]]:
+    """Compile and run once; `shards[i]` are input i's arrays, one per device, and so are the results."""
+    assert isinstance(mesh, Mesh)
+    row = tuple(mesh.flat_devices)
+    executable = _jaxlib.compile(row[0].client, text, row)
+    handles = [_jaxlib.put([np.ascontiguousarray(a).reshape(a.shape) for a in each], row) for each in shards]
+    results = _jaxlib.execute(executable, handles, [(t.shape, t.dtype) for t in outputs], row)
+    return [[np.asarray(array) for _, array in _jaxlib.fetch(result)] for result in results]
+
+
+# --- one array from its shards ----------------------------------------------------------------------------------------
+
+
+def assemble(shards: Sequence[Array], placement: Placement, shape: Sequence[int], mesh: BaseMesh) -> Array:
+    """The array that shards hold together; addends are added up. ReplicasDiffer where two devices should agree."""
+    if placement.partial:
+        shards = _reduced(shards, placement.partial_axes, str(placement.partial_kind), mesh)
+    local = placement.local_shape(shape, mesh)
+    whole = np.zeros([n * placement.shards(d, mesh) for d, n in enumerate(local)], shards[0].dtype)
+    places = [mesh.axes_index(axes) for axes in placement.dims]
+    seen: dict[tuple[int, ...], Array] = {}
+    for device, shard in enumerate(shards):
+        key = tuple(int(p[device]) for p in places)
+        inside = tuple(slice(0, max(0, min(n, e - k * n))) for k, n, e in zip(key, local, shape, strict=True))
+        first = seen.setdefault(key, shard)
+        if first is not shard and first[inside].tobytes() != shard[inside].tobytes():
+            raise ReplicasDiffer(device, first[inside], shard[inside])
+        whole[tuple(slice(k * n, (k + 1) * n) for k, n in zip(key, local, strict=True))] = shard
+    return whole[tuple(slice(0, n) for n in shape)]
+
+
+def _reduced(shards: Sequence[Array], axes: Sequence[AxisRef], kind: str, mesh: BaseMesh) -> list[Array]:
+    """Every device's shard after an all-reduce; floats of 8 and 16 bits are added in float32."""
+    found: list[Array] = [shards[0]] * len(shards)
+    dtype = shards[0].dtype
+    wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 else dtype
+    for group in mesh.replica_groups(axes):
+        total = shards[group[0]].astype(wide)
+        with np.errstate(all="ignore"):
+            for device in group[1:]:
+                total = np.asarray(_REDUCTIONS[kind](total, shards[device].astype(wide)))
+        for device in group:
+            found[device] = total.astype(dtype)
+    return found

@@ -1,0 +1,163 @@
+"""verify: does a function on a mesh give what one device gives? Value by value, so that the first wrong line has a name.
+
+The function runs twice, partitioned and whole, and hands over every value in between. A value that is further off than
+rounding explains is not yet a mistake: errors grow on their way, and a comparison may flip. So its equation is computed
+once more, in NumPy, from the very operands that the devices had. If that gives what the devices have, the equation is
+right and its operands are to blame; if not, the equation (or a move of its operands) is wrong, and it is the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import tree
+from meshjit.api.shardings import UNSPECIFIED
+from meshjit.api.stages import Planned
+from meshjit.api.wrapped import Wrapped
+from meshjit.core.plan import Plan
+from meshjit.core.program import Eqn, Var
+from meshjit.inspect.comparison import Difference, difference, magnitudes
+from meshjit.inspect.running import ReplicasDiffer, Shards, assemble, run_partitioned, run_whole
+from meshjit.inspect.verification import Found, Verification, VerificationError, mismatch_text
+from meshjit.simulate.evaluate import evaluate_eqn
+from sharding.mesh import Mesh, set_mesh
+
+
+def verify(
+    fun: Callable[..., Any],
+    *args: Any,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
+    mesh: Any = None,
+    simulate: bool | None = None,
+    tolerance: float = 1.0,
+    **kwargs: Any,
+) -> Verification:
+    """Run `fun(*args, **kwargs)` partitioned and on one device, and compare every value of the computation.
+
+    Args:
+      fun: a function, or what `jit` made of one (then with the shardings and static arguments that `jit` was given).
+      in_shardings, out_shardings: as for `jit`. Committed arguments count, as in a call.
+      mesh: made current while the function is traced; an AbstractMesh, for more devices than there are, will do.
+      simulate: run on imaginary devices, in NumPy; left out, only where the mesh has no real ones.
+      tolerance: multiplies the errors that count as rounding, 1e-4 for float32, 4e-2 for bfloat16, and so on.
+
+    Returns: a Verification, which prints how many values agree and how closely. Arguments are not donated. All values
+    are held in the memory of the devices and of the host at once; what is inside of loops is compared by its results.
+    Results are also taken from the program as it runs otherwise, without values in between.
+
+    Raises: VerificationError with the user's line of the first equation that differs.
+    """
+    wrapped = fun if isinstance(fun, Wrapped) else Wrapped(fun, in_shardings=in_shardings, out_shardings=out_shardings)
+    if wrapped is fun and (in_shardings is not UNSPECIFIED or out_shardings is not UNSPECIFIED):
+        raise ValueError("verify: the function is jitted already\n  fix: give the shardings to jit, or pass the function itself")
+    if mesh is None:
+        planned = wrapped.trace(*args, **kwargs).plan()
+    else:
+        with set_mesh(mesh):
+            planned = wrapped.trace(*args, **kwargs).plan()
+    split = wrapped.parameters.split(args, kwargs)
+    return verify_planned(planned, tree.leaves((split.args, split.kwargs)), simulate, tolerance)
+
+
+def verify_planned(
+    planned: Planned, leaves: Sequence[Any], simulate: bool | None = None, tolerance: float = 1.0
+) -> Verification:
+    """The same for a function that is planned already, and the leaves of its arguments."""
+    plan, title = planned.plan, planned.call.title
+    if simulate is None:
+        simulate = not isinstance(plan.mesh, Mesh)
+    if not simulate and (not isinstance(plan.mesh, Mesh) or plan.mesh.is_multi_process):
+        why = "has devices of other processes" if isinstance(plan.mesh, Mesh) else "has no devices"
+        raise ValueError(f"verify: {plan.mesh} {why}\n  fix: verify(..., simulate=True)")
+    everything = [*leaves, *planned.traced_program.captured]
+    arrays = [_host(everything[i], v, planned.call.input_name(i)) for i, v in zip(planned.kept, plan.program.inputs, strict=True)]
+    device = None if simulate else plan.mesh.flat_devices[0]  # pyright: ignore
+    whole = run_whole(plan.program, arrays, device)
+    shards = run_partitioned(plan, arrays, on_devices=not simulate)
+    return _Verifier(title, plan, arrays, whole, shards, simulate, tolerance).run()
+
+
+def _host(value: Any, var: Var, name: str) -> Any:
+    """An argument as a NumPy array of the type that the function was traced for."""
+    if not isinstance(value, bool | int | float | complex) and not hasattr(value, "__array__"):
+        raise TypeError(
+            f"verify: argument {name} is a {type(value).__name__}\n  fix: pass an array; verify has to run the function"
+        )
+    return np.asarray(value).astype(var.dtype, copy=False)
+
+
+class _Verifier:
+    def __init__(
+        self, title: str, plan: Plan, arrays: Sequence[Any], whole: dict[Var, Any], shards: Shards,
+        simulated: bool, tolerance: float,
+    ) -> None:  # fmt: skip
+        self.title, self.plan, self.whole, self.shards = title, plan, whole, shards
+        self.simulated, self.tolerance = simulated, tolerance
+        self.held: dict[Var, Any] = dict(zip(plan.program.inputs, arrays, strict=True))  # what the devices hold
+        self.worst: Found | None = None
+        self.drifted: list[Found] = []
+        self.compared = self.elements = 0
+
+    def run(self) -> Verification:
+        for number, eqn in enumerate(self.plan.program.eqns):
+            for position, var in enumerate(eqn.outputs):
+                self.value(number, eqn, position, var)
+        for i, (var, (placement, shards)) in enumerate(zip(self.plan.program.outputs, self.shards.outputs, strict=True)):
+            self.output(i, var, placement, shards)
+        return self.report()
+
+    def report(self) -> Verification:
+        return Verification(
+            self.title, self.plan.mesh, self.simulated, self.compared, self.elements, self.worst, tuple(self.drifted)
+        )
+
+    def value(self, number: int, eqn: Eqn, position: int, var: Var) -> None:
+        placement, shards = self.shards.values[var]
+        try:
+            held = assemble(shards, placement, var.shape, self.plan.mesh)
+        except ReplicasDiffer as error:
+            return self.fail(number, position, self.replicas(error), f"device {error.device} holds another replica")
+        self.held[var] = held
+        found = difference(held, self.whole[var], tolerance=self.tolerance)
+        here = Found(self.plan, number, position, found)
+        if not found.agrees:
+            self.blame(number, eqn, position, held)
+            self.drifted.append(here)
+        elif self.worst is None or found.error > self.worst.difference.error:
+            self.worst = here
+        self.compared += 1
+        self.elements += var.type.size
+
+    def blame(self, number: int, eqn: Eqn, position: int, held: Any) -> None:
+        """Raise unless the equation gives what the devices have, from what they had."""
+        operands = [self.held[v] for v in eqn.inputs]
+        with np.errstate(all="ignore"):
+            want = evaluate_eqn(eqn, operands)[position]
+            sizes = magnitudes(eqn, operands)
+        own = difference(held, want, None if sizes is None else sizes[position], self.tolerance)
+        if not own.agrees:
+            self.fail(number, position, own)
+
+    def output(self, i: int, var: Var, placement: Any, shards: Sequence[Any]) -> None:
+        """A result as it is handed over: the value that was computed, elsewhere."""
+        try:
+            handed = assemble(shards, placement, var.shape, self.plan.mesh)
+            found = difference(handed, self.held[var], tolerance=self.tolerance)
+            note = f"as result {i}, handed over at {placement}; the value itself is right"
+        except ReplicasDiffer as error:
+            found, note = self.replicas(error), f"result {i} at {placement}: device {error.device} holds another replica"
+        if not found.agrees:
+            eqns = enumerate(self.plan.program.eqns)
+            number, position = next(((n, e.outputs.index(var)) for n, e in eqns if var in e.outputs), (None, 0))
+            self.fail(number, position, found, note)
+
+    def replicas(self, error: ReplicasDiffer) -> Difference:
+        return difference(error.second, error.first, tolerance=0.0)
+
+    def fail(self, number: int | None, position: int, found: Difference, note: str = "") -> None:
+        text = mismatch_text(self.report(), self.plan, number, position, found, note)
+        raise VerificationError(text, None if number is None else self.plan.program.eqns[number], found)
