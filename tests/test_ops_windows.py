@@ -141,3 +141,20 @@ def test_a_partial_sum_of_a_slice_is_reduced_once() -> None:
 
     found = exchanged(build([TensorType.parse("f32[64]")], body), X8, [P("x")], P())
     assert found == ["all_reduce 1"]
+
+
+def test_a_roll_is_one_exchange_in_a_ring() -> None:
+    from meshjit.ops.roll import roll
+
+    for shift in (3, -3, 1021):
+        assert exchanged(one(roll, "f32[1024]", shift=shift, dimension=0), X8, [P("x")], P("x")) == ["collective_permute 3"]
+    assert exchanged(one(roll, "f32[1024]", shift=256, dimension=0), X8, [P("x")], P("x")) == ["collective_permute 128"]
+    uneven = exchanged(one(roll, "f32[30]", shift=1, dimension=0), X8, [P("x")], P("x"))
+    assert uneven == ["collective_permute 1", "collective_permute 1"]
+
+
+def test_most_of_a_dim_is_replaced_by_shifting_it() -> None:
+    from meshjit.ops.update_slice import update_slice
+
+    program = one(update_slice, "f32[1024,4]", "f32[1022,4]", start=(1, 0))
+    assert exchanged(program, X8, [P("x"), P("x")], P("x")) == ["collective_permute 4"]

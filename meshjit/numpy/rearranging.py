@@ -95,7 +95,7 @@ def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Any:
-    """`numpy.roll`: two slices put together. A traced shift is one dynamic slice of two copies."""
+    """`numpy.roll`. A traced shift is one dynamic slice of two copies."""
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     rank = len(shape_of(x))
@@ -120,9 +120,8 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
     if not extent:
         return x
     if isinstance(asarray(amount), np.ndarray):
-        cut = -int(asarray(amount)) % extent
-        parts = [slice_in_dim(x, cut, extent, axis=dim), slice_in_dim(x, 0, cut, axis=dim)]
-        return concatenate(parts, dim) if cut else x
+        shift = int(asarray(amount)) % extent
+        return bind(ops("roll"), asarray(x), shift=shift, dimension=dim) if shift else x
     from meshjit.numpy.ufuncs import negative, remainder
 
     zero = np.zeros((), np.int32)

@@ -22,6 +22,7 @@ from meshjit.numpy.indexing import (
 )
 from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, ops, shape_of
 from meshjit.numpy.shaping import moveaxis, reshape
+from meshjit.ops.update_slice import is_most
 from meshjit.trace import Tracer, bind, line_of, user_source
 
 
@@ -136,6 +137,8 @@ def _dense_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
     if kind != "set":
         old = sliced(x, parsed.slices)
         values = _COMBINE[kind](old, values)
+    if parsed.slices and is_most(shape_of(x), block):
+        return bind(ops("update_slice"), x, values, start=tuple(int(s[0]) for s in parsed.slices))
     starts = [np.asarray(s[0], np.int32) for s in parsed.slices]
     return bind(ops("dynamic_update_slice"), x, values, *starts) if starts else values
 

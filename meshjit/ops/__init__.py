@@ -21,6 +21,7 @@ from meshjit.ops import (  # noqa: F401
     random,
     reduce_window,
     reduction,
+    roll,
     scan,
     scatter,
     shape,
@@ -29,6 +30,7 @@ from meshjit.ops import (  # noqa: F401
     top_k,
     transcendental,
     triangular,
+    update_slice,
     while_loop,
     window_choice,
 )

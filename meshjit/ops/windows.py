@@ -94,6 +94,21 @@ def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], pieces:
     return collective_permute(part, pairs=pairs)
 
 
+def ring(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], start: int) -> Var:
+    """The shard's window as long as the shard that begins `start` places after it, of a dim without padding whose end is
+    followed by its beginning."""
+    from meshjit.ops.ordering import concatenate
+
+    shard, count = var.shape[dim], local.mesh.axes_size(axes)
+    distance, rest = divmod(start, shard)
+    parts: list[Var] = []
+    for ahead, low, high in ((distance, rest, shard), (distance + 1, 0, rest)):
+        if low < high:
+            pieces = [_Piece((i + ahead) % count, i, low, high) for i in range(count)]
+            parts.append(_exchanged(local, cut(var, dim, low, high), axes, pieces))
+    return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
+
+
 def cut_at(
     local: LocalEquation, parts: list[Var], dim: int, axes: Sequence[AxisRef], begins: Sequence[int], width: int
 ) -> Var:

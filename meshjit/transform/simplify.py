@@ -8,11 +8,12 @@ from meshjit.transform.calls import inline_calls
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
+from meshjit.transform.places import place
 
 
 def simplify(program: Program) -> Program:
     """Without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
-    return dce(cse(fold(_with_simple_regions(dce(inline_calls(program))))))
+    return dce(cse(place(fold(_with_simple_regions(dce(inline_calls(program)))))))
 
 
 def _with_simple_regions(program: Program) -> Program:

@@ -1,0 +1,67 @@
+"""Parts at known places: what slices of slices, of pads, and computed starts that are constants become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshjit.core.program import Builder, Program, Var
+from meshjit.core.types import TensorType
+from meshjit.ops.constants import scalar
+from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.slicing import pad, slice_
+from meshjit.simulate.evaluate import evaluate
+from meshjit.transform.simplify import simplify
+
+
+def program(shape: str, body: Any) -> Program:
+    with Builder() as builder:
+        x = builder.input(TensorType.parse(shape))
+        return builder.build([body(x)])
+
+
+def taken(x: Var, start: int, limit: int, stride: int = 1) -> Var:
+    return slice_(x, start=(start,), limit=(limit,), strides=(stride,))
+
+
+def padded(x: Var, low: int, high: int) -> Var:
+    return pad(x, scalar(7, x.dtype), low=(low,), high=(high,), interior=(0,))
+
+
+def at(*places: int) -> list[Var]:
+    return [scalar(p, np.int32) for p in places]
+
+
+def cut(start: int, limit: int, stride: int = 1) -> dict[str, Any]:
+    return {"start": (start,), "limit": (limit,), "strides": (stride,)}
+
+
+def shifted(low: int, high: int) -> dict[str, Any]:
+    return {"low": (low,), "high": (high,), "interior": (0,)}
+
+
+CASES = [  # what is written, the ops that it becomes, the params of the last of them
+    (lambda x: taken(taken(x, 2, 9), 1, 3), "slice", cut(3, 5)),
+    (lambda x: taken(taken(x, 1, 19, 3), 1, 6, 2), "slice", cut(4, 17, 6)),
+    (lambda x: taken(padded(x, 1, 1), 2, 22), "pad", shifted(-1, 1)),
+    (lambda x: taken(padded(x, 1, 1), 0, 20), "pad", shifted(1, -1)),
+    (lambda x: taken(padded(x, 3, 1), 4, 8), "slice", cut(1, 5)),
+    (lambda x: taken(padded(x, 3, 1), 0, 2), "pad slice", cut(0, 2)),
+    (lambda x: dynamic_slice(x, *at(18), slice_sizes=(3,)), "slice", cut(17, 20)),
+    (lambda x: dynamic_update_slice(x, taken(x, 2, 20), *at(1)), "slice update_slice", {"start": (1,)}),
+    (lambda x: dynamic_update_slice(x, taken(x, 7, 9), *at(1)), "slice dynamic_update_slice", {}),
+    (lambda x: dynamic_update_slice(x, taken(x, 1, 20), *at(-5)), "slice update_slice", {"start": (0,)}),
+]
+
+
+@pytest.mark.parametrize(("body", "names", "params"), CASES)
+def test_known_places(body: Any, names: str, params: dict[str, Any]) -> None:
+    before = program("f32[20]", body)
+    after = simplify(before)
+    found = [eqn for eqn in after.eqns if eqn.op.name != "constant"]
+    assert [eqn.op.name for eqn in found] == names.split()
+    assert dict(found[-1].params) == params
+    x = np.arange(20, dtype=np.float32)
+    np.testing.assert_array_equal(evaluate(after, [x])[0], evaluate(before, [x])[0])
