@@ -16,6 +16,8 @@ from meshjit.ops import (  # noqa: F401
     dynamic,
     fft,
     gather,
+    lu,
+    lu_solve,
     ordering,
     placement,
     random,
