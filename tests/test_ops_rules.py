@@ -78,6 +78,7 @@ DIFFERENT = {
     "argmin": "as argmax",
     "convolution": "kernel and result are cut where the lhs is, whichever is longer; grouped features stay whole; Shardy permutes",
     "sort": "the dim is whole while it is sorted, but results are laid out as operands were; Shardy replicates it",
+    "shift": "borders are exchanged (permute); Shardy lets the dim of a pad that keeps its extent pass through",
     "update_slice": "operand and update are spread alike and shards exchange borders (permute); Shardy parts their dims",
     "reduce_window": "factors have the operand's extents; one window of a whole dim leaves a partial result; Shardy permutes",
     "triangular_solve": "right-hand sides are free to be anywhere; Shardy replicates them",

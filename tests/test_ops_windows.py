@@ -158,3 +158,13 @@ def test_most_of_a_dim_is_replaced_by_shifting_it() -> None:
 
     program = one(update_slice, "f32[1024,4]", "f32[1022,4]", start=(1, 0))
     assert exchanged(program, X8, [P("x"), P("x")], P("x")) == ["collective_permute 4"]
+
+
+def test_a_shift_exchanges_what_crosses_a_border() -> None:
+    from meshjit.ops.roll import shift
+
+    for amount in (2, -2):
+        program = one(shift, "f32[1024]", shift=amount, dimension=0)
+        assert exchanged(program, X8, [P("x")], P("x")) == ["collective_permute 2"]
+        assert exchanged(one(shift, "f32[30]", shift=amount, dimension=0), X8, [P("x")], P("x")) == ["collective_permute 2"]
+    assert exchanged(one(shift, "f32[64]", shift=70, dimension=0), X8, [P("x")], P("x")) == NO_EXCHANGE

@@ -26,8 +26,8 @@ def taken(x: Var, start: int, limit: int, stride: int = 1) -> Var:
     return slice_(x, start=(start,), limit=(limit,), strides=(stride,))
 
 
-def padded(x: Var, low: int, high: int) -> Var:
-    return pad(x, scalar(7, x.dtype), low=(low,), high=(high,), interior=(0,))
+def padded(x: Var, low: int, high: int, value: int = 7) -> Var:
+    return pad(x, scalar(value, x.dtype), low=(low,), high=(high,), interior=(0,))
 
 
 def at(*places: int) -> list[Var]:
@@ -48,6 +48,7 @@ CASES = [  # what is written, the ops that it becomes, the params of the last of
     (lambda x: taken(padded(x, 1, 1), 2, 22), "pad", shifted(-1, 1)),
     (lambda x: taken(padded(x, 1, 1), 0, 20), "pad", shifted(1, -1)),
     (lambda x: taken(padded(x, 3, 1), 4, 8), "slice", cut(1, 5)),
+    (lambda x: taken(padded(x, 1, 1, 0), 2, 22), "shift", {"shift": -1, "dimension": 0}),
     (lambda x: taken(padded(x, 3, 1), 0, 2), "pad slice", cut(0, 2)),
     (lambda x: dynamic_slice(x, *at(18), slice_sizes=(3,)), "slice", cut(17, 20)),
     (lambda x: dynamic_update_slice(x, taken(x, 2, 20), *at(1)), "slice update_slice", {"start": (1,)}),

@@ -94,9 +94,13 @@ def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], pieces:
     return collective_permute(part, pairs=pairs)
 
 
-def ring(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], start: int) -> Var:
-    """The shard's window as long as the shard that begins `start` places after it, of a dim without padding whose end is
-    followed by its beginning."""
+def neighbours(
+    local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], start: int, in_ring: bool
+) -> Var:
+    """The shard's window, as long as the shard, that begins `start` places after it, of a dim without padding.
+
+    In a ring the end of the dim is followed by its beginning; otherwise zeros stand outside of it.
+    """
     from meshjit.ops.ordering import concatenate
 
     shard, count = var.shape[dim], local.mesh.axes_size(axes)
@@ -104,8 +108,9 @@ def ring(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], star
     parts: list[Var] = []
     for ahead, low, high in ((distance, rest, shard), (distance + 1, 0, rest)):
         if low < high:
-            pieces = [_Piece((i + ahead) % count, i, low, high) for i in range(count)]
-            parts.append(_exchanged(local, cut(var, dim, low, high), axes, pieces))
+            pieces = [_Piece((i + ahead) % count, i, low, high) for i in range(count) if in_ring or 0 <= i + ahead < count]
+            part = cut(var, dim, low, high)
+            parts.append(_exchanged(local, part, axes, pieces) if pieces else zeros(part.type))
     return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
 
 

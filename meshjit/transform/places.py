@@ -3,7 +3,8 @@
     dynamic_slice(x, constant 3) {slice_sizes=(2,)}           ->  slice(x) {start=(3,), limit=(5,)}
     dynamic_update_slice(x, y, constant 1), y most of x       ->  update_slice(x, y) {start=(1,)}
     slice(slice(x)[2:9])[1:3]                                 ->  slice(x) {start=(3,), limit=(5,)}
-    slice(pad(x, low 1, high 1))[2:]                          ->  pad(x, low -1, high 1): x shifted by one
+    slice(pad(x, low 1, high 1))[2:]                          ->  pad(x, low -1, high 1)
+    pad(x, constant 0) {low=(-1,), high=(1,)}                 ->  shift(x) {shift=-1, dimension=0}
 
 So what is taken of a sharded dim is seen whole, and a shift is one exchange of border rows.
 """
@@ -18,6 +19,7 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.constants import constant
+from meshjit.ops.roll import shift
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import is_most, update_slice
 
@@ -71,7 +73,7 @@ def _sliced(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
     if before.op is slice_:
         return replace(eqn, inputs=before.inputs, params=_twice(before.params, eqn.params))
     apart = any(before.params["interior"]) or any(n != 1 for n in eqn.params["strides"])
-    return eqn if apart else _shifted(eqn, before)
+    return eqn if apart else _slice_of_pad(eqn, before, made)
 
 
 def _twice(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,7 +83,7 @@ def _twice(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(("start", "limit", "strides"), zip(*rows, strict=True), strict=True)) if rows else dict(then)
 
 
-def _shifted(eqn: Eqn, before: Eqn) -> Eqn:
+def _slice_of_pad(eqn: Eqn, before: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
     """A slice of a padded value; a slice of the value itself where none of the padding is left."""
     x, inner, outer = before.inputs[0], before.params, eqn.params
     low = tuple(a - b for a, b in zip(inner["low"], outer["start"], strict=True))
@@ -92,7 +94,19 @@ def _shifted(eqn: Eqn, before: Eqn) -> Eqn:
     if all(n <= 0 for n in (*low, *high)):
         start, limit = tuple(-a for a in low), tuple(n + b for b, n in zip(high, x.shape, strict=True))
         return replace(eqn, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
-    return replace(eqn, op=pad, inputs=before.inputs, params={"low": low, "high": high, "interior": (0,) * x.rank})
+    params = {"low": low, "high": high, "interior": (0,) * x.rank}
+    return _padded(replace(eqn, op=pad, inputs=before.inputs, params=params), made)
 
 
-_RULES = {"dynamic_slice": _taken, "dynamic_update_slice": _updated, "slice": _sliced}
+def _padded(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
+    """A shift, if zeros come in on one side of a dim and as much goes out on the other."""
+    low, high = eqn.params["low"], eqn.params["high"]
+    dims = [d for d, pair in enumerate(zip(low, high, strict=True)) if any(pair)]
+    value = made.get(eqn.inputs[1])
+    is_zero = value is not None and value.op is constant and not np.asarray(value.params["value"]).any()
+    if len(dims) != 1 or low[dims[0]] != -high[dims[0]] or any(eqn.params["interior"]) or not is_zero:
+        return eqn
+    return replace(eqn, op=shift, inputs=eqn.inputs[:1], params={"shift": low[dims[0]], "dimension": dims[0]})
+
+
+_RULES = {"dynamic_slice": _taken, "dynamic_update_slice": _updated, "slice": _sliced, "pad": _padded}
