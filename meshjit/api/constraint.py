@@ -57,8 +57,9 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
         if trace is not None:
             require_mesh(mesh)
             return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
-    closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full))
-    place = NamedSharding(mesh, closed) if isinstance(sharding, NamedSharding | PartitionSpec) else sharding
+    place = sharding if isinstance(sharding, Sharding) else NamedSharding(mesh, sharding)
+    if PartitionSpec.UNCONSTRAINED in full:
+        place = NamedSharding(mesh, PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full)))
     return device_put(x if isinstance(x, Array) else as_operand(x, argument), place)
 
 

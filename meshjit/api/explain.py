@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from meshjit.api.call import Call, Context
@@ -14,19 +14,24 @@ from meshjit.config import config
 from meshjit.runtime.array import LeafKey
 from meshjit.trace.source import line_of, user_source
 
+Difference = tuple[int, str]  # how much it weighs when the nearest earlier call is looked for; what it is
+
 log = logging.getLogger("meshjit")
 
 _lines_seen: set[tuple[str, int]] = set()
 
 
 def explain_miss(fun: Callable[..., Any], call: Call, before: Iterable[Call]) -> None:
-    """Log why `call` needs tracing, against the earlier call that is nearest to it."""
-    reasons = min((differences(call, old) for old in before), key=len, default=None)
-    if reasons is None:
-        reasons = [_first_time(fun)]
-    where = line_of(user_source())
-    log.warning("%s", "\n".join([f"{call.title} is traced again at {where}:" if before else
-                                 f"{call.title} is traced at {where}:", *(f"  {r}" for r in reasons)]))  # fmt: skip
+    """Log why `call` needs tracing, against the earlier call that is nearest to it; of equally near ones the last."""
+    found = min((differences(call, old) for old in reversed(list(before))), key=_weight, default=None)
+    again = "" if found is None else " again"
+    reasons = [_first_time(fun)] if found is None else [text for _, text in found]
+    lines = [f"{call.title} is traced{again} at {line_of(user_source())}:", *(f"  {reason}" for reason in reasons)]
+    log.warning("%s", "\n".join(lines))
+
+
+def _weight(found: Sequence[Difference]) -> int:
+    return sum(weight for weight, _ in found)
 
 
 def _first_time(fun: Callable[..., Any]) -> str:
@@ -49,9 +54,9 @@ def _definition(fun: Any) -> tuple[str, int] | None:
     return (code.co_filename, code.co_firstlineno) if code is not None else None
 
 
-def differences(new: Call, old: Call) -> list[str]:
+def differences(new: Call, old: Call) -> list[Difference]:
     """What distinguishes two calls: trees, types, placements, static values, settings."""
-    found: list[str] = []
+    found: list[Difference] = []
     if new.in_tree != old.in_tree:
         found += _tree_differences(new, old)
     else:
@@ -61,40 +66,42 @@ def differences(new: Call, old: Call) -> list[str]:
     return found + _context_differences(new.context, old.context)
 
 
-def _tree_differences(new: Call, old: Call) -> list[str]:
+def _tree_differences(new: Call, old: Call) -> list[Difference]:
     added = [n for n in new.names if n not in old.names]
     gone = [n for n in old.names if n not in new.names]
-    found = [f"arguments {', '.join(added)} are new" if len(added) > 1 else f"argument {added[0]} is new"] if added else []
-    if gone:
-        found.append(f"arguments {', '.join(gone)} are missing" if len(gone) > 1 else f"argument {gone[0]} is missing")
-    return found or [f"the arguments' containers are {new.in_tree}, before {old.in_tree}"]
+    found: list[Difference] = []
+    for names, what in ((added, "new"), (gone, "missing")):
+        if names:
+            subject = f"arguments {', '.join(names)} are" if len(names) > 1 else f"argument {names[0]} is"
+            found.append((4 * len(names), f"{subject} {what}"))
+    return found or [(4, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
 
 
-def _leaf_differences(name: str, now: LeafKey, then: LeafKey) -> list[str]:
+def _leaf_differences(name: str, now: LeafKey, then: LeafKey) -> list[Difference]:
     if now.type != then.type:
-        return [f"argument {name} is {now.type}, before {then.type}"]
-    found: list[str] = []
+        changes = (now.type.shape != then.type.shape) + (now.type.dtype != then.type.dtype)
+        return [(changes + abs(now.type.rank - then.type.rank), f"argument {name} is {now.type}, before {then.type}")]
+    found: list[Difference] = []
     if now.weak != then.weak:
         kinds = ("an array", "a Python number")
-        found.append(f"argument {name} is {kinds[now.weak]} of type {now.type}, before {kinds[then.weak]}")
+        found.append((1, f"argument {name} is {kinds[now.weak]} of type {now.type}, before {kinds[then.weak]}"))
     if now.normal != then.normal and place_text(now) != place_text(then):
-        found.append(f"argument {name} {now.type} is {place_text(now)}, before {place_text(then)}")
+        found.append((1, f"argument {name} {now.type} is {place_text(now)}, before {place_text(then)}"))
     return found
 
 
 def place_text(key: LeafKey) -> str:
-    if key.sharding is None:
-        return "on the host"
-    return f"{'committed to' if key.committed else 'uncommitted on'} {spec_of(key.sharding)}"
+    return f"committed to {spec_of(key.sharding)}" if key.committed and key.sharding is not None else "not committed"
 
 
-def _static_differences(new: Call, old: Call) -> list[str]:
+def _static_differences(new: Call, old: Call) -> list[Difference]:
     now, then = dict(new.statics), dict(old.statics)
     return [
-        f"static argument {name} is {_value(now, name)}, before {_value(then, name)}"
+        (1 if name in now and name in then else 2,
+         f"static argument {name} is {_value(now, name)}, before {_value(then, name)}")
         for name in dict.fromkeys([*now, *then])
         if name not in now or name not in then or type(now[name]) is not type(then[name]) or now[name] != then[name]
-    ]
+    ]  # fmt: skip
 
 
 def _value(values: Mapping[str, Any], name: str) -> str:
@@ -104,12 +111,14 @@ def _value(values: Mapping[str, Any], name: str) -> str:
     return text if len(text) <= 80 else text[:77] + "..."
 
 
-def _context_differences(new: Context | None, old: Context | None) -> list[str]:
+def _context_differences(new: Context | None, old: Context | None) -> list[Difference]:
     if new is None or old is None:
         return []
-    found = [] if new.mesh == old.mesh else [f"the mesh context is {new.mesh}, before {old.mesh}"]
+    found: list[Difference] = []
+    if new.mesh != old.mesh:
+        found.append((1, f"the mesh context is {new.mesh}, before {old.mesh}"))
     pairs = [(name, new.options[name], old.options[name]) for name in new.options]
-    return found + [f"config {name} is {now}, before {then}" for name, now, then in pairs if now != then]
+    return found + [(1, f"config {name} is {now}, before {then}") for name, now, then in pairs if now != then]
 
 
 def log_compile(title: str, what: str, seconds: float) -> None:

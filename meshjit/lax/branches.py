@@ -9,13 +9,12 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit import tree
-from meshjit.config import config
 from meshjit.core.program import Builder, Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import apply, captured_first, leaves_of, together, trace_region
+from meshjit.lax.regions import apply, captured_first, in_python, leaves_of, together, trace_region
 from meshjit.numpy.promote import cast, ops, value
-from meshjit.trace import Argument, Traced, Tracer
+from meshjit.trace import Argument, Traced
 
 Function = Callable[..., Any]
 
@@ -36,7 +35,7 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, ope
         raise TypeError(
             f"cond: pred must be a scalar, it is {type}\n  fix: jnp.any(pred) or jnp.all(pred); elementwise choice is jnp.where"
         )
-    if config.disable_jit and not isinstance(pred, Tracer):
+    if in_python():
         return true_fun(*operands) if bool(pred) else false_fun(*operands)
     truth = pred if type.dtype == np.bool_ else mnp.not_equal(pred, 0)
     return _branch("cond", cast(truth, np.int32), [false_fun, true_fun], operands)
@@ -53,7 +52,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
         raise TypeError(f"switch: index must be an integer scalar, it is {type}")
     if len(branches) == 1:
         return branches[0](*operands)
-    if config.disable_jit and not isinstance(index, Tracer):
+    if in_python():
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     return _branch("switch", cast(mnp.clip(index, 0, len(branches) - 1), np.int32), branches, operands)
 

@@ -12,7 +12,7 @@ from meshjit import tree
 from meshjit.config import config
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import Leaves, apply, captured_first, leaves_of, trace_region
+from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, trace_region
 from meshjit.numpy.promote import ops
 from meshjit.trace import Argument, Traced, Tracer, function_name, line_of, user_source
 
@@ -39,7 +39,7 @@ def scan(
     """
     carry, slices = leaves_of(init, "init"), leaves_of(xs, "xs")
     count = _length(slices, length)
-    if config.disable_jit:
+    if in_python():
         return _scan_in_python(f, init, xs, count, reverse)
     inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in slices.arguments]
     carry, traced = _fixed_carry("scan", carry, lambda c: _traced_step(f, c, inner, slices.structure))
@@ -148,7 +148,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     Forward mode works; reverse mode does not, since nobody knows how many iterations there will be.
     """
     carry = leaves_of(init_val, "init_val")
-    if config.disable_jit:
+    if in_python():
         return _while_in_python(cond_fun, body_fun, init_val)
     carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure))
     cond = trace_region(cond_fun, carry.arguments, carry.structure)
@@ -189,7 +189,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
 
     With Python ints as bounds the loop is a scan, through which reverse mode works; else a while_loop.
     """
-    if config.disable_jit:
+    if in_python():
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
         return init_val

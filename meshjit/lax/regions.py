@@ -9,12 +9,18 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
+from meshjit.config import config
 from meshjit.core.op import Op
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.numpy.promote import cast
-from meshjit.trace import Argument, Traced, argument_of, as_operand, bind_program, trace_to_program, user_source
+from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
 from meshjit.trace.program import function_name
+
+
+def in_python() -> bool:
+    """Whether loops and branches run as Python: under disable_jit, where there are values to run them on."""
+    return config.disable_jit and active_trace() is None
 
 
 @dataclass(frozen=True)

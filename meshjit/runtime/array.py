@@ -34,7 +34,7 @@ class LeafKey:
     def _normal(self) -> Any:
         """The same for shardings that mean the same: P("x") and P("x", None), or NamedSharding and another of its mesh."""
         where = None
-        if self.sharding is not None:
+        if self.sharding is not None and self.committed:  # others go where the program wants them
             mesh, placement = getattr(self.sharding, "mesh", None), self.sharding.placement(self.type.rank)
             abstract = isinstance(mesh, AbstractMesh)
             row = () if abstract else self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]

@@ -1,0 +1,425 @@
+"""What stands around jit: switches, traces without compiling, names, checks for NaN, explanations, tracebacks."""
+
+from __future__ import annotations
+
+import logging
+import re
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit.core.parser import parse_program
+from meshjit.errors import InternalError
+from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from meshjit.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.device
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+def mesh(*sizes: int) -> Mesh:
+    count = int(np.prod(sizes))
+    return Mesh(np.array(mj.devices()[:count]).reshape(sizes), ("x", "y")[: len(sizes)])
+
+
+def on(spec: P, *sizes: int) -> NamedSharding:
+    return NamedSharding(mesh(*sizes), spec)
+
+
+def message(kind: type[BaseException], use: Callable[[], Any]) -> str:
+    with pytest.raises(kind) as error:
+        use()
+    return str(error.value)
+
+
+# --- disable_jit
+
+
+def test_disable_jit_runs_python() -> None:
+    seen: list[Any] = []
+
+    @mj.jit
+    def f(x: Any, n: Any) -> Any:
+        seen.append(x)
+        return x * 2 if n > 0 else x
+
+    with mj.disable_jit():
+        assert float(f(3.0, 1)) == 6 and seen == [3.0]
+        assert f(mnp.ones(2), mnp.asarray(1)).tolist() == [2, 2]
+        assert isinstance(seen[1], mj.Array)
+        with mj.disable_jit(False), pytest.raises(TypeError, match="has no value while f is traced"):
+            f(3.0, 1)
+        assert "multiply" in str(mj.jit(lambda x: x * 2).trace(3.0).program)  # tracing still works
+    with pytest.raises(TypeError, match="has no value while f is traced"):
+        f(3.0, 1)
+
+
+def test_disable_jit_inside_control_flow() -> None:
+    seen: list[Any] = []
+
+    def note(x: Any) -> Any:
+        seen.append(float(x))
+        return x
+
+    def run() -> Any:
+        total, ys = mj.lax.scan(lambda c, x: (c + note(x), c * 2), 0.0, mnp.arange(3.0))
+        count = mj.lax.while_loop(lambda i: i < 2, lambda i: note(i) + 1, 0)
+        chosen = mj.lax.cond(True, lambda: note(7.0), lambda: note(8.0))
+        return total, ys, count, chosen, mj.lax.fori_loop(0, 2, lambda i, v: v + note(i), 1.0)
+
+    with mj.disable_jit():
+        plain = mj.jit(run)()
+    assert seen == [0, 1, 2, 0, 1, 7, 0, 1]
+    for a, b in zip(plain, mj.jit(lambda: run_traced())(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def run_traced() -> Any:
+    total, ys = mj.lax.scan(lambda c, x: (c + x, c * 2), 0.0, mnp.arange(3.0))
+    count = mj.lax.while_loop(lambda i: i < 2, lambda i: i + 1, 0)
+    return total, ys, count, mj.lax.cond(True, lambda: 7.0, lambda: 8.0), mj.lax.fori_loop(0, 2, lambda i, v: v + i, 1.0)
+
+
+def test_derivatives_under_disable_jit() -> None:
+    f = mj.jit(lambda x: mj.lax.fori_loop(0, 3, lambda i, v: v * x, 1.0))
+    with mj.disable_jit():
+        assert float(mj.grad(f)(2.0)) == 12
+
+
+# --- nested jit
+
+
+def test_a_nested_jit_is_one_call_traced_once() -> None:
+    traces: list[int] = []
+
+    @mj.jit
+    def layer(x: Any, w: Any) -> Any:
+        traces.append(1)
+        return mnp.tanh(x @ w)
+
+    def model(x: Any, w: Any) -> Any:
+        for _ in range(3):
+            x = layer(x, w)
+        return x
+
+    w = np.eye(4, dtype=np.float32)
+    program = mj.make_jaxpr(model)(X, w)
+    assert [eqn.op.name for eqn in program.eqns] == ["call"] * 3 and len(traces) == 1
+    assert str(parse_program(str(program))) == str(program)
+    np.testing.assert_allclose(mj.jit(model)(X, w), np.tanh(np.tanh(np.tanh(X))), rtol=1e-5)
+    assert "call(" not in mj.jit(model).trace(X, w).plan().as_text()  # planned as if written out
+    layer(X, w)
+    model(mnp.asarray(X), w)
+    assert len(traces) == 2  # from Python the function is compiled by itself
+
+
+def test_inline_makes_no_call() -> None:
+    double = mj.jit(lambda x: x * 2, inline=True)
+    assert [eqn.op.name for eqn in mj.make_jaxpr(lambda x: double(x))(3.0).eqns] == ["constant", "multiply"]
+
+
+def test_nested_functions_that_close_over_outer_values() -> None:
+    @mj.jit
+    def outer(x: Any) -> Any:
+        inner = mj.jit(lambda y: y + x)
+        return inner(inner(1.0))
+
+    assert float(outer(3.0)) == 7
+    assert float(mj.grad(outer)(3.0)) == 2
+    np.testing.assert_array_equal(mj.vmap(outer)(mnp.arange(3.0)), [1, 3, 5])
+
+
+def test_nested_functions_of_every_kind() -> None:
+    pair = mj.jit(lambda d, n, *, k: {"s": d["x"] * n + k, "t": None}, static_argnums=1)
+    result = mj.jit(lambda x: pair({"x": x}, 3, k=True))(X)
+    np.testing.assert_array_equal(result["s"], 3 * X + 1)
+    assert result["t"] is None
+    weak = mj.jit(lambda x: mj.jit(lambda v: v * 2)(3) + x)
+    assert weak(np.float16(1)).dtype == np.float16  # a Python number stays weak on the way through
+    assert mj.jit(lambda x: mj.jit(lambda v: (v, v))(x))(X)[0].shape == (8, 4)
+    assert mj.jit(lambda: mj.jit(lambda: ())())() == ()
+    np.testing.assert_array_equal(mj.grad(lambda x: pair({"x": x}, 2, k=1.0)["s"].sum())(mnp.asarray(X)), 0 * X + 2)
+    text = message(TypeError, lambda: mj.jit(lambda x: mj.jit(lambda v: v)("a"))(X))
+    assert text.startswith("argument v is not an array: str 'a'")
+
+
+# --- traces
+
+
+def test_make_jaxpr_and_eval_shape() -> None:
+    program, shape = mj.make_jaxpr(lambda x, n: {"y": x[:n]}, static_argnums=1, return_shape=True)(X, 2)
+    assert program.input_types[0].shape == (8, 4) and shape["y"].shape == (2, 4)
+    assert mj.make_jaxpr(lambda x: x)(mj.ShapeDtypeStruct((3,), np.int8)).name == "lambda"
+    info = mj.eval_shape(lambda x: {"a": x, "b": 2, "c": None}, mj.ShapeDtypeStruct((3,), np.float32))
+    assert (info["a"].shape, info["b"].dtype, info["b"].weak_type, info["c"]) == ((3,), np.int32, True, None)
+
+
+def test_ensure_compile_time_eval() -> None:
+    double = mj.jit(lambda x: x * 2)
+
+    def f(x: Any) -> Any:
+        with mj.ensure_compile_time_eval():
+            n = int(mnp.arange(3).sum())  # run now: its value is needed
+            assert isinstance(double(mnp.ones(2)), mj.Array)
+            y = double(x + 1)  # of a traced value: staged
+            assert not isinstance(y, mj.Array)
+            constrained = mj.lax.with_sharding_constraint(y, on(P(), 4))
+        return constrained[:n]
+
+    np.testing.assert_array_equal(mj.jit(f)(X), 2 * (X + 1)[:3])
+    with pytest.raises(TypeError, match="has no value while"):
+        mj.jit(lambda x: x[: int(mnp.arange(3).sum())])(X)
+
+
+def test_named_scopes_are_seen_everywhere() -> None:
+    @mj.named_scope("head")
+    def head(x: Any) -> Any:
+        return mnp.cos(x)
+
+    def block(x: Any) -> Any:
+        with mj.named_scope("attention"), mj.named_scope("scores"):
+            x = mnp.sin(x)
+        return head(x) + 1
+
+    lowered = mj.jit(block).lower(X)
+    text = str(lowered.plan)
+    assert re.search(r"sine.*# test_api_tools.py:\d+ .*block/attention/scores\n", text)
+    assert re.search(r"cosine.*# test_api_tools.py:\d+ .*head/head\n", text)
+    assert "block/attention/scores" in lowered.compile().as_text()
+    assert message(TypeError, lambda: mj.named_scope(3)) == "named_scope: the name must be a string, got 3"  # type: ignore
+
+
+# --- constraints and resharding
+
+
+def test_constraints_on_trees() -> None:
+    rows, columns = on(P("x"), 4), on(P(None, "x"), 4)
+    tree = {"a": X, "b": (X, X)}
+    for run in (lambda f: f, mj.jit):
+        result = run(lambda t: mj.lax.with_sharding_constraint(t, {"a": rows, "b": columns}))(tree)
+        assert [x.sharding.spec for x in mj.tree.leaves(result)] == [P("x"), P(None, "x"), P(None, "x")]
+        result = run(lambda t: mj.lax.with_sharding_constraint(t, {"a": rows, "b": (None, rows)}))(tree)
+        assert result["b"][1].sharding.spec == P("x")
+        with mesh(4):
+            assert run(lambda t: mj.lax.with_sharding_constraint(t, P("x")))(tree)["b"][0].sharding == rows
+    one = SingleDeviceSharding(mj.devices()[3])
+    assert mj.jit(lambda x: mj.lax.with_sharding_constraint(x, one))(X).devices() == {mj.devices()[3]}
+
+
+def test_reshard() -> None:
+    placed = mj.device_put(X, on(P("x"), 4))
+    target = on(P(None, "x"), 4)
+    for f in (mj.reshard, mj.sharding.reshard):
+        assert f({"a": placed}, target)["a"].sharding == target
+        assert mj.jit(lambda x, f=f: f(x, target))(placed).sharding == target
+    assert message(TypeError, lambda: mj.reshard(X, "x")) == (
+        "reshard of x: 'x' is no sharding\n  fix: use a NamedSharding, or a PartitionSpec under a mesh"
+    )
+    assert message(ValueError, lambda: mj.reshard([X], P("x"))).startswith("reshard of x[0]: PartitionSpec('x',) needs a mesh")
+
+
+# --- NaN
+
+
+def test_debug_nans_names_the_operation() -> None:
+    def loss(params: Any) -> Any:
+        return {"loss": mnp.log(params["w"] - 1).sum(), "ok": params["w"]}
+
+    params = {"w": np.array([2.0, 0.0], np.float32)}
+    loss_ = mj.jit(loss)
+    assert np.isnan(loss_(params)["loss"])
+    with mj.debug_nans():
+        text = message(FloatingPointError, lambda: loss_(params))
+        lines = text.split("\n")
+        assert lines[0] == "jit(loss): result['loss'] f32[] holds NaN"
+        assert re.fullmatch(r"  made by log at test_api_tools.py:\d+ \(.*loss\)", lines[1])
+        assert lines[2] == "  its operands: f32[2] from -1.0 to 1.0"
+        assert loss_({"w": np.array([2.0, 3.0], np.float32)})["loss"] > 0
+        sharded = {"w": mj.device_put(np.array([2.0, 0.0, 3.0], np.float32), on(P("x"), 2))}
+        assert "made by log" in message(FloatingPointError, lambda: loss_(sharded))
+        arrived = message(FloatingPointError, lambda: loss_({"w": np.array([np.nan], np.float32)}))
+        assert arrived.endswith("it came in with argument params['w']")
+        eager = message(FloatingPointError, lambda: mnp.log(mnp.asarray(-1.0)))
+        assert re.match(r"log at test_api_tools.py:\d+ \(.*\): the result f32\[\] holds NaN\n  made by log\n", eager)
+    assert np.isnan(loss_(params)["loss"])
+
+
+def test_debug_nans_needs_donated_arguments_and_deletes_them_afterwards() -> None:
+    f = mj.jit(lambda x: mnp.log(x), donate_argnums=0)
+    with mj.debug_nans():
+        bad, good = mnp.asarray([-1.0]) + 0, mnp.asarray([1.0]) + 0
+        assert "made by log" in message(FloatingPointError, lambda: f(bad))
+        f(good)
+        assert good.is_deleted()
+
+
+def test_debug_infs() -> None:
+    with mj.debug_infs():
+        text = message(FloatingPointError, lambda: mj.jit(lambda x: 1 / x)(0.0))
+    assert text.startswith("jit(lambda): result f32[] holds infinity\n  made by divide at ")
+
+
+def test_a_nan_inside_a_loop_is_found() -> None:
+    f = mj.jit(lambda x: mj.lax.scan(lambda c, _: (mnp.log(c), None), x, None, 3)[0])
+    with mj.debug_nans():
+        assert "made by scan" in message(FloatingPointError, lambda: f(2.0))
+
+
+# --- explanations
+
+
+@pytest.fixture
+def logged(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    caplog.set_level(logging.WARNING, "meshjit")
+
+    def take() -> list[str]:
+        texts = [re.sub(r"test_api_tools.py:\d+ \([^)]*\)", "HERE", r.getMessage()) for r in caplog.records]
+        caplog.clear()
+        return texts
+
+    return take
+
+
+def test_why_a_function_is_traced_again(logged: Callable[[], list[str]]) -> None:
+    @mj.jit(static_argnames="n")
+    def f(params: Any, n: int = 1) -> Any:
+        return mj.tree.map(lambda x: x * n, params)
+
+    def why(*args: Any, **kwargs: Any) -> str:
+        f(*args, **kwargs)
+        (text,) = logged()
+        assert text.startswith("jit(f) is traced again at HERE:\n  ")
+        return text.split("\n  ", 1)[1]
+
+    with mj.explain_cache_misses():
+        f({"w": X})
+        assert re.fullmatch(
+            r"jit\(f\) is traced at HERE:\n  it was never called before \(defined at test_api_tools.py:\d+\)", logged()[0]
+        )
+        f({"w": X + 1})
+        assert logged() == []
+        assert why({"w": X[:3]}) == "argument params['w'] is f32[3,4], before f32[8,4]"
+        assert why({"w": X.astype(int)}) == "argument params['w'] is i32[8,4], before f32[8,4]"
+        assert why({"w": X}, n=2) == "static argument n is 2, before not given"
+        assert why({"w": X}, n=3) == "static argument n is 3, before 2"
+        assert why({"w": X, "b": X}) == "argument params['b'] is new"
+        assert why({}) == "argument params['w'] is missing"
+        assert why({"w": 1.0}) == "argument params['w'] is f32[], before f32[3,4]"
+        assert why({"w": np.float32(1)}) == "argument params['w'] is an array of type f32[], before a Python number"
+        placed = mj.device_put(X, on(P("x"), 4))
+        assert why({"w": placed}) == (
+            "argument params['w'] f32[8,4] is committed to PartitionSpec('x',) on Mesh('x': 4), before not committed"
+        )
+        with mesh(2):
+            assert why({"w": X}) == "the mesh context is Mesh('x': 2), before None"
+        with mj.default_matmul_precision("highest"):
+            assert why({"w": X}) == "config default_matmul_precision is highest, before None"
+
+
+def test_a_function_that_is_defined_anew_each_time(logged: Callable[[], list[str]]) -> None:
+    with mj.explain_cache_misses():
+        for _ in range(2):
+            mj.jit(lambda x: x + 1)(X)
+    first, second = logged()
+    assert "but another function" not in first
+    assert second.endswith(
+        ", but another function from this line was: is it defined anew each time?\n"
+        "  fix: define and jit it once, outside of the loop or function, and pass what changes as arguments"
+    )
+
+
+def test_log_compiles(logged: Callable[[], list[str]]) -> None:
+    with mj.log_compiles():
+        mj.jit(lambda x, y: x + y)(X, 1.0)
+    texts = [re.sub(r"\d+\.\d+ s", "T", t) for t in logged()]
+    assert texts == [
+        "jit(lambda): traced in T",
+        "jit(lambda): planned and partitioned in T",
+        "jit(lambda): compiled for (f32[8,4], f32[]) in T",
+    ]
+
+
+# --- tracebacks
+
+
+def frames(use: Callable[[], Any]) -> list[str]:
+    """The files of the traceback of what `use` raises, but for this function's own."""
+    try:
+        use()
+    except Exception as error:
+        return [Path(f.filename).name for f in traceback.extract_tb(error.__traceback__)][1:]
+    raise AssertionError("nothing was raised")
+
+
+def test_our_own_frames_are_hidden() -> None:
+    def bad(x: Any) -> Any:
+        return x + mnp.zeros(3)
+
+    def nested(x: Any) -> Any:
+        return mj.jit(bad)(x)
+
+    hidden = frames(lambda: mj.jit(nested)(X))
+    assert set(hidden) == {"test_api_tools.py"} and len(hidden) == 3
+    with mj.config.using(traceback_filtering="off"):
+        assert "wrapped.py" in frames(lambda: mj.jit(nested)(X))
+    with mj.config.using(traceback_filtering="tracebackhide"):
+        assert "wrapped.py" in frames(lambda: mj.jit(nested)(X))
+    with pytest.raises(ValueError) as error:
+        mj.jit(bad)(X)
+    assert error.value.__notes__ == ["(frames of meshjit are hidden; MESHJIT_TRACEBACK_FILTERING=off shows them)"]
+    assert set(frames(lambda: mj.jit(lambda x: x).lower("a"))) == {"test_api_tools.py"}
+    assert set(frames(lambda: mj.jit(lambda x: x).lower(X).compile()(3))) == {"test_api_tools.py"}
+
+
+def test_bugs_of_ours_show_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise KeyError("bug")
+
+    monkeypatch.setattr("meshjit.api.wrapped.trace_to_program", broken)
+    monkeypatch.setattr("meshjit.api.tracebacks.is_own", lambda code: "wrapped" in code.co_filename or code is broken.__code__)
+    assert "wrapped.py" in frames(lambda: mj.jit(lambda x: x)(X))
+
+
+# --- what breaks inside
+
+
+def report_of(text: str) -> str:
+    found = re.search(r"in (\S+\.txt)\n", text)
+    assert found is not None
+    content = Path(found[1]).read_text()
+    Path(found[1]).unlink()
+    return content
+
+
+def test_a_failure_of_xla_names_a_file_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered = mj.jit(lambda x: mnp.sin(x) * 2, in_shardings=on(P("x"), 4)).lower(X)
+    object.__setattr__(lowered.lowering, "text", lowered.lowering.text.replace("stablehlo.sine", "stablehlo.sin"))
+    text = message(InternalError, lowered.compile)
+    assert re.match(r"jit\(lambda\): XLA could not compile the per-device program: .*stablehlo.sin", text)
+    assert text.endswith("  fix: please report it with that file")
+    content = report_of(text)
+    for title in ("versions", "what failed", "options", "mesh", "program and plan", "per-device program", "stablehlo"):
+        assert f"=== {title} ===" in content
+    section = content.split("=== program and plan ===\n")[1].split("\n\n===")[0]
+    assert str(parse_program(section)) == str(lowered.plan.program) and "f32[8@x, 4]" in section
+
+
+def test_a_failure_of_ours_names_a_file_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise AssertionError("no such case")
+
+    monkeypatch.setattr("meshjit.runtime.executable.partition", broken)
+    text = message(InternalError, lambda: mj.jit(lambda x: x + 1, in_shardings=on(P("x"), 4)).lower(X))
+    first, second, third = text.split("\n")
+    assert first == "lambda: meshjit could not partition this program: AssertionError: no such case"
+    assert second.startswith("  this is a bug in meshjit, not in your function; the program and its placements are in /")
+    content = report_of(text)
+    assert "Mesh('x': 4)" in content and "=== input specs ===\nP('x')" in content and "raise AssertionError" in content
+    assert parse_program(content.split("=== program ===\n")[1]).name == "lambda"
