@@ -73,14 +73,14 @@ def _tree_differences(new: Call, old: Call) -> list[Difference]:
     for names, what in ((added, "new"), (gone, "missing")):
         if names:
             subject = f"arguments {', '.join(names)} are" if len(names) > 1 else f"argument {names[0]} is"
-            found.append((4 * len(names), f"{subject} {what}"))
-    return found or [(4, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
+            found.append((8 * len(names), f"{subject} {what}"))
+    return found or [(8, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
 
 
 def _leaf_differences(name: str, now: LeafKey, then: LeafKey) -> list[Difference]:
     if now.type != then.type:
         changes = (now.type.shape != then.type.shape) + (now.type.dtype != then.type.dtype)
-        return [(changes + abs(now.type.rank - then.type.rank), f"argument {name} is {now.type}, before {then.type}")]
+        return [(2 * changes + abs(now.type.rank - then.type.rank), f"argument {name} is {now.type}, before {then.type}")]
     found: list[Difference] = []
     if now.weak != then.weak:
         kinds = ("an array", "a Python number")
