@@ -9,6 +9,8 @@ from meshjit import distributed as distributed
 from meshjit import lax as lax
 from meshjit import nn as nn
 from meshjit import numpy as numpy
+from meshjit import ops as ops
+from meshjit import segments as segments
 from meshjit import sharding as sharding
 from meshjit import stages as stages
 from meshjit import tree as tree
@@ -60,6 +62,10 @@ from sharding import NamedSharding as NamedSharding
 from sharding import PartitionSpec as P  # noqa: N814, F401
 from sharding import PartitionSpec as PartitionSpec
 from sharding import set_mesh as set_mesh
+
+# The package of ops, which knows no arrays, is also where JAX keeps these four.
+for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
+    setattr(ops, _name, getattr(segments, _name))
 
 # Arrays become operands of ops, and ops outside of a trace run at once.
 _register_concrete(Array, lambda x: x.type, lambda x: x.weak_type)

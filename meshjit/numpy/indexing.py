@@ -53,10 +53,16 @@ def parse_index(x: Any, index: Any, mode: str | None = None) -> Index:
     scalars: list[int] = []
     new_axes: list[int] = []
     layout: list[str] = []  # result dims and arrays in order: "dim", "new", "array"
+    is_only = sum(1 for p in parts if p is not None and not isinstance(p, slice)) == 1
     dim = 0
     for part in parts:
+        run = _progression(part, shape[dim]) if is_only and isinstance(part, np.ndarray) else None
         if part is None:
             layout.append("new")
+        elif run is not None:
+            slices[dim] = run
+            layout.append("dim")
+            dim += 1
         elif isinstance(part, slice):
             slices[dim] = _bounds(part, shape[dim])
             layout.append("dim")
@@ -91,6 +97,18 @@ def parse_index(x: Any, index: Any, mode: str | None = None) -> Index:
             position += rank
             placed = True
     return Index(tuple(slices), arrays, tuple(scalars), tuple(new_axes), place)
+
+
+def _progression(part: np.ndarray[Any, Any], extent: int) -> tuple[int, int, int] | None:
+    """A known index array of equal steps, all in range, as the slice that it is: nothing needs to be looked up."""
+    if part.ndim != 1 or not part.size or part.dtype.kind not in "iu":
+        return None
+    places = part.astype(np.int64)
+    places = np.where(places < 0, places + extent, places)
+    step = int(places[1] - places[0]) if places.size > 1 else 1
+    if not step or not all(0 <= int(p) < extent for p in (places[0], places[-1])) or (np.diff(places) != step).any():
+        return None
+    return int(places[0]), int(places[0]) + places.size * step, step
 
 
 def _arrays_place(layout: list[str]) -> int | None:

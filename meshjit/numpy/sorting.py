@@ -30,7 +30,7 @@ from meshjit.numpy.promote import (
     shape_of,
 )
 from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim, stack
+from meshjit.numpy.shaping import concatenate, moveaxis, ravel, reshape, slice_in_dim, stack
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import bind, line_of, user_source
 
@@ -200,44 +200,27 @@ def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
 
 # -- searching
 
-_ALL_PAIRS = 1 << 20  # up to here every value is compared with every entry: one reduction, no gathers
+_SEARCHES = {"default": "default", "scan": "default", "scan_unrolled": "scan", "sort": "scan", "compare_all": "compare_all"}
 
 
-def searchsorted(sorted_array: Any, values: Any, side: str = "left", sorter: Any = None) -> Any:
-    """Where values belong in a sorted vector: before entries equal to them ("left") or after ("right"). NaN is largest."""
+def searchsorted(
+    sorted_array: Any, values: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+) -> Any:
+    """Where values belong in a sorted vector: before entries equal to them ("left") or after ("right"). NaN is largest.
+
+    Source: jax.numpy.searchsorted. `method`: "compare_all" compares every value with every entry; "scan_unrolled" and
+    "sort" halve, and so do "scan" and "default" unless the vector is short. Results are the same. A vector that is
+    sharded stays where it is: the places are sums of counts.
+    """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side is {side!r}; use 'left' or 'right'")
+    if method not in _SEARCHES:
+        raise ValueError(f"searchsorted: method {method!r} is not one of {', '.join(_SEARCHES)}")
     (table, values), _ = promoted(sorted_array, values)
     if len(shape_of(table)) != 1:
         raise ValueError(f"searchsorted: the sorted array must be a vector, got shape {shape_of(table)}")
     table = table if sorter is None else take(table, sorter)
-    count = shape_of(table)[0]
-    if count * math.prod(shape_of(values)) <= _ALL_PAIRS:
-        before = _is_before(reshape(table, (count,) + (1,) * len(shape_of(values))), expand_dims(values, 0), side)
-        return cast(reductions.sum(before, axis=0), np.int32)
-    return _binary_search(table, values, count, side)
-
-
-def _is_before(entry: Any, value: Any, side: str) -> Any:
-    """Whether an entry stands before the place of a value, NaN being the largest."""
-    if not is_inexact(dtype_of(entry)):
-        return (ufuncs.less if side == "left" else ufuncs.less_equal)(entry, value)
-    if side == "left":
-        return ufuncs.logical_or(
-            ufuncs.less(entry, value), ufuncs.logical_and(ufuncs.isnan(value), ufuncs.equal(entry, entry))
-        )
-    return ufuncs.logical_or(ufuncs.less_equal(entry, value), ufuncs.isnan(value))
-
-
-def _binary_search(table: Any, values: Any, count: int, side: str) -> Any:
-    low, high = broadcast_to(np.int32(0), shape_of(values)), broadcast_to(np.int32(count), shape_of(values))
-    for _ in range(count.bit_length()):
-        middle = ufuncs.right_shift(ufuncs.add(low, high), 1)
-        right = ufuncs.logical_and(
-            ufuncs.less(low, high), _is_before(take(table, middle, axis=0, mode="clip"), values, side)
-        )
-        low, high = ufuncs.where(right, ufuncs.add(middle, 1), low), ufuncs.where(right, high, middle)
-    return low
+    return bind(ops("searchsorted"), table, values, side=side, batch_dims=0, method=_SEARCHES[method])
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
@@ -257,13 +240,13 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
     """How often every number from 0 on occurs, or the sum of its weights. `length` is needed for traced x."""
-    x = ravel(asarray(x))
+    x = asarray(x)
     if dtype_of(x).kind not in "iub":
         raise TypeError(f"bincount takes integers, got {dtype_of(x)}\n  at {line_of(user_source())}")
     if length is None:
         numbers = concrete(x, "bincount needs the largest number to know the result's extent", "bincount(x, length=...)")
         length = max(int(numbers.max(initial=-1)) + 1, minlength)
-    weights = np.ones((), index_dtype()) if weights is None else ravel(weights)
+    weights = np.ones((), index_dtype()) if weights is None else asarray(weights)
     x = ufuncs.maximum(x, 0) if dtype_of(x) != np.bool_ else cast(x, np.int32)
     return IndexUpdater(zeros((length,), dtype_of(weights)))[x].add(broadcast_to(weights, shape_of(x)), mode="drop")
 
@@ -275,7 +258,7 @@ def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any 
     del weights
     if shape_of(bins):
         return cast(bins, np.float32) if not is_inexact(dtype_of(bins)) else asarray(bins)
-    (x,), _ = promoted(ravel(x), inexact=True)
+    (x,), _ = promoted(x, inexact=True)
     low, high = (reductions.min(x), reductions.max(x)) if range is None else (cast(r, dtype_of(x)) for r in range)
     flat = ufuncs.equal(low, high)
     low, high = ufuncs.where(flat, ufuncs.subtract(low, 0.5), low), ufuncs.where(flat, ufuncs.add(high, 0.5), high)
@@ -287,9 +270,9 @@ def histogram(
 ) -> tuple[Any, Any]:
     """(counts or weights per bin, edges); the last bin holds its right edge. Counts are floats, as in JAX."""
     edges = histogram_bin_edges(x, bins, range)
-    (x,), _ = promoted(ravel(x), inexact=True)
+    (x,), _ = promoted(x, inexact=True)  # of any rank: the order of its elements does not matter
     (x, edges), _ = promoted(x, edges)
-    weights = np.ones((), dtype_of(x)) if weights is None else ravel(weights)
+    weights = np.ones((), dtype_of(x)) if weights is None else asarray(weights)
     last = shape_of(edges)[0] - 1
     place = searchsorted(edges, x, "right")
     place = ufuncs.where(ufuncs.equal(x, getitem(edges, -1)), last, place)
@@ -370,7 +353,7 @@ def unique(
         results.append(ufuncs.where(there, take(places, starts, axis=0, mode="clip"), take(places, 0)))
     group = ufuncs.subtract(reductions.cumsum(cast(first, np.int32)), 1)
     if return_inverse:
-        inverse = IndexUpdater(zeros((total,), np.int32))[places].set(group)
+        inverse = IndexUpdater(zeros((total,), np.int32))[places].add(group)  # places differ: as good as set, and a sum
         results.append(reshape(inverse, shape_of(x)))
     if return_counts:
         results.append(bincount(group, length=size))

@@ -26,6 +26,7 @@ from meshjit.ops import (  # noqa: F401
     roll,
     scan,
     scatter,
+    searching,
     shape,
     slicing,
     sort,

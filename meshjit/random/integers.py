@@ -253,20 +253,7 @@ def _by_probability(data: Any, p: Any, shape: Shape, partitionable: bool) -> Any
     sums = mnp.cumsum(cast(p, dtype))
     zero, one = np.zeros((), dtype), np.ones((), dtype)
     floats = scaled(unit_floats(data, shape, dtype, partitionable), zero, one, shape, dtype)
-    return _first_not_below(sums, mnp.multiply(sums[-1], mnp.subtract(one, floats)))
-
-
-def _first_not_below(sums: Any, x: Any) -> Any:
-    """Per element of `x` how many of the ascending `sums` are below it: a bisection, log2(n) gathers."""
-    count = sums.shape[0]
-    low, high = (broadcast_to(np.asarray(n, np.int32), shape_of(x)) for n in (0, count))
-    for _ in range(math.ceil(math.log2(count + 1))):
-        middle = mnp.floor_divide(mnp.add(low, high), np.int32(2))
-        below = mnp.less(mnp.take(sums, middle, 0, mode="clip"), x)
-        open_ = mnp.less(low, high)
-        low = mnp.where(_both(below, open_), mnp.add(middle, np.int32(1)), low)
-        high = mnp.where(below, high, mnp.where(open_, middle, high))
-    return low
+    return mnp.searchsorted(sums, mnp.multiply(sums[-1], mnp.subtract(one, floats)))
 
 
 def _largest(x: Any, count: int) -> Any:
