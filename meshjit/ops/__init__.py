@@ -19,6 +19,7 @@ from meshjit.ops import (  # noqa: F401
     lu,
     lu_solve,
     ordering,
+    orthogonal,
     placement,
     random,
     reduce_window,
