@@ -142,6 +142,28 @@ def test_what_is_no_array() -> None:
     )
 
 
+def test_arguments_that_people_pass_by_mistake() -> None:
+    class Model:
+        @mj.jit
+        def apply(self, x: Any) -> Any:
+            return x
+
+    text = message(TypeError, lambda: Model().apply(3))
+    assert text.startswith("argument self is not an array: Model <")
+    assert text.endswith(
+        "fix: mark it static (static_argnums=0), or make its class a pytree: meshjit.tree_util.register_dataclass"
+    )
+    shape = mj.ShapeDtypeStruct((8,), np.float32)
+    text = message(TypeError, lambda: identity()(shape))
+    assert text.startswith("argument params is not an array: ShapeDtypeStruct ShapeDtypeStruct(shape=(8,), dtype=float32)\n")
+    assert text.endswith("fix: pass an array; for shapes alone there are .lower(...), .trace(...) and meshjit.eval_shape")
+    assert message(TypeError, lambda: mj.jit(lambda p: {"f": max})(3)) == (
+        "lambda returned result['f'], which is not an array: builtin_function_or_method <built-in function max>\n"
+        "  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
+        "  fix: leave it out of the result"
+    )
+
+
 def test_arrays_of_different_meshes() -> None:
     small = Mesh(np.array(mj.devices()[:4]), ("data",))
     a = mj.device_put(PARAMS["w1"], NamedSharding(grid(), P("data")))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import copy
 import logging
 import re
 import traceback
@@ -194,6 +196,26 @@ def test_named_scopes_are_seen_everywhere() -> None:
     assert re.search(r"cosine.*# test_api_tools.py:\d+ .*head/head\n", text)
     assert "block/attention/scores" in lowered.compile().as_text()
     assert message(TypeError, lambda: mj.named_scope(3)) == "named_scope: the name must be a string, got 3"  # type: ignore
+
+
+def test_traced_values_can_be_copied() -> None:
+    assert float(mj.jit(lambda x: copy.deepcopy({"x": copy.copy(x)})["x"] + 1)(1)) == 2
+
+
+def test_a_failed_trace_leaves_nothing_behind() -> None:
+    def bad(x: Any) -> Any:
+        raise LookupError(f"with {x}")
+
+    with pytest.raises(LookupError, match=r"with Traced<i32\[\] weak>"):
+        mj.jit(lambda x: mj.jit(bad)(x))(1)
+    assert float(mnp.asarray(1) + 1) == 2
+
+
+def test_jit_in_several_threads() -> None:
+    f = mj.jit(lambda x: x + x - 3)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: f(np.arange(n, dtype=np.float32)), [3, 4, 3, 5, 4, 3]))
+    assert [r.tolist() for r in found[:2]] == [[-3, -1, 1], [-3, -1, 1, 3]] and f._cache_size() == 3
 
 
 # --- constraints and resharding

@@ -248,7 +248,7 @@ def test_results_that_are_no_arrays_are_named_by_path() -> None:
     assert text == (
         "lambda returned result['name'], which is not an array: str 'adam'\n"
         "  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
-        "  fix: for an argument that is a setting, mark it static (static_argnames=...); else leave it out of the tree"
+        "  fix: leave it out of the result"
     )
 
 

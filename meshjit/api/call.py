@@ -58,6 +58,10 @@ class Stage:
     call: Call
     traced_program: TracedProgram
 
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {key.type}" for name, key in zip(self.call.names, self.call.keys, strict=True))
+        return f"<{type(self).__name__} {self.call.title} of ({types})>"
+
     @property
     def fun_name(self) -> str:
         return self.traced_program.program.name

@@ -130,5 +130,16 @@ def _not_an_array(value: Any, where: str, more: str = "") -> str:
     return (
         f"{where} is not an array: {type(value).__name__}{more} {shown}\n"
         "  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
-        "  fix: for an argument that is a setting, mark it static (static_argnames=...); else leave it out of the tree"
+        f"  fix: {_fix(value, where)}"
     )
+
+
+def _fix(value: Any, where: str) -> str:
+    name = where.removeprefix("argument ")
+    if name == where:
+        return "leave it out of the result"
+    if name in ("self", "cls"):
+        return "mark it static (static_argnums=0), or make its class a pytree: meshjit.tree_util.register_dataclass"
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, np.ndarray):
+        return "pass an array; for shapes alone there are .lower(...), .trace(...) and meshjit.eval_shape"
+    return "for an argument that is a setting, mark it static (static_argnames=...); else leave it out of the tree"

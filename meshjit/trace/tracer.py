@@ -77,6 +77,12 @@ class Tracer:
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: {self!r}, {origin(self)}; traced values have no elements to hash")
 
+    def __copy__(self) -> Tracer:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tracer:
+        return self
+
     def __bool__(self) -> NoReturn:
         raise not_concrete(
             self,
