@@ -5,6 +5,7 @@
     from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 """
 
+from meshjit import ad_checkpoint as ad_checkpoint
 from meshjit import distributed as distributed
 from meshjit import lax as lax
 from meshjit import nn as nn
@@ -32,6 +33,9 @@ from meshjit.api.tools import enable_x64 as enable_x64
 from meshjit.api.tools import explain_cache_misses as explain_cache_misses
 from meshjit.api.tools import log_compiles as log_compiles
 from meshjit.api.tools import make_jaxpr as make_jaxpr
+from meshjit.autodiff import checkpoint as checkpoint
+from meshjit.autodiff import checkpoint as remat  # noqa: F401
+from meshjit.autodiff import checkpoint_policies as checkpoint_policies
 from meshjit.autodiff import grad as grad
 from meshjit.autodiff import hessian as hessian
 from meshjit.autodiff import jacfwd as jacfwd

@@ -4,9 +4,13 @@ Each traces its function to a Program, transforms that, and applies the result: 
 compiled and run at once.
 """
 
+from meshjit.autodiff.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from meshjit.autodiff.gradient import grad, value_and_grad
 from meshjit.autodiff.jacobian import hessian, jacfwd, jacrev
 from meshjit.autodiff.products import jvp, linearize, vjp
 from meshjit.autodiff.vectorize import vmap
 
-__all__ = ["grad", "hessian", "jacfwd", "jacrev", "jvp", "linearize", "value_and_grad", "vjp", "vmap"]
+__all__ = [
+    "checkpoint", "checkpoint_name", "checkpoint_policies", "grad", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
+    "value_and_grad", "vjp", "vmap",
+]  # fmt: skip

@@ -118,6 +118,7 @@ class Op:
     regions: Callable[[Params], tuple[Region, ...]] | None = None
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
+    written_out: Callable[[Sequence[Var], Params, bool], list[Var] | None] | None = None
 
     def __post_init__(self) -> None:
         for rule in ("jvp", "transpose", "batch"):

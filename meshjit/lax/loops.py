@@ -171,7 +171,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
 def _check_condition(cond: Traced) -> None:
     types = cond.program.output_types
     if cond.out_tree.num_leaves != 1 or types != (TensorType((), np.dtype(np.bool_)),):
-        shown = ", ".join(map(str, types)) or "nothing"
+        shown = ", ".join(str(t) for t in types) or "nothing"
         raise TypeError(
             f"while_loop: {cond.program.name} must return a scalar bool, it returned {shown}\n"
             "  fix: return a comparison such as x < 10; for arrays jnp.any(...) or jnp.all(...)"

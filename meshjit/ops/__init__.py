@@ -6,6 +6,7 @@ from meshjit.ops import (  # noqa: F401
     bits,
     call,
     case,
+    checkpoint,
     collectives,
     comparison,
     constants,

@@ -1,6 +1,6 @@
 """call: a Program inside of another one; what a jitted function becomes when a traced function calls it.
 
-Params: program. Operands are its inputs, results its outputs. It means what the Program's equations would mean in its
+Params: body. Operands are its inputs, results its outputs. It means what the Program's equations would mean in its
 place, and `transform/calls.py` puts them there before anything is planned.
 """
 
@@ -19,33 +19,33 @@ from meshjit.ops.scan import require_types, whole_rule
 from meshjit.ops.scan_rules import Flags, chosen, reached
 
 
-def _type(in_types: Types, params: Params) -> Types:
-    require_types("call", "input", params["program"].input_types, in_types)
-    return params["program"].output_types
+def call_type(in_types: Types, params: Params) -> Types:
+    require_types("call", "input", params["body"].input_types, in_types)
+    return params["body"].output_types
 
 
-def _regions(params: Params) -> tuple[Region, ...]:
-    program = params["program"]
+def call_regions(params: Params) -> tuple[Region, ...]:
+    program = params["body"]
     return (Region(program, tuple(range(len(program.inputs))), tuple(range(len(program.outputs)))),)
 
 
-def _steps(*operands: Any, program: Program) -> Steps:
-    return (yield program, operands)
+def call_steps(*operands: Any, body: Program, **params: Any) -> Steps:
+    return (yield body, operands)
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    return e.program(params["program"], operands)
+    return e.program(params["body"], operands)
 
 
 def _call(operands: Sequence[Var], program: Program) -> list[Var]:
-    return list(current_builder().emit(call, operands, {"program": program}))
+    return list(current_builder().emit(call, operands, {"body": program}))
 
 
 def _jvp(
     primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var | None]]:
-    program, flags = params["program"], [t is not None for t in tangents]
-    given, count = [t for t in tangents if t is not None], len(params["program"].outputs)
+    program, flags = params["body"], [t is not None for t in tangents]
+    given, count = [t for t in tangents if t is not None], len(params["body"].outputs)
     if derivative.splits:
         part = derivative.parts(program, flags)
         results, wanted = _call(primals, part.forward), part.flags
@@ -62,7 +62,7 @@ def _transpose(
 ) -> list[Var | None]:
     linear = [x is None for x in operands]
     known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
-    found = iter(_call([*known, *given], backward(params["program"], linear)))
+    found = iter(_call([*known, *given], backward(params["body"], linear)))
     return [next(found) if flag else None for flag in linear]
 
 
@@ -70,18 +70,18 @@ def _batch(
     operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
 ) -> tuple[list[Var], list[int | None]]:
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    flags = reached(params["program"], [d is not None for d in dims])
+    flags = reached(params["body"], [d is not None for d in dims])
     places: list[int | None] = [0 if flag else None for flag in flags]
-    return _call(operands, batched(params["program"], dims, size, places)), places
+    return _call(operands, batched(params["body"], dims, size, places)), places
 
 
 def _prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
-    program = params["program"]
+    program = params["body"]
     small = dce(program.with_outputs(chosen(program.outputs, used)))
     read = {v for eqn in small.eqns for v in eqn.inputs} | set(small.outputs)
     needed = [v in read for v in small.inputs]
     operands, results = ([i for i, flag in enumerate(flags) if flag] for flags in (needed, used))
-    return operands, results, {"program": small.with_inputs(chosen(small.inputs, needed))}
+    return operands, results, {"body": small.with_inputs(chosen(small.inputs, needed))}
 
 
 def _samples() -> Iterator[Sample]:
@@ -90,20 +90,21 @@ def _samples() -> Iterator[Sample]:
         with Builder("inner") as builder:
             a, b = (builder.input(t) for t in types)
             program = builder.build([add(a, b), multiply(a, b), b])
-        yield Sample(types, {"program": program})
+        yield Sample(types, {"body": program})
 
 
 call = Op(
     name="call",
-    type_rule=_type,
+    type_rule=call_type,
     factor_rule=whole_rule,
-    evaluate=evaluated(_steps),
+    evaluate=evaluated(call_steps),
     emit=_emit,
     samples=_samples,
     batch=_batch,
     jvp=_jvp,
     transpose=_transpose,
-    regions=_regions,
-    steps=_steps,
+    regions=call_regions,
+    steps=call_steps,
     prune=_prune,
+    written_out=lambda operands, params, final: current_builder().inline(params["body"], operands),
 )

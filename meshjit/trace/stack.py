@@ -109,7 +109,7 @@ class Trace:
 
     def call(self, program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Tracer]:
         """One `call` equation, with a copy of the Program: every Var stands in one place."""
-        results = self.emit(REGISTRY["call"], operands, {"program": copied(program)}, False)
+        results = self.emit(REGISTRY["call"], operands, {"body": copied(program)}, False)
         for tracer, flag in zip(results, weak, strict=True):
             tracer.weak_type = flag
         return results

@@ -13,7 +13,7 @@ from meshjit.transform.places import place
 
 def simplify(program: Program) -> Program:
     """Without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
-    return dce(cse(place(fold(_with_simple_regions(dce(inline_calls(program)))))))
+    return dce(cse(place(fold(_with_simple_regions(dce(inline_calls(program, final=True)))))))
 
 
 def _with_simple_regions(program: Program) -> Program:
