@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when jaxlib loads: else one line per device
 
@@ -191,21 +192,27 @@ def _save_reproducer(text: str) -> str:
 
 
 def make_executor(
-    executable: Any, outputs: Sequence[ShardType], devices: Sequence[Any], donated: Sequence[int] = ()
+    executable: Any,
+    outputs: Sequence[ShardType],
+    devices: Sequence[Any],
+    donated: Sequence[int] = (),
+    layouts: Sequence[Layout] | None = None,
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A function from argument handles to output handles; asynchronous.
 
-    `outputs` are the shard types of the results, `devices` the row that the program was compiled for. `donated` are the
-    positions of the arguments marked `tf.aliasing_output` in the text: their handles are deleted by the call, even if
-    XLA had to copy because NumPy still looks at the memory. Raises ValueError for an argument on other devices and
-    RuntimeError for a deleted one."""
-    layout = _layout(tuple(devices))
-    handlers = [_result_handler(_Aval(shape, dtype), layout) for shape, dtype in outputs]
+    `outputs` are the shard types of the results, `layouts` their layouts where they have some of their own, `devices`
+    the row that the program was compiled for. `donated` are the positions of the arguments marked
+    `tf.aliasing_output` in the text: their handles are deleted by the call, even if XLA had to copy because NumPy still
+    looks at the memory. Raises ValueError for an argument on other devices and RuntimeError for a deleted one."""
+    layout = shared_layout(tuple(devices))
+    wanted = [layout] * len(outputs) if layouts is None else layouts
+    handlers = [_result_handler(_Aval(*output), place) for output, place in zip(outputs, wanted, strict=True)]
     run = executable.execute_sharded
 
     def execute(handles: Sequence[Any]) -> list[Any]:
         for handle in handles:  # some versions crash, rather than raise, on shards of other devices and deleted ones
-            if (handle._sharding is not layout and handle._sharding.row != layout.row) or handle.is_deleted():
+            row = handle._sharding.row
+            if (row is not layout.row and row != layout.row) or handle.is_deleted():
                 _refuse(handles, layout)
         results = run(handles).consume_with_handlers(handlers)
         for position in donated:
@@ -215,7 +222,7 @@ def make_executor(
     return execute
 
 
-def _refuse(handles: Sequence[Any], layout: _Layout) -> None:
+def _refuse(handles: Sequence[Any], layout: Layout) -> None:
     for position, handle in enumerate(handles):
         if handle.is_deleted():
             raise RuntimeError(f"argument {position} was deleted, or donated to an earlier call")
@@ -314,18 +321,25 @@ def _manual_sharding() -> Any:
 _MANUAL = _manual_sharding()
 
 
-class _Layout(_jax.Sharding):
-    """All that jaxlib reads of a sharding: one shard per device of the row, whatever the shards mean together."""
+class Layout(_jax.GSPMDSharding):
+    """All that jaxlib reads of a sharding: one shard per device of the row, whatever the shards mean together.
+
+    Two layouts are never equal: `fast_function` tells arrays of equal shards apart by them. (Its C++ asks classes that
+    it does not know for their devices the slow way, hence the base class.)"""
 
     memory_kind = None
+    _internal_device_list = num_devices = device_set = None  # with jax in the process these are read-only properties
 
     def __init__(self, row: tuple[Any, ...]) -> None:
+        super().__init__(_device_list(row), _MANUAL)
         self._internal_device_list = _device_list(row)
-        self.num_devices, self.row = len(row), row
+        self.num_devices, self.device_set, self.row = len(row), row, _one_of_equal(row)
         self.local = tuple(self._internal_device_list.addressable_device_list)
 
     def _to_xla_hlo_sharding(self, ndim: int) -> Any:
         return _MANUAL
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
 
 @functools.lru_cache(maxsize=256)
@@ -334,8 +348,15 @@ def _device_list(row: tuple[Any, ...]) -> Any:
 
 
 @functools.lru_cache(maxsize=256)
-def _layout(row: tuple[Any, ...]) -> _Layout:
-    return _Layout(row)
+def _one_of_equal(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Equal rows as one object, so that comparing them is quick."""
+    return row
+
+
+@functools.lru_cache(maxsize=256)
+def shared_layout(row: tuple[Any, ...]) -> Layout:
+    """The layout of handles that need no layout of their own."""
+    return Layout(row)
 
 
 def _result_handler_flags() -> dict[str, Any]:
@@ -346,7 +367,7 @@ def _result_handler_flags() -> dict[str, Any]:
 _RESULT_FLAGS = _result_handler_flags()
 
 
-def _result_handler(aval: _Aval, layout: _Layout) -> Any:
+def _result_handler(aval: _Aval, layout: Layout) -> Any:
     return _jax.array_result_handler(aval, layout, True, **_RESULT_FLAGS)
 
 
@@ -354,12 +375,15 @@ _COPY_AT_ONCE = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
 
 
-def put(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None = None, alias: bool = False) -> Any:
+def put(
+    shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | Layout | None = None, alias: bool = False
+) -> Any:
     """Place one shard on each device; all shards have one shape and dtype.
 
     `shards` are NumPy arrays (or one-shard handles, which are copied across devices); `devices` are this process's, in
-    the row's order; `row` is the whole row where it spans processes. With `alias` the device may read the NumPy memory
-    for as long as the handle lives: only for arrays that nobody will write to."""
+    the row's order; `row` is the whole row where it spans processes, or the layout that the handle shall have. With
+    `alias` the device may read the NumPy memory for as long as the handle lives: only for arrays that nobody will write
+    to."""
     layout = _checked_layout(shards, devices, row)
     aval = _Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else shards[0].aval
     sources = [_native(shard) if _is_host(shard) else _single(shard) for shard in shards]
@@ -368,7 +392,7 @@ def put(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None
     return _put_all(aval, layout, sources, devices, _ALIAS if alias else _COPY_AT_ONCE)
 
 
-def _put_all(aval: _Aval, layout: _Layout, sources: Sequence[Any], devices: Sequence[Any], semantics: Any) -> Any:
+def _put_all(aval: _Aval, layout: Layout, sources: Sequence[Any], devices: Sequence[Any], semantics: Any) -> Any:
     with _NO_JAX:
         return _jax.batched_device_put(
             aval, layout, sources, list(devices), True, host_buffer_semantics=semantics, enable_x64=True
@@ -376,7 +400,7 @@ def _put_all(aval: _Aval, layout: _Layout, sources: Sequence[Any], devices: Sequ
 
 
 def _put_one(aval: _Aval, source: Any, device: Any) -> Any:
-    return _single(_put_all(aval, _layout((device,)), [source], [device], _COPY_AT_ONCE))
+    return _single(_put_all(aval, shared_layout((device,)), [source], [device], _COPY_AT_ONCE))
 
 
 def _share_memory(sources: Sequence[Any]) -> bool:
@@ -389,11 +413,11 @@ def _is_host(shard: Any) -> bool:
     return isinstance(shard, np.ndarray)
 
 
-def _checked_layout(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | None) -> _Layout:
+def _checked_layout(shards: Sequence[Any], devices: Sequence[Any], row: Sequence[Any] | Layout | None) -> Layout:
     """The layout of the row, for which the shards must fit; jaxlib itself would crash on some that do not."""
     if len(shards) != len(devices) or not shards:
         raise ValueError(f"{len(shards)} shards for {len(devices)} devices: need one per device of this process")
-    layout = _layout(tuple(devices if row is None else row))
+    layout = row if isinstance(row, Layout) else shared_layout(tuple(devices if row is None else row))
     if tuple(devices) != layout.local:
         ids = [[device.id for device in group] for group in (devices, layout.local)]
         raise ValueError(f"shards for devices {ids[0]}, but this process has devices {ids[1]} of the row")
@@ -476,18 +500,23 @@ def fetch(handle: Any) -> list[tuple[Any, np.ndarray]]:
 def shard(handle: Any, index: int) -> Any:
     """A handle of the `index`-th shard of this process alone. It shares the memory, and is deleted with it."""
     device, single = handle_devices(handle)[index], _singles(handle)[index]
-    return _assemble(handle.aval, _layout((device,)), [single])
+    return _assemble(handle.aval, shared_layout((device,)), [single])
 
 
-def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | None = None) -> Any:
+def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | Layout | None = None) -> Any:
     """One handle of several one-shard handles, in the row's order; the inverse of `shard`."""
     devices = [handle_devices(handle)[0] for handle in handles]
     layout = _checked_layout(handles, devices, row)
     return _assemble(handles[0].aval, layout, [_single(handle) for handle in handles])
 
 
-def _assemble(aval: _Aval, layout: _Layout, singles: list[Any]) -> Any:
+def _assemble(aval: _Aval, layout: Layout, singles: list[Any]) -> Any:
     return _jax.ArrayImpl(aval, layout, singles, committed=True, _skip_checks=True)
+
+
+def in_layout(handle: Any, layout: Layout) -> Any:
+    """The handle itself if it has this layout, else another over the same memory, which is deleted with it."""
+    return handle if handle._sharding is layout else handle._rewrap_with_aval_and_sharding(handle.aval, layout)
 
 
 def copy_to_devices(handle: Any, devices: Sequence[Any]) -> Any:
@@ -532,15 +561,20 @@ def from_dlpack(capsule: Any, device: Any, shape: Iterable[int], dtype: Any, str
     """A one-shard handle of a DLPack capsule on `device`; shares the memory where the layout allows it."""
     with _NO_JAX:
         single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
-    return _assemble(_Aval(shape, dtype), _layout((device,)), [single])
+    return _assemble(_Aval(shape, dtype), shared_layout((device,)), [single])
 
 
 # --- pytrees ---------------------------------------------------------------------------------------------------------
 
-# None is a node without children, as in JAX.
-_registry = _jax.pytree.PyTreeRegistry(
-    enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
-)
+def _new_registry() -> Any:
+    """None is a node without children, as in JAX."""
+    return _jax.pytree.PyTreeRegistry(
+        enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
+    )
+
+
+_registry = _new_registry()
+_call_registry = _new_registry()  # also takes arrays apart: their leaves are handles
 DictKey, SequenceKey = _jax.pytree.DictKey, _jax.pytree.SequenceKey
 GetAttrKey, FlattenedIndexKey = _jax.pytree.GetAttrKey, _jax.pytree.FlattenedIndexKey
 
@@ -590,11 +624,13 @@ def register_node(
     """Take values of `kind` apart: value -> (children, aux) and (aux, children) -> value. Registering twice raises
     ValueError."""
     _registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
+    _call_registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
 
 
 def register_dataclass(kind: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
     """A dataclass as a node: `data_fields` are children, `meta_fields` (hashable) are part of the structure."""
-    _registry.register_dataclass_node(kind, list(data_fields), list(meta_fields))
+    for registry in (_registry, _call_registry):
+        registry.register_dataclass_node(kind, list(data_fields), list(meta_fields))
 
 
 def _register_collections() -> None:
@@ -614,6 +650,96 @@ def _register_collections() -> None:
 
 
 _register_collections()
+
+
+# --- calls without Python --------------------------------------------------------------------------------------------
+
+
+class CompiledCall(NamedTuple):
+    """What jaxlib's C++ needs to run a call that looks like one that it has seen. Names and order are jaxlib's."""
+
+    xla_executable: Any
+    out_pytree_def: Any
+    in_shardings: Sequence[Layout]
+    out_shardings: Sequence[Layout]
+    out_avals: Sequence[Any]
+    out_committed: Sequence[bool]
+    kept_var_bitvec: Sequence[bool]
+    in_device_local_layouts: Sequence[None]
+    const_args: Sequence[Any]
+
+
+def register_array(kind: type, handle_field: str) -> None:
+    """Let `fast_function` take instances of `kind` apart to the handle that this attribute holds."""
+    _call_registry.register_dataclass_node(kind, [handle_field], [])
+
+
+def compiled_call(
+    executable: Any,
+    kept: Sequence[bool],
+    in_layouts: Sequence[Layout],
+    outputs: Sequence[tuple[ShardType, Layout]],
+    result: Any,
+) -> CompiledCall:
+    """Run the executable on the handles that are `kept`, of these layouts, and make the `result_tree` of its outputs."""
+    return CompiledCall(
+        executable, result, in_layouts, [layout for _, layout in outputs], [_Aval(*shard) for shard, _ in outputs],
+        [True] * len(outputs), kept, [None] * len(in_layouts), (),
+    )  # fmt: skip
+
+
+class _Result:
+    """Marks a node whose data is a function: unflattening calls it with the children."""
+
+
+_registry.register_node(_Result, lambda _: ((), None), operator.call)
+
+
+def result_tree(make: Callable[[tuple[Any, ...]], Any], count: int) -> Any:
+    """A treedef of `count` leaves; unflattening it gives `make(leaves)`."""
+    leaf = _registry.flatten(0)[1]
+    return PyTreeDef.from_node_data_and_children(_registry, (_Result, make), [leaf] * count)
+
+
+def compose(outer: Any, inner: Any) -> Any:
+    """The treedef `outer` with `inner` at every leaf."""
+    return outer.compose(inner)
+
+
+def fast_function(name: str, miss: Callable[..., tuple[Any, CompiledCall | None]]) -> Callable[..., Any]:
+    """A function of trees of arrays whose calls run in C++, once `miss` has said how for a call that looks alike.
+
+    Calls look alike if their trees are equal and their handles have the same layouts. `miss(*trees)` runs the call and
+    gives the result and, where further ones may run without it, their CompiledCall. What is no array, or deleted, or
+    has an array in it that was made outside of `miss`'s control, comes to `miss` every time."""
+    _prepare_calls()
+
+    def cache_miss(*trees: Any) -> tuple[Any, CompiledCall | None, bool]:
+        return *miss(*trees), False
+
+    def run_in_python(*trees: Any) -> Any:  # what jaxlib calls where jax is loaded, too, and told to disable jit
+        return miss(*trees)[0]
+
+    cache = _jax.PjitFunctionCache(capacity=4096)
+    return _jax.pjit(name, run_in_python, cache_miss, [], [], name, _call_registry, _refuse_argument, cache)
+
+
+def _refuse_argument(*_: Any) -> Any:
+    raise RuntimeError("a handle lies on other devices than those of the program that its layout leads to")
+
+
+@functools.cache
+def _prepare_calls() -> None:
+    """jaxlib's C++ reads three settings of jax at every call; without jax nobody has made them."""
+    if "jax._src.config" in sys.modules:
+        return
+    settings = {
+        name: _jax.config.Config(name, value, include_in_jit_key=True, include_in_trace_context=True)
+        for name, value in {"enable_x64": True, "disable_jit": False, "post_hook": None}.items()
+    }
+    _jax.jax_jit.set_enable_x64_state(settings["enable_x64"])
+    _jax.jax_jit.set_disable_jit_state(settings["disable_jit"])
+    _jax.jax_jit.set_post_hook_state(settings["post_hook"])
 
 
 # --- coordination ----------------------------------------------------------------------------------------------------

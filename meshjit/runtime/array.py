@@ -25,11 +25,21 @@ Index = tuple[slice, ...]
 class LeafKey:
     """Everything about an argument that a compiled function depends on. Interned: equal keys are one object."""
 
-    __slots__ = ("type", "weak", "sharding", "committed", "normal")
+    __slots__ = ("type", "weak", "sharding", "committed", "normal", "_layout")
 
     def __init__(self, type: TensorType, weak: bool, sharding: Sharding | None, committed: bool) -> None:
         self.type, self.weak, self.sharding, self.committed = type, weak, sharding, committed
         self.normal = self._normal()
+        self._layout: Any = None
+
+    @property
+    def layout(self) -> Any:
+        """Marks the handles of Arrays with this key; jaxlib's C++ tells Arrays apart by it. Leads back here as `.key`."""
+        if self._layout is None:
+            assert self.sharding is not None
+            self._layout = _jaxlib.Layout(self.sharding._device_assignment)  # pyright: ignore[reportPrivateUsage]
+            self._layout.key = self
+        return self._layout
 
     def _normal(self) -> Any:
         """The same for shardings that mean the same: P("x") and P("x", None), or NamedSharding and another of its mesh."""
@@ -75,14 +85,16 @@ class Shard:
 class Array:
     """A global array over the devices of its sharding. Made by `device_put`, `meshjit.numpy` and compiled functions."""
 
-    __slots__ = ("_key", "_handle", "_deleted_by", "_value", "__weakref__")
+    __slots__ = ("_key", "_handle", "_deleted_by", "_value", "__weakref__")  # the last two are set late, if ever
     __array_priority__ = 100
+    _key: LeafKey
+    _handle: Any
+    _deleted_by: str
+    _value: np.ndarray[Any, Any]
 
     def __init__(self, key: LeafKey, handle: Any) -> None:
         self._key = key
-        self._handle = handle
-        self._deleted_by = ""
-        self._value: np.ndarray[Any, Any] | None = None
+        self._handle = _jaxlib.in_layout(handle, key.layout)
 
     # -- what it is
 
@@ -162,9 +174,10 @@ class Array:
             raise RuntimeError(self._deleted_message())
 
     def _deleted_message(self) -> str:
-        if self._deleted_by == "delete()":
+        deleted_by = getattr(self, "_deleted_by", "")
+        if deleted_by == "delete()":
             return f"Array {self.type} has been deleted by its delete()\n  fix: delete it after its last use"
-        by = f"{self._deleted_by} (donated)" if self._deleted_by else "a call that another Array of it was donated to"
+        by = f"{deleted_by} (donated)" if deleted_by else "a call that another Array of it was donated to"
         return (
             f"Array {self.type} has been deleted: its memory was given to {by}\n"
             "  a donated argument is gone after the call, because its memory holds a result\n"
@@ -210,12 +223,12 @@ class Array:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """The whole logical array, read-only. Needs every shard to be on this process (or one whole copy)."""
-        if self._value is None:
-            self._value = self._assemble()
-            self._value.flags.writeable = False
-        else:
-            self._require_live()
-        return self._value
+        self._require_live()
+        value = getattr(self, "_value", None)
+        if value is None:
+            value = self._value = self._assemble()
+            value.flags.writeable = False
+        return value
 
     def _assemble(self) -> np.ndarray[Any, Any]:
         local = _jaxlib.fetch(self.handle)
@@ -353,7 +366,9 @@ class Array:
         return self._handle is None or _jaxlib.is_deleted(self._handle)
 
     def _forget(self, by: str) -> None:
-        self._handle, self._value, self._deleted_by = None, None, by
+        self._handle, self._deleted_by = None, by
+        if hasattr(self, "_value"):
+            del self._value
 
 
 def _unpickled(value: np.ndarray[Any, Any], weak: bool) -> Array:

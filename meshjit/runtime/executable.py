@@ -115,9 +115,6 @@ class Executable:
         self.compile_seconds = time.perf_counter() - start
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]
-        self.run = self.steady = _jaxlib.make_executor(self.compiled, outputs, self.devices)
-        if mesh.is_multi_process and self.devices[0].platform == "cpu":
-            self.run = self._first_run
         said = lowering.annotations
         self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, said.inputs, strict=True)]
         self.out_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.outputs, said.outputs, strict=True)]
@@ -125,6 +122,10 @@ class Executable:
             leaf_key(v.type, weak, s, committed or not isinstance(s, SingleDeviceSharding))
             for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
         ]
+        layouts = [key.layout for key in self.out_keys]
+        self.run = self.steady = _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts)
+        if mesh.is_multi_process and self.devices[0].platform == "cpu":
+            self.run = self._first_run
 
     def _first_run(self, handles: Sequence[Any]) -> list[Any]:
         """Groups of devices meet in the first run, and Gloo says so on standard output."""

@@ -53,8 +53,8 @@ def place(array: np.ndarray[Any, Any], sharding: Sharding, *, committed: bool, w
         if key not in cache:
             cache[key] = _padded(array[index], local)
         shards.append(cache[key])
-    handle = _jaxlib.put(shards, list(places), row=device_row(sharding))
-    return Array(leaf_key(type, weak, sharding, committed), handle)
+    key = leaf_key(type, weak, sharding, committed)
+    return Array(key, _jaxlib.put(shards, list(places), row=key.layout))
 
 
 def device_row(sharding: Sharding) -> tuple[Any, ...]:
