@@ -42,7 +42,7 @@ class Caller:
         result = compiled(*args, **kwargs)
         if not all(isinstance(x, mj.Array) for x in leaves):
             return result, None
-        return result, fast_call(compiled.executable, compiled.out_tree, [True] * len(leaves))
+        return result, fast_call(compiled.executable, compiled.out_tree, [i in compiled.kept for i in range(len(leaves))])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fast(args, kwargs)
@@ -163,6 +163,12 @@ def test_one_meaning_spelt_in_two_ways_keeps_its_spelling() -> None:
     call = Caller(lambda x: x + 1)
     assert call(x).sharding.is_equivalent_to(call(y).sharding, 2)
     assert call(y).sharding.is_equivalent_to(x.sharding, 2)
+
+
+def test_arguments_are_counted() -> None:
+    compiled = mj.jit(lambda x, y: x).lower(floats(2), floats(3)).compile()
+    with pytest.raises(ValueError, match="the program takes 1 arguments, 2 of 2 are kept"):
+        fast_call(compiled.executable, compiled.out_tree, [True, True])
 
 
 def test_errors_of_the_miss_pass_through() -> None:

@@ -682,6 +682,8 @@ def compiled_call(
     result: Any,
 ) -> CompiledCall:
     """Run the executable on the handles that are `kept`, of these layouts, and make the `result_tree` of its outputs."""
+    if sum(kept) != len(in_layouts):  # C++ does not count, but reads on
+        raise ValueError(f"the program takes {len(in_layouts)} arguments, {sum(kept)} of {len(kept)} are kept")
     return CompiledCall(
         executable, result, in_layouts, [layout for _, layout in outputs], [_Aval(*shard) for shard, _ in outputs],
         [True] * len(outputs), kept, [None] * len(in_layouts), (),
@@ -717,11 +719,7 @@ def fast_function(name: str, miss: Callable[..., tuple[Any, CompiledCall | None]
     def cache_miss(*trees: Any) -> tuple[Any, CompiledCall | None, bool]:
         return *miss(*trees), False
 
-    def run_in_python(*trees: Any) -> Any:  # what jaxlib calls where jax is loaded, too, and told to disable jit
-        return miss(*trees)[0]
-
-    cache = _jax.PjitFunctionCache(capacity=4096)
-    return _jax.pjit(name, run_in_python, cache_miss, [], [], name, _call_registry, _refuse_argument, cache)
+    return _jax.pjit(name, None, cache_miss, [], [], name, _call_registry, _refuse_argument)
 
 
 def _refuse_argument(*_: Any) -> Any:
