@@ -243,6 +243,7 @@ class _State(threading.local):
 
 
 _STATE = _State()
+mesh_state = _STATE  # for code that looks at `.current` at every call; others ask `current_mesh`
 
 
 def current_mesh() -> BaseMesh | None:

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from meshjit import tree
 from meshjit.api.shardings import is_sharding_leaf
+from meshjit.config import config
 from meshjit.runtime import eager, executable
 
 if TYPE_CHECKING:
     from meshjit.api.compiled import Compiled
+    from meshjit.api.wrapped import Wrapped
     from meshjit.trace import Traced as TracedProgram
 
 
@@ -23,18 +25,25 @@ class Cache:
     """By what a call looks like, and whether its arguments lie where they are wanted (`by_look`). Many looks may lead to
     one compiled function, by what the call means (`by_meaning`). `nested`: traces for calls from other traced functions."""
 
-    __slots__ = ("by_look", "by_meaning", "nested", "__weakref__")
+    __slots__ = ("by_look", "by_meaning", "nested", "fast", "__weakref__")
 
     def __init__(self) -> None:
         self.by_look: dict[Any, tuple[Compiled, bool]] = {}
         self.by_meaning: dict[Any, Compiled] = {}
         self.nested: dict[Any, TracedProgram] = {}
+        self.fast: weakref.WeakSet[Wrapped] = weakref.WeakSet()  # whose calls C++ looks up in a cache of its own
         _all.add(self)
 
     def clear(self) -> None:
         self.by_look.clear()
         self.by_meaning.clear()
         self.nested.clear()
+        self.forget_fast()
+
+    def forget_fast(self) -> None:
+        for wrapped in list(self.fast):
+            wrapped.become_slow()
+        self.fast.clear()
 
 
 _all: weakref.WeakSet[Cache] = weakref.WeakSet()
@@ -66,3 +75,10 @@ def clear_caches() -> None:
     eager._ops.clear()  # pyright: ignore[reportPrivateUsage]
     eager._programs.clear()  # pyright: ignore[reportPrivateUsage]
     executable._identity.cache_clear()  # pyright: ignore[reportPrivateUsage]
+
+
+@config.on_update.append
+def _options_changed() -> None:
+    """Calls in C++ do not look at the options of all threads."""
+    for cache in list(_all):
+        cache.forget_fast()

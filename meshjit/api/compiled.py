@@ -17,6 +17,7 @@ from meshjit.api.tracebacks import hide_own_frames
 from meshjit.runtime import _jaxlib, nans
 from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import Executable, fits
+from meshjit.runtime.fast import fast_call
 from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.trace import Tracer, active_trace
 from sharding.mesh import AbstractMesh
@@ -175,6 +176,13 @@ class Compiled(Stage):
             _donate(leaves[i], arguments[i], self.name)
         return self.treedef.unflatten(outputs)
 
+    def fast_call(self) -> Any:
+        """How C++ may run calls like those that this was compiled for; None where Python has to look at each."""
+        if self.donated or self.outer or self.checks:
+            return None
+        count = len(self.call.keys)
+        return fast_call(self.executable, self.treedef, [i in set(self.kept) for i in range(count)])
+
     def _check_results(self, arguments: Sequence[Array], outputs: Sequence[Array]) -> None:
         nans.check_results(
             self.name,
@@ -229,8 +237,8 @@ class Compiled(Stage):
     def _check_donated(self, arguments: Sequence[Array]) -> None:
         """An array that is donated must not be any other argument: XLA would crash, or compute with what overwrote it."""
         seen: dict[int, int] = {}
-        handles = [x._handle for x in arguments]
-        handles += [x._handle for x in self.captured] if self.outer else []
+        handles = [x.memory for x in arguments]
+        handles += [x.memory for x in self.captured] if self.outer else []
         if len(set(map(id, handles))) == len(handles):
             return
         for i, handle in enumerate(handles):

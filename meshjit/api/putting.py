@@ -99,7 +99,7 @@ def _put(value: Any, place: Any, donate: bool, name: str) -> Any:
         return with_sharding_constraint(value, place) if isinstance(place, NamedSharding) else value
     key_of_value(value, name)
     result = _put_one(value, place)
-    if donate and isinstance(value, Array) and result.handle is not value.handle:
+    if donate and isinstance(value, Array) and result.memory is not value.memory:
         value.delete()
     return result
 

@@ -20,14 +20,18 @@ from meshjit.api.options import checked_options
 from meshjit.api.shardings import UNSPECIFIED, broadcast, check_shardings, keywords_not_placed
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
-from meshjit.config import config
+from meshjit.config import config, overrides
 from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import one_device_mesh
+from meshjit.runtime.fast import fast_function
 from meshjit.trace import Argument, Tracer, active_trace, as_operand, require_mesh, staging, trace_to_program
 from meshjit.trace.program import function_name
-from sharding.mesh import current_mesh
+from meshjit.trace.stack import traces
+from sharding.mesh import current_mesh, mesh_state
 from sharding.named import Sharding
 from sharding.spec import PartitionSpec
+
+_NEVER = object()  # is no mesh
 
 
 class Wrapped:
@@ -68,44 +72,95 @@ class Wrapped:
              out_shardings, self.keep_unused, device, self.inline, dict(self.compiler_options)),
         )  # fmt: skip
         self.listeners: list[Callable[[Compiled], None]] = []
+        self.fast: Callable[..., Any] | None = None  # calls in C++, while mesh and options are those of …
+        self.fast_mesh: Any = _NEVER
+        self.fast_overrides: Any = None
+        self.fast_by_context: dict[Any, Callable[..., Any]] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            if active_trace() is not None:
-                return self._nested(args, kwargs)
-            statics: Any = ()
-            if self.has_statics:
-                split = self.parameters.split(args, kwargs)
-                statics = tuple([(where, type(value), value) for where, value in split.statics])
-                leaves, in_tree = tree.flatten((split.args, split.kwargs))
-            else:
-                leaves, in_tree = tree.flatten((args, kwargs))
-            try:
-                keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
-            except (TypeError, ValueError):
-                with staging(leaves) as trace:
-                    if trace is not None:  # traced values inside ensure_compile_time_eval
-                        return self._nested(args, kwargs)
-                self._name_bad_leaf(args, kwargs)
-                raise
-            key = (in_tree, keys, statics, current_mesh(), config.context())
-            try:
-                entry = self.cache.by_look.get(key)
-            except Exception:
-                self.parameters.check_comparable(self.parameters.split(args, kwargs))
-                raise
-            if entry is None:
-                if config.disable_jit:
-                    return self.fun(*args, **kwargs)
-                compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
-                entry = self.cache.by_look[key] = (compiled, not compiled.needs_moving(keys))
-            return entry[0].run(leaves, entry[1])
+            if mesh_state.current is self.fast_mesh and not traces.stack and overrides() is self.fast_overrides:
+                return self.fast(args, kwargs)  # pyright: ignore[reportOptionalCall]
+            if self.fast_by_context and self._switch_context():
+                return self.fast(args, kwargs)  # pyright: ignore[reportOptionalCall]
+            return self._call_in_python(args, kwargs)[0]
+        except Exception as error:
+            if error.__traceback__.tb_next is None:  # pyright: ignore[reportOptionalMemberAccess]
+                return self._call_after_refusal(args, kwargs)
+            hide_own_frames(error)
+            raise
+
+    def _call_after_refusal(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What C++ itself refused, because an argument was deleted or memory ran out; Python says why."""
+        try:
+            return self._call_in_python(args, kwargs)[0]
         except Exception as error:
             hide_own_frames(error)
             raise
+
+    def _call_in_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Compiled | None]:
+        """The result, and what was run if it needs no more than Arrays that lie where it wants them."""
+        if active_trace() is not None:
+            return self._nested(args, kwargs), None
+        statics: Any = ()
+        if self.has_statics:
+            split = self.parameters.split(args, kwargs)
+            statics = tuple([(where, type(value), value) for where, value in split.statics])
+            leaves, in_tree = tree.flatten((split.args, split.kwargs))
+        else:
+            leaves, in_tree = tree.flatten((args, kwargs))
+        try:
+            keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
+        except (TypeError, ValueError):
+            with staging(leaves) as trace:
+                if trace is not None:  # traced values inside ensure_compile_time_eval
+                    return self._nested(args, kwargs), None
+            self._name_bad_leaf(args, kwargs)
+            raise
+        key = (in_tree, keys, statics, current_mesh(), config.context())
+        try:
+            entry = self.cache.by_look.get(key)
+        except Exception:
+            self.parameters.check_comparable(self.parameters.split(args, kwargs))
+            raise
+        if entry is not None:
+            self._become_fast()  # a second call: there may be many
+        elif config.disable_jit:
+            return self.fun(*args, **kwargs), None
+        else:
+            compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
+            entry = self.cache.by_look[key] = (compiled, not compiled.needs_moving(keys))
+        return entry[0].run(leaves, entry[1]), entry[0] if entry[1] else None
+
+    def _become_fast(self) -> None:
+        """From now on calls in this mesh and with these options go to C++ first."""
+        if self.has_statics or self.parameters.donate_nums or self.parameters.donate_names:
+            return  # each call has something to split off or to give up first
+        key = (current_mesh(), config.context())
+        if key not in self.fast_by_context:
+            self.fast_by_context[key] = fast_function(self._title(), self._miss)
+            self.cache.fast.add(self)
+
+    def _switch_context(self) -> bool:
+        """Whether calls in this mesh and with these options may go to C++; further ones then go there at once."""
+        fast = None if traces.stack else self.fast_by_context.get((current_mesh(), config.context()))
+        if fast is None:
+            return False
+        self.fast, self.fast_mesh, self.fast_overrides = fast, mesh_state.current, overrides()
+        return True
+
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """A call that C++ has not seen the like of: the result, and how to run the next one like it."""
+        result, compiled = self._call_in_python(args, kwargs)
+        return result, compiled.fast_call() if compiled is not None else None
+
+    def become_slow(self) -> None:
+        """Forget what C++ knows."""
+        self.fast, self.fast_mesh = None, _NEVER
+        self.fast_by_context.clear()
 
     def _name_bad_leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise the error of the first argument that is no array, now with its path."""

@@ -7,7 +7,7 @@ Users see logical shapes only: where an extent does not divide, the padding at t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,16 +85,29 @@ class Shard:
 class Array:
     """A global array over the devices of its sharding. Made by `device_put`, `meshjit.numpy` and compiled functions."""
 
-    __slots__ = ("_key", "_handle", "_deleted_by", "_value", "__weakref__")  # the last two are set late, if ever
+    __slots__ = ("_key", "_handle", "_deleted_by", "_value", "_shared", "__weakref__")  # after _handle: set late, if ever
     __array_priority__ = 100
     _key: LeafKey
     _handle: Any
     _deleted_by: str
     _value: np.ndarray[Any, Any]
+    _shared: Any
 
     def __init__(self, key: LeafKey, handle: Any) -> None:
         self._key = key
         self._handle = _jaxlib.in_layout(handle, key.layout)
+
+    @classmethod
+    def over(cls, key: LeafKey, other: Array) -> Array:
+        """`other` under another key, with the same memory: both are gone once one is deleted or donated."""
+        array = cls(key, other.handle)
+        array._shared = other.memory
+        return array
+
+    @property
+    def memory(self) -> Any:
+        """One object for all Arrays over the same memory."""
+        return getattr(self, "_shared", self._handle)
 
     # -- what it is
 
@@ -369,6 +382,20 @@ class Array:
         self._handle, self._deleted_by = None, by
         if hasattr(self, "_value"):
             del self._value
+
+
+def arrays_of(keys: Sequence[LeafKey], handles: Sequence[Any]) -> list[Array]:
+    """An Array for each handle, which has its key's layout. What stands in here runs at every call of a function."""
+    arrays: list[Array] = []
+    append = arrays.append
+    for key, handle in zip(keys, handles):  # noqa: B905 - as many as the program has outputs
+        append(array := _new(Array))
+        array._key = key
+        array._handle = handle
+    return arrays
+
+
+_new = object.__new__
 
 
 def _unpickled(value: np.ndarray[Any, Any], weak: bool) -> Array:

@@ -16,7 +16,7 @@ from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed
-from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.placing import device_row, meaning, move
 from meshjit.runtime.quiet import without_gloo_messages
@@ -148,7 +148,7 @@ class Executable:
             for x in arguments:
                 x._require_live()  # a deleted array has no handle; say who took it
             raise
-        return [Array(key, handle) for key, handle in zip(self.out_keys, handles, strict=True)]
+        return arrays_of(self.out_keys, handles)
 
 
 @functools.lru_cache(maxsize=65536)

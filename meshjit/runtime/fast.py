@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.array import Array, LeafKey
+from meshjit.runtime.array import Array, LeafKey, arrays_of
 from meshjit.runtime.executable import Executable
 
 _jaxlib.register_array(Array, "_handle")
@@ -38,22 +38,8 @@ def _result_tree(keys: Sequence[LeafKey], out_tree: Any) -> Any:
     """What makes the tree of Arrays of the outputs' handles: one function for all of them, which is quicker than one each."""
     if len(keys) == 1:
         return _jaxlib.compose(out_tree, _jaxlib.result_tree(_maker_of_one(keys[0]), 1))
-    return _jaxlib.result_tree(_maker(keys, out_tree.unflatten), len(keys))
-
-
-def _maker(keys: Sequence[LeafKey], unflatten: Callable[[list[Array]], Any]) -> Callable[[tuple[Any, ...]], Any]:
-    """A function from handles to the tree of Arrays. What stands in it runs at every call."""
-
-    def make(handles: tuple[Any, ...]) -> Any:
-        arrays: list[Array] = []
-        append = arrays.append
-        for key, handle in zip(keys, handles):  # noqa: B905 - checked where the program was compiled
-            append(array := _new(Array))
-            array._key = key
-            array._handle = handle
-        return unflatten(arrays)
-
-    return make
+    unflatten = out_tree.unflatten
+    return _jaxlib.result_tree(lambda handles: unflatten(arrays_of(keys, handles)), len(keys))
 
 
 def _maker_of_one(key: LeafKey) -> Callable[[tuple[Any, ...]], Array]:

@@ -103,7 +103,7 @@ def move(array: Array, sharding: Sharding) -> Array:
     key = leaf_key(array.type, array.weak_type, sharding, True)
     same_devices = device_row(array.sharding) == device_row(sharding)
     if same_devices and meaning(array.sharding, array.ndim) == meaning(sharding, array.ndim):
-        return Array(key, array.handle)
+        return Array.over(key, array)
     if same_devices and isinstance(sharding, NamedSharding) and isinstance(array.sharding, NamedSharding):
         if array.sharding.mesh.shape == sharding.mesh.shape:
             from meshjit.runtime.executable import reshard

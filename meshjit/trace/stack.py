@@ -140,6 +140,7 @@ class _Traces(threading.local):
 
 
 _traces = _Traces()
+traces = _traces  # for code that looks at `.stack` at every call; others ask `active_trace`
 _concrete: dict[type, tuple[Callable[[Any], TensorType], Callable[[Any], bool]]] = {}
 _run_op: RunOp | None = None
 _run_program: RunProgram | None = None
