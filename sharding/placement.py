@@ -19,6 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sharding.axes import AxisRef, SubAxis, canonical_axes, first_overlap, name_of, parse_ref, span
+from sharding.extent import extent_text, parse_extent
 from sharding.mesh import BaseMesh
 
 PARTIAL_KINDS: Final = ("sum", "max", "min", "prod", "and", "or")
@@ -128,7 +129,7 @@ class Placement:
         """As in printed types, between the brackets: ``8@data, 512@model*x:(2)2, 3`` or ``8, 4 | sum(model)``."""
         self._check_rank(shape)
         pairs = zip(shape, self.dims, strict=True)
-        text = ", ".join(f"{extent}@{'*'.join(map(str, axes))}" if axes else str(extent) for extent, axes in pairs)
+        text = ", ".join(f"{extent_text(n)}@{'*'.join(map(str, axes))}" if axes else extent_text(n) for n, axes in pairs)
         return f"{text} | {self._partial_text()}".lstrip() if self.partial else text
 
     @staticmethod
@@ -149,9 +150,12 @@ class Placement:
         dims: list[tuple[AxisRef, ...]] = []
         for part in body.split(",") if body.strip() else []:
             extent, _, axes = part.strip().partition("@")
-            if not extent.isdecimal():
-                raise ValueError(f"not a placed shape: {text!r}; write one such as 8@data, 512@model, 3 | sum(x)")
-            shape.append(int(extent))
+            try:
+                shape.append(parse_extent(extent))
+            except ValueError:
+                raise ValueError(
+                    f"not a placed shape: {text!r}; write one such as 8@data, 512@model, 3 | sum(x)"
+                ) from None
             dims.append(_parse_axes(axes) if axes else ())
         return tuple(shape), Placement(tuple(dims), _parse_partial(partial.strip() or None))
 

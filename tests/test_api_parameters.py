@@ -15,6 +15,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit.core.parser import parse_program
 from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from meshjit.sharding import PartitionSpec as P
 
@@ -341,6 +342,51 @@ def test_devices_that_cannot_be() -> None:
     )
     assert message(RuntimeError, lambda: mj.jit(f, backend="abacus")) == (
         "unknown backend 'abacus': expected cpu, cuda (or gpu) or tpu"
+    )
+
+
+# --- abstracted_axes
+
+
+def test_names_of_dims_stand_in_the_program() -> None:
+    f = mj.jit(lambda x, w: mnp.tanh(x @ w), abstracted_axes=({0: "n"}, None))
+    traced = f.trace(X, X.T)
+    text = traced.as_text()
+    assert text.startswith("program lambda(%x: f32[n=8, 4], %w: f32[4, 8]) -> (f32[n=8, 8]) {")
+    assert str(parse_program(text)) == text
+    np.testing.assert_allclose(f(X[:3], X.T), np.tanh(X[:3] @ X.T), rtol=1e-5)
+    placed = mj.jit(lambda x: x + 1, abstracted_axes=("n",), in_shardings=on(P("x"), 4)).trace(X).plan()
+    assert "f32[n=8@x, 4]" in placed.as_text() and str(parse_program(placed.as_text())) == str(placed.program)
+    assert "n=" not in mj.jit(lambda x: x + 1).trace(f(X, X.T)).as_text()  # names stay inside
+    both = mj.make_jaxpr(lambda d: d["a"] + d["b"], abstracted_axes=({"a": {0: "n"}, "b": ("n", "m")},))({"a": X, "b": X})
+    assert str(both).startswith("program lambda(%d_a: f32[n=8, 4], %d_b: f32[n=8, m=4])")
+
+
+def test_each_size_is_compiled_once_and_explained_by_its_name(caplog: pytest.LogCaptureFixture) -> None:
+    f = mj.jit(lambda x, y: x + y, abstracted_axes=("n",))
+    with mj.explain_cache_misses():
+        for size in (8, 3, 8, 3):
+            f(X[:size], X[:size])
+    assert f._cache_size() == 2
+    (_, second) = [r.getMessage() for r in caplog.records]
+    assert second.endswith("\n  axis n is 3, before 8")
+
+
+def test_names_of_dims_that_cannot_be() -> None:
+    f = lambda x, y: x  # noqa: E731
+    assert message(ValueError, lambda: mj.jit(f, abstracted_axes=("n",))(X, X[:3])) == (
+        "jit(lambda): the abstracted axis 'n' is 8 in dim 0 of x f32[8,4], but 3 in dim 0 of y f32[3,4]\n"
+        "  fix: pass arrays that agree there, or give the dims different names"
+    )
+    assert message(ValueError, lambda: mj.jit(f, abstracted_axes=({2: "n"}, None))(X, X)) == (
+        "jit(lambda): abstracted_axes call dim 2 of x 'n', but x is f32[8,4]"
+    )
+    assert message(TypeError, lambda: mj.jit(f, abstracted_axes=(3, None))) == (
+        "jit(lambda): abstracted_axes[0] is 3\n"
+        '  fix: use {0: "n"} or ("n", None): names of dims, for each argument or for all of them'
+    )
+    assert message(ValueError, lambda: mj.jit(f, abstracted_axes=({0: "n"},))(X, X)).startswith(
+        "abstracted_axes does not fit: it is a tuple of 1, the value in its place is a tuple of 2"
     )
 
 

@@ -28,6 +28,7 @@ def jit(
     device: Any = None,
     backend: str | None = None,
     inline: bool = False,
+    abstracted_axes: Any = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """Compile a function with XLA, partitioned over a mesh where shardings or arguments name one.
@@ -45,6 +46,8 @@ def jit(
       keep_unused: also pass arguments to the devices that no result depends on; otherwise they stay where they are.
       device, backend: deprecated, as in JAX: run there, moving the arguments.
       inline: inside another traced function, become part of its Program rather than one call in it.
+      abstracted_axes: pytree prefix of the positional arguments: names of dims, `{0: "n"}` or `("n", None)`. Each size
+        is compiled for itself; the names stand in printed Programs, and must mean one size within a call.
       compiler_options: passed on to XLA; unknown ones raise when it compiles. Only for functions that are called from
         outside of any other jitted one.
 
@@ -64,6 +67,7 @@ def jit(
             keep_unused=keep_unused,
             device=device,
             inline=inline,
+            abstracted_axes=abstracted_axes,
             compiler_options=compiler_options,
         )
 
@@ -82,6 +86,7 @@ def pjit(
     device: Any = None,
     backend: str | None = None,
     inline: bool = False,
+    abstracted_axes: Any = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
     """`jit`, under its old name and with the old order of parameters (`jax.experimental.pjit.pjit`)."""
@@ -96,6 +101,7 @@ def pjit(
         device=device,
         backend=backend,
         inline=inline,
+        abstracted_axes=abstracted_axes,
         compiler_options=compiler_options,
     )
     return make if fun is _MISSING else make(fun)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
+from meshjit.api.axes import Symbols
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.runtime.array import LeafKey
 from meshjit.trace import Traced as TracedProgram
@@ -38,6 +39,7 @@ class Call:
     options: Mapping[str, Any] | None = None
     statics: Sequence[tuple[str, Any]] = ()  # (name, value)
     context: Context | None = None
+    symbols: Sequence[Symbols] = ()  # of abstracted_axes: per leaf; () where there are none
 
     def input_name(self, i: int) -> str:
         return self.names[i] if i < len(self.names) else f"captured array {i - len(self.names)}"

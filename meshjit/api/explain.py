@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from meshjit.api.axes import Symbols, sizes_of
 from meshjit.api.call import Call, Context
 from meshjit.api.shardings import spec_of
 from meshjit.config import config
@@ -60,8 +61,11 @@ def differences(new: Call, old: Call) -> list[Difference]:
     if new.in_tree != old.in_tree:
         found += _tree_differences(new, old)
     else:
-        for name, now, then in zip(new.names, new.keys, old.keys, strict=True):
-            found += _leaf_differences(name, now, then)
+        sizes, before = sizes_of(new.symbols, new.keys), sizes_of(old.symbols, old.keys)
+        found += [(1, f"axis {s} is {n}, before {before[s]}") for s, n in sizes.items() if n != before.get(s, n)]
+        for i, (name, now, then) in enumerate(zip(new.names, new.keys, old.keys, strict=True)):
+            if not (found and new.symbols and _only_sizes_differ(now, then, new.symbols[i])):
+                found += _leaf_differences(name, now, then)
     found += _static_differences(new, old)
     return found + _context_differences(new.context, old.context)
 
@@ -75,6 +79,14 @@ def _tree_differences(new: Call, old: Call) -> list[Difference]:
             subject = f"arguments {', '.join(names)} are" if len(names) > 1 else f"argument {names[0]} is"
             found.append((8 * len(names), f"{subject} {what}"))
     return found or [(8, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
+
+
+def _only_sizes_differ(now: LeafKey, then: LeafKey, symbols: Symbols) -> bool:
+    """Whether the types differ in nothing but the sizes of dims with a symbol."""
+    if now.type.rank != then.type.rank or now.type.dtype != then.type.dtype:
+        return False
+    pairs = zip(now.type.shape, then.type.shape, strict=True)
+    return all(a == b or dim in symbols for dim, (a, b) in enumerate(pairs))
 
 
 def _leaf_differences(name: str, now: LeafKey, then: LeafKey) -> list[Difference]:

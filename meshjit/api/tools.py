@@ -49,13 +49,17 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
 
 
 def make_jaxpr(
-    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), *, return_shape: bool = False
+    fun: Callable[..., Any],
+    static_argnums: int | Sequence[int] = (),
+    *,
+    return_shape: bool = False,
+    abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
     """A function that gives the Program that `fun` is traced to for its arguments (arrays, or shapes with dtypes).
 
     With `return_shape` also the tree of its results' shapes. A Program prints as text; `.inputs`, `.eqns` and `.outputs`
     are its parts. Source: `jax.make_jaxpr`."""
-    wrapped = Wrapped(fun, static_argnums=static_argnums)
+    wrapped = Wrapped(fun, static_argnums=static_argnums, abstracted_axes=abstracted_axes)
 
     @functools.wraps(fun)
     def made(*args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from meshjit import tree
 from meshjit.api.arguments import Parameters, Split
+from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_symbols
 from meshjit.api.caches import cache_of
 from meshjit.api.call import Call, Context
 from meshjit.api.constraint import with_sharding_constraint
@@ -50,6 +51,7 @@ class Wrapped:
         keep_unused: bool = False,
         device: Any = None,
         inline: bool = False,
+        abstracted_axes: Any = None,
         compiler_options: Mapping[str, Any] | None = None,
     ) -> None:
         check_function(fun)
@@ -64,12 +66,14 @@ class Wrapped:
         self.keep_unused = bool(keep_unused)
         self.device = device
         self.inline = bool(inline)
+        check_axes(self._title(), abstracted_axes)
+        self.abstracted_axes = abstracted_axes
         self.compiler_options = checked_options(compiler_options, self._title())
         p = self.parameters
         self.cache = cache_of(
             fun,
             (p.static_nums, tuple(sorted(p.static_names)), p.donate_nums, tuple(sorted(p.donate_names)), in_shardings,
-             out_shardings, self.keep_unused, device, self.inline, dict(self.compiler_options)),
+             out_shardings, self.keep_unused, device, self.inline, axes_key(abstracted_axes), dict(self.compiler_options)),
         )  # fmt: skip
         self.listeners: list[Callable[[Compiled], None]] = []
         self.fast: Callable[..., Any] | None = None  # calls in C++, while mesh and options are those of …
@@ -193,11 +197,16 @@ class Wrapped:
 
     def _call(self, split: Split, in_tree: Any, keys: Sequence[LeafKey] | None = None) -> Call:
         names = self.parameters.leaf_names(split)
-        leaves = tree.leaves((split.args, split.kwargs))
+        if keys is None:
+            leaves = tree.leaves((split.args, split.kwargs))
+            keys = [key_of_shape(x, n) for x, n in zip(leaves, names, strict=True)]
+        symbols: Sequence[Symbols] = ()
+        if self.abstracted_axes is not None:
+            symbols = symbols_of(self._title(), self.abstracted_axes, in_tree, names, keys)
         return Call(
             title=self._title(),
             names=names,
-            keys=[key_of_shape(x, n) for x, n in zip(leaves, names, strict=True)] if keys is None else keys,
+            keys=keys,
             in_tree=in_tree,
             in_shardings=self.in_shardings,
             out_shardings=self.out_shardings,
@@ -207,13 +216,16 @@ class Wrapped:
             options=self.compiler_options,
             statics=[(self.parameters.static_name(where), value) for where, value in split.statics],
             context=Context(current_mesh(), config.traced_values()),
+            symbols=symbols,
         )
 
     def _traced(self, split: Split, call: Call) -> Traced:
         def fun(*args: Any, **kwargs: Any) -> Any:
             return self.parameters.join(args, kwargs, split.statics)
 
-        arguments = [Argument(k.type, k.weak, n) for k, n in zip(call.keys, call.names, strict=True)]
+        symbols = call.symbols or [{}] * len(call.keys)
+        types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
+        arguments = [Argument(t, k.weak, n) for t, k, n in zip(types, call.keys, call.names, strict=True)]
         return Traced(call, trace_to_program(fun, arguments, call.in_tree, function_name(self.fun)))
 
     def _title(self) -> str:

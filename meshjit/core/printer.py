@@ -18,6 +18,7 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.types import TensorType, short_name
+from sharding.extent import extent_text
 from sharding.spec import PartitionSpec, Placement
 
 _INLINE_ELEMENTS = 16  # larger constants are printed as base64
@@ -114,7 +115,7 @@ class _Printer:
 
 
 def print_type(type: TensorType) -> str:
-    return f"{short_name(type.dtype)}[{', '.join(map(str, type.shape))}]"
+    return f"{short_name(type.dtype)}[{', '.join(map(extent_text, type.shape))}]"
 
 
 def element(x: Any) -> str:
