@@ -108,3 +108,16 @@ def test_settling_is_deterministic_and_says_what_lost() -> None:
     assert (1, ("data",), 0) in [(c.dim, c.lost, c.offered_by) for c in lost]
     origin = plans[0].origins[looked_up, 0, "data"]
     assert origin.seed == numbers[program.inputs[1]]  # from the tokens, as if they had been first
+
+
+# -- partial sums reduced once
+
+
+def test_addends_that_are_wanted_in_shards_are_added_before_one_reduce_scatter() -> None:
+    def three(x: Any, y: Any, z: Any, q: Any, k: Any, v: Any) -> Any:
+        return mnp.dot(x, q) + mnp.dot(y, k) + mnp.dot(z, v)
+
+    arguments = {f"f32[64, 128] #{i}": P("data", "model") for i in range(3)}
+    arguments |= {f"f32[128, 32] #{i}": P("model", None) for i in range(3)}
+    assert moved(three, arguments, [P(("data", "model"), None)]) == ["1 reduce_scatter(model) 1024"]
+    assert moved(three, arguments, [P("data", None)]) == ["1 all_reduce(model) 2048"]

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from meshjit.core.plan import EquationPlan
+from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
 from sharding.axes import AxisRef, overlap
+from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 
 PartialAxes = tuple[tuple[AxisRef, str], ...]
@@ -24,7 +25,8 @@ PartialAxes = tuple[tuple[AxisRef, str], ...]
 class Delays:
     """Follows partial sums through the equations of one Program, in order."""
 
-    def __init__(self, program: Program, pending: Mapping[Var, Placement] | None = None) -> None:
+    def __init__(self, program: Program, mesh: BaseMesh, pending: Mapping[Var, Placement] | None = None) -> None:
+        self.mesh = mesh
         self.uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
         self.uses.update(program.outputs)
         self.uses.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
@@ -33,12 +35,30 @@ class Delays:
     def through(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement]) -> EquationPlan:
         """The equation's plan with partial operands accepted where that is right; notes its own partial results."""
         group = self.accepted(eqn, step)
+        if not group:
+            together = self.together(eqn, step)
+            group = self.accepted(eqn, together)
+            step = together if group else step
         if group:
             step = self.absorb(eqn, step, group, placements)
         for var, natural in zip(eqn.outputs, step.results, strict=True):
             if natural.partial and natural.partial_kind == "sum":
                 self.pending[var] = natural
         return step
+
+    def together(self, eqn: Eqn, step: EquationPlan) -> EquationPlan:
+        """The equation where its operands lie as they are, if they are addends of one sum; else its plan unchanged.
+
+        The sum of several is then reduced once, wherever the plan would have had each of them: with x partial over
+        model and wanted sharded over it, dq + dk + dv is one reduce_scatter instead of three.
+        """
+        sums = [self.pending.get(v) for v in eqn.inputs]
+        first = sums[0] if sums else None
+        if first is None or any(p != first for p in sums) or len(set(eqn.inputs)) < 2 or not step.rule.is_passthrough:
+            return step
+        assignment = step.rule.project(step.rule.operands[0], Placement(first.dims), self.mesh)
+        there = equation_plan(step.rule, assignment, self.mesh)
+        return there if all(p.dims == first.dims for p in there.operands) else step
 
     def accepted(self, eqn: Eqn, step: EquationPlan) -> tuple[int, ...]:
         """The operands, jointly linear and partial alike, whose sums flow through; () if none do."""

@@ -41,7 +41,7 @@ class Planner:
         self, program: Program, delays: Delays | None = None, flow: Flow | None = None
     ) -> tuple[EquationPlan, ...]:
         """How each is computed. `flow` is told of all, so that it knows the cost in the end."""
-        delays, flow = delays or Delays(program), flow or Flow(program, self.machine)
+        delays, flow = delays or Delays(program, self.machine.mesh), flow or Flow(program, self.machine)
         flow.start([self.placements[v] for v in program.inputs])
         steps: list[EquationPlan] = []
         for eqn in program.eqns:
@@ -77,12 +77,12 @@ class Planner:
     def body(self, eqn: Eqn, region: Region) -> Plan:
         """The plan of one nested Program."""
         program, before = region.program, self.snapshot(region.program)
-        delays = Delays(program)
+        delays = Delays(program, self.machine.mesh)
         steps = self.equations(program, delays)
         sums = accumulators(region, delays, self.placements)
         while sums:
             self.placements.update({**before, **{program.inputs[i]: p for i, p in sums.items()}})
-            delays = Delays(program, {program.inputs[i]: p for i, p in sums.items()})
+            delays = Delays(program, self.machine.mesh, {program.inputs[i]: p for i, p in sums.items()})
             steps = self.equations(program, delays)
             outputs = dict(region.carried)
             kept = {i: p for i, p in sums.items() if delays.pending.get(program.outputs[outputs[i]]) == p}
