@@ -8,6 +8,8 @@ Four steps, each of which sees factor rules only, never which op it has:
 3. delay       partial sums stay unreduced through equations that are linear in them, and are reduced once, where
                somebody needs the sum;
 4. settle      where two annotations wanted the same axis, the other way is planned too, and the cheaper plan is kept.
+
+Where slices of dims that are sharded by then make stencils, the Program is aligned with them and planned anew.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations as Annotations
 from meshjit.plan.graph import Flattened, flatten
 from meshjit.plan.settle import settled
+from meshjit.transform.align import align
 from sharding.graph import Propagated
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
@@ -34,9 +37,16 @@ def make_plan(
     """Placements for every value of `program` on `mesh`. Annotated values are placed exactly as annotated."""
     topology = topology or Topology.of(mesh)
     program = without_sharing(program)
-    flat = flatten(program, annotations, mesh)
     assigner = Assigner(Machine(mesh, topology))
-    return settled(flat.graph, mesh, lambda found: _plan(program, annotations, flat, found, assigner), topology.memory)
+    plan = _settled(program, annotations, assigner)
+    aligned = align(program, lambda var, dim: plan.placements[var].shards(dim, mesh))
+    return plan if aligned is program else _settled(aligned, annotations, assigner)
+
+
+def _settled(program: Program, annotations: Annotations, assigner: Assigner) -> Plan:
+    machine, flat = assigner.machine, flatten(program, annotations, assigner.machine.mesh)
+    memory = machine.topology.memory
+    return settled(flat.graph, machine.mesh, lambda found: _plan(program, annotations, flat, found, assigner), memory)
 
 
 def _plan(

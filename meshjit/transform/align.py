@@ -1,0 +1,221 @@
+"""Stencils: what is computed from slices of a sharded dim is computed where the dim's own elements are.
+
+Of `v = u[2:] + u[:-2]; u.at[1:-1].set(v)` the interior v has two elements fewer than u, so that all its shards would lie
+a little to the left of u's: two rows of u would come from the next shard, and one row of v from the one before. Here v
+gets a *frame*: a value V as long as u, of which v is the part from 1 on and the rest is of no interest.
+
+    u[2:]                     U2 = shift(u, -1)            one row from the next shard
+    u[:-2]                    U0 = shift(u, 1)             one row from the shard before
+    v = u[2:] + u[:-2]        V = U2 + U0
+    u.at[1:-1].set(v)         select(1 <= place < n - 1, V, u)      nothing to exchange
+
+Entries are slices; exits put an interior back into a whole: update_slice, pad, and reductions of the dim, which see the
+identity elsewhere. What knows no frames gets, and gives, the interior itself. frames.py says where frames are worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import with_programs
+from meshjit.core.types import TensorType
+from meshjit.ops.bits import and_
+from meshjit.ops.comparison import select
+from meshjit.ops.constants import constant, full, iota, scalar, spread
+from meshjit.ops.identity import identity_element
+from meshjit.ops.roll import shift
+from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.update_slice import update_slice
+from meshjit.ops.windows import between
+from meshjit.transform.dce import dce
+from meshjit.transform.frames import Frame, Node, Shards, alike, entries, exits, frames, reduced
+
+Dims = frozenset[int]
+
+
+def align(program: Program, shards: Shards) -> Program:
+    """The Program with frames where they save exchanges, in nested Programs too; itself if there are none."""
+    eqns = [_with_aligned_regions(eqn, shards) for eqn in program.eqns]
+    if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
+        program = replace(program, eqns=tuple(eqns))
+    found = frames(program, shards)
+    return dce(_Aligner(program, found).run()) if found else program
+
+
+def _with_aligned_regions(eqn: Eqn, shards: Shards) -> Eqn:
+    if eqn.op.regions is None:
+        return eqn
+    changed = False
+
+    def aligned(nested: Program) -> Program:
+        nonlocal changed
+        new = align(nested, shards)
+        changed = changed or new is not nested
+        return new
+
+    params = with_programs(eqn.params, aligned)
+    return eqn.with_params(params) if changed else eqn
+
+
+class _Aligner:
+    """Rewrites one Program. Of every value it keeps the versions that exist: which dims are framed → Var."""
+
+    def __init__(self, program: Program, found: Mapping[Node, Frame]) -> None:
+        self.program = program
+        self.frames = found
+        self.versions: dict[Var, dict[Dims, Var]] = {}
+
+    def run(self) -> Program:
+        program = self.program
+        with Builder(program.name) as builder:
+            builder.inputs = list(program.inputs)
+            self.versions = {var: {Dims(): var} for var in program.inputs}
+            for eqn in program.eqns:
+                with builder.at(eqn.source):
+                    if not self.rewrite(eqn):
+                        new = replace(eqn, inputs=tuple(self.version(v, Dims()) for v in eqn.inputs))
+                        builder.eqns.append(new)
+                        self.versions.update({v: {Dims(): v} for v in eqn.outputs})
+            return builder.build([self.version(v, Dims()) for v in program.outputs])
+
+    def version(self, var: Var, dims: Dims) -> Var:
+        """The value with just these dims framed."""
+        versions = self.versions[var]
+        if dims not in versions:
+            have = max(versions, key=lambda h: (len(h & dims), -len(h)))
+            versions[dims] = self.embedded(self.interior(versions[have], var, have - dims), var, dims - have)
+        return versions[dims]
+
+    def interior(self, framed: Var, var: Var, dims: Dims) -> Var:
+        """The framed value without the frames of these dims."""
+        if not dims:
+            return framed
+        start = [self.frames[var, d].begin if d in dims else 0 for d in range(var.rank)]
+        limit = [a + var.shape[d] if d in dims else framed.shape[d] for d, a in enumerate(start)]
+        return slice_(framed, start=tuple(start), limit=tuple(limit), strides=(1,) * var.rank)
+
+    def embedded(self, value: Var, var: Var, dims: Dims) -> Var:
+        """The value put into frames of these dims."""
+        if not dims:
+            return value
+        found = {d: self.frames[var, d] for d in dims}
+        low = tuple(found[d].begin if d in dims else 0 for d in range(var.rank))
+        high = tuple(found[d].whole - found[d].extent - found[d].begin if d in dims else 0 for d in range(var.rank))
+        return pad(value, scalar(0, value.dtype), low=low, high=high, interior=(0,) * var.rank)
+
+    def rewrite(self, eqn: Eqn) -> bool:
+        """Whether the equation has been written with frames."""
+        if eqn.op is slice_:
+            return self.entry(eqn)
+        if eqn.op is update_slice or eqn.op is pad:
+            return self.exit(eqn)
+        return self.member(eqn)
+
+    # -- entries
+
+    def entry(self, eqn: Eqn) -> bool:
+        (x,), (y,), params = eqn.inputs, eqn.outputs, eqn.params
+        dims = Dims(d for (_, d), (_, _), _ in entries(eqn) if self.whole(y, d) == x.shape[d])
+        if not dims:
+            return False
+        start = tuple(0 if d in dims else n for d, n in enumerate(params["start"]))
+        limit = tuple(x.shape[d] if d in dims else n for d, n in enumerate(params["limit"]))
+        value = self.version(x, Dims())
+        if any(start) or limit != x.shape or any(n != 1 for n in params["strides"]):
+            value = slice_(value, start=start, limit=limit, strides=params["strides"])
+        for d in sorted(dims):
+            value = _shifted(value, self.frames[y, d].begin - params["start"][d], d)
+        self.versions[y] = {dims: value}
+        return True
+
+    # -- exits
+
+    def exit(self, eqn: Eqn) -> bool:
+        at = {d: (v, begin) for (v, d), begin, whole in exits(eqn) if self.whole(v, d) == whole}
+        if not at:
+            return False
+        dims, var = Dims(at), next(iter(at.values()))[0]
+        value = self.version(var, dims)
+        for d, (_, begin) in sorted(at.items()):
+            value = _shifted(value, begin - self.frames[var, d].begin, d)
+        bounds = {d: (begin, begin + var.shape[d]) for d, (_, begin) in at.items()}
+        write = self.update if eqn.op is update_slice else self.pad
+        self.versions[eqn.outputs[0]] = {Dims(): write(eqn, value, bounds)}
+        return True
+
+    def whole(self, var: Var, dim: int) -> int | None:
+        frame = self.frames.get((var, dim))
+        return frame.whole if frame is not None else None
+
+    def update(self, eqn: Eqn, value: Var, bounds: Mapping[int, tuple[int, int]]) -> Var:
+        """In framed dims a choice, in others an update still."""
+        x = self.version(eqn.inputs[0], Dims())
+        start = tuple(0 if d in bounds else n for d, n in enumerate(eqn.params["start"]))
+        limit = tuple(a + n for a, n in zip(start, value.shape, strict=True))
+        here = x if value.shape == x.shape else slice_(x, start=start, limit=limit, strides=(1,) * x.rank)
+        block = select(_inside(value.shape, bounds), value, here)
+        return block if value.shape == x.shape else update_slice(x, block, start=start)
+
+    def pad(self, eqn: Eqn, value: Var, bounds: Mapping[int, tuple[int, int]]) -> Var:
+        fill = self.version(eqn.inputs[1], Dims())
+        low, high = (tuple(0 if d in bounds else n for d, n in enumerate(eqn.params[name])) for name in ("low", "high"))
+        if any(low) or any(high) or any(eqn.params["interior"]):
+            value = pad(value, fill, low=low, high=high, interior=eqn.params["interior"])
+        return select(_inside(value.shape, bounds), value, spread(fill, value.shape))
+
+    # -- what treats all places alike
+
+    def member(self, eqn: Eqn) -> bool:
+        nodes = {node for group in alike(eqn).values() for node in group if node in self.frames}
+        ends = {node: kind for group, kind in reduced(eqn).values() for node in group if node in self.frames}
+        if not nodes and not ends:
+            return False
+        operands = [self.operand(v, nodes, ends) for v in eqn.inputs]
+        types = tuple(self.framed(v, nodes) for v in eqn.outputs)
+        made = self.remade(eqn, operands, types)
+        for var, new in zip(eqn.outputs, made, strict=True):
+            self.versions[var] = {Dims(d for d in range(var.rank) if (var, d) in nodes): new}
+        return True
+
+    def operand(self, var: Var, nodes: set[Node], ends: Mapping[Node, str]) -> Var:
+        """In reduced dims with the identity outside of the interior."""
+        dims = Dims(d for d in range(var.rank) if (var, d) in nodes or (var, d) in ends)
+        value = self.version(var, dims)
+        for d in sorted(dims):
+            if (var, d) in ends:
+                frame = self.frames[var, d]
+                mask = _inside(value.shape, {d: (frame.begin, frame.begin + frame.extent)})
+                value = select(mask, value, full(value.type, identity_element(ends[var, d], value.dtype)))
+        return value
+
+    def framed(self, var: Var, nodes: set[Node]) -> TensorType:
+        shape = (self.frames[var, d].whole if (var, d) in nodes else n for d, n in enumerate(var.shape))
+        return var.type.with_shape(tuple(shape))
+
+    def remade(self, eqn: Eqn, operands: Sequence[Var], types: tuple[TensorType, ...]) -> Sequence[Var]:
+        """The equation on other extents."""
+        if eqn.op is constant:
+            return [full(types[0], eqn.params["value"].reshape(-1)[0])]
+        params = eqn.params
+        if eqn.op.localize is not None:
+            params = eqn.op.localize(params, tuple(v.type for v in operands), types)
+        made = eqn.op(*operands, **params)
+        return made if isinstance(made, tuple) else (made,)
+
+
+def _shifted(value: Var, amount: int, dim: int) -> Var:
+    return shift(value, shift=amount, dimension=dim) if amount else value
+
+
+def _inside(shape: Sequence[int], bounds: Mapping[int, tuple[int, int]]) -> Var:
+    """bool of this shape: whether an element lies within the bounds of all these dims."""
+    total: Var | None = None
+    for d, (low, high) in sorted(bounds.items()):
+        mask = between(iota(dtype=np.dtype(np.int32), shape=tuple(shape), dimension=d), low, high)
+        total = mask if total is None else and_(total, mask)
+    assert total is not None
+    return total

@@ -1,0 +1,102 @@
+"""Borders that several equations ask for are sent once: local Programs, after partitioning.
+
+    %a = collective_permute(slice(%u) [0:1]) {pairs}           %c = collective_permute(slice(%u) [0:2]) {pairs}
+    %b = collective_permute(slice(%u) [0:2]) {pairs}     ->    %a = slice(%c) [0:1];  %b = %c
+
+Parts of one value that go the same way, and that differ in one dim only where they overlap, are one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import with_programs
+from meshjit.ops.collectives import collective_permute
+from meshjit.ops.slicing import slice_
+from meshjit.transform.dce import dce
+
+Bounds = tuple[tuple[int, int], ...]  # per dim from where to where
+Part = tuple[Var, Any, Bounds]  # of which value, between whom, which part
+
+
+def share_borders(program: Program) -> Program:
+    """The Program with overlapping borders exchanged together, in nested Programs too."""
+    eqns = tuple(e.with_params(with_programs(e.params, share_borders)) if e.op.regions else e for e in program.eqns)
+    made = {v: eqn for eqn in eqns for v in eqn.outputs}
+    parts = {id(eqn): part for eqn in eqns if (part := _part(eqn, made)) is not None}
+    shared = _joined(parts)
+    if all(shared[i] == part for i, part in parts.items()) and len(set(parts.values())) == len(parts):
+        return replace(program, eqns=eqns)
+    return _rewritten(replace(program, eqns=eqns), parts, shared)
+
+
+def _part(eqn: Eqn, made: Mapping[Var, Eqn]) -> Part | None:
+    """What a permute sends: a plain slice of a value, or a value."""
+    if eqn.op is not collective_permute:
+        return None
+    (var,), pairs = eqn.inputs, eqn.params["pairs"]
+    cut = made.get(var)
+    if cut is None or cut.op is not slice_ or any(n != 1 for n in cut.params["strides"]):
+        return var, pairs, tuple((0, n) for n in var.shape)
+    return cut.inputs[0], pairs, tuple(zip(cut.params["start"], cut.params["limit"], strict=True))
+
+
+def _joined(parts: Mapping[int, Part]) -> dict[int, Part]:
+    """Every permute → the part that is sent instead of its own."""
+    ways: dict[Any, dict[Bounds, None]] = {}
+    for var, pairs, bounds in parts.values():
+        ways.setdefault((var, pairs), {})[bounds] = None
+    unions = {way: _unions(list(found)) for way, found in ways.items()}
+    return {i: (var, pairs, unions[var, pairs][bounds]) for i, (var, pairs, bounds) in parts.items()}
+
+
+def _unions(distinct: list[Bounds]) -> dict[Bounds, Bounds]:
+    """Every part of one value → the union that it is sent with."""
+    found = {bounds: bounds for bounds in distinct}
+    while True:
+        left = list(dict.fromkeys(found.values()))
+        pairs = ((a, b) for i, a in enumerate(left) for b in left[i + 1 :])
+        union = next(((a, b, both) for a, b in pairs if (both := _union(a, b)) is not None), None)
+        if union is None:
+            return found
+        found = {part: union[2] if sent in union[:2] else sent for part, sent in found.items()}
+
+
+def _union(a: Bounds, b: Bounds) -> Bounds | None:
+    """Both parts as one, where they differ in one dim and overlap there."""
+    other = [d for d, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+    if len(other) != 1:
+        return None
+    (low, high), (start, limit) = a[other[0]], b[other[0]]
+    if max(low, start) >= min(high, limit):
+        return None
+    return (*a[: other[0]], (min(low, start), max(high, limit)), *a[other[0] + 1 :])
+
+
+def _rewritten(program: Program, parts: Mapping[int, Part], shared: Mapping[int, Part]) -> Program:
+    """The first permute of a shared part sends all of it; every permute is then a slice of what came."""
+    sent: dict[Part, Var] = {}
+    names: dict[Var, Var] = {}
+    with Builder(program.name) as builder:
+        builder.inputs = list(program.inputs)
+        for eqn in program.eqns:
+            if id(eqn) not in parts:
+                builder.eqns.append(replace(eqn, inputs=tuple(names.get(v, v) for v in eqn.inputs)))
+                continue
+            var, pairs, bounds = part = shared[id(eqn)]
+            with builder.at(eqn.source):
+                if part not in sent:
+                    sent[part] = collective_permute(_cut(names.get(var, var), bounds), pairs=pairs)
+                inner = zip(parts[id(eqn)][2], bounds, strict=True)
+                names[eqn.outputs[0]] = _cut(sent[part], tuple((a - low, b - low) for (a, b), (low, _) in inner))
+        return dce(builder.build([names.get(v, v) for v in program.outputs]))
+
+
+def _cut(var: Var, bounds: Bounds) -> Var:
+    if bounds == tuple((0, n) for n in var.shape):
+        return var
+    start, limit = zip(*bounds, strict=True)
+    return slice_(var, start=start, limit=limit, strides=(1,) * var.rank)
