@@ -174,3 +174,23 @@ def test_known_runs_of_indices_are_slices():
     np.testing.assert_array_equal(updated, want)
     found = traffic(lambda x: x[np.arange(5, 25)], [f"f32[{N}, 8]"], MESH, [P("x")], [P()])
     assert set(found) <= {"all_reduce", "collective_permute", "all_gather"} and sum(found.values()) <= 3 * 20 * 8 * 4
+
+
+def test_digitize_of_falling_bins():
+    x, bins = np.arange(-2, 10).astype(np.float32), np.array([7.0, 3, 1], np.float32)
+    for right in (False, True):
+        np.testing.assert_array_equal(mnp.digitize(x, bins, right=right), np.digitize(x, bins, right=right))
+
+
+def test_modes_of_take():
+    """By default what is out of bounds is filled; wrapping is for take and take_along_axis alone."""
+    x, places = np.arange(6, dtype=np.float32).reshape(2, 3), np.array([[0, -1, 5], [3, -4, 2]])
+    nan = np.nan
+    for mode in (None, "fill"):
+        np.testing.assert_array_equal(mnp.take_along_axis(x, places, 1, mode=mode), [[0, 2, nan], [nan, nan, 5]])
+        np.testing.assert_array_equal(mnp.take(x, np.array([1, -1, 2]), 0, mode=mode)[:, 0], [3, 3, nan])
+    np.testing.assert_array_equal(mnp.take_along_axis(x, places, 1, mode="clip"), [[0, 2, 2], [5, 3, 5]])
+    np.testing.assert_array_equal(mnp.take_along_axis(x, places, 1, mode="wrap"), [[0, 2, 2], [3, 5, 5]])
+    np.testing.assert_array_equal(mnp.take(x, np.array([1, -1, 2, 5]), 0, mode="wrap")[:, 0], [3, 3, 0, 3])
+    with pytest.raises(ValueError, match="mode 'wrap' is not one of clip, fill, drop, promise_in_bounds"):
+        mnp.asarray(x).at[np.array([0, 5])].get(mode="wrap")

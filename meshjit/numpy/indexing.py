@@ -330,9 +330,9 @@ def gather(
 def mode_word(mode: Any, default: str) -> str:
     """JAX's modes, as words or lax.GatherScatterMode, as the ops know them."""
     word = str(getattr(mode, "name", mode)).lower() if mode is not None else default
-    known = {"clip": "clip", "wrap": "clip", "fill": "fill", "drop": "fill", "fill_or_drop": "fill"}
+    known = {"clip": "clip", "fill": "fill", "drop": "fill", "fill_or_drop": "fill"}
     if word not in (*known, "promise_in_bounds"):
-        raise ValueError(f"mode {mode!r} is not one of clip, fill, drop, wrap, promise_in_bounds\n  at {line_of(user_source())}")
+        raise ValueError(f"mode {mode!r} is not one of clip, fill, drop, promise_in_bounds\n  at {line_of(user_source())}")
     return known.get(word, word)
 
 
@@ -341,15 +341,18 @@ def take(x: Any, indices: Any, axis: int | None = None, mode: str | None = "fill
     x = reshape(x, -1) if axis is None else asarray(x)
     axis = normal_axis(axis or 0, len(shape_of(x)))
     if mode == "wrap":
-        indices = ufuncs.remainder(indices, shape_of(x)[axis])
+        indices, mode = ufuncs.remainder(indices, shape_of(x)[axis]), "promise_in_bounds"
     if mode == "clip":
         indices = ufuncs.clip(indices, 0, shape_of(x)[axis] - 1)
     whole = (slice(None),) * axis
-    return getitem(x, (*whole, asarray(indices)), mode=mode, fill_value=fill_value)
+    return getitem(x, (*whole, asarray(indices)), mode="fill" if mode is None else mode, fill_value=fill_value)
 
 
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | None = "fill", fill_value: Any = None) -> Any:
-    """`numpy.take_along_axis`: the other dims are batch dims of one gather, so they never communicate."""
+    """`numpy.take_along_axis`: the other dims are batch dims of one gather, so they never communicate.
+
+    Out-of-bounds indices give the fill value (NaN, or the extreme integer) by default, or are clipped, or wrap.
+    """
     x, indices = asarray(x), asarray(indices)
     if axis is None:
         return take_along_axis(reshape(x, -1), reshape(indices, -1), 0, mode, fill_value)
@@ -365,10 +368,12 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
     indices = moveaxis(
         broadcast_to(indices, (*shape[:axis], shape_of(indices)[axis], *shape[axis + 1 :])), axis, -1
     )
+    if mode == "wrap":
+        indices, mode = ufuncs.remainder(indices, shape_of(x)[-1]), "promise_in_bounds"
     vectors = expand_dims(_integers(indices, shape_of(x)[-1]), -1)
     batch = tuple(range(len(lead)))
     result = gather(
         x, vectors, (), (rank - 1,), (rank - 1,), tuple(min(1, n) for n in shape_of(x)[:-1]) + (1,),
-        operand_batching=batch, indices_batching=batch, mode=mode, fill_value=fill_value,
+        operand_batching=batch, indices_batching=batch, mode="fill" if mode is None else mode, fill_value=fill_value,
     )  # fmt: skip
     return moveaxis(result, -1, axis)

@@ -234,7 +234,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     return ufuncs.where(
         rising,
         searchsorted(bins, x, side),
-        ufuncs.subtract(count, searchsorted(flip(bins), x, "right" if right else "left")),
+        ufuncs.subtract(count, searchsorted(flip(bins), x, side)),
     )
 
 
