@@ -179,6 +179,27 @@ def test_few_updates_of_many_elements_are_gathered():
         assert sum(found.values()) <= (16 * 4 + 16 * 64 * 4) / 8 * 7
 
 
+def test_updates_at_every_other_row_stay():
+    """The rows of the update lie where they belong."""
+    for put in (lambda x, u: x.at[::2].set(u), lambda x, u: x.at[1::2].add(u)):
+        assert traffic(put, ["f32[8192, 64]", "f32[4096, 64]"], MESH, [P("x")] * 2, [P("x")]) == {}
+
+
+@pytest.mark.parametrize("kind", ["set", "add", "multiply", "min", "max"])
+def test_strided_updates_are_numpys(kind):
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (11, 6)).astype(np.float32)
+    for index in (np.s_[::2], np.s_[1:9:3, ::-1], np.s_[::-1], np.s_[9:2:-4, 1::2], np.s_[3, ::3], np.s_[2:5:2, 2:4]):
+        u = rng.integers(-9, 9, x[index].shape).astype(np.float32)
+        want = x.copy()
+        how = {"set": None, "add": np.add, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}[kind]
+        want[index] = u if how is None else how(x[index], u)
+        put = lambda x, u, index=index: getattr(mnp.asarray(x).at[index], kind)(u)  # noqa: E731
+        np.testing.assert_array_equal(put(x, u), want)
+        for specs in itertools.product((P("x"), P("y", "x")), (P("x") if u.ndim > 1 else P(), P())):
+            check_function(put, [x, u], GRID, specs, [None])
+
+
 # -- dynamic slices
 
 

@@ -21,6 +21,7 @@ from meshjit.numpy.indexing import (
     sliced,
 )
 from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, ops, shape_of
+from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import moveaxis, reshape
 from meshjit.ops.update_slice import is_most
 from meshjit.trace import Tracer, bind, line_of, user_source
@@ -92,6 +93,8 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
         return x
     if not parsed.arrays and _is_dense(parsed):
         return _dense_update(x, parsed, values, kind)
+    if not parsed.arrays:
+        return _strided_update(x, parsed, values, kind)
     return _scattered(x, parsed, values, kind, mode, bool(hints.get("unique_indices", False)))
 
 
@@ -143,8 +146,35 @@ def _dense_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
     return bind(ops("dynamic_update_slice"), x, values, *starts) if starts else values
 
 
+def _strided_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
+    """A block with gaps at a fixed place, spread out to the shape of x and combined where it is. Nothing is looked up, and
+    of a sharded dim nothing moves but what lies on another device."""
+    shape = shape_of(x)
+    values = reshape(values, tuple(len(range(*s)) for s in parsed.slices))
+    values = flip(values, tuple(d for d, (_, _, step) in enumerate(parsed.slices) if step < 0))
+    low, high, interior = [], [], []
+    mask: Any = None
+    for d, (a, b, step) in enumerate(parsed.slices):
+        end = a + (len(range(a, b, step)) - 1) * step
+        first, last, step = min(a, end), max(a, end), abs(step)
+        low.append(first)
+        high.append(shape[d] - 1 - last)
+        interior.append(step - 1)
+        if (first, last, step) == (0, shape[d] - 1, 1):
+            continue
+        place = ufuncs.subtract(iota(np.int32, shape, d), first)
+        inside = ufuncs.logical_and(ufuncs.greater_equal(place, 0), ufuncs.less_equal(place, last - first))
+        inside = ufuncs.logical_and(inside, ufuncs.equal(ufuncs.remainder(place, step), 0)) if step > 1 else inside
+        mask = inside if mask is None else ufuncs.logical_and(mask, inside)
+    spread = bind(
+        ops("pad"), values, np.zeros((), dtype_of(x)), low=tuple(low), high=tuple(high), interior=tuple(interior)
+    )
+    updated = spread if kind == "set" else _COMBINE[kind](x, spread)
+    return updated if mask is None else ufuncs.where(mask, updated, x)
+
+
 def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, unique: bool) -> Any:
-    """Integer arrays, or strides: one scatter. Strided dims become index arrays, too."""
+    """Integer arrays, with slices beside them: one scatter. Slices of a part of a dim become index arrays, too."""
     arrays = dict(parsed.arrays)
     first = parsed.first or 0
     kept = [d for d in range(len(parsed.slices)) if d not in arrays and d not in parsed.scalars]
