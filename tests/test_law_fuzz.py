@@ -21,7 +21,7 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec as P
-from tests.fuzz import case, gradient_case
+from tests.fuzz import CONTROL, REVERSIBLE, case, gradient_case
 from tests.laws import check_law, random_spec
 
 CHUNK = 10
@@ -75,17 +75,35 @@ def test_partitioned_gradient_is_whole(start: int) -> None:
         check_law(*gradient_case(seed, 3 + seed % 6), exact=False)
 
 
+@pytest.mark.parametrize("start", range(0, 80, CHUNK))
+def test_partitioned_loops_and_branches_are_whole(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        check_law(*case(seed, 3 + seed % 8, CONTROL))
+        check_law(*gradient_case(seed, 2 + seed % 4, REVERSIBLE), exact=False)
+
+
+@pytest.mark.parametrize("start", range(0, 40, CHUNK))
+def test_loops_and_branches_survive_print_parse_verify_and_simplify(start: int) -> None:
+    for seed in range(start, start + CHUNK):
+        program, _, _, _, arrays = gradient_case(seed, 4, REVERSIBLE)
+        survives(program, arrays)
+
+
 @pytest.mark.parametrize("start", range(0, 60, CHUNK))
 def test_drawn_programs_survive_print_parse_verify_and_simplify(start: int) -> None:
     for seed in range(start, start + CHUNK):
         program, _, _, _, arrays = gradient_case(seed, 8)
-        text = print_program(program)
-        assert print_program(parse_program(text)) == text
-        simple = verify(simplify(verify(program)))
-        assert len(simple.eqns) <= len(program.eqns)
-        with np.errstate(all="ignore"):
-            for got, want in zip(evaluate(simple, arrays), evaluate(program, arrays), strict=True):
-                np.testing.assert_array_equal(got, want)
+        survives(program, arrays)
+
+
+def survives(program: Program, arrays: list[Any]) -> None:
+    text = print_program(program)
+    assert print_program(parse_program(text)) == text
+    simple = verify(simplify(verify(program)))
+    assert len(simple.eqns) <= len(program.eqns)
+    with np.errstate(all="ignore"):
+        for got, want in zip(evaluate(simple, arrays), evaluate(program, arrays), strict=True):
+            np.testing.assert_array_equal(got, want)
 
 
 def side_by_side(programs: list[Program]) -> Program:
@@ -100,7 +118,7 @@ def side_by_side(programs: list[Program]) -> Program:
 @pytest.mark.device
 @pytest.mark.parametrize("start", range(1000, 1100, PER_COMPILE))
 def test_compiled_is_whole(start: int) -> None:
-    drawn = [case(seed, 3 + seed % 7) for seed in range(start, start + PER_COMPILE)]
+    drawn = [case(seed, 3 + seed % 7, CONTROL if seed % 2 else None) for seed in range(start, start + PER_COMPILE)]
     abstract = MESHES[(start // PER_COMPILE) % len(MESHES)]
     mesh = Mesh(np.array(mj.devices()[:8]).reshape(abstract.axis_sizes), abstract.axis_names)
     program = side_by_side([c[0] for c in drawn])

@@ -71,8 +71,9 @@ def _backwards(builder: Builder, seeds: Sequence[Var], given: Sequence[tuple[Var
 
     `given` pairs values with their cotangents; the result is the seeds' cotangents."""
     linear_vars = depending(builder.eqns, seeds)
-    linear = [e for e in builder.eqns if e.outputs[0] in linear_vars]
-    builder.eqns = [e for e in builder.eqns if e.outputs[0] not in linear_vars]
+    made = [e for e in builder.eqns if e.outputs]  # a loop that has no tangent after all has no results
+    linear = [e for e in made if e.outputs[0] in linear_vars]
+    builder.eqns = [e for e in made if e.outputs[0] not in linear_vars]
     sums: dict[Var, Var] = {}
     for var, ct in given:
         if var in linear_vars:
