@@ -120,6 +120,11 @@ def topology_devices(platform: str, name: str, options: Mapping[str, Any] | None
     return list(_jax.get_default_c_api_topology(platform, name, dict(options or {}))._make_compile_only_devices())
 
 
+def is_absent(device: Any) -> bool:
+    """Whether the device is one of a topology, that can be compiled for and nothing else."""
+    return isinstance(device.client, getattr(_jax, "CompileOnlyPyClient", ()))
+
+
 def devices(client: Any) -> list[Any]:
     """The devices of all processes, as jaxlib orders them."""
     return list(client.devices())
@@ -142,7 +147,7 @@ def compile(  # noqa: A001
     row = _device_list(tuple(devices))
     try:
         build = _compile_options(devices, options)
-        if hasattr(client, "compile_and_load"):
+        if hasattr(client, "compile_and_load") and not is_absent(devices[0]):
             return client.compile_and_load(text.encode(), row, build)
         return client.compile(parse_module(text), row, build)  # absent devices: a compile-only client wants a Module
     except XlaError as error:
@@ -207,7 +212,9 @@ def make_executor(
     layout = shared_layout(tuple(devices))
     wanted = [layout] * len(outputs) if layouts is None else layouts
     handlers = [_result_handler(_Aval(*output), place) for output, place in zip(outputs, wanted, strict=True)]
-    run = executable.execute_sharded
+    run = getattr(executable, "execute_sharded", None)
+    if run is None:
+        return _refuse_absent
 
     def execute(handles: Sequence[Any]) -> list[Any]:
         for handle in handles:  # some versions crash, rather than raise, on shards of other devices and deleted ones
@@ -220,6 +227,10 @@ def make_executor(
         return results
 
     return execute
+
+
+def _refuse_absent(handles: Sequence[Any]) -> list[Any]:
+    raise RuntimeError("the program is compiled for devices that are not here, so it cannot run")
 
 
 def _refuse(handles: Sequence[Any], layout: Layout) -> None:
@@ -387,6 +398,10 @@ def put(
     layout = _checked_layout(shards, devices, row)
     aval = _Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else shards[0].aval
     sources = [_native(shard) if _is_host(shard) else _single(shard) for shard in shards]
+    if is_absent(devices[0]):
+        raise RuntimeError(
+            f"{devices[0].device_kind} {devices[0].id} is a device of a topology: programs are compiled for it, none runs on it"
+        )
     if not alias and _share_memory(sources):
         return _assemble(aval, layout, [_put_one(aval, *pair) for pair in zip(sources, devices, strict=True)])
     return _put_all(aval, layout, sources, devices, _ALIAS if alias else _COPY_AT_ONCE)

@@ -106,7 +106,7 @@ class Executable:
         assert isinstance(mesh, Mesh), "only a mesh of devices can run a program"
         self.lowering = lowering
         self.devices = tuple(mesh.flat_devices)
-        if mesh.is_multi_process:
+        if mesh.is_multi_process and not _jaxlib.is_absent(self.devices[0]):
             processes = sorted({device.process_index for device in self.devices})
             # The readable text, without folders: hosts may keep the script in different places.
             distributed.agree(plan.program.name, f"{mesh}\n{print_program(lowering.local)}\n", processes=processes)

@@ -1,0 +1,52 @@
+"""Devices that are not here: the surface, with devices of our own; compiling for them needs a plugin."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+from meshjit.experimental.topologies import TopologyDescription, get_topology_desc, make_mesh
+from meshjit.runtime import _jaxlib
+
+HAS_LIBTPU = _jaxlib.plugin_path("tpu") is not None
+
+
+def chip(index, coords=None):
+    extra = {} if coords is None else {"coords": coords, "core_on_chip": 0}
+    return types.SimpleNamespace(id=index, process_index=0, platform="tpu", device_kind="TPU v5 lite", **extra)
+
+
+def test_meshes_follow_the_links():
+    chips = [chip(0, (1, 0, 0)), chip(1, (0, 1, 0)), chip(2, (0, 0, 0)), chip(3, (1, 1, 0))]
+    mesh = make_mesh(TopologyDescription(chips), (2, 2), ("x", "y"))
+    assert [d.coords[:2] for d in mesh.flat_devices] == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    mesh = make_mesh(TopologyDescription([chip(2), chip(0), chip(1)]), (2,), ("x",))
+    assert [d.id for d in mesh.flat_devices] == [0, 1]
+
+
+def test_errors_say_what_to_do():
+    with pytest.raises(ValueError, match=r"needs a platform\n  fix: get_topology_desc\(platform="):
+        get_topology_desc("v5e:4x4")
+    with pytest.raises(ValueError, match=r"a mesh \(4, 4\) needs 16 devices, the topology has 1\n  fix: name a larger topology"):
+        make_mesh(TopologyDescription([chip(0)]), (4, 4), ("x", "y"))
+    if not HAS_LIBTPU:
+        with pytest.raises(LookupError, match='no PJRT plugin for "tpu" is installed'):
+            get_topology_desc(platform="tpu", topology_name="v5e:4x4")
+
+
+@pytest.mark.skipif(not HAS_LIBTPU, reason="libtpu is not installed")
+def test_a_program_is_compiled_for_a_pod_slice(monkeypatch):
+    for name, value in {"SKIP_MDS_QUERY": "1", "ACCELERATOR_TYPE": "v5litepod-16", "WORKER_HOSTNAMES": "localhost", "WORKER_ID": "0"}.items():
+        monkeypatch.setenv(f"TPU_{name}", value)
+    monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+    mesh = make_mesh(get_topology_desc("v5e:4x4", "tpu"), (4, 4), ("data", "model"))
+    shardings = (mj.NamedSharding(mesh, mj.P("data", "model")), mj.NamedSharding(mesh, mj.P("model")))
+    types_ = mj.ShapeDtypeStruct((1024, 1024), np.float32), mj.ShapeDtypeStruct((1024, 512), np.float32)
+    compiled = mj.jit(lambda x, w: x @ w, in_shardings=shardings).lower(*types_).compile()
+    assert compiled.memory_analysis().argument_size_in_bytes == (1024 * 1024 // 16 + 1024 * 512 // 4) * 4
+    assert compiled.cost_analysis()["flops"] > 0 and "all-reduce" in compiled.as_text()
+    with pytest.raises(RuntimeError, match="is a device of a topology: programs are compiled for it, none runs on it"):
+        compiled(np.ones((1024, 1024), np.float32), np.ones((1024, 512), np.float32))
