@@ -92,8 +92,13 @@ def test_prefixes_that_do_not_fit() -> None:
         "in_shardings[0] does not fit: it is a dict with keys ['w2'], the value in its place is a dict with keys ['w1']"
         f"{how}  fix: give one entry for all of in_shardings[0], or the same keys as the value"
     )
-    assert message(ValueError, lambda: identity(in_shardings=(place, place))(PARAMS)).startswith(
-        "in_shardings does not fit: it is a tuple of 2, the value in its place is a tuple of 1"
+    assert message(ValueError, lambda: identity(in_shardings=(place, place))(PARAMS)) == (
+        "jit(lambda): in_shardings has 2 entries, but the call has 1 positional argument (static ones do not count)\n"
+        "  fix: in_shardings=(...,), or one entry for all"
+    )
+    assert message(ValueError, lambda: identity(in_shardings={"w1": place})(PARAMS)) == (
+        "jit(lambda): in_shardings is a dict, but the call has 1 positional argument (static ones do not count)\n"
+        "  fix: in_shardings=(that dict,), a tuple with an entry per argument"
     )
     assert message(ValueError, lambda: identity(out_shardings={"w1": [place]})(PARAMS)).startswith(
         "out_shardings['w1'] does not fit: it is a list of 1, the value in its place is a leaf"

@@ -379,7 +379,7 @@ def test_names_of_dims_that_cannot_be() -> None:
         "  fix: pass arrays that agree there, or give the dims different names"
     )
     assert message(ValueError, lambda: mj.jit(f, abstracted_axes=({2: "n"}, None))(X, X)) == (
-        "jit(lambda): abstracted_axes call dim 2 of x 'n', but x is f32[8,4]"
+        "jit(lambda): abstracted_axes call dim 2 of x 'n', but x is f32[8,4]\n  fix: dims of x go from 0 to 1"
     )
     assert message(TypeError, lambda: mj.jit(f, abstracted_axes=(3, None))) == (
         "jit(lambda): abstracted_axes[0] is 3\n"

@@ -177,7 +177,8 @@ def test_compiler_options_reach_xla() -> None:
     with pytest.raises(ValueError) as error:
         low.compile({"xla_embed_ir_in_executable": "maybe"})
     assert str(error.value) == (
-        "jit(lambda): compiler_options['xla_embed_ir_in_executable'] = 'maybe': 'maybe' is not a valid bool value"
+        "jit(lambda): compiler_options['xla_embed_ir_in_executable'] = 'maybe': 'maybe' is not a valid bool value\n"
+        "  fix: give it a value of the option's type"
     )
     with pytest.raises(TypeError) as wrong:
         mj.jit(lambda x: x, compiler_options=3)

@@ -64,7 +64,10 @@ def _by_dim(axes: Any) -> Symbols:
 
 def _check(title: str, sizes: dict[str, tuple[int, str]], symbol: str, dim: int, name: str, type: TensorType) -> None:
     if not 0 <= dim < type.rank:
-        raise ValueError(f"{title}: abstracted_axes call dim {dim} of {name} {symbol!r}, but {name} is {type}")
+        fix = f"dims of {name} go from 0 to {type.rank - 1}" if type.rank else f"None for {name}, which has no dims"
+        raise ValueError(
+            f"{title}: abstracted_axes call dim {dim} of {name} {symbol!r}, but {name} is {type}\n  fix: {fix}"
+        )
     here = f"dim {dim} of {name} {type}"
     size, where = sizes.setdefault(symbol, (type.shape[dim], here))
     if size != type.shape[dim]:

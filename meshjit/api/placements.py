@@ -8,7 +8,7 @@ from typing import Any
 
 from meshjit import tree
 from meshjit.api.call import Call
-from meshjit.api.shardings import UNSPECIFIED, broadcast, find_mesh, keywords_not_placed, spec_for, spec_of
+from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, find_mesh, keywords_not_placed, spec_for, spec_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import default_mesh, fits, one_device_mesh, whole_spec
@@ -69,7 +69,9 @@ class _Finder:
         args, kwargs = tree.unflatten(self.call.in_tree, [0] * count)
         if kwargs:
             raise keywords_not_placed(self.call.title, sorted(kwargs))
-        return broadcast(tuple(prefix) if isinstance(prefix, list) else prefix, tree.structure(args), "in_shardings")
+        prefix = tuple(prefix) if isinstance(prefix, list) else prefix
+        check_count(self.call.title, prefix, args, "in_shardings")
+        return broadcast(prefix, tree.structure(args), "in_shardings")
 
     def _mesh(self) -> Any:
         """The one mesh that all who name one agree on, or None."""

@@ -82,7 +82,10 @@ def _option_problem(reason: str, options: Mapping[str, Any]) -> str | None:
             "  fix: spell it as in XLA_FLAGS, without the dashes; or leave it out"
         )
     if match := re.search(r"While setting option (\w+),? (.*)", reason):
-        return f"compiler_options[{match[1]!r}] = {options.get(match[1])!r}: {match[2].rstrip('.')}"
+        return (
+            f"compiler_options[{match[1]!r}] = {options.get(match[1])!r}: {match[2].rstrip('.')}\n"
+            "  fix: give it a value of the option's type"
+        )
     return None
 
 

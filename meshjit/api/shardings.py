@@ -47,6 +47,18 @@ def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
     return tree.flatten_prefix(prefix, full_tree, what, is_leaf=is_sharding_leaf)
 
 
+def check_count(title: str, prefix: Any, args: tuple[Any, ...], what: str) -> None:
+    """ValueError for a tuple that does not have one entry per argument, or another container in its place."""
+    if is_sharding_leaf(prefix) or (type(prefix) is tuple and len(prefix) == len(args)):
+        return
+    arguments = f"{len(args)} positional argument{'' if len(args) == 1 else 's'} (static ones do not count)"
+    found = f"has {len(prefix)} entries" if type(prefix) is tuple else f"is a {type(prefix).__name__}"
+    fix = f"{what}=({', '.join(['...'] * len(args))}{',' if len(args) == 1 else ''}), or one entry for all"
+    if len(args) == 1 and type(prefix) is not tuple:
+        fix = f"{what}=(that {type(prefix).__name__},), a tuple with an entry per argument"
+    raise ValueError(f"{title}: {what} {found}, but the call has {arguments}\n  fix: {fix}")
+
+
 def keywords_not_placed(title: str, names: Sequence[str]) -> ValueError:
     """The error for a call by keyword of a function that has in_shardings."""
     return ValueError(
@@ -87,6 +99,8 @@ def _merged(a: Any, b: Any) -> Any:
 
 
 def _describe(mesh: Any) -> str:
+    if isinstance(mesh, Mesh) and mesh.axis_names == ONE_DEVICE_AXES:
+        return f"device {mesh.flat_devices[0]}"
     if isinstance(mesh, Mesh):
         ids = [d.id for d in mesh.flat_devices]
         return f"{mesh} of devices {ids}" if len(ids) <= 16 else f"{mesh} of devices {ids[:4]}..."

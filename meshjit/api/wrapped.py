@@ -313,7 +313,9 @@ class Wrapped:
 def check_function(fun: Any) -> None:
     """TypeError for what jit cannot trace: no function, a generator, a coroutine."""
     if not callable(fun):
-        raise TypeError(f"jit needs a function, was given {type(fun).__name__}: {fun!r}")
+        fix = "\n  fix: jit the function, not its result: jit(f)(x)" if hasattr(fun, "shape") else ""
+        shown = f" of shape {fun.shape}" if fix else f": {fun!r}"
+        raise TypeError(f"jit needs a function, was given {type(fun).__name__}{shown}{fix}")
     if inspect.isgeneratorfunction(fun):
         raise TypeError(
             f"jit({function_name(fun)}): it is a generator function (it has a yield)\n"
