@@ -17,6 +17,8 @@ from tests.numpy_cases import operands, print_call
 def calls() -> Iterator[str]:
     """Every call, in the order of the goldens."""
     yield from _fft()
+    yield from _linalg()
+    yield from _scipy()
 
 
 def _fft() -> Iterator[str]:
@@ -44,18 +46,89 @@ def _fft() -> Iterator[str]:
     )  # fmt: skip
 
 
+_POSITIVE = ("(q @ q.T + 3 * np.eye(3))", "(c @ c.T.conj() + 2 * np.eye(2))", "(t @ np.swapaxes(t, 1, 2) + 1.0 * np.eye(2))")
+_SQUARE = ("q", "(c[:, :2] + np.eye(2))", "(t + 2.5 * np.eye(2))", "i[:, :2]")
+
+
+def _linalg() -> Iterator[str]:
+    for x in _POSITIVE:
+        yield from (f"np.linalg.cholesky({x}{how})" for how in ("", ", upper=True", ", symmetrize_input=False"))
+        yield from (f"lax.linalg.cholesky({x})", f"np.linalg.eigvalsh({x})", f"np.linalg.eigvalsh({x}, UPLO='U')")
+        yield from (f"np.linalg.eigh({x})[0]", f"np.abs(np.linalg.eigh({x})[1])", f"np.abs(lax.linalg.eigh({x})[0])")
+    yield from ("np.linalg.cholesky(q - 9 * np.eye(3))", "np.linalg.cholesky(j[:, :2])", "np.linalg.eigvalsh(q, symmetrize_input=False)")
+    for x in _SQUARE:
+        yield from (f"np.linalg.{name}({x})" for name in ("inv", "det", "slogdet", "qr", "norm", "trace", "diagonal"))
+        yield from (f"np.linalg.matrix_power({x}, {n})" for n in (0, 1, 3, -2))
+        yield f"np.linalg.solve({x}, {x}[..., :1])"
+        yield f"np.linalg.solve({x}, {x} * 2)"
+    for x in ("f", "c", "q", "f.T", "t * 1.0"):
+        yield from (f"np.linalg.qr({x}, mode='{mode}')" for mode in ("reduced", "complete", "r"))
+        yield f"lax.linalg.lu({x})"
+        yield f"lax.linalg.qr({x}, full_matrices=False)"
+    yield from (
+        "np.linalg.solve(q, v[:3])", "np.linalg.solve(q, f.T)", "np.linalg.solve(q, np.stack([f.T, f.T + 1]))",
+        "np.linalg.solve(t + 2.5 * np.eye(2), f)", "np.linalg.solve(q, q[0] * 1j)", "np.linalg.solve(i[:, :2], w[:2])",
+        "np.linalg.det(np.eye(4) * 2 + np.ones((4, 4)))", "np.linalg.slogdet(-np.eye(5) + np.tri(5))", "np.linalg.det(q[:1, :1])",
+        "np.linalg.tensorsolve(np.reshape(np.eye(6) * 2 + np.tri(6), (2, 3, 6)), f)",
+        "np.linalg.tensorinv(np.reshape(np.eye(6) * 2 + np.tri(6), (2, 3, 6)))",
+        "np.linalg.multi_dot([f, q, f.T])", "np.linalg.multi_dot([v[:3], q, f.T, v[:2]])", "np.linalg.cross(q, q[::-1])",
+        "np.linalg.trace(f, offset=1)", "np.linalg.diagonal(t, offset=-1)", "np.linalg.outer(v, w)", "np.linalg.matmul(f, q)",
+        "np.linalg.matrix_transpose(t)", "np.linalg.vecdot(f, g)", "np.linalg.tensordot(f, q, axes=1)",
+        "np.linalg.matrix_power(i[:, :2], 3)",
+    )  # fmt: skip
+    for x, ord in itertools.product("ficht", ("", "1", "-1", "np.inf", "-np.inf", "'fro'")):
+        yield f"np.linalg.norm({x}{', axis=(0, 1)' if x == 't' else ''}{', ord=' + ord if ord else ''})"
+    for x, ord in itertools.product("vwfc", ("", "0", "1", "2", "3", "-2.5", "np.inf", "-np.inf")):
+        yield f"np.linalg.norm({x}, {ord + ', ' if ord else ''}axis=-1)"
+        if x != "w":  # JAX takes powers of integers as integers here
+            yield f"np.linalg.vector_norm({x}{', ord=' + ord if ord else ''})"
+    yield from (
+        "np.linalg.norm(f, axis=0, keepdims=True)", "np.linalg.norm(f, keepdims=True)", "np.linalg.norm(t, axis=(2, 0))",
+        "np.linalg.norm(t, 1, axis=(2, 0), keepdims=True)", "np.linalg.matrix_norm(t)", "np.linalg.matrix_norm(t, ord=1)",
+        "np.linalg.vector_norm(t, axis=(0, 2), keepdims=True)", "np.linalg.norm(e)", "np.linalg.norm(t)", "np.linalg.norm(n)",
+    )  # fmt: skip
+    flags = ("left_side=True", "lower=True", "left_side=True, transpose_a=True", "transpose_a=True, conjugate_a=True",
+             "left_side=True, conjugate_a=True, lower=True", "left_side=True, unit_diagonal=True")  # fmt: skip
+    for (a, b), how in itertools.product((("q", "q * 2"), ("t + 2.5 * np.eye(2)", "t * 1.0"), ("c[:, :2] + np.eye(2)", "c[:, 1:]")), flags):
+        yield f"lax.linalg.triangular_solve({a}, {b}, {how})"
+    yield from ("lax.linalg.triangular_solve(q, v[:3], left_side=True)", "lax.linalg.triangular_solve(q, f)",
+                "lax.linalg.lu_pivots_to_permutation(np.array([1, 1, 2]), 4)",
+                "lax.linalg.lu_pivots_to_permutation(np.array([[2, 2], [0, 1]]), 3)")  # fmt: skip
+
+
+def _scipy() -> Iterator[str]:
+    for x in _POSITIVE:
+        yield from (f"scipy.linalg.cholesky({x})", f"scipy.linalg.cho_factor({x}, lower=True)[0]")
+        yield from (f"scipy.linalg.cho_solve(scipy.linalg.cho_factor({x}, {low}), {x} * 2)" for low in (True, False))
+        yield from (f"scipy.linalg.solve({x}, {x}[..., :1], assume_a='pos', lower={low})" for low in (True, False))
+        yield f"scipy.linalg.eigh({x}, eigvals_only=True)"
+    for x in _SQUARE[:3]:
+        yield from (f"scipy.linalg.solve_triangular({x}, {x} + 1, trans={t}, lower={t == 1})" for t in (0, 1, 2))
+        yield from (f"scipy.linalg.lu_solve(scipy.linalg.lu_factor({x}), {x} + 1, {t})" for t in (0, 1, 2))
+        yield from (f"scipy.linalg.lu({x})", f"scipy.linalg.lu({x}, permute_l=True)", f"scipy.linalg.inv({x})")
+        yield from (f"scipy.linalg.qr({x})", f"scipy.linalg.solve({x}, {x})")
+    yield from (
+        "scipy.linalg.lu(f)", "scipy.linalg.lu(f.T)", "scipy.linalg.lu(f.T, permute_l=True)", "scipy.linalg.qr(f.T, mode='economic')",
+        "scipy.linalg.qr(f, mode='r')", "scipy.linalg.solve_triangular(q, v[:3])", "scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), v[:3])",
+        "scipy.linalg.block_diag(f, 3, v)", "scipy.linalg.block_diag(i, j)", "scipy.linalg.toeplitz(v)", "scipy.linalg.toeplitz(v, f[0])",
+        "scipy.linalg.toeplitz(c[0])", "scipy.linalg.hankel(v)", "scipy.linalg.hankel(v, f[0])", "scipy.linalg.det(q)",
+        "scipy.linalg.cho_solve((np.eye(2) * 2, True), v[:2])",
+    )  # fmt: skip
+
+
 def main() -> None:
     """Write the goldens with JAX; what it refuses is left out."""
     import warnings
 
     import jax.lax
     import jax.numpy as jnp
+    import jax.scipy.linalg
 
     warnings.simplefilter("ignore")
     names = operands(jnp.asarray)
     for call in dict.fromkeys(calls()):
         if call.startswith(tuple(sys.argv[1:]) or ""):
-            print_call(call, {"np": jnp, "lax": jax.lax}, names)
+            print_call(call, {"np": jnp, "lax": jax.lax, "scipy": jax.scipy}, names)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
+from meshjit.lax import linalg as linalg
 from meshjit.lax.branches import cond as cond
 from meshjit.lax.branches import switch as switch
 from meshjit.lax.convolution import ConvDimensionNumbers as ConvDimensionNumbers

@@ -2,6 +2,7 @@
 
 import meshjit.ops as _ops  # noqa: F401  fills the registry
 from meshjit.numpy import fft as fft
+from meshjit.numpy import linalg as linalg
 from meshjit.numpy import methods as _methods
 from meshjit.numpy.calculus import (
     corrcoef,

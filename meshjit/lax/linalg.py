@@ -1,0 +1,91 @@
+"""`jax.lax.linalg`: factorizations and triangular systems of batches of matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.lax.loops import fori_loop
+from meshjit.numpy import factoring, ufuncs
+from meshjit.numpy.creation import arange
+from meshjit.numpy.promote import asarray, broadcast_to, cast, shape_of
+from meshjit.numpy.reductions import sum as total
+from meshjit.trace import line_of, user_source
+
+
+def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
+    """Lower L with x = L L*, of the Hermitian positive definite x [..., n, n]; nan where there is none.
+
+    symmetrize_input takes (x + x*) / 2; otherwise only the lower triangle is read."""
+    return factoring.cholesky(x, symmetrize_input)
+
+
+def eigh(
+    x: Any,
+    *,
+    lower: bool = True,
+    symmetrize_input: bool = True,
+    sort_eigenvalues: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    implementation: Any = None,
+) -> tuple[Any, Any]:
+    """(eigenvectors as columns, eigenvalues, rising) of Hermitian x [..., n, n].
+
+    With subset_by_index (a, b) those from a to before b. They are rising whatever sort_eigenvalues says."""
+    del sort_eigenvalues, implementation
+    v, w = factoring.eigh(x, lower, symmetrize_input)
+    if subset_by_index is None:
+        return v, w
+    first, end = subset_by_index
+    if not 0 <= first < end <= shape_of(w)[-1]:
+        raise ValueError(f"eigh: subset_by_index {subset_by_index} is no range within {shape_of(w)[-1]} eigenvalues")
+    return v[..., first:end], w[..., first:end]
+
+
+def lu(x: Any) -> tuple[Any, Any, Any]:
+    """(L and U in one matrix, i32 [..., k] the row that row i was exchanged with, i32 [..., m] the order of the rows) of
+    x [..., m, n], k = min(m, n): the rows of x in this order are L U."""
+    return factoring.lu(x)
+
+
+def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
+    """i32 [..., permutation_size]: the order of rows of which row i was exchanged with row pivots[..., i], in turn."""
+    *batch, steps = shape_of(pivots)
+    if steps > permutation_size:
+        raise ValueError(f"lu_pivots_to_permutation: {steps} exchanges of {permutation_size} rows\n  at {line_of(user_source())}")
+    places = arange(permutation_size, dtype=np.int32)
+    pivots = cast(asarray(pivots), np.int32)
+
+    def exchange(i: Any, order: Any) -> Any:
+        other = total(ufuncs.where(ufuncs.equal(arange(steps, dtype=np.int32), i), pivots, 0), -1, keepdims=True)
+        is_other, is_own = ufuncs.equal(places, cast(other, np.int32)), ufuncs.equal(places, i)
+        mine, theirs = (total(ufuncs.where(m, order, 0), -1, keepdims=True) for m in (is_own, is_other))
+        return cast(ufuncs.where(is_own, theirs, ufuncs.where(is_other, mine, order)), np.int32)
+
+    return fori_loop(0, steps, exchange, broadcast_to(places, (*batch, permutation_size)))
+
+
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, Any]:
+    """(Q, R) with x = Q R, of x [..., m, n]: Q is [..., m, m], or [..., m, min(m, n)] without full_matrices."""
+    del use_magma
+    if pivoting:
+        raise NotImplementedError("qr: there is no pivoting; leave pivoting=False")
+    return factoring.qr(x, full_matrices)
+
+
+def triangular_solve(
+    a: Any,
+    b: Any,
+    *,
+    left_side: bool = False,
+    lower: bool = False,
+    transpose_a: bool = False,
+    conjugate_a: bool = False,
+    unit_diagonal: bool = False,
+) -> Any:
+    """x with op(a) x = b (left_side) or x op(a) = b, for a triangular `a` [..., n, n] of which one triangle is read.
+
+    `b` is [..., n, k] (left_side) or [..., k, n], or a vector [..., n]."""
+    how = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
+    return factoring.triangular_solve("triangular_solve", a, b, *how)

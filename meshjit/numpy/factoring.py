@@ -1,0 +1,138 @@
+"""Factorizations and systems of equations as the numpy, lax and scipy surfaces share them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from meshjit.numpy import ufuncs
+from meshjit.numpy.promote import broadcast_shapes, broadcast_to, dtype_of, ops, promoted, shape_of
+from meshjit.numpy.shaping import expand_dims, moveaxis, reshape, squeeze, swapaxes
+from meshjit.trace import bind, line_of, user_source
+
+_NARROW = "linear algebra is done in 32 or 64 bits a number"
+
+
+def matrices(name: str, *xs: Any, square: bool = False) -> list[Any]:
+    """The operands in one inexact dtype. TypeError for 16 bits, ValueError for a first one that is no matrix."""
+    found, _ = promoted(*xs, inexact=True)
+    if dtype_of(found[0]).itemsize < 4:
+        raise TypeError(
+            f"{name} takes float32, float64 or complex arrays, got {dtype_of(found[0])}: {_NARROW}\n"
+            f"  at {line_of(user_source())}\n  fix: convert it first, with .astype('float32')"
+        )
+    shape = shape_of(found[0])
+    if len(shape) < 2 or (square and shape[-1] != shape[-2]):
+        wanted = "[..., n, n]" if square else "[..., m, n]"
+        raise ValueError(f"{name}: argument 0 must have shape {wanted}, got {shape}\n  at {line_of(user_source())}")
+    return found
+
+
+def transposed(x: Any) -> Any:
+    return swapaxes(x, -1, -2)
+
+
+def adjoint(x: Any) -> Any:
+    return ufuncs.conj(transposed(x)) if dtype_of(x).kind == "c" else transposed(x)
+
+
+def symmetrized(x: Any) -> Any:
+    """(A + A*) / 2."""
+    return ufuncs.multiply(ufuncs.add(x, adjoint(x)), 0.5)
+
+
+def cholesky(x: Any, symmetrize: bool) -> Any:
+    (x,) = matrices("cholesky", x, square=True)
+    return bind(ops("cholesky"), symmetrized(x) if symmetrize else x)
+
+
+def eigh(x: Any, lower: bool, symmetrize: bool) -> tuple[Any, Any]:
+    """(eigenvectors, eigenvalues)."""
+    (x,) = matrices("eigh", x, square=True)
+    if symmetrize:
+        x = symmetrized(x)
+    return bind(ops("eigh"), x if lower or symmetrize else adjoint(x))
+
+
+def qr(x: Any, full_matrices: bool) -> tuple[Any, Any]:
+    (x,) = matrices("qr", x)
+    return bind(ops("qr"), x, full_matrices=full_matrices)
+
+
+def lu(x: Any) -> tuple[Any, Any, Any]:
+    """(L and U in one matrix, exchanges, order of the rows)."""
+    (x,) = matrices("lu", x)
+    return bind(ops("lu"), x)
+
+
+# -- triangular systems
+
+
+def triangular_solve(
+    name: str, a: Any, b: Any, left_side: bool, lower: bool, transpose_a: bool, conjugate_a: bool, unit_diagonal: bool
+) -> Any:
+    """x with op(A) x = b, or x op(A) = b. `b` is a matrix or, with one dim less than `a`, a vector."""
+    a, b = matrices(name, a, b, square=True)
+    shape, given = shape_of(a), shape_of(b)
+    is_vector = len(given) == len(shape) - 1
+    b = expand_dims(b, -1 if left_side else -2) if is_vector else b
+    wide = shape_of(b)
+    if len(wide) != len(shape) or wide[:-2] != shape[:-2] or wide[-2 if left_side else -1] != shape[-1]:
+        side = "columns" if left_side else "rows"
+        raise ValueError(
+            f"{name}: matrices {shape} and right-hand side {given} do not fit: dims before the matrices must be equal, "
+            f"and {side} have {shape[-1]} elements\n  at {line_of(user_source())}"
+        )
+    conjugate_a = conjugate_a and dtype_of(a).kind == "c"
+    if conjugate_a and not transpose_a:
+        a = ufuncs.conj(a)
+    how = "none" if not transpose_a else "adjoint" if conjugate_a else "transpose"
+    x = bind(
+        ops("triangular_solve"), a, b,
+        left_side=bool(left_side), lower=bool(lower), unit_diagonal=bool(unit_diagonal), transpose_a=how,
+    )  # fmt: skip
+    return squeeze(x, -1 if left_side else -2) if is_vector else x
+
+
+# -- general systems: A is factored once, forwards and backwards
+
+
+def solve(name: str, a: Any, b: Any) -> Any:
+    """x with A x = b; `b` is a vector if it has one dim, else matrices; dims before the matrices are broadcast."""
+    a, b = matrices(name, a, b, square=True)
+    shape, given = shape_of(a), shape_of(b)
+    is_vector = len(given) == 1
+    b = expand_dims(b, -1) if is_vector else b
+    if not given or shape_of(b)[-2] != shape[-1]:
+        raise ValueError(
+            f"{name}: matrices {shape} and right-hand side {given} do not fit: columns have {shape[-1]} elements\n"
+            f"  at {line_of(user_source())}\n  fix: a batch of vectors is solved as b[..., None]"
+        )
+    factors, _, order = bind(ops("lu"), _constant(a))
+    x = _many(a, factors, order, b) if len(shape) == 2 else _batched(a, factors, order, b)
+    return squeeze(x, -1) if is_vector else x
+
+
+def _constant(x: Any) -> Any:
+    """No derivative flows through: that of a solution follows from the matrix itself."""
+    return x if isinstance(x, np.ndarray) else bind(ops("stop_gradient"), x)
+
+
+def _many(a: Any, factors: Any, order: Any, b: Any) -> Any:
+    """One matrix: all right-hand sides of a batch are its columns."""
+    wide = moveaxis(b, -2, 0)
+    rows, *rest = shape_of(wide)
+    x = lu_solve(a, factors, order, reshape(wide, (rows, math.prod(rest))))
+    return moveaxis(reshape(x, shape_of(wide)), 0, -2)
+
+
+def _batched(a: Any, factors: Any, order: Any, b: Any) -> Any:
+    batch = broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])
+    a, factors, b = (broadcast_to(x, (*batch, *shape_of(x)[-2:])) for x in (a, factors, b))
+    return lu_solve(a, factors, broadcast_to(order, (*batch, shape_of(order)[-1])), b)
+
+
+def lu_solve(a: Any, factors: Any, order: Any, b: Any, transpose_a: str = "none") -> Any:
+    return bind(ops("lu_solve"), a, factors, order, b, transpose_a=transpose_a)

@@ -1,0 +1,88 @@
+"""Norms of vectors and matrices, with NumPy's orders. (Those of singular values are in linalg.py.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy.promote import cast, dtype_of, normal_axes, promoted, shape_of
+from meshjit.numpy.shaping import ravel, reshape
+from meshjit.trace import line_of, user_source
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
+    """`jax.numpy.linalg.norm`: of all elements, of vectors along an axis, or of matrices along two.
+
+    ord of vectors: None or 2, inf, -inf, 0 or a number; of matrices: None or "fro", 1, -1, inf, -inf."""
+    x = promoted(x, inexact=True)[0][0]
+    rank = len(shape_of(x))
+    if axis is None and (ord is None or rank > 2):
+        if ord is not None:
+            raise ValueError(_number_of_axes(rank))
+        result = _euclidean(ravel(x), (0,), False)
+        return reshape(result, (1,) * rank) if keepdims else result
+    axes = normal_axes(tuple(range(rank)) if axis is None else axis, rank)
+    if len(axes) == 1:
+        return _vectors(x, 2 if ord is None else ord, axes, keepdims)
+    if len(axes) == 2:
+        return _matrices(x, ord, axes, keepdims)
+    raise ValueError(_number_of_axes(len(axes)))
+
+
+def _number_of_axes(count: int) -> str:
+    return f"norm: {count} axes; name one for vectors or two for matrices\n  at {line_of(user_source())}"
+
+
+def vector_norm(x: Any, /, *, axis: Any = None, keepdims: bool = False, ord: Any = 2) -> Any:  # noqa: A002
+    """`jax.numpy.linalg.vector_norm`: along any number of axes, None for all."""
+    x = promoted(x, inexact=True)[0][0]
+    return _vectors(x, ord, normal_axes(axis, len(shape_of(x))), keepdims)
+
+
+def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:  # noqa: A002
+    """`jax.numpy.linalg.matrix_norm`: of the last two dims."""
+    return norm(x, ord, (-2, -1), keepdims)
+
+
+def _euclidean(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
+    if dtype_of(x).kind == "c":
+        square = ufuncs.add(ufuncs.square(ufuncs.real(x)), ufuncs.square(ufuncs.imag(x)))
+    else:
+        square = ufuncs.square(x)
+    return ufuncs.sqrt(reductions.sum(square, axis=axes, keepdims=keepdims))
+
+
+def _vectors(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
+    if isinstance(ord, str) and ord not in ("inf", "-inf"):
+        raise ValueError(f"norm: ord {ord!r} is no norm of vectors; write a number\n  at {line_of(user_source())}")
+    order = float(ord)
+    size = ufuncs.absolute(x)
+    if np.isinf(order):
+        return (reductions.max if order > 0 else reductions.min)(size, axis=axes, keepdims=keepdims)
+    if order == 0:
+        return reductions.sum(cast(ufuncs.not_equal(x, 0), dtype_of(size)), axis=axes, keepdims=keepdims)
+    if order == 1:
+        return reductions.sum(size, axis=axes, keepdims=keepdims)
+    if order == 2:
+        return _euclidean(x, axes, keepdims)
+    return ufuncs.power(reductions.sum(ufuncs.power(size, order), axis=axes, keepdims=keepdims), 1 / order)
+
+
+def _matrices(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
+    rows, columns = axes
+    if ord in (None, "f", "fro"):
+        return _euclidean(x, axes, keepdims)
+    summed, other = {1: (rows, columns), np.inf: (columns, rows)}.get(abs(ord) if not isinstance(ord, str) else ord, (None, None))
+    if summed is None or other is None:
+        raise ValueError(
+            f"norm: ord {ord!r} is no norm of matrices that is known here; write None, 'fro', 1, -1, inf or -inf\n"
+            f"  at {line_of(user_source())}"
+        )
+    sums = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
+    result = (reductions.max if ord > 0 else reductions.min)(sums, axis=other, keepdims=True)
+    kept = [n for d, n in enumerate(shape_of(result)) if keepdims or d not in axes]
+    return reshape(result, tuple(kept))
+
+

@@ -1,0 +1,228 @@
+"""`jax.scipy.linalg`: factors, and systems of equations with them. overwrite_a and check_finite are SciPy's and mean nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.lax import linalg as lax_linalg
+from meshjit.numpy import factoring, rearranging, ufuncs
+from meshjit.numpy import linalg as numpy_linalg
+from meshjit.numpy.creation import eye, tril, triu, zeros
+from meshjit.numpy.factoring import adjoint, matrices
+from meshjit.numpy.indexing import take_along_axis
+from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
+from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
+from meshjit.ops.families import part_dtype
+from meshjit.trace import line_of, user_source
+
+
+def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """`jax.scipy.linalg.cholesky`: upper R with a = R* R, or lower L with a = L L*."""
+    del overwrite_a, check_finite
+    factor = factoring.cholesky(a, True)
+    return factor if lower else adjoint(factor)
+
+
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, bool]:
+    """`jax.scipy.linalg.cho_factor`: the factor and `lower`, for cho_solve."""
+    return cholesky(a, lower, overwrite_a, check_finite), lower
+
+
+def cho_solve(c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+    """`jax.scipy.linalg.cho_solve`: x with a x = b, from the factor of `a`."""
+    del overwrite_b, check_finite
+    factor, lower = c_and_lower
+    first = solve_triangular(factor, b, trans=0 if lower else 2, lower=lower)
+    return solve_triangular(factor, first, trans=2 if lower else 0, lower=lower)
+
+
+_TRANS: dict[Any, tuple[bool, bool]] = {0: (False, False), 1: (True, False), 2: (True, True)}
+_TRANS |= {"N": _TRANS[0], "T": _TRANS[1], "C": _TRANS[2]}
+
+
+def solve_triangular(
+    a: Any,
+    b: Any,
+    trans: int | str = 0,
+    lower: bool = False,
+    unit_diagonal: bool = False,
+    overwrite_b: bool = False,
+    debug: Any = None,
+    check_finite: bool = True,
+) -> Any:
+    """`jax.scipy.linalg.solve_triangular`: op(a) x = b; trans 0 ("N") is a, 1 ("T") its transpose, 2 ("C") its adjoint.
+    `b` is one vector, or matrices [..., n, k]."""
+    del overwrite_b, debug, check_finite
+    if trans not in _TRANS:
+        raise ValueError(f"solve_triangular: trans is {trans!r}; write 0, 1 or 2\n  at {line_of(user_source())}")
+    a, b = matrices("solve_triangular", a, b, square=True)
+    is_vector = len(shape_of(b)) == 1
+    b = expand_dims(b, -1) if is_vector else b
+    batch = np.broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])
+    a, b = (broadcast_to(x, (*batch, *shape_of(x)[-2:])) for x in (a, b))
+    x = factoring.triangular_solve("solve_triangular", a, b, True, lower, *_TRANS[trans], unit_diagonal)
+    return squeeze(x, -1) if is_vector else x
+
+
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, Any]:
+    """`jax.scipy.linalg.lu_factor`: L and U in one matrix, and the exchanges of rows, for lu_solve."""
+    del overwrite_a, check_finite
+    factors, pivots, _ = factoring.lu(a)
+    return factors, pivots
+
+
+def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False, check_finite: bool = True) -> Any:
+    """`jax.scipy.linalg.lu_solve`: op(a) x = b from the factors of `a`; trans as in solve_triangular."""
+    del overwrite_b, check_finite
+    factors, pivots = lu_and_piv
+    order = lax_linalg.lu_pivots_to_permutation(pivots, shape_of(factors)[-1])
+    b = promoted(factors, b)[0][1]
+    is_vector = len(shape_of(b)) == 1
+    b = expand_dims(b, -1) if is_vector else b
+    if trans == 0:
+        b = solve_triangular(factors, _rows(b, order), lower=True, unit_diagonal=True)
+        x = solve_triangular(factors, b)
+    else:
+        b = solve_triangular(factors, b, trans=trans)
+        x = solve_triangular(factors, b, trans=trans, lower=True, unit_diagonal=True)
+        x = _rows(x, _inverse(order))
+    return squeeze(x, -1) if is_vector else x
+
+
+def _rows(b: Any, order: Any) -> Any:
+    *batch, rows, columns = np.broadcast_shapes(shape_of(b), (*shape_of(order), 1))
+    b = broadcast_to(b, (*batch, rows, columns))
+    return take_along_axis(b, broadcast_to(expand_dims(order, -1), shape_of(b)), -2)
+
+
+def _inverse(order: Any) -> Any:
+    from meshjit.numpy.sorting import argsort
+
+    return argsort(order, axis=-1)
+
+
+def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, ...]:
+    """`jax.scipy.linalg.lu`: (P, L, U) with a = P L U, or (P L, U) with permute_l."""
+    del overwrite_a, check_finite
+    (a,) = matrices("lu", a)
+    factors, _, order = factoring.lu(a)
+    rows, columns = shape_of(a)[-2:]
+    steps = min(rows, columns)
+    lower = tril(factors[..., :, :steps], -1) + eye(rows, steps, dtype=dtype_of(a))
+    upper = triu(factors[..., :steps, :])
+    if permute_l:
+        return _rows(lower, _inverse(order)), upper
+    places = np.arange(rows, dtype=np.int32)
+    exchange = ufuncs.equal(expand_dims(order, -2), places[:, None])
+    return exchange.astype(part_dtype(dtype_of(a))), lower, upper
+
+
+def qr(
+    a: Any,
+    overwrite_a: bool = False,
+    lwork: Any = None,
+    mode: str = "full",
+    pivoting: bool = False,
+    check_finite: bool = True,
+) -> tuple[Any, ...]:
+    """`jax.scipy.linalg.qr`: mode is "full", "economic" or "r" (R alone, in a tuple)."""
+    del overwrite_a, lwork, check_finite
+    if mode not in ("full", "economic", "r"):
+        raise ValueError(f'qr: mode is {mode!r}; write "full", "economic" or "r"\n  at {line_of(user_source())}')
+    q, r = lax_linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
+    return (r,) if mode == "r" else (q, r)
+
+
+def eigh(
+    a: Any,
+    b: Any = None,
+    lower: bool = True,
+    eigvals_only: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    turbo: bool = True,
+    eigvals: Any = None,
+    type: int = 1,  # noqa: A002
+    check_finite: bool = True,
+) -> Any:
+    """`jax.scipy.linalg.eigh`: (eigenvalues, rising, eigenvectors) of Hermitian `a`, or the eigenvalues alone."""
+    del overwrite_a, overwrite_b, turbo, check_finite
+    if b is not None or eigvals is not None or type != 1:
+        raise NotImplementedError("eigh: only b=None, eigvals=None and type=1 are there")
+    vectors, values = factoring.eigh(a, lower, False)
+    return values if eigvals_only else (values, vectors)
+
+
+def solve(
+    a: Any,
+    b: Any,
+    lower: bool = False,
+    overwrite_a: bool = False,
+    overwrite_b: bool = False,
+    debug: bool = False,
+    check_finite: bool = True,
+    assume_a: str = "gen",
+) -> Any:
+    """`jax.scipy.linalg.solve`: a x = b; assume_a="pos" goes by Cholesky, reading the triangle that `lower` says."""
+    del overwrite_a, overwrite_b, debug, check_finite
+    if assume_a not in ("gen", "sym", "her", "pos"):
+        raise ValueError(f'solve: assume_a is {assume_a!r}; write "gen", "sym", "her" or "pos"\n  at {line_of(user_source())}')
+    if assume_a != "pos":
+        return factoring.solve("solve", a, b)
+    (a,) = matrices("solve", a, square=True)
+    factor = lax_linalg.cholesky(a if lower else adjoint(a), symmetrize_input=False)
+    return cho_solve((factor, True), b)
+
+
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """`jax.scipy.linalg.det`."""
+    del overwrite_a, check_finite
+    return numpy_linalg.det(a)
+
+
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
+    """`jax.scipy.linalg.inv`."""
+    del overwrite_a, check_finite
+    return numpy_linalg.inv(a)
+
+
+def block_diag(*arrs: Any) -> Any:
+    """`jax.scipy.linalg.block_diag`: matrices along the diagonal of one; vectors are rows."""
+    found, _ = promoted(*(arrs or (np.zeros((1, 0), np.float32),)))
+    if any(len(shape_of(x)) > 2 for x in found):
+        raise ValueError(f"block_diag: takes arrays of 2 dims at most, got {[shape_of(x) for x in found]}")
+    found = [x if len(shape_of(x)) == 2 else x.reshape(1, -1) for x in found]
+    width = sum(shape_of(x)[1] for x in found)
+    rows, start = [], 0
+    for x in found:
+        here, columns = shape_of(x)
+        sides = (zeros((here, n), dtype_of(x)) for n in (start, width - start - columns))
+        before, behind = sides
+        rows.append(concatenate([before, x, behind], 1))
+        start += columns
+    return concatenate(rows, 0)
+
+
+def toeplitz(c: Any, r: Any = None) -> Any:
+    """`jax.scipy.linalg.toeplitz`: first column c, first row r (of which the first is not read; default conj(c))."""
+    c = asarray(c)
+    r = ufuncs.conj(c) if r is None else asarray(r)
+    if len(shape_of(c)) != 1 or len(shape_of(r)) != 1:
+        raise ValueError(f"toeplitz: c and r must be vectors, got {shape_of(c)} and {shape_of(r)}\n  at {line_of(user_source())}")
+    (c, r), _ = promoted(c, r)
+    rows, columns = shape_of(c)[0], shape_of(r)[0]
+    line = concatenate([rearranging.flip(c), r[1:]], 0)
+    places = np.arange(rows - 1, -1, -1, dtype=np.int32)[:, None] + np.arange(columns, dtype=np.int32)[None, :]
+    return line[places]
+
+
+def hankel(c: Any, r: Any = None) -> Any:
+    """`jax.scipy.linalg.hankel`: first column c, last row r (of which the first is not read; default zeros)."""
+    c = asarray(c)
+    r = ufuncs.multiply(c, 0) if r is None else asarray(r)
+    (c, r), _ = promoted(c, r)
+    rows, columns = shape_of(c)[0], shape_of(r)[0]
+    line = concatenate([c, r[1:]], 0)
+    return line[np.arange(rows, dtype=np.int32)[:, None] + np.arange(columns, dtype=np.int32)[None, :]]
