@@ -12,6 +12,7 @@ import sys
 
 import meshjit.ops  # noqa: F401 - fills the registry
 from meshjit.core.op import REGISTRY, Absent, Op, Sample
+from sharding.rule import FactorRule
 
 PATH = pathlib.Path(__file__).with_name("ops.md")
 COLUMNS = ("op", "factor rule, of a sample", "linear in", "jvp", "transpose", "batch", "partitioning")
@@ -40,7 +41,42 @@ def table() -> str:
         rows = [f"| {' | '.join(row(op, reasons))} |" for op in sorted(families[name], key=lambda op: op.name)]
         parts.append("\n".join([f"## {name}\n", head, *rows, ""]))
     lines = [f"{number}. {reason}." for reason, number in reasons.items()]
-    return "\n".join([*parts, "## Reasons\n", *lines, ""])
+    return "\n".join([*parts, "## Reasons\n", *lines, "", wholes()])
+
+
+WHOLES = """\
+## Dims that stay whole
+
+While one of these ops runs, the dims named here are whole on every device, whatever shards them before. Their axes go to
+another dim that may be sharded, by an all-to-all, where there is one; otherwise they are gathered, which `meshjit inspect`
+shows with the line. All other dims of all other ops may be sharded over any axes. Loops, branches and calls are not in the
+list: the Programs inside of them are planned with what is around them.
+"""
+
+
+def wholes() -> str:
+    """The list of what is replicated along a sharded dim, from the rules of all samples."""
+    rows = []
+    for op in sorted(REGISTRY.values(), key=lambda op: op.name):
+        found = [(rule, names) for sample in op.samples() for rule, names in [whole_dims(op, sample)] if names]
+        if found:
+            rule, names = min(found, key=lambda pair: len(str(pair[0])))
+            text = str(rule).replace("|", "\\|")
+            rows.append(f"| `{op.name}` | `{text}` | {', '.join(names)} | {op.whole} |")
+    head = "| op | for example | whole | because |\n| --- | --- | --- | --- |"
+    return "\n".join([WHOLES, head, *rows, ""])
+
+
+def whole_dims(op: Op, sample: Sample) -> tuple[FactorRule | None, list[str]]:
+    """The sample's rule, and what of it is never sharded: factors by name, dims without one as `1`."""
+    if op.simulate is not None or op.regions is not None:
+        return None, []
+    outs = op.type_rule(sample.types, sample.params)
+    rule = op.factor_rule(sample.types, outs, sample.params)
+    names = [f for f, kind in rule.kinds.items() if kind == "replicate" or (kind == "permute" and op.partition is None)]
+    sides = [*zip(rule.operands, sample.types, strict=True), *zip(rule.results, outs, strict=True)]
+    bare = any(not dim and n > 1 for dims, type in sides for dim, n in zip(dims, type.shape, strict=True))
+    return rule, [*names, *(["1"] if bare else [])]
 
 
 @functools.cache

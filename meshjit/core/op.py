@@ -112,6 +112,7 @@ class Op:
     transpose: Callable[..., list[Var | None]] | Absent = Absent("the op is linear in none of its operands")
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
+    whole: str | None = None
     simulate: Callable[..., list[Any]] | None = None
     passes: Callable[[Types, Params], float] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None

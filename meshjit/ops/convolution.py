@@ -309,6 +309,7 @@ convolution = Op(
     name="convolution",
     type_rule=_type,
     factor_rule=_rule,
+    whole="kernel windows slide over everything; of grouped channels only whole groups are dealt out",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

@@ -176,6 +176,7 @@ fft = Op(
     name="fft",
     type_rule=_type,
     factor_rule=_rule,
+    whole="every result needs every element of the transformed dims",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

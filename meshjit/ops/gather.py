@@ -259,6 +259,7 @@ gather = Op(
     name="gather",
     type_rule=_type,
     factor_rule=_rule,
+    whole="an index is whole, and so are windows that are longer than one element and shorter than the dim",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

@@ -303,6 +303,7 @@ lu = Op(
     name="lu",
     type_rule=_lu_type,
     factor_rule=_lu_rule,
+    whole="every pivot is chosen from a whole column",
     evaluate=factored,
     emit=_lu_emit,
     samples=_lu_samples,

@@ -147,6 +147,7 @@ lu_solve = Op(
     name="lu_solve",
     type_rule=_solve_type,
     factor_rule=_solve_rule,
+    whole="each unknown needs those before it; right-hand sides are independent",
     evaluate=_solve,
     emit=_solve_emit,
     samples=_solve_samples,

@@ -228,6 +228,7 @@ scatter = Op(
     name="scatter",
     type_rule=_type,
     factor_rule=_rule,
+    whole="an index is whole, and so are windows that are longer than one element and shorter than the dim",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

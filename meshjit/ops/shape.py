@@ -293,6 +293,7 @@ reshape = Op(
     name="reshape",
     type_rule=_reshape_type,
     factor_rule=lambda in_types, out_types, params: reshape_rule(in_types[0].shape, out_types[0].shape),
+    whole="where borders of the dims before and after do not meet, no block of the one is a block of the other",
     evaluate=lambda a, shape: np.reshape(a, shape),
     emit=lambda e, operands, ins, outs, params: e.op("reshape", operands, outs),
     samples=_reshape_samples,

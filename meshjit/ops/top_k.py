@@ -148,6 +148,7 @@ top_k = Op(
     name="top_k",
     type_rule=_type,
     factor_rule=_rule,
+    whole="where much of a dim is wanted, the candidates of all shards would be as much as the operand",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,
