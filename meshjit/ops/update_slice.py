@@ -69,11 +69,23 @@ def _block(x: Var, start: Sequence[int], shape: Sequence[int]) -> Var:
 
 def _transpose(cotangents, operands, in_types, params):
     """The operand's cotangent has zeros in the block; the update's is the block."""
-    from meshjit.ops.constants import zeros
-
     (ct,), (x, update), start = cotangents, operands, params["start"]
-    rest = update_slice(ct, zeros(in_types[1]), start=start) if x is None else None
+    rest = _emptied(ct, start, in_types[1].shape) if x is None else None
     return [rest, _block(ct, start, in_types[1].shape) if update is None else None]
+
+
+def _emptied(ct: Var, start: Sequence[int], shape: Sequence[int]) -> Var:
+    """Zeros in the block: a choice by place, for which nothing is exchanged."""
+    from meshjit.ops.bits import and_
+    from meshjit.ops.comparison import select
+    from meshjit.ops.constants import iota, zeros_like
+
+    inside = None
+    for dim, (begin, m) in enumerate(zip(start, shape, strict=True)):
+        if m != ct.shape[dim]:
+            mask = between(iota(dtype=np.dtype(np.int32), shape=ct.shape, dimension=dim), begin, begin + m)
+            inside = mask if inside is None else and_(inside, mask)
+    return zeros_like(ct) if inside is None else select(inside, zeros_like(ct), ct)
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

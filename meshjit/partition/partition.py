@@ -24,6 +24,7 @@ from meshjit.ops.identity import identity_element
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
 from meshjit.transform.borders import share_borders
+from meshjit.transform.cse import cse
 from sharding.placement import normalized
 from sharding.reshard import plan_reshard
 from sharding.spec import Placement
@@ -35,7 +36,8 @@ def partition(plan: Plan, topology: Topology | None = None) -> Program:
 
     Walks are priced for the machine that the plan was made for, if no other is named.
     """
-    return share_borders(_Partitioner(plan, topology or plan.topology or Topology.of(plan.mesh)).run())
+    local = _Partitioner(plan, topology or plan.topology or Topology.of(plan.mesh)).run()
+    return share_borders(cse(local, constants=True))
 
 
 class _Partitioner:

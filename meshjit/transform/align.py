@@ -25,7 +25,7 @@ from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import select
-from meshjit.ops.constants import constant, full, iota, scalar, spread
+from meshjit.ops.constants import constant, full, iota, scalar, spread, zeros_like
 from meshjit.ops.identity import identity_element
 from meshjit.ops.roll import shift
 from meshjit.ops.slicing import pad, slice_
@@ -33,6 +33,7 @@ from meshjit.ops.update_slice import update_slice
 from meshjit.ops.windows import between
 from meshjit.transform.dce import dce
 from meshjit.transform.frames import Frame, Node, Shards, alike, entries, exits, frames, reduced
+from meshjit.transform.places import is_zero
 
 Dims = frozenset[int]
 
@@ -68,6 +69,8 @@ class _Aligner:
         self.program = program
         self.frames = found
         self.versions: dict[Var, dict[Dims, Var]] = {}
+        self.cleared: dict[tuple[Var, Dims], Var] = {}
+        self.zeros = {eqn.outputs[0] for eqn in program.eqns if is_zero(eqn)}
 
     def run(self) -> Program:
         program = self.program
@@ -139,32 +142,45 @@ class _Aligner:
         if not at:
             return False
         dims, var = Dims(at), next(iter(at.values()))[0]
-        value = self.version(var, dims)
+        is_cleared = eqn.op is pad and eqn.inputs[1] in self.zeros
+        value = self.clear(var, dims) if is_cleared else self.version(var, dims)
         for d, (_, begin) in sorted(at.items()):
             value = _shifted(value, begin - self.frames[var, d].begin, d)
-        bounds = {d: (begin, begin + var.shape[d]) for d, (_, begin) in at.items()}
+        bounds = {} if is_cleared else {d: (begin, begin + var.shape[d]) for d, (_, begin) in at.items()}
         write = self.update if eqn.op is update_slice else self.pad
-        self.versions[eqn.outputs[0]] = {Dims(): write(eqn, value, bounds)}
+        self.versions[eqn.outputs[0]] = {Dims(): write(eqn, value, dims, bounds)}
         return True
+
+    def clear(self, var: Var, dims: Dims) -> Var:
+        """The framed value with zeros outside of the interior: then a pad with zeros is a shift."""
+        if (var, dims) not in self.cleared:
+            value = self.version(var, dims)
+            found = {d: self.frames[var, d] for d in dims}
+            inside = _inside(value.shape, {d: (f.begin, f.begin + f.extent) for d, f in found.items()})
+            self.cleared[var, dims] = select(inside, value, zeros_like(value))
+        return self.cleared[var, dims]
 
     def whole(self, var: Var, dim: int) -> int | None:
         frame = self.frames.get((var, dim))
         return frame.whole if frame is not None else None
 
-    def update(self, eqn: Eqn, value: Var, bounds: Mapping[int, tuple[int, int]]) -> Var:
+    def update(self, eqn: Eqn, value: Var, dims: Dims, bounds: Mapping[int, tuple[int, int]]) -> Var:
         """In framed dims a choice, in others an update still."""
         x = self.version(eqn.inputs[0], Dims())
-        start = tuple(0 if d in bounds else n for d, n in enumerate(eqn.params["start"]))
+        start = tuple(0 if d in dims else n for d, n in enumerate(eqn.params["start"]))
         limit = tuple(a + n for a, n in zip(start, value.shape, strict=True))
         here = x if value.shape == x.shape else slice_(x, start=start, limit=limit, strides=(1,) * x.rank)
         block = select(_inside(value.shape, bounds), value, here)
         return block if value.shape == x.shape else update_slice(x, block, start=start)
 
-    def pad(self, eqn: Eqn, value: Var, bounds: Mapping[int, tuple[int, int]]) -> Var:
+    def pad(self, eqn: Eqn, value: Var, dims: Dims, bounds: Mapping[int, tuple[int, int]]) -> Var:
+        """Bounds are none where the value is cleared already."""
         fill = self.version(eqn.inputs[1], Dims())
-        low, high = (tuple(0 if d in bounds else n for d, n in enumerate(eqn.params[name])) for name in ("low", "high"))
+        low, high = (tuple(0 if d in dims else n for d, n in enumerate(eqn.params[name])) for name in ("low", "high"))
         if any(low) or any(high) or any(eqn.params["interior"]):
             value = pad(value, fill, low=low, high=high, interior=eqn.params["interior"])
+        if not bounds:
+            return value
         return select(_inside(value.shape, bounds), value, spread(fill, value.shape))
 
     # -- what treats all places alike

@@ -12,15 +12,18 @@ from meshjit.core.program import Eqn, Program, Var
 _SMALL = 64  # constants of more elements are compared by identity: hashing them costs more than it saves
 
 
-def cse(program: Program) -> Program:
-    """The Program with repeated equations replaced by the first of them. Constants keep a copy for each use: every use
-    may then be placed as it likes."""
+def cse(program: Program, constants: bool = False) -> Program:
+    """The Program with repeated equations replaced by the first of them.
+
+    Constants keep a copy for each use, because every use may then be placed as it likes; not so with `constants`, which
+    is for local Programs.
+    """
     names: dict[Var, Var] = {}
     seen: dict[Any, tuple[Var, ...]] = {}
     kept: list[Eqn] = []
     for eqn in program.eqns:
         inputs = tuple(names.get(v, v) for v in eqn.inputs)
-        key = _key(eqn, inputs) if inputs else None
+        key = _key(eqn, inputs) if inputs or constants else None
         if key is not None and key in seen:
             names.update(zip(eqn.outputs, seen[key], strict=True))
             continue
@@ -36,6 +39,8 @@ def _key(eqn: Eqn, inputs: tuple[Var, ...]) -> Any:
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
+        if value.size > _SMALL and not any(value.strides):  # one value everywhere
+            return (value.shape, value.dtype, value[(0,) * value.ndim].tobytes())
         return (value.shape, value.dtype, value.tobytes()) if value.size <= _SMALL else id(value)
     if isinstance(value, Program):
         return id(value)

@@ -98,13 +98,19 @@ def _slice_of_pad(eqn: Eqn, before: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
     return _padded(replace(eqn, op=pad, inputs=before.inputs, params=params), made)
 
 
+def is_zero(eqn: Eqn) -> bool:
+    """Whether the equation makes the scalar 0, which -0.0 is not."""
+    return eqn.op is constant and eqn.params["value"].shape == () and not any(eqn.params["value"].tobytes())
+
+
 def _padded(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
     """A shift, if zeros come in on one side of a dim and as much goes out on the other."""
     low, high = eqn.params["low"], eqn.params["high"]
     dims = [d for d, pair in enumerate(zip(low, high, strict=True)) if any(pair)]
     value = made.get(eqn.inputs[1])
-    is_zero = value is not None and value.op is constant and not np.asarray(value.params["value"]).any()
-    if len(dims) != 1 or low[dims[0]] != -high[dims[0]] or any(eqn.params["interior"]) or not is_zero:
+    if value is None or not is_zero(value) or any(eqn.params["interior"]):
+        return eqn
+    if len(dims) != 1 or low[dims[0]] != -high[dims[0]]:
         return eqn
     return replace(eqn, op=shift, inputs=eqn.inputs[:1], params={"shift": low[dims[0]], "dimension": dims[0]})
 
