@@ -205,8 +205,8 @@ def test_unused_donations_are_warned_of() -> None:
     with pytest.warns(UserWarning) as warned:
         mj.jit(lambda p: p["w"].sum(), donate_argnums=0)({"w": x})
     assert str(warned[0].message) == (
-        "jit(lambda): donated memory was not used: p['w'] f32[10]\n"
-        "  a result can take it if it has the same shape and dtype on every device, and none is left that has\n"
+        "jit(lambda): donated memory was not used: p['w'] f32[10] (no result has its type)\n"
+        "  a result can take it if it has the same shape and dtype on every device\n"
         "  fix: do not donate it, or delete it yourself with x.delete()"
     )
     assert warned[0].filename == __file__

@@ -271,6 +271,29 @@ def test_results_that_fit_already_are_left_alone() -> None:
     assert lowered.lowering.aliases == {0: 1, 1: 0}
 
 
+def test_why_donated_memory_is_of_no_use() -> None:
+    def why(f: Any, *args: Any, **kwargs: Any) -> str:
+        with pytest.warns(UserWarning) as warned:
+            mj.jit(f, **kwargs)(*args)
+        assert warned[0].filename == __file__
+        return str(warned[0].message).split("\n")[0]
+
+    a, b = (mj.device_put(X, on(P("x"), 4)) for _ in range(2))
+    assert why(lambda a: a.sum(), a, donate_argnums=0) == (
+        "jit(lambda): donated memory was not used: a f32[8,4] (no result has its type)"
+    )
+    a = b.copy()
+    assert why(lambda a, b: {"s": a + b}, a, b.copy(), donate_argnums=(0, 1)) == (
+        "jit(lambda): donated memory was not used: b f32[8,4] (result['s'] takes that of a)"
+    )
+    elsewhere = on(P(None, ("x", "y")), 4, 2)
+    a = mj.device_put(X, on(P("x"), 4, 2))
+    assert why(lambda a: a + 1, a, donate_argnums=0, out_shardings=elsewhere) == (
+        'jit(lambda): donated memory was not used: a f32[8,4] (it is placed P("x"), result P(None, ("x", "y")))'
+    )
+    mj.jit(lambda a: a.sum(), donate_argnums=0)(X)  # nothing of a NumPy array is lost
+
+
 def test_donated_but_not_used() -> None:
     x = mnp.asarray(X) + 0
     f = mj.jit(lambda p, y: y + 1, donate_argnums=0)

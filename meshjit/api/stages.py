@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from meshjit.api.call import ArgInfo, Call, Stage
 from meshjit.api.compiled import Compiled
-from meshjit.api.leaves import stack_level
+from meshjit.api.donated import warn_of_unused
 from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, placements
 from meshjit.api.putting import ShapeDtypeStruct
@@ -122,34 +121,8 @@ class Planned(Stage):
         with lowering(self.program, self.mesh, self.planning.annotations):
             found = lower_plan(self.planning, aliased)
         if aliased or not self.donated:
-            self._warn_unused(found)
+            warn_of_unused(self.call, self.traced_program, found, self.kept)
         return Lowered(self, found, tuple(lowering_platforms or ()))
-
-    def _warn_unused(self, found: Lowering) -> None:
-        """As JAX, warn of donated arrays that no result can take the memory of; a Python number is no loss."""
-        call = self.call
-        put = [i for i, donated in enumerate(call.donated) if donated and call.keys[i].sharding is not None]
-        taken = {self.kept[n] for n in found.aliases}
-        useless = [i for i in put if i in self.kept and i not in taken]
-        unread = [i for i in put if i not in self.kept]
-        if useless:
-            self._warn(
-                useless,
-                "donated memory was not used",
-                "a result can take it if it has the same shape and dtype on every device, and none is left that has\n"
-                "  fix: do not donate it, or delete it yourself with x.delete()",
-            )
-        if unread:
-            self._warn(
-                unread,
-                "donated arguments are not used",
-                "the results do not depend on them, so they are neither read nor deleted\n"
-                "  fix: leave them out; keep_unused=True passes them nevertheless",
-            )
-
-    def _warn(self, inputs: Sequence[int], what: str, why: str) -> None:
-        listed = ", ".join(f"{self.call.names[i]} {self.call.keys[i].type}" for i in inputs)
-        warnings.warn(f"{self.call.title}: {what}: {listed}\n  {why}", stacklevel=stack_level())
 
 
 class Lowered(Stage):

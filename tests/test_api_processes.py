@@ -1,0 +1,46 @@
+"""jit and what stands around it on two processes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.test_runtime_distributed import needs_mpi, under_mpirun
+
+BODY = """
+import meshjit as mj, meshjit.numpy as mnp
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+rows = NamedSharding(Mesh(np.array(mj.devices()), ("x",)), P("x"))
+x = np.arange(8, dtype=np.float32)
+inner = mj.jit(lambda v: v * 2)
+f = mj.jit(lambda x, unused: inner(inner(x)).sum(), in_shardings=(rows, None))
+compiled = f.lower(x, 1).compile()
+say(float(f(x, 1)), float(compiled(x, 1)), compiled.input_shardings[0][1])
+state = mj.device_put(x, rows)
+new = mj.jit(lambda s: s + 1, donate_argnums=0)(state)
+say(state.is_deleted(), [s.data.tolist() for s in new.addressable_shards])
+with mj.debug_nans():
+    try:
+        mj.jit(lambda s: mnp.log(s - 3))(new)
+        say("fine")
+    except FloatingPointError as error:
+        say(str(error).replace(chr(10), ""))
+with mj.disable_jit():
+    say(float(mj.jit(lambda v: v.sum())(mnp.ones(3))))
+"""
+
+
+@needs_mpi
+def test_stages_donation_and_checks(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, BODY)
+    both = "112.0 112.0 None"
+    assert ended.said == [
+        both,
+        "True [[1.0, 2.0], [3.0, 4.0]]",
+        "jit(lambda): result f32[8] holds NaN  its arguments span processes, so this one cannot tell which operation made"
+        " the NaN",
+        "3.0",
+        both,
+        "True [[5.0, 6.0], [7.0, 8.0]]",
+        "fine",
+        "3.0",
+    ], ended.error
