@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -29,12 +29,12 @@ def evaluate(program: Program, arrays: Sequence[Any]) -> list[Array]:
 
 def evaluate_eqn(eqn: Eqn, arrays: Sequence[Array]) -> list[Array]:
     """One equation's results; a result of another type than declared is an error in the op's rules."""
-    results = eqn.op.evaluate(*arrays, **eqn.params)
-    results = [np.asarray(r) for r in (results if isinstance(results, tuple) else (results,))]
-    for var, result in zip(eqn.outputs, results, strict=True):
+    results: Any = eqn.op.evaluate(*arrays, **eqn.params)
+    made: list[Array] = [np.asarray(r) for r in (cast(Any, results) if isinstance(results, tuple) else (results,))]
+    for var, result in zip(eqn.outputs, made, strict=True):
         if type_of(result) != var.type:
             raise TypeError(f"{eqn.op.name}: NumPy meaning gave {type_of(result)}, the type rule says {var.type}")
-    return results
+    return made
 
 
 def evaluated(steps: Callable[..., Steps]) -> Callable[..., tuple[Array, ...]]:

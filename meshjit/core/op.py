@@ -108,8 +108,8 @@ class Op:
     samples: Callable[[], Iterable[Sample]]
     batch: Callable[..., tuple[list[Var], list[int | None]]] | Absent
     linear: tuple[tuple[int, ...], ...] | Callable[[Types, Params], tuple[tuple[int, ...], ...]] = ()
-    jvp: Callable[..., list[Var | None]] | Absent = _NO_GRADIENT
-    transpose: Callable[..., list[Var | None]] | Absent = Absent("the op is linear in none of its operands")
+    jvp: Callable[..., Any] | Absent = _NO_GRADIENT
+    transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
     whole: str | None = None

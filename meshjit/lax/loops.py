@@ -14,7 +14,9 @@ from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, trace_region
 from meshjit.numpy.promote import ops
-from meshjit.trace import Argument, Traced, Tracer, function_name, line_of, user_source
+from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
+from meshjit.transform.batch import batch
+from meshjit.transform.calls import inline_calls
 
 Function = Callable[..., Any]
 
@@ -229,15 +231,23 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa:
     """f of every slice of xs along dim 0, one after another, stacked (`jax.lax.map`); `batch_size` at a time by vmap."""
     if batch_size is None:
         return scan(lambda _, x: (None, f(x)), None, xs)[1]
-    from meshjit.autodiff import vmap
-
     count = _length(leaves_of(xs, "xs"), None)
     whole = count - count % batch_size
     parts = []
     if whole:
         blocks = tree.map(lambda x: x[:whole].reshape((whole // batch_size, batch_size, *x.shape[1:])), xs)
-        done = scan(lambda _, x: (None, vmap(f)(x)), None, blocks)[1]
+        done = scan(lambda _, x: (None, _all_at_once(f, x)), None, blocks)[1]
         parts.append(tree.map(lambda y: y.reshape((whole, *y.shape[2:])), done))
     if whole < count or not count:
-        parts.append(vmap(f)(tree.map(lambda x: x[whole:], xs)))
+        parts.append(_all_at_once(f, tree.map(lambda x: x[whole:], xs)))
     return parts[0] if len(parts) == 1 else tree.map(lambda *ys: mnp.concatenate(ys), *parts)
+
+
+def _all_at_once(f: Function, xs: Any) -> Any:
+    """f of every slice of xs by its batch rules."""
+    given = leaves_of(xs, "xs")
+    inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in given.arguments]
+    traced = trace_region(f, inner, given.structure)
+    places = [*[0] * len(inner), *[None] * len(traced.captured)]
+    program = batch(inline_calls(traced.program), places, _length(given, None), [0] * len(traced.out_weak))
+    return tree.unflatten(traced.out_tree, bind_program(program, [*given.values, *traced.captured], traced.out_weak))

@@ -97,7 +97,8 @@ def _joint_scan(
     joint = joint.with_inputs([v for side in sides for v in both(side, inputs, in_tangents)]).with_outputs(
         [*outputs[:count], *out_tangents[:carried], *outputs[count:], *out_tangents[carried:]]
     )
-    results = _scan(joint, *(both(side, primals, tangents) for side in sides), params)
+    consts, carry, xs = (both(side, primals, tangents) for side in sides)
+    results = _scan(joint, consts, carry, xs, params)
     found = [*results[count : count + carried], *results[count + carried + len(outputs) - count :]]
     values = [*results[:count], *results[count + carried : count + carried + len(outputs) - count]]
     return values, found, wanted
