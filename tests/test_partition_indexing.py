@@ -66,7 +66,8 @@ def test_scatter_of_duplicate_and_out_of_range_rows(kind, mode):
     for dtype in ("float32", "int32"):
         arrays = rows(rng, mode, dtype)
         program = program_of(scatter_rows(kind, mode), arrays)
-        for places, out in itertools.product(PLACES, (None, P(), P("x"), P("y", "x"))):
+        outs = itertools.cycle((None, P(), P("x"), P("y", "x"), P(None, "y")))
+        for places, out in zip(PLACES, outs, strict=False):
             check_law(program, GRID, places, [out], arrays, exact=dtype == "int32")
 
 
