@@ -44,6 +44,12 @@ def test_argsort_sends_no_places_before_the_sort():
     assert exchanged == ["float32", "int32"]
 
 
+def test_descending_argsort_sends_no_more():
+    argsort = lambda x: mnp.argsort(x, descending=True)  # noqa: E731
+    found = traffic(argsort, ["f32[512, 4096]"], MESH, [P(None, "x")], [P(None, "x")])
+    assert found == {"all_to_all": 2 * 512 * 4096 * 4 / 8 * 7 / 8}
+
+
 def test_gradient_of_sort_gathers_nothing():
     gradient = mj.grad(lambda x, w: mnp.sum(mnp.sort(x) * w))
     found = traffic(gradient, ["f32[512, 4096]"] * 2, MESH, [P(None, "x")] * 2, [P(None, "x")])
@@ -96,6 +102,7 @@ def test_stable_argsort_of_hard_values(shape, dtype):
 def test_argsort_is_numpys():
     x = hard_values(np.random.default_rng(1), (6, 40), "float32")
     np.testing.assert_array_equal(mnp.argsort(x), np.argsort(x, kind="stable"))
+    np.testing.assert_array_equal(mnp.sort(x, descending=True), np.sort(x)[:, ::-1])
     turned = np.argsort(x[:, ::-1], kind="stable")[:, ::-1]
     np.testing.assert_array_equal(mnp.argsort(x, descending=True), x.shape[1] - 1 - turned)
 

@@ -35,9 +35,12 @@ from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import bind, line_of, user_source
 
 
-def sort_together(operands: Sequence[Any], axis: int, num_keys: int = 1, stable: bool = True) -> list[Any]:
-    """Arrays of one shape, sorted along `axis` by the first `num_keys` of them. NaN comes last."""
-    found = bind(ops("sort"), *operands, dimension=axis, num_keys=num_keys, is_stable=stable)
+def sort_together(
+    operands: Sequence[Any], axis: int, num_keys: int = 1, stable: bool = True, descending: bool = False
+) -> list[Any]:
+    """Arrays of one shape, sorted along `axis` by the first `num_keys` of them. NaN comes last (first if descending)."""
+    turned = {"descending": True} if descending else {}
+    found = bind(ops("sort"), *operands, dimension=axis, num_keys=num_keys, is_stable=stable, **turned)
     return list(found) if isinstance(found, tuple) else [found]
 
 
@@ -45,8 +48,9 @@ def sort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool
     """`numpy.sort`: NaN last (first if descending)."""
     x = ravel(x) if axis is None else asarray(x)
     dim = _sortable_dim("sort", x, axis)
-    found = sort_together([x], dim, stable=stable)[0]
-    return flip(found, dim) if descending else found
+    if descending and is_inexact(dtype_of(x)):  # in JAX the two zeros are turned round as well
+        return flip(sort_together([x], dim, stable=stable)[0], dim)
+    return sort_together([x], dim, stable=stable, descending=descending)[0]
 
 
 def argsort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
@@ -54,10 +58,7 @@ def argsort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: b
     x = ravel(x) if axis is None else asarray(x)
     dim = _sortable_dim("argsort", x, axis)
     places = iota(index_dtype(), shape_of(x), dim)
-    if not descending:
-        return sort_together([x, places], dim, stable=stable)[1]
-    turned = sort_together([flip(x, dim), flip(places, dim)], dim, stable=stable)[1]
-    return flip(turned, dim)
+    return sort_together([x, places], dim, stable=stable, descending=descending)[1]
 
 
 def _sortable_dim(name: str, x: Any, axis: int | None) -> int:

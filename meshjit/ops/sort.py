@@ -1,6 +1,7 @@
 """`sort`: several operands of one shape sorted together along one dim, by the first of them.
 
-Order is that of NumPy: false before true, complex by real then imaginary part, -0.0 equal to 0.0, nan last.
+Order is that of NumPy: false before true, complex by real then imaginary part, -0.0 equal to 0.0, nan last. With the param
+`descending` (left out: False) it is turned round, nan first; equal elements keep their order either way.
 """
 
 from __future__ import annotations
@@ -45,9 +46,15 @@ def _passes(in_types: Types, params: Params) -> float:
     return 4.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
 
 
-def _evaluate(*arrays: Array, dimension: int, num_keys: int, is_stable: bool) -> tuple[Array, ...]:
+def _evaluate(
+    *arrays: Array, dimension: int, num_keys: int, is_stable: bool, descending: bool = False
+) -> tuple[Array, ...]:
     keys = [part for array in arrays[:num_keys] for part in _real_keys(array)]
-    order = np.lexsort(tuple(reversed(keys)), axis=dimension)
+    if descending:  # the last of equal elements comes first, and first comes last
+        order = np.lexsort(tuple(np.flip(key, dimension) for key in reversed(keys)), axis=dimension)
+        order = arrays[0].shape[dimension] - 1 - np.flip(order, dimension)
+    else:
+        order = np.lexsort(tuple(reversed(keys)), axis=dimension)
     return tuple(np.take_along_axis(array, order, dimension) for array in arrays)
 
 
@@ -61,24 +68,25 @@ def _real_keys(array: Array) -> list[Array]:
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     scalars = [t.with_shape(()) for t in ins for _ in range(2)]
-    comparator = e.region(scalars, lambda inner, names: [_is_before(inner, names, params["num_keys"])])
+    comparator = e.region(scalars, lambda inner, names: [_is_before(inner, names, params)])
     is_stable = str(bool(params["is_stable"])).lower()
     attributes = f"dimension = {params['dimension']} : i64, is_stable = {is_stable}"
     return e.op("sort", operands, outs, attributes, [comparator])
 
 
-def _is_before(e: Any, names: Sequence[str], num_keys: int) -> str:
-    """first < second, or they are equal and the next keys are in order."""
+def _is_before(e: Any, names: Sequence[str], params: Params) -> str:
+    """first < second (or >), or they are equal and the next keys are in order."""
+    word = "GT" if params.get("descending") else "LT"
     flag = TensorType((), DTYPES["bool"])
     pairs = [
         pair
-        for i in range(num_keys)
+        for i in range(params["num_keys"])
         for pair in zip(_emit_keys(e, names[2 * i]), _emit_keys(e, names[2 * i + 1]), strict=True)
     ]
-    result = _emit_compare(e, *pairs[-1], "LT")
+    result = _emit_compare(e, *pairs[-1], word)
     for pair in reversed(pairs[:-1]):
         rest = e.op("and", [_emit_compare(e, *pair, "EQ"), result], [flag])[0]
-        result = e.op("or", [_emit_compare(e, *pair, "LT"), rest], [flag])[0]
+        result = e.op("or", [_emit_compare(e, *pair, word), rest], [flag])[0]
     return result
 
 
@@ -158,7 +166,10 @@ def _samples() -> list[Sample]:
     samples: list[Sample] = []
     for dtypes, shape, dimension, num_keys, is_stable in calls:
         types = tuple(TensorType(shape, DTYPES[d]) for d in dtypes)
-        samples.append(Sample(types, {"dimension": dimension, "num_keys": num_keys, "is_stable": is_stable}))
+        params = {"dimension": dimension, "num_keys": num_keys, "is_stable": is_stable}
+        samples.append(Sample(types, params))
+        if is_stable:
+            samples.append(Sample(types, {**params, "descending": True}))
     return samples
 
 
