@@ -13,7 +13,6 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from meshjit.core.types import DTYPES
@@ -47,9 +46,16 @@ Info = tuple[np.dtype[Any], bool]
 @functools.cache
 def _above() -> dict[str, frozenset[str]]:
     """For every node of the lattice all nodes that it promotes to, itself included."""
-    graph: Any = nx.DiGraph([(low, high) for low, highs in _EDGES.items() for high in highs])
-    below: Any = nx.descendants  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return {str(node): frozenset(map(str, below(graph, node))) | {str(node)} for node in graph.nodes}
+    found: dict[str, frozenset[str]] = {}
+
+    def above(node: str) -> frozenset[str]:
+        if node not in found:
+            found[node] = frozenset({node}).union(*map(above, _EDGES.get(node, ())))
+        return found[node]
+
+    for node in _EDGES:
+        above(node)
+    return found
 
 
 def _node(dtype: np.dtype[Any], weak: bool) -> str:
