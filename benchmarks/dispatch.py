@@ -1,82 +1,135 @@
-"""What a call of a compiled function costs in Python: microseconds per call, arguments placed, for 1, 10 and 50 leaves.
+"""What a call of a compiled function costs on the calling thread, arguments placed: microseconds of its CPU time.
 
-    MESHJIT_NUM_CPU_DEVICES=8 python benchmarks/dispatch.py
+    python benchmarks/dispatch.py [--jax /path/to/a/python/with/jax]
 
-Three columns split the whole: `call` is `f(x)`; `run` is the same without looking the function up (flatten, keys, cache);
-`execute` is jaxlib alone, handles in and handles out. `call - execute` is what meshjit adds. Each number is the best of
-several rounds: dispatch is deterministic, the rest is noise. One round blocks at its end, so that queues stay short.
+    call      f(xs), as a user calls it: a repeated call runs in jaxlib's C++ (meshjit/runtime/fast.py)
+    python    the same call by way of Python: flatten, keys, cache, jaxlib's execute_sharded, an Array per output
+    execute   jaxlib's C++ alone, from handles to handles: nothing of meshjit, no Arrays
+    jax       jax.jit on jax.Arrays of the same sharding, in a process of its own
+
+All four by turns, some calls each, many times; the least of each counts: dispatch is deterministic, the rest is noise of
+the machine. CPU time of one thread leaves out what other processes do, and what the devices' threads compute.
 """
 
 from __future__ import annotations
 
+import argparse
+import importlib.util
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", "8")
-
-import numpy as np  # noqa: E402
-
-import meshjit as mj  # noqa: E402
-from meshjit.sharding import Mesh, NamedSharding  # noqa: E402
-from meshjit.sharding import PartitionSpec as P  # noqa: E402
-
-ROUNDS, CALLS = 15, 40
+CALLS, ROUNDS = 40, 60
+DEVICES, LEAVES = (1, 8), (1, 10, 50)
 
 
-def microseconds(call: Callable[[], Any]) -> float:
-    """The best round's time per call."""
-    call()
-    best = float("inf")
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            result = call()
-        best = min(best, (time.perf_counter() - start) / CALLS)
-        mj.block_until_ready(result)
-    return best * 1e6
+def timed(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
+    """Microseconds per call of one round. Waits at its end, so that queues stay short."""
+    start = time.thread_time()
+    for _ in range(CALLS):
+        result = call()
+    seconds = time.thread_time() - start
+    wait(result)
+    return seconds / CALLS * 1e6
 
 
-def measure(devices: int, leaves: int) -> tuple[float, float, float]:
-    """(call, run, execute) for a function that adds 1 to each of `leaves` small arrays."""
-    mesh = Mesh(np.array(mj.devices()[:devices]), ("x",))
-    sharding = NamedSharding(mesh, P("x"))
+def serve_jax() -> None:
+    """The process of JAX: a case per line in, a round's time out."""
+    import jax
+    import numpy as np
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    calls: dict[str, Callable[[], Any]] = {}
+    for line in sys.stdin:
+        if line not in calls:
+            devices, leaves = map(int, line.split())
+            sharding = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("x",)), PartitionSpec("x"))
+            values = [jax.device_put(np.ones(16, np.float32), sharding) for _ in range(leaves)]
+            function = jax.jit(lambda xs: [x + 1 for x in xs])
+            calls[line] = lambda function=function, values=values: function(values)
+            calls[line]()
+        print(timed(calls[line], jax.block_until_ready), flush=True)
+
+
+def jax_rounds(python: str | None) -> Iterator[Callable[[int, int], float] | None]:
+    """Asks the process of JAX for a round; None where there is no JAX."""
+    if python is None:
+        yield None
+        return
+    environ = {**os.environ, "XLA_FLAGS": f"--xla_force_host_platform_device_count={max(DEVICES)}"}
+    command = [python, __file__, "--serve-jax"]
+    with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+
+        def ask(devices: int, leaves: int) -> float:
+            print(devices, leaves, file=process.stdin, flush=True)
+            return float(process.stdout.readline())  # pyright: ignore[reportOptionalMemberAccess]
+
+        yield ask
+        process.stdin.close()
+
+
+def our_calls(devices: int, leaves: int) -> dict[str, Callable[[], Any]]:
+    """The columns that are ours."""
+    import numpy as np
+
+    import meshjit as mj
+    from meshjit.runtime import _jaxlib
+    from meshjit.sharding import Mesh, NamedSharding
+    from meshjit.sharding import PartitionSpec as P
+
+    sharding = NamedSharding(Mesh(np.array(mj.devices()[:devices]), ("x",)), P("x"))
     values = [mj.device_put(np.ones(16, np.float32), sharding) for _ in range(leaves)]
-    found: list[Any] = []
-    function = mj.jit(lambda xs: [x + 1 for x in xs])
-    function.listeners.append(found.append)
-    function(values)
-    (compiled,) = found
     handles = [x.handle for x in values]
-    return (
-        microseconds(lambda: function(values)),
-        microseconds(lambda: compiled.run(values, True)),
-        _raw(compiled.executable.run, handles, values),
-    )
+    function, found = mj.jit(lambda xs: [x + 1 for x in xs]), []
+    function.listeners.append(found.append)
+    for _ in range(4):
+        function(values)
+    plan = found[0].fast_call()._replace(out_pytree_def=found[0].treedef)
+    execute = _jaxlib.fast_function("execute", lambda _: (None, plan))
+    execute(handles)
+    return {
+        "call": lambda: function(values),
+        "python": lambda: function._call_in_python((values,), {}),
+        "execute": lambda: execute(handles),
+    }
 
 
-def _raw(run: Any, handles: Any, values: Any) -> float:
-    """jaxlib alone; its results are no Arrays, so one Array of the arguments is waited for instead."""
-    run(handles)
-    best = float("inf")
+def wait(result: Any) -> None:
+    """A result of any of `our_calls`."""
+    leaf = result[0] if isinstance(result, tuple) else result
+    leaf[-1].block_until_ready()
+
+
+def measure(devices: int, leaves: int, jax: Callable[[int, int], float] | None) -> dict[str, float]:
+    calls = our_calls(devices, leaves)
+    best = dict.fromkeys([*calls, *(["jax"] if jax else [])], float("inf"))
     for _ in range(ROUNDS):
-        start = time.perf_counter()
-        for _ in range(CALLS):
-            results = run(handles)
-        best = min(best, (time.perf_counter() - start) / CALLS)
-        for handle in results:
-            handle.block_until_ready()
-    del values
-    return best * 1e6
+        for name, call in calls.items():
+            best[name] = min(best[name], timed(call, wait))
+        if jax:
+            best["jax"] = min(best["jax"], jax(devices, leaves))
+    return best
 
 
 def main() -> None:
-    print(f"{'devices':>8}{'leaves':>8}{'call us':>12}{'run us':>12}{'execute us':>12}{'added us':>12}")
-    for devices in (1, 8):
-        for leaves in (1, 10, 50):
-            call, run, execute = measure(devices, leaves)
-            print(f"{devices:>8}{leaves:>8}{call:>12.1f}{run:>12.1f}{execute:>12.1f}{call - execute:>12.1f}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jax", default=sys.executable if importlib.util.find_spec("jax") else None, metavar="PYTHON")
+    parser.add_argument("--serve-jax", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.serve_jax:
+        return serve_jax()
+    os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", str(max(DEVICES)))
+    print(f"{'devices':>8}{'leaves':>8}{'call us':>10}{'python us':>11}{'execute us':>12}{'jax us':>9}{'call/jax':>10}")
+    for jax in jax_rounds(arguments.jax):
+        for devices in DEVICES:
+            for leaves in LEAVES:
+                best = measure(devices, leaves, jax)
+                theirs = f"{best['jax']:>9.1f}{best['call'] / best['jax']:>10.2f}" if jax else f"{'-':>9}{'-':>10}"
+                print(f"{devices:>8}{leaves:>8}{best['call']:>10.1f}{best['python']:>11.1f}{best['execute']:>12.1f}{theirs}")
 
 
 if __name__ == "__main__":
