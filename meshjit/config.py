@@ -56,6 +56,20 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    return float(value)
+
+
+def _folder(value: Any) -> str | None:
+    if value is None or value == "":
+        return None
+    if not isinstance(value, str | os.PathLike):
+        raise ValueError("expected a path")
+    return os.path.abspath(os.path.expanduser(value))
+
+
 def _one_of(*choices: str | None) -> Callable[[Any], str | None]:
     def parse(value: Any) -> str | None:
         found = None if value in (None, "") else str(value).lower()
@@ -134,6 +148,26 @@ OPTIONS = (
         "default_matmul_precision", _one_of(*_PRECISIONS), None,
         "Precision of matrix products and convolutions that state none.",
         ("MESHJIT_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_MATMUL_PRECISION"),
+    ),
+    Option(
+        "compilation_cache_dir", _folder, None,
+        "Folder in which compiled programs are kept for later processes; None: nowhere. What lies there is run: your own only.",
+        ("MESHJIT_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"),
+    ),
+    Option(
+        "enable_compilation_cache", _boolean, True,
+        "Use compilation_cache_dir, where one is given.",
+        ("MESHJIT_ENABLE_COMPILATION_CACHE", "JAX_ENABLE_COMPILATION_CACHE"),
+    ),
+    Option(
+        "persistent_cache_min_compile_time_secs", _number, 0.0,
+        "Programs that XLA compiles in fewer seconds are not kept in compilation_cache_dir.",
+        ("MESHJIT_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"),
+    ),
+    Option(
+        "persistent_cache_min_entry_size_bytes", _number, 0,
+        "Programs of fewer bytes are not kept in compilation_cache_dir.",
+        ("MESHJIT_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"),
     ),
     Option(
         "cpu_collectives", _one_of("gloo", "none"), "gloo",

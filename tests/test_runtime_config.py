@@ -15,6 +15,8 @@ def test_defaults() -> None:
         "enable_x64": False, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
+        "compilation_cache_dir": None, "enable_compilation_cache": True,
+        "persistent_cache_min_compile_time_secs": 0.0, "persistent_cache_min_entry_size_bytes": 0,
         "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,
     }  # fmt: skip
 
@@ -30,6 +32,8 @@ def test_defaults() -> None:
         ({"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=6"}, "num_cpu_devices", 6),
         ({"XLA_FLAGS": "--xla_force_host_platform_device_count=6", "JAX_NUM_CPU_DEVICES": "2"}, "num_cpu_devices", 2),
         ({"MESHJIT_AGREEMENT_TIMEOUT": "2.5"}, "agreement_timeout", 2.5),
+        ({"JAX_COMPILATION_CACHE_DIR": "/tmp/x/../y"}, "compilation_cache_dir", "/tmp/y"),
+        ({"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}, "persistent_cache_min_entry_size_bytes", -1),
     ],
 )
 def test_environment(environ: dict[str, str], name: str, value: object) -> None:
@@ -65,6 +69,8 @@ def test_assignment_is_refused() -> None:
         ("default_matmul_precision", "low", "'low' does not fit: expected one of None, 'default'"),
         ("agreement_timeout", 0, "0 does not fit: expected a number of seconds above 0"),
         ("agreement_timeout", None, "None does not fit: expected a number"),
+        ("compilation_cache_dir", 3, "3 does not fit: expected a path"),
+        ("persistent_cache_min_compile_time_secs", True, "True does not fit: expected a number"),
     ],
 )
 def test_values_that_do_not_fit(name: str, value: object, text: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -135,6 +136,14 @@ def _location(source: Source | None) -> str:
     if source is None:
         return ""
     return f" loc({json.dumps(source.function)}({json.dumps(source.file)}:{source.line}:0))"
+
+
+_LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*"\("(?:[^"\\]|\\.)*":\d+:0\)\)')
+
+
+def without_locations(text: str) -> str:
+    """A module's text without source lines: equal for programs that differ only in where they were written."""
+    return _LOCATION.sub("", text)
 
 
 def literal(array: np.ndarray[Any, Any]) -> str:

@@ -305,9 +305,9 @@ def serialize(executable: Any) -> bytes:
     return executable.serialize()
 
 
-def deserialize(client: Any, data: bytes, devices: Sequence[Any]) -> Any:
+def deserialize(client: Any, data: bytes, devices: Sequence[Any], options: Mapping[str, Any] | None = None) -> Any:
     """The executable that `serialize` was given. Trusts its input as code: read only your own files."""
-    return client.deserialize_executable(data, _device_list(tuple(devices)), _compile_options(devices, None))
+    return client.deserialize_executable(data, _device_list(tuple(devices)), _compile_options(devices, options))
 
 
 # --- arrays ----------------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed
 from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
+from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.placing import device_row, meaning, move
 from meshjit.runtime.quiet import without_gloo_messages
@@ -111,7 +112,7 @@ class Executable:
             # The readable text, without folders: hosts may keep the script in different places.
             distributed.agree(plan.program.name, f"{mesh}\n{print_program(lowering.local)}\n", processes=processes)
         start = time.perf_counter()
-        self.compiled = _jaxlib.compile(self.devices[0].client, lowering.text, self.devices, dict(options or {}))
+        self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, dict(options or {}))
         self.compile_seconds = time.perf_counter() - start
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]

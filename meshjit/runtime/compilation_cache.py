@@ -1,0 +1,137 @@
+"""Compiled programs on disk, so that the next process need not compile them: `config.compilation_cache_dir`.
+
+An entry is a file named by what the executable depends on: the StableHLO of the local Program (without source lines), XLA's
+options, the devices, the versions of meshjit and jaxlib, and, for CPU, the processor. It holds a checksum and what jaxlib
+serialises. Whatever is not a whole entry of ours is ignored with a warning and written anew. Writers do not meet: each
+writes a file of its own and renames it. jaxlib trusts what it reads as code, so a new folder is its owner's alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import tempfile
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from meshjit.config import config
+from meshjit.emit.emitter import without_locations
+from meshjit.runtime import _jaxlib
+from meshjit.version import __version__
+
+_MAGIC = b"meshjit executable 1\n"
+_SUFFIX = ".executable"
+_DIGEST = hashlib.sha256().digest_size
+
+
+def compile_or_load(client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """`_jaxlib.compile`, or an executable that an earlier process has compiled of the same."""
+    if config.compilation_cache_dir is None or not config.enable_compilation_cache or _jaxlib.is_absent(devices[0]):
+        return _jaxlib.compile(client, text, devices, options)
+    path = Path(config.compilation_cache_dir) / (cache_key(text, devices, options) + _SUFFIX)
+    found = _load(path, client, devices, options)
+    if found is not None:
+        return found
+    start = time.perf_counter()
+    executable = _jaxlib.compile(client, text, devices, options)
+    if time.perf_counter() - start >= config.persistent_cache_min_compile_time_secs:
+        _store(path, executable)
+    return executable
+
+
+def cache_key(text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """A digest of all that an executable depends on."""
+    parts = [
+        f"meshjit {__version__}, jaxlib {_jaxlib.version}",
+        f"{devices[0].platform} {devices[0].client.platform_version}",
+        _processor() if devices[0].platform == "cpu" else "",
+        *(f"device {d.id} of process {d.process_index}: {d.device_kind} {getattr(d, 'coords', '')}" for d in devices),
+        f"for process {devices[0].client.process_index()}",
+        *(f"{name}={value!r}" for name, value in sorted(options.items())),
+        *_flags(os.environ),
+        without_locations(text),
+    ]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _flags(environ: Mapping[str, str]) -> list[str]:
+    """What the environment tells XLA, but for where it writes and how many CPU devices there are."""
+    words = f"{environ.get('XLA_FLAGS', '')} {environ.get('LIBTPU_INIT_ARGS', '')}".split()
+    return sorted(w for w in words if not w.startswith(("--xla_dump", "--xla_force_host_platform_device_count")))
+
+
+@functools.cache
+def _processor() -> str:
+    """What machine code may depend on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    features = next((line for line in lines if line.startswith(("flags", "Features"))), platform.processor())
+    return f"{platform.machine()} {features}"
+
+
+def _load(path: Path, client: Any, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """The executable of an entry; None where there is none that can be used."""
+    try:
+        data = path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        return _useless(path, str(error))
+    if not data.startswith(_MAGIC):
+        return _useless(path, "it was not written by meshjit")
+    digest, payload = data[len(_MAGIC) :][:_DIGEST], data[len(_MAGIC) + _DIGEST :]
+    if hashlib.sha256(payload).digest() != digest:
+        return _useless(path, "it is cut off or damaged")
+    try:
+        return _jaxlib.deserialize(client, payload, devices, options)
+    except _jaxlib.XlaError as error:
+        return _useless(path, str(error))
+
+
+def _useless(path: Path, reason: str) -> None:
+    warnings.warn(
+        f"the compiled program in {path} cannot be used: {reason}\n  it is compiled and written anew", stacklevel=2
+    )
+
+
+def _store(path: Path, executable: Any) -> None:
+    """Write an entry: as a whole or not at all."""
+    try:
+        payload = _jaxlib.serialize(executable)
+    except _jaxlib.XlaError:  # there are backends and programs that cannot be serialised
+        return
+    if len(payload) < config.persistent_cache_min_entry_size_bytes:
+        return
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, _MAGIC + hashlib.sha256(payload).digest() + payload)
+    except OSError as error:
+        _no_room(str(path.parent), f"{type(error).__name__}: {error}")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem[:16]}.", suffix=".partial")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+@functools.cache
+def _no_room(folder: str, reason: str) -> None:
+    """Once per reason: a script that cannot write one entry cannot write hundreds."""
+    warnings.warn(
+        f"compiled programs cannot be kept in {folder}: {reason}\n"
+        "  fix: config.update('compilation_cache_dir', a folder that can be written to), or None",
+        stacklevel=2,
+    )

@@ -1,0 +1,272 @@
+"""Compiled programs on disk: what is found again, what is not, what happens to entries that are none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+from meshjit.emit.emitter import without_locations
+from meshjit.runtime import _jaxlib, compilation_cache
+from meshjit.sharding import Mesh, NamedSharding
+from meshjit.sharding import PartitionSpec as P
+
+pytestmark = pytest.mark.device
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    mj.config.update("jax_compilation_cache_dir", tmp_path / "cache")
+    compilation_cache._no_room.cache_clear()
+    yield tmp_path / "cache"
+    mj.config.update("compilation_cache_dir", None)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs that XLA compiled."""
+    texts: list[str] = []
+    original = _jaxlib.compile
+
+    def counted(client: Any, text: str, *rest: Any) -> Any:
+        texts.append(text)
+        return original(client, text, *rest)
+
+    monkeypatch.setattr(_jaxlib, "compile", counted)
+    return texts
+
+
+def values(count: int = 4, n: int = 8) -> mj.Array:
+    mesh = Mesh(np.array(mj.devices()[:count]), ("x",))
+    return mj.device_put(np.arange(n, dtype=np.float32), NamedSharding(mesh, P("x")))
+
+
+def run(x: mj.Array, factor: float = 3.0, **options: Any) -> np.ndarray:
+    """A function of its own each time, as in a process of its own."""
+
+    def tripled(x: Any) -> Any:
+        return x * factor + x.sum()
+
+    return np.asarray(mj.jit(tripled, **options)(x))
+
+
+def entries(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.executable")) if folder.exists() else []
+
+
+def test_the_same_program_is_compiled_once(folder: Path, compiled: list[str]) -> None:
+    x = values()
+    first = run(x)
+    assert len(compiled) == len(entries(folder)) == 1 and folder.stat().st_mode & 0o077 == 0
+    for _ in range(2):
+        np.testing.assert_array_equal(run(x), first)
+    assert len(compiled) == len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: run(values(), factor=2.0),
+        lambda: run(values(2)),
+        lambda: run(values(n=16)),
+        lambda: run(values(), compiler_options={"xla_cpu_enable_fast_math": True}),
+        lambda: run(mj.device_put(values(), mj.devices()[0])),
+        lambda: run(mj.device_put(values(), mj.devices()[1])),
+        lambda: run(values(), donate_argnums=0),
+        lambda: run(mj.device_put(values(), NamedSharding(Mesh(np.array(mj.devices()[3::-1]), ("x",)), P("x")))),
+    ],
+    ids=["constant", "mesh", "shape", "options", "one device", "another device", "donation", "order of devices"],
+)
+def test_other_programs_are_other_entries(other: Any, folder: Path, compiled: list[str]) -> None:
+    run(values())
+    other()
+    assert len(compiled) == len(entries(folder)) >= 2
+    del compiled[:]
+    other()
+    assert not compiled
+
+
+def test_padding_is_part_of_the_program(folder: Path, compiled: list[str]) -> None:
+    """9 and 10 elements over 4 devices have equal shards."""
+    for n in (9, 10, 9, 10):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(run(values(n=n)), x * 3 + x.sum())
+    assert len(compiled) == 2
+
+
+def test_source_lines_are_not_part_of_the_program(folder: Path, compiled: list[str]) -> None:
+    x = values()
+    np.asarray(mj.jit(lambda x: x * 5)(x))
+    np.asarray(
+        mj.jit(lambda x: x * 5)(
+            x
+        )
+    )  # fmt: skip
+    assert len(compiled) == 1
+
+
+def test_locations_are_cut_out_exactly() -> None:
+    text = '%2 = "a"(%1) : () -> f32 loc("f \\"g\\""("/a b/(c).py":17:0))\n%3 = "b"() <{name = "loc(x)"}> : f32\n'
+    assert without_locations(text) == '%2 = "a"(%1) : () -> f32\n%3 = "b"() <{name = "loc(x)"}> : f32\n'
+
+
+def test_loaded_programs_are_like_compiled_ones(folder: Path) -> None:
+    def lowered() -> Any:
+        return mj.jit(lambda x: (x * 2, x.sum())).lower(values()).compile()
+
+    one, other = lowered(), lowered()
+    assert one.as_text() == other.as_text()
+    assert one.cost_analysis() == other.cost_analysis() and one.memory_analysis() == other.memory_analysis()
+    assert one.input_shardings == other.input_shardings
+
+
+def test_single_ops_and_resharding_are_kept_too(folder: Path) -> None:
+    mj.clear_caches()
+    x = values()
+    x + x
+    assert len(entries(folder)) == 1
+    mj.device_put(x, NamedSharding(x.sharding.mesh, P()))
+    assert len(entries(folder)) == 2
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda data: b"", "it was not written by meshjit"),
+        (lambda data: b"PNG", "it was not written by meshjit"),
+        (lambda data: data[: len(data) // 2], "it is cut off or damaged"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "it is cut off or damaged"),
+        (lambda data: data + b"x", "it is cut off or damaged"),
+        (lambda data: compilation_cache._MAGIC, "it is cut off or damaged"),
+        (lambda data: compilation_cache._MAGIC + __import__("hashlib").sha256(b"no").digest() + b"no", "INVALID_ARGUMENT"),
+    ],
+    ids=["empty", "foreign", "cut", "one bit", "longer", "head only", "not an executable"],
+)
+def test_useless_entries_are_named_once_and_written_anew(
+    spoil: Any, reason: str, folder: Path, compiled: list[str]
+) -> None:
+    x = values()
+    first = run(x)
+    (path,) = entries(folder)
+    whole = path.read_bytes()
+    path.write_bytes(spoil(whole))
+    with pytest.warns(UserWarning, match=f"(?s)the compiled program in {path} cannot be used: .*{reason}") as caught:
+        np.testing.assert_array_equal(run(x), first)
+    assert len(caught) == 1 and len(compiled) == 2 and len(path.read_bytes()) > len(whole) // 2
+    np.testing.assert_array_equal(run(x), first)  # without a warning
+    assert len(compiled) == 2
+
+
+def test_a_folder_in_an_entrys_place_is_named(folder: Path) -> None:
+    x = values()
+    run(x)
+    (path,) = entries(folder)
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(UserWarning) as caught:
+        run(x)
+    assert "Is a directory" in str(caught[0].message)
+
+
+def test_a_place_that_cannot_be_written_to_is_named_once(tmp_path: Path, folder: Path) -> None:
+    (tmp_path / "file").write_text("")
+    mj.config.update("compilation_cache_dir", tmp_path / "file" / "below")
+    with pytest.warns(UserWarning, match=r"compiled programs cannot be kept in .*below: .*\n  fix: config.update") as caught:
+        run(values())
+        run(values(2))
+    assert len([w for w in caught if "cannot be kept" in str(w.message)]) == 1
+
+
+def test_options(folder: Path, compiled: list[str]) -> None:
+    for options in (
+        {"enable_compilation_cache": False},
+        {"jax_persistent_cache_min_compile_time_secs": 3600},
+        {"jax_persistent_cache_min_entry_size_bytes": 10**9},
+        {"compilation_cache_dir": None},
+    ):
+        with mj.config.using(**options):
+            run(values())
+        assert not entries(folder)
+    assert len(compiled) == 4
+
+
+def test_the_key_knows_versions_and_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    def key() -> str:
+        return compilation_cache.cache_key("text", mj.devices()[:2], {})
+
+    before = key()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp --xla_force_host_platform_device_count=3")
+    assert key() == before
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    assert key() != before
+    monkeypatch.delenv("XLA_FLAGS")
+    monkeypatch.setattr(_jaxlib, "version", "9.9")
+    assert key() != before
+
+
+def test_threads_write_one_entry(folder: Path) -> None:
+    x = values()
+    threads = [threading.Thread(target=run, args=(x,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(folder.iterdir())) == 1
+
+
+SCRIPT = """
+    import sys, numpy as np, meshjit as mj
+    from meshjit.runtime import _jaxlib
+    count, original = [0], _jaxlib.compile
+    def counted(*arguments):
+        count[0] += 1
+        return original(*arguments)
+    _jaxlib.compile = counted
+    sharding = mj.NamedSharding(mj.make_mesh((4,), ("x",)), mj.P("x"))
+    x = mj.device_put(np.arange(10, dtype=np.float32), sharding)
+    total = mj.jit(lambda x, y: (x @ y).sum() + x.mean())(x, x)
+    print(count[0], float(total))
+"""
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "MESHJIT_NUM_CPU_DEVICES": "4"}
+    environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(SCRIPT)]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> list[float]:
+    out, error = process.communicate(timeout=60)
+    assert process.returncode == 0 and not error, error
+    return [float(word) for word in out.split()]
+
+
+def test_another_process_finds_it(tmp_path: Path) -> None:
+    both = [said(start(tmp_path / "cache")) for _ in range(2)]
+    assert both == [[1, 285 + 4.5], [0, 285 + 4.5]]
+
+
+def test_two_processes_at_once(tmp_path: Path) -> None:
+    processes = [start(tmp_path / "cache") for _ in range(3)]
+    found = [said(process) for process in processes]
+    assert [total for _, total in found] == [285 + 4.5] * 3 and len(list((tmp_path / "cache").iterdir())) == 1
+    assert said(start(tmp_path / "cache")) == [0, 285 + 4.5]
+
+
+def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run(values())
+    assert not list(tmp_path.iterdir())
