@@ -21,6 +21,7 @@ from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
+from meshjit.partition.combine import combine
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
 from meshjit.transform.borders import share_borders
@@ -36,8 +37,9 @@ def partition(plan: Plan, topology: Topology | None = None) -> Program:
 
     Walks are priced for the machine that the plan was made for, if no other is named.
     """
-    local = _Partitioner(plan, topology or plan.topology or Topology.of(plan.mesh)).run()
-    return share_borders(cse(local, constants=True))
+    topology = topology or plan.topology or Topology.of(plan.mesh)
+    local = cse(_Partitioner(plan, topology).run(), constants=True)
+    return combine(share_borders(local), topology)
 
 
 class _Partitioner:
