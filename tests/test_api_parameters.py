@@ -153,6 +153,30 @@ def test_single_device_shardings() -> None:
     assert text.startswith("jit(lambda): in_shardings for x is on Mesh('x': 4) of devices [0, 1, 2, 3], but out_shardings for")
 
 
+def test_meshes_of_the_same_devices_go_together() -> None:
+    """As in JAX: what counts are the devices in their order, not what the axes are called."""
+    line = Mesh(np.array(mj.devices()), ("all",))
+    a, b = mj.device_put(X, on(P("x"), 4, 2)), mj.device_put(X, NamedSharding(line, P("all")))
+    for add in (mj.jit(lambda a, b: a + b), lambda a, b: a + b):
+        np.testing.assert_array_equal(add(a, b), 2 * X)
+        np.testing.assert_array_equal(add(b, a), 2 * X)
+    compiled = mj.jit(lambda a, b: a + b).lower(a, b).compile()
+    assert not compiled.needs_moving([a._key, b._key])
+    renamed = NamedSharding(Mesh(np.array(mj.devices()).reshape(4, 2), ("p", "q")), P("p"))
+    assert mj.jit(lambda x: x, in_shardings=renamed)(a).sharding.is_equivalent_to(renamed, 2)
+    assert mj.jit(lambda x: x, in_shardings=renamed, out_shardings=b.sharding)(a).sharding.is_equivalent_to(b.sharding, 2)
+    np.testing.assert_array_equal(mj.device_put(a, b.sharding), X)
+    assert mj.device_put(mj.device_put(a, b.sharding), a.sharding).sharding == a.sharding
+    odd = NamedSharding(Mesh(np.array(mj.devices()[:6]).reshape(3, 2), ("r", "s")), P("r"))
+    even = NamedSharding(Mesh(np.array(mj.devices()[:6]).reshape(2, 3), ("r", "s")), P("s"))
+    assert message(ValueError, lambda: mj.jit(lambda x: x, in_shardings=odd, out_shardings=even)(X)) == (
+        "out_shardings for result: PartitionSpec('s',) on Mesh('r': 2, 's': 3) cannot be said with the axes of"
+        " Mesh('r': 3, 's': 2)\n  fix: build every NamedSharding of one function on the same mesh"
+    )
+    moved = mj.jit(lambda x, y: x + y, in_shardings=(odd, None))(X, mj.device_put(X, even))
+    np.testing.assert_array_equal(moved, 2 * X)
+
+
 def test_uncommitted_arguments_are_moved() -> None:
     place = on(P("x"), 4)
     for x in (X, mnp.asarray(X), list(X)[0]):

@@ -11,7 +11,7 @@ from meshjit.api.call import Call
 from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, find_mesh, keywords_not_placed, spec_for, spec_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
-from meshjit.runtime.executable import default_mesh, fits, one_device_mesh, whole_spec
+from meshjit.runtime.executable import default_mesh, fits, one_device_mesh, spec_on
 from meshjit.trace import Traced as TracedProgram
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding, is_auto
@@ -111,9 +111,7 @@ class _Finder:
 
 def _committed_spec(key: LeafKey, mesh: Any) -> PartitionSpec | None:
     """Committed arrays stay where they are; others go where propagation likes."""
-    if not key.committed or not isinstance(key.sharding, NamedSharding) or key.sharding.mesh != mesh:
-        return None
-    return whole_spec(key.sharding, key.type.rank)
+    return spec_on(mesh, key.sharding, key.type.rank) if key.committed and key.sharding is not None else None
 
 
 def output_names(traced: TracedProgram) -> Sequence[str]:

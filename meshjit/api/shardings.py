@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit import tree
-from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of
+from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, spec_on
 from sharding.mesh import Mesh, current_mesh
 from sharding.named import UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -145,9 +145,18 @@ def spec_for(
             f"{name()}: {sharding} needs a mesh, and there is none\n"
             "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
         )
-    spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
-    check_spec(spec, shape, mesh, name())
-    return spec
+    if isinstance(sharding, PartitionSpec) or sharding.mesh == mesh:
+        spec = sharding if isinstance(sharding, PartitionSpec) else sharding.spec
+        check_spec(spec, shape, mesh, name())
+        return spec
+    check_spec(sharding.spec, shape, sharding.mesh, name())
+    found = spec_on(mesh, sharding, rank)
+    if found is None:
+        raise ShardingError(
+            f"{name()}: {spec_of(sharding)} cannot be said with the axes of {mesh}\n"
+            "  fix: build every NamedSharding of one function on the same mesh"
+        )
+    return found
 
 
 def spec_of(sharding: Sharding) -> str:

@@ -15,7 +15,7 @@ from meshjit.core.types import type_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.executable import Executable, default_mesh, fits, lower, merged, mesh_of, whole_spec
+from meshjit.runtime.executable import Executable, default_mesh, fits, lower, merged, mesh_of, spec_on
 from meshjit.runtime.placing import move, place
 from meshjit.trace.source import line_of, user_source
 from sharding.mesh import Mesh
@@ -97,9 +97,7 @@ def _hashable(value: Any) -> Any:
 
 def _spec(key: LeafKey, mesh: Mesh) -> PartitionSpec | None:
     """Committed arrays stay where they are; others go where propagation likes."""
-    if key.committed and isinstance(key.sharding, NamedSharding) and key.sharding.mesh == mesh:
-        return whole_spec(key.sharding, key.type.rank)
-    return None
+    return spec_on(mesh, key.sharding, key.type.rank) if key.committed and key.sharding is not None else None
 
 
 def common_mesh(values: Sequence[Value], what: str) -> Mesh:

@@ -19,13 +19,14 @@ from meshjit.runtime import _jaxlib, client, distributed
 from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
-from meshjit.runtime.placing import device_row, meaning, move
+from meshjit.runtime.placing import move, same_place
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, Placement, spec_of
+from sharding.translate import translate
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def fits(key: LeafKey, wanted: Sharding) -> bool:
     """Whether an array with this key already lies as `wanted` says, on the same devices in the same order."""
     assert key.sharding is not None
     rank = key.type.rank
-    return device_row(key.sharding) == device_row(wanted) and meaning(key.sharding, rank) == meaning(wanted, rank)
+    return same_place(key.sharding, wanted, rank)
 
 
 def sharding_of(placement: Placement, mesh: Mesh, said: PartitionSpec | None) -> Sharding:
@@ -185,10 +186,23 @@ def mesh_of(sharding: Sharding) -> Any:
 
 
 def merged(a: Mesh, b: Mesh) -> Mesh | None:
-    """The mesh for values of two meshes: where both are of one and the same device, the one whose axes users can name."""
-    if a == b or (b.axis_names == ONE_DEVICE_AXES and a.flat_devices == b.flat_devices):
-        return a
-    return b if a.axis_names == ONE_DEVICE_AXES and a.flat_devices == b.flat_devices else None
+    """The mesh for values of two meshes: the first, if both are of the same devices in one order, unless users cannot name
+    its axes."""
+    if a.flat_devices != b.flat_devices:
+        return None
+    return b if a.axis_names == ONE_DEVICE_AXES else a
+
+
+def spec_on(mesh: Any, sharding: Sharding, rank: int) -> PartitionSpec | None:
+    """A sharding's spec on `mesh`, with an entry per dim; None if it is of other devices, or `mesh` cannot say it."""
+    if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
+        return whole_spec(sharding, rank)
+    if not isinstance(sharding, NamedSharding) or not isinstance(mesh, Mesh) or not isinstance(sharding.mesh, Mesh):
+        return None
+    if sharding.mesh.flat_devices != mesh.flat_devices:
+        return None
+    found = translate(sharding.placement(rank), sharding.mesh, mesh)
+    return None if found is None else PartitionSpec(*(axes or None for axes in found.dims))
 
 
 def default_mesh() -> Mesh:

@@ -68,6 +68,13 @@ def meaning(sharding: Sharding, rank: int) -> Placement:
     return normalized(placement, sharding.mesh) if isinstance(sharding, NamedSharding) else placement
 
 
+def same_place(a: Sharding, b: Sharding, rank: int) -> bool:
+    """Whether both put the same shards of a value of this rank on the same devices, whatever their axes are called."""
+    if device_row(a) != device_row(b):
+        return False
+    return meaning(a, rank) == meaning(b, rank) or a.is_equivalent_to(b, rank)
+
+
 def _padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any, Any]:
     """A shard grown to the local shape; the padding's content means nothing."""
     if block.shape == tuple(local):
@@ -101,12 +108,13 @@ def asarray_host(value: Any) -> tuple[np.ndarray[Any, Any], bool]:
 def move(array: Array, sharding: Sharding) -> Array:
     """An Array under another sharding: nothing, a resharding program on the same devices, or a way through the host."""
     key = leaf_key(array.type, array.weak_type, sharding, True)
-    same_devices = device_row(array.sharding) == device_row(sharding)
-    if same_devices and meaning(array.sharding, array.ndim) == meaning(sharding, array.ndim):
+    if same_place(array.sharding, sharding, array.ndim):
         return Array.over(key, array)
-    if same_devices and isinstance(sharding, NamedSharding) and isinstance(array.sharding, NamedSharding):
-        if array.sharding.mesh.shape == sharding.mesh.shape:
-            from meshjit.runtime.executable import reshard
+    if isinstance(sharding, NamedSharding) and device_row(array.sharding) == device_row(sharding):
+        from meshjit.runtime.executable import reshard, spec_on
 
-            return reshard(array, sharding)
+        spec = spec_on(sharding.mesh, array.sharding, array.ndim)
+        if spec is not None:
+            same = NamedSharding(sharding.mesh, spec)  # where it is, in the words of the target's mesh
+            return reshard(Array.over(leaf_key(array.type, array.weak_type, same, True), array), sharding)
     return place(array.numpy(), sharding, committed=True, weak=array.weak_type)
