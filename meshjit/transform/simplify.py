@@ -8,12 +8,13 @@ from meshjit.transform.calls import inline_calls
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
+from meshjit.transform.lines import batch_lines
 from meshjit.transform.places import place
 
 
 def simplify(program: Program) -> Program:
     """Without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
-    return dce(cse(place(fold(_with_simple_regions(dce(inline_calls(program, final=True)))))))
+    return dce(cse(batch_lines(place(fold(_with_simple_regions(dce(inline_calls(program, final=True))))))))
 
 
 def _with_simple_regions(program: Program) -> Program:
