@@ -15,6 +15,7 @@ from meshjit.core.verify import verify
 from meshjit.ops.arithmetic import add, multiply
 from meshjit.ops.constants import full, scalar
 from meshjit.ops.contraction import dot_general
+from meshjit.ops.ordering import concatenate
 from meshjit.ops.reduction import reduce_max, reduce_sum
 from meshjit.ops.shape import broadcast_in_dim, transpose
 from meshjit.ops.slicing import pad, slice_
@@ -54,6 +55,19 @@ class _Writer:
         high = tuple(n - m - a for n, m, a in zip(self.shape, self.inner, start, strict=True))
         return pad(v, scalar(3, v.dtype), low=start, high=high, interior=(0,) * len(start))
 
+    def joined(self, wholes: list[Var], parts: list[Var]) -> Var:
+        """An interior between borders of wholes, along dim 0."""
+        part, x = self.pick(parts), self.pick(wholes)
+        rank, missing = x.rank, self.shape[0] - self.inner[0]
+        if rank == 2:
+            part = pad(part, scalar(1, x.dtype), low=(0, 0), high=(0, self.shape[1] - self.inner[1]), interior=(0, 0))
+        before = int(self.generator.integers(missing + 1))
+        ends = []
+        for n in (before, missing - before):
+            start = (int(self.generator.integers(self.shape[0] - n + 1)), *(0,) * (rank - 1))
+            ends.append(slice_(x, start=start, limit=(start[0] + n, *x.shape[1:]), strides=(1,) * rank))
+        return concatenate(ends[0], part, ends[1], dimension=0)
+
     def write(self) -> Program:
         type, inner = TensorType(self.shape, np.dtype(np.float32)), TensorType(self.inner, np.dtype(np.float32))
         rank, results = len(self.shape), []
@@ -61,6 +75,8 @@ class _Writer:
             wholes, parts = [builder.input(type)], [builder.input(inner)]
             for _ in range(int(self.generator.integers(4, 12))):
                 match int(self.generator.integers(8)):
+                    case 0 if self.generator.random() < 0.3:
+                        wholes.append(self.joined(wholes, parts))
                     case 0 | 1 | 2:
                         parts.append(self.slice(self.pick(wholes)))
                     case 3:
@@ -123,6 +139,26 @@ def shifted(u: Any) -> Any:
     return u.at[:-1].set(u[1:])
 
 
+def edges(u: Any) -> Any:
+    wide = mnp.pad(u, ((1, 1), (0, 0)), mode="edge")
+    return wide[2:] + wide[:-2] - 2 * u
+
+
+def ring(u: Any) -> Any:
+    wide = mnp.pad(u, ((1, 1), (0, 0)), mode="wrap")
+    return wide[2:] + wide[:-2] - 2 * u
+
+
+def mirrored(u: Any) -> Any:
+    wide = mnp.pad(u, ((1, 1), (0, 0)), mode="reflect")
+    return wide[2:] + wide[:-2] - 2 * u
+
+
+def held(u: Any) -> Any:
+    inner = u[1:-1] + 0.125 * (u[2:] + u[:-2] - 2 * u[1:-1])
+    return mnp.concatenate([u[:1], inner, mnp.zeros((1, 16), u.dtype)], 0)
+
+
 def looped(u: Any) -> Any:
     return lax.fori_loop(0, 10, lambda _, u: heat(u), u)
 
@@ -132,7 +168,8 @@ ROW = 16 * 4
 
 @pytest.mark.parametrize(
     ("step", "rows"),
-    [(heat, 2), (added, 2), (padded, 2), (zeros_around, 2), (shifted, 1), (looped, 20), (wide_stencil, 4)],
+    [(heat, 2), (added, 2), (padded, 2), (zeros_around, 2), (shifted, 1), (looped, 20), (wide_stencil, 4),
+     (edges, 2), (held, 2)],
 )
 @pytest.mark.parametrize("extent", [64, 61])
 def test_one_border_per_side(step: Any, rows: int, extent: int) -> None:
@@ -140,6 +177,15 @@ def test_one_border_per_side(step: Any, rows: int, extent: int) -> None:
     assert traffic(step, [grid], X8, [P("x")], [P("x")]) == {"collective_permute": rows * ROW}
     array = np.random.default_rng(0).integers(-3, 4, (extent, 16)).astype(np.float32) * 64
     check_function(step, [array], X8, [P("x")], [P("x")], exact=step is not looped)
+
+
+@pytest.mark.parametrize("step", [ring, mirrored])
+def test_borders_of_rings_and_mirrors(step: Any) -> None:
+    for extent in (64, 61):
+        found = traffic(step, [f"f32[{extent}, 16]"], X8, [P("x")], [P("x")])
+        assert set(found) == {"collective_permute"} and found["collective_permute"] <= (2 if extent == 64 else 4) * ROW
+        array = np.random.default_rng(0).integers(-3, 4, (extent, 16)).astype(np.float32)
+        check_function(step, [array], X8, [P("x")], [P("x")])
 
 
 def test_both_dims() -> None:

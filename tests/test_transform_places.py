@@ -11,6 +11,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.ops.constants import scalar
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.ordering import concatenate
 from meshjit.ops.slicing import pad, slice_
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.simplify import simplify
@@ -28,6 +29,10 @@ def taken(x: Var, start: int, limit: int, stride: int = 1) -> Var:
 
 def padded(x: Var, low: int, high: int, value: int = 7) -> Var:
     return pad(x, scalar(value, x.dtype), low=(low,), high=(high,), interior=(0,))
+
+
+def joined(*parts: Var) -> Var:
+    return concatenate(*parts, dimension=0)
 
 
 def at(*places: int) -> list[Var]:
@@ -50,6 +55,12 @@ CASES = [  # what is written, the ops that it becomes, the params of the last of
     (lambda x: taken(padded(x, 3, 1), 4, 8), "slice", cut(1, 5)),
     (lambda x: taken(padded(x, 1, 1, 0), 2, 22), "shift", {"shift": -1, "dimension": 0}),
     (lambda x: taken(padded(x, 3, 1), 0, 2), "pad slice", cut(0, 2)),
+    (lambda x: taken(joined(taken(x, 0, 1), x, taken(x, 19, 20)), 0, 21), "slice concatenate", {"dimension": 0}),
+    (lambda x: taken(joined(taken(x, 0, 1), x, taken(x, 19, 20)), 3, 8), "slice", cut(2, 7)),
+    (lambda x: taken(joined(taken(x, 19, 20), x, taken(x, 0, 1)), 0, 20), "roll", {"shift": 1, "dimension": 0}),
+    (lambda x: taken(joined(taken(x, 19, 20), x, taken(x, 0, 1)), 2, 22), "roll", {"shift": 19, "dimension": 0}),
+    (lambda x: joined(taken(x, 3, 20), taken(x, 0, 3)), "roll", {"shift": 17, "dimension": 0}),
+    (lambda x: joined(taken(x, 3, 20), taken(x, 1, 4)), "slice slice concatenate", {"dimension": 0}),
     (lambda x: dynamic_slice(x, *at(18), slice_sizes=(3,)), "slice", cut(17, 20)),
     (lambda x: dynamic_update_slice(x, taken(x, 2, 20), *at(1)), "slice update_slice", {"start": (1,)}),
     (lambda x: dynamic_update_slice(x, taken(x, 7, 9), *at(1)), "slice dynamic_update_slice", {}),

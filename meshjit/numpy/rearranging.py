@@ -199,18 +199,25 @@ def _pad_dim(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
     if mode in ("maximum", "minimum", "mean"):
         return _pad_statistic(x, dim, before, after, mode)
     places = np.pad(np.arange(extent), (before, after), mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    runs, start = [], 0
-    for i in range(1, len(places) + 1):  # neighbouring places become one slice, forwards or backwards
-        if i == len(places) or (i - start > 1 and places[i] - places[i - 1] != places[start + 1] - places[start]) or (
-            i - start == 1 and abs(places[i] - places[i - 1]) > 1
-        ):
-            runs.append(places[start:i])
-            start = i
-    return concatenate([_run(x, dim, run) for run in runs], dim)
+    ends = [places[:before], places[before + extent :]]
+    first, last = ([_run(x, dim, run) for run in _runs(end)] for end in ends)
+    return concatenate([*first, x, *last], dim)
+
+
+def _runs(places: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+    """Neighbouring places that are one slice, forwards, backwards or of one element again and again."""
+    if not len(places):
+        return []
+    steps = np.diff(places)
+    limits = [i + 1 for i, step in enumerate(steps) if abs(step) > 1 or (i and step != steps[i - 1])]
+    return np.split(places, limits)
 
 
 def _run(x: Any, dim: int, places: Any) -> Any:
+    """Short runs are single elements put together, which planning understands as parts of x."""
     low, high = int(min(places)), int(max(places))
+    if len(places) <= 4 and (low == high or places[0] > places[-1]):
+        return concatenate([slice_in_dim(x, int(p), int(p) + 1, axis=dim) for p in places], dim)
     part = slice_in_dim(x, low, high + 1, axis=dim)
     if low == high:
         return repeat(part, len(places), dim)

@@ -91,7 +91,7 @@ def _partition(local: LocalEquation) -> list[Var]:
     if count * shard == extent:
         return [neighbours(local, var, dim, axes, -shift, in_ring=True)]
     starts = [i * shard - shift for i in range(count)]
-    behind = window(local, var, dim, extent, axes, starts, shard)
+    behind = window(local, var, dim, extent - shift, axes, starts, shard)
     before = window(local, var, dim, extent, axes, [start + extent for start in starts], shard)
     return [select(between(positions(local, var.shape, dim, axes), 0, shift), before, behind)]
 

@@ -25,8 +25,9 @@ from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import select
-from meshjit.ops.constants import constant, full, iota, scalar, spread, zeros_like
+from meshjit.ops.constants import constant, full, iota, is_splat, scalar, spread, zeros_like
 from meshjit.ops.identity import identity_element
+from meshjit.ops.ordering import concatenate
 from meshjit.ops.roll import shift
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import update_slice
@@ -70,6 +71,7 @@ class _Aligner:
         self.frames = found
         self.versions: dict[Var, dict[Dims, Var]] = {}
         self.cleared: dict[tuple[Var, Dims], Var] = {}
+        self.splats = {eqn.outputs[0]: eqn.params["value"].reshape(-1)[0] for eqn in program.eqns if _is_splat(eqn)}
         self.zeros = {eqn.outputs[0] for eqn in program.eqns if is_zero(eqn)}
 
     def run(self) -> Program:
@@ -103,11 +105,17 @@ class _Aligner:
 
     def embedded(self, value: Var, var: Var, dims: Dims) -> Var:
         """The value put into frames of these dims."""
-        if not dims:
+        return self.put(value, var, {d: (self.frames[var, d].begin, self.frames[var, d].whole) for d in dims})
+
+    def put(self, value: Var, var: Var, sides: Mapping[int, tuple[int, int]]) -> Var:
+        """The value from these places on in wholes of these extents, per dim; what is around it does not matter."""
+        if not sides:
             return value
-        found = {d: self.frames[var, d] for d in dims}
-        low = tuple(found[d].begin if d in dims else 0 for d in range(var.rank))
-        high = tuple(found[d].whole - found[d].extent - found[d].begin if d in dims else 0 for d in range(var.rank))
+        if var in self.splats:
+            shape = tuple(sides[d][1] if d in sides else n for d, n in enumerate(value.shape))
+            return full(value.type.with_shape(shape), self.splats[var])
+        low = tuple(sides[d][0] if d in sides else 0 for d in range(var.rank))
+        high = tuple(sides[d][1] - n - sides[d][0] if d in sides else 0 for d, n in enumerate(value.shape))
         return pad(value, scalar(0, value.dtype), low=low, high=high, interior=(0,) * var.rank)
 
     def rewrite(self, eqn: Eqn) -> bool:
@@ -116,6 +124,8 @@ class _Aligner:
             return self.entry(eqn)
         if eqn.op is update_slice or eqn.op is pad:
             return self.exit(eqn)
+        if eqn.op is concatenate:
+            return self.concatenation(eqn)
         return self.member(eqn)
 
     # -- entries
@@ -149,6 +159,22 @@ class _Aligner:
         bounds = {} if is_cleared else {d: (begin, begin + var.shape[d]) for d, (_, begin) in at.items()}
         write = self.update if eqn.op is update_slice else self.pad
         self.versions[eqn.outputs[0]] = {Dims(): write(eqn, value, dims, bounds)}
+        return True
+
+    def concatenation(self, eqn: Eqn) -> bool:
+        """Operands with frames are chosen from by place; others are put where they belong first."""
+        (out,), dim, found, total = eqn.outputs, eqn.params["dimension"], exits(eqn), None
+        if not any(self.whole(*node) == whole for node, _, whole in found):
+            return False
+        dims = Dims({dim})
+        for (var, _), begin, whole in found:
+            if self.whole(var, dim) == whole:
+                value = _shifted(self.version(var, dims), begin - self.frames[var, dim].begin, dim)
+            else:
+                value = self.put(self.version(var, Dims()), var, {dim: (begin, whole)})
+            total = value if total is None else select(_inside(value.shape, {dim: (begin, whole)}), value, total)
+        assert total is not None and total.type == out.type
+        self.versions[out] = {Dims(): total}
         return True
 
     def clear(self, var: Var, dims: Dims) -> Var:
@@ -221,6 +247,10 @@ class _Aligner:
             params = eqn.op.localize(params, tuple(v.type for v in operands), types)
         made = eqn.op(*operands, **params)
         return made if isinstance(made, tuple) else (made,)
+
+
+def _is_splat(eqn: Eqn) -> bool:
+    return eqn.op is constant and bool(eqn.params["value"].size) and is_splat(eqn.params["value"])
 
 
 def _shifted(value: Var, amount: int, dim: int) -> Var:

@@ -120,6 +120,8 @@ _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
     "reshape": _first_if(lambda eqn: True),
     "transpose": _first_if(lambda eqn: _in_order(eqn.params["permutation"])),
     "broadcast_in_dim": _first_if(lambda eqn: _in_order(eqn.params["dimensions"])),
+    "slice": _first_if(lambda eqn: True),
+    "reverse": _first_if(lambda eqn: all(eqn.outputs[0].shape[d] == 1 for d in eqn.params["dimensions"])),
     "reduce_window": _first_if(lambda eqn: _sees_itself(eqn.params)),
     "integer_pow": _first_if(lambda eqn: eqn.params["exponent"] == 1),
     "multiply": _beside(1, 0, 1),

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.constants import constant, iota, is_splat
+from meshjit.ops.ordering import concatenate
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import update_slice
 from sharding.rule import FactorRule
@@ -173,7 +175,7 @@ def entries(eqn: Eqn) -> list[tuple[Node, Node, int]]:
         return []
     (x,), (y,) = eqn.inputs, eqn.outputs
     columns = enumerate(zip(x.shape, y.shape, eqn.params["start"], eqn.params["strides"], strict=True))
-    return [((y, d), (x, d), begin) for d, (n, m, begin, step) in columns if step == 1 and 1 < m < n]
+    return [((y, d), (x, d), begin) for d, (n, m, begin, step) in columns if step == 1 and 0 < m < n]
 
 
 def exits(eqn: Eqn) -> list[tuple[Node, int, int]]:
@@ -184,6 +186,10 @@ def exits(eqn: Eqn) -> list[tuple[Node, int, int]]:
     elif eqn.op is pad:
         var, low = eqn.inputs[0], eqn.params["low"]
         high = [-1 if gap else n for n, gap in zip(eqn.params["high"], eqn.params["interior"], strict=True)]
+    elif eqn.op is concatenate:
+        dim, extent = eqn.params["dimension"], eqn.outputs[0].shape[eqn.params["dimension"]]
+        begins = accumulate((v.shape[dim] for v in eqn.inputs), initial=0)
+        return [((v, dim), begin, extent) for v, begin in zip(eqn.inputs, begins, strict=False) if 0 < v.shape[dim] < extent]
     else:
         return []
     out = eqn.outputs[0]

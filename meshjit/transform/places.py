@@ -5,6 +5,8 @@
     slice(slice(x)[2:9])[1:3]                                 ->  slice(x) {start=(3,), limit=(5,)}
     slice(pad(x, low 1, high 1))[2:]                          ->  pad(x, low -1, high 1)
     pad(x, constant 0) {low=(-1,), high=(1,)}                 ->  shift(x) {shift=-1, dimension=0}
+    slice(concatenate(a, b, c))[2:]                           ->  concatenate(slice(b)[1:], c), a having 1 element
+    concatenate(slice(x)[3:], slice(x)[:3])                   ->  roll(x) {shift=-3, dimension=0}
 
 So what is taken of a sharded dim is seen whole, and a shift is one exchange of border rows.
 """
@@ -19,11 +21,13 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.constants import constant
-from meshjit.ops.roll import shift
+from meshjit.ops.ordering import concatenate
+from meshjit.ops.roll import roll, shift
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import is_most, update_slice
 
-_KNOWN = ("constant", "slice", "pad")
+_KNOWN = ("constant", "slice", "pad", "concatenate")
+Made = Mapping[Var, Eqn]
 
 
 def place(program: Program) -> Program:
@@ -32,14 +36,13 @@ def place(program: Program) -> Program:
     eqns: list[Eqn] = []
     for old in program.eqns:
         rule = _RULES.get(old.op.name)
-        eqn = old if rule is None else rule(old, made)
-        if eqn.op.name in _KNOWN:
-            made[eqn.outputs[0]] = eqn
-        eqns.append(eqn)
+        new = [old] if rule is None else rule(old, made)
+        made.update({eqn.outputs[0]: eqn for eqn in new if eqn.op.name in _KNOWN})
+        eqns += new
     return replace(program, eqns=tuple(eqns))
 
 
-def _starts(operands: Sequence[Var], made: Mapping[Var, Eqn], shape: Sequence[int], sizes: Sequence[int]) -> Any:
+def _starts(operands: Sequence[Var], made: Made, shape: Sequence[int], sizes: Sequence[int]) -> Any:
     """The clamped starts, if all are constants."""
     found = [made.get(v) for v in operands]
     if any(eqn is None or eqn.op is not constant for eqn in found):
@@ -48,32 +51,83 @@ def _starts(operands: Sequence[Var], made: Mapping[Var, Eqn], shape: Sequence[in
     return tuple(min(max(a, 0), n - m) for a, n, m in zip(values, shape, sizes, strict=True))
 
 
-def _taken(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
+def _taken(eqn: Eqn, made: Made) -> list[Eqn]:
     x, *rest = eqn.inputs
     start = _starts(rest, made, x.shape, eqn.params["slice_sizes"])
     if start is None:
-        return eqn
+        return [eqn]
     limit = tuple(a + m for a, m in zip(start, eqn.params["slice_sizes"], strict=True))
     known = replace(eqn, op=slice_, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
     return _sliced(known, made)
 
 
-def _updated(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
+def _updated(eqn: Eqn, made: Made) -> list[Eqn]:
     x, update, *rest = eqn.inputs
     start = _starts(rest, made, x.shape, update.shape)
     if start is None or not is_most(x.shape, update.shape):
-        return eqn
-    return replace(eqn, op=update_slice, inputs=(x, update), params={"start": start})
+        return [eqn]
+    return [replace(eqn, op=update_slice, inputs=(x, update), params={"start": start})]
 
 
-def _sliced(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
+def _sliced(eqn: Eqn, made: Made) -> list[Eqn]:
     before = made.get(eqn.inputs[0])
     if before is None or 0 in eqn.outputs[0].shape or before.op is constant:
-        return eqn
+        return [eqn]
     if before.op is slice_:
-        return replace(eqn, inputs=before.inputs, params=_twice(before.params, eqn.params))
-    apart = any(before.params["interior"]) or any(n != 1 for n in eqn.params["strides"])
-    return eqn if apart else _slice_of_pad(eqn, before, made)
+        return [replace(eqn, inputs=before.inputs, params=_twice(before.params, eqn.params))]
+    if any(n != 1 for n in eqn.params["strides"]):
+        return [eqn]
+    if before.op is concatenate:
+        return _slice_of_concatenation(eqn, before, made)
+    return [eqn] if any(before.params["interior"]) else _slice_of_pad(eqn, before, made)
+
+
+def _slice_of_concatenation(eqn: Eqn, before: Eqn, made: Made) -> list[Eqn]:
+    """The parts that are left of the operands, put together."""
+    cut = eqn
+    dim, begin, cuts, parts = before.params["dimension"], 0, list[Eqn](), list[Var]()
+    low, high = eqn.params["start"][dim], eqn.params["limit"][dim]
+    for var in before.inputs:
+        first, last = max(low - begin, 0), min(high - begin, var.shape[dim])
+        begin += var.shape[dim]
+        if first < last:
+            cut = _cut(eqn, var, dim, first, last)
+            is_whole = cut.outputs[0].type == var.type
+            parts.append(var if is_whole else cut.outputs[0])
+            cuts += [] if is_whole else [cut]
+    if len(parts) == 1:
+        return _sliced(replace(cut, outputs=eqn.outputs), made)
+    new = [found for cut in cuts for found in _sliced(cut, made)]
+    joined = replace(eqn, op=concatenate, inputs=tuple(parts), params={"dimension": dim})
+    return [*new, *_joined(joined, {**made, **{found.outputs[0]: found for found in new}})]
+
+
+def _cut(eqn: Eqn, var: Var, dim: int, first: int, last: int) -> Eqn:
+    """The slice `eqn` of another value, of whose `dim` it takes these elements."""
+    start, limit = (
+        tuple(n if d == dim else m for d, m in enumerate(eqn.params[name])) for name, n in (("start", first), ("limit", last))
+    )
+    type = var.type.with_shape(tuple(n - m for n, m in zip(limit, start, strict=True)))
+    params = {"start": start, "limit": limit, "strides": (1,) * var.rank}
+    return Eqn(slice_, (var,), (Var(type),), params, eqn.source)
+
+
+def _joined(eqn: Eqn, made: Made) -> list[Eqn]:
+    """Concatenations of concatenations are one; a roll, if the end of a value stands before its beginning."""
+    dim = eqn.params["dimension"]
+    inputs = tuple(part for v in eqn.inputs for part in _parts(v, dim, made))
+    eqn = eqn if inputs == eqn.inputs else replace(eqn, inputs=inputs)
+    slices = [part for v in inputs if (part := made.get(v)) is not None and part.op is slice_]
+    if not len(inputs) == len(slices) == 2:
+        return [eqn]
+    end, begin = slices
+    x = end.inputs[0]
+    border = begin.params["limit"][dim]
+    whole = begin.inputs[0] is x and eqn.outputs[0].type == x.type and begin.params["start"][dim] == 0
+    plain = all(n == 1 for part in (end, begin) for n in part.params["strides"])
+    if not whole or not plain or end.params["start"][dim] != border or end.params["limit"][dim] != x.shape[dim]:
+        return [eqn]
+    return [replace(eqn, op=roll, inputs=(x,), params={"shift": -border % x.shape[dim], "dimension": dim})]
 
 
 def _twice(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,17 +137,23 @@ def _twice(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(("start", "limit", "strides"), zip(*rows, strict=True), strict=True)) if rows else dict(then)
 
 
-def _slice_of_pad(eqn: Eqn, before: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
+def _parts(var: Var, dim: int, made: Made) -> tuple[Var, ...]:
+    """What the value was put together from along this dim."""
+    eqn = made.get(var)
+    return eqn.inputs if eqn is not None and eqn.op is concatenate and eqn.params["dimension"] == dim else (var,)
+
+
+def _slice_of_pad(eqn: Eqn, before: Eqn, made: Made) -> list[Eqn]:
     """A slice of a padded value; a slice of the value itself where none of the padding is left."""
     x, inner, outer = before.inputs[0], before.params, eqn.params
     low = tuple(a - b for a, b in zip(inner["low"], outer["start"], strict=True))
     ends = zip(inner["high"], before.outputs[0].shape, outer["limit"], strict=True)
     high = tuple(a - (n - end) for a, n, end in ends)
     if any(a < -n or b < -n for a, b, n in zip(low, high, x.shape, strict=True)):
-        return eqn  # nothing of x is left
+        return [eqn]  # nothing of x is left
     if all(n <= 0 for n in (*low, *high)):
         start, limit = tuple(-a for a in low), tuple(n + b for b, n in zip(high, x.shape, strict=True))
-        return replace(eqn, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
+        return [replace(eqn, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})]
     params = {"low": low, "high": high, "interior": (0,) * x.rank}
     return _padded(replace(eqn, op=pad, inputs=before.inputs, params=params), made)
 
@@ -103,16 +163,22 @@ def is_zero(eqn: Eqn) -> bool:
     return eqn.op is constant and eqn.params["value"].shape == () and not any(eqn.params["value"].tobytes())
 
 
-def _padded(eqn: Eqn, made: Mapping[Var, Eqn]) -> Eqn:
+def _padded(eqn: Eqn, made: Made) -> list[Eqn]:
     """A shift, if zeros come in on one side of a dim and as much goes out on the other."""
     low, high = eqn.params["low"], eqn.params["high"]
     dims = [d for d, pair in enumerate(zip(low, high, strict=True)) if any(pair)]
     value = made.get(eqn.inputs[1])
     if value is None or not is_zero(value) or any(eqn.params["interior"]):
-        return eqn
+        return [eqn]
     if len(dims) != 1 or low[dims[0]] != -high[dims[0]]:
-        return eqn
-    return replace(eqn, op=shift, inputs=eqn.inputs[:1], params={"shift": low[dims[0]], "dimension": dims[0]})
+        return [eqn]
+    return [replace(eqn, op=shift, inputs=eqn.inputs[:1], params={"shift": low[dims[0]], "dimension": dims[0]})]
 
 
-_RULES = {"dynamic_slice": _taken, "dynamic_update_slice": _updated, "slice": _sliced, "pad": _padded}
+_RULES = {
+    "dynamic_slice": _taken,
+    "dynamic_update_slice": _updated,
+    "slice": _sliced,
+    "pad": _padded,
+    "concatenate": _joined,
+}
