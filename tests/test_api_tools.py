@@ -400,6 +400,18 @@ def test_our_own_frames_are_hidden() -> None:
     assert set(frames(lambda: mj.jit(lambda x: x).lower(X).compile()(3))) == {"test_api_tools.py"}
 
 
+def test_derivatives_hide_our_frames_too() -> None:
+    def bad(x: Any) -> Any:
+        return x + mnp.zeros(3)
+
+    x = mnp.zeros(2)
+    for use in (mj.grad(bad), mj.value_and_grad(bad), mj.jacfwd(bad), mj.jacrev(bad), mj.hessian(bad), mj.vmap(lambda v: bad(x))):
+        assert set(frames(lambda use=use: use(x))) == {"test_api_tools.py"}
+    for use in (lambda: mj.jvp(bad, (x,), (x,)), lambda: mj.vjp(bad, x), lambda: mj.linearize(bad, x)):
+        assert set(frames(use)) == {"test_api_tools.py"}
+    assert mj.grad(bad).__name__ == "bad"
+
+
 def test_bugs_of_ours_show_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: Any) -> Any:
         raise KeyError("bug")

@@ -6,13 +6,30 @@ them. A failure that is not meant for users (an AssertionError, a KeyError deep 
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Callable
+from typing import Any
 
 from meshjit.config import config
 from meshjit.errors import InternalError
 from meshjit.trace.source import is_own
 
 _BUGS = (AssertionError, KeyError, AttributeError, IndexError, NameError, ZeroDivisionError, InternalError)
+
+
+def boundary(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that users call: what it raises comes without our frames."""
+
+    @functools.wraps(fun)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return fun(*args, **kwargs)
+        except Exception as error:
+            hide_own_frames(error)
+            raise
+
+    return call
 
 
 def hide_own_frames(error: BaseException) -> None:

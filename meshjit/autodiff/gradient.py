@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
+from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Call, Function, call_of, check_function, no_derivative, run, value_leaves
 from meshjit.core.types import is_inexact
 from meshjit.trace import line_of, user_source
@@ -31,6 +32,7 @@ def grad(
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
+    @boundary
     @functools.wraps(fun)
     def gradient_of(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)
@@ -45,6 +47,7 @@ def value_and_grad(
     """(value, gradient) at once (`jax.value_and_grad`); ((value, aux), gradient) with has_aux. Arguments as for grad."""
     check_function(fun, "grad")
 
+    @boundary
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         positions = positions_of(fun, argnums, len(args), "grad")

@@ -9,6 +9,7 @@ from typing import Any
 
 from meshjit import numpy as mnp
 from meshjit import tree
+from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, no_derivative, parameter_names
 from meshjit.autodiff.gradient import positions_of
 from meshjit.autodiff.products import linearize, vjp
@@ -24,6 +25,7 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     """
     check_function(fun, "jacfwd")
 
+    @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = _only(fun, argnums, args, kwargs, "jacfwd")
@@ -64,6 +66,7 @@ def jacrev(
     """The Jacobian by reverse mode (`jax.jacrev`): for wide ones, more arguments than results. Its layout is jacfwd's."""
     check_function(fun, "jacrev")
 
+    @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
         partial, chosen = _only(fun, argnums, args, kwargs, "jacrev")
@@ -121,6 +124,7 @@ def _only(
     """The function of the arguments `argnums` alone, and those."""
     positions = positions_of(fun, argnums, len(args), what)
 
+    @boundary
     @functools.wraps(fun)
     def partial(*chosen: Any) -> Any:
         full = list(args)

@@ -7,12 +7,14 @@ from typing import Any
 
 from meshjit import numpy as mnp
 from meshjit import tree
+from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Call, Function, call_of, direction_of, inexact, no_derivative, run, value_leaves
 from meshjit.transform.jvp import jvp as jvp_program
 from meshjit.transform.jvp import linearize as linearize_program
 from meshjit.transform.transpose import vjp as vjp_program
 
 
+@boundary
 def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
     """(value, derivative of fun at `primals` in the direction `tangents`) (`jax.jvp`).
 
@@ -56,6 +58,7 @@ def _with_zeros(call: Call, flags: Sequence[bool], found: Iterator[Any]) -> list
     return [next(found) if f else mnp.zeros(v.shape, v.dtype) for f, v in zip(flags, outputs, strict=True)]
 
 
+@boundary
 def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """(value, the derivative at `primals` as a function of the tangents) (`jax.linearize`).
 
@@ -79,6 +82,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     return (value[0], derivative, value[1]) if has_aux else (value, derivative)
 
 
+@boundary
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """(value, function from cotangents of the value to a tuple of those of the primals) (`jax.vjp`).
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from meshjit import tree
+from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.trace import Argument, Traced, argument_of
 from meshjit.transform.batch import batch
@@ -28,6 +29,7 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
     if not (in_axes is None or isinstance(in_axes, int | tuple | list)):
         raise TypeError(f"vmap: in_axes must be an int, None or a tuple with one entry per argument, got {in_axes!r}")
 
+    @boundary
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
