@@ -129,6 +129,14 @@ def test_values_that_follow_their_operands_are_no_mistakes():
     assert "1 of them only follow operands that rounding set apart; the first:" in str(found)
 
 
+def test_partial_sums_that_cancel_are_no_mistakes():
+    """4096 addends of either sign: what is left of them is rounding, and differs between one device and eight."""
+    x = np.random.default_rng(3).normal(size=(4096, 8)).astype(np.float32) * 1e4
+    x = np.concatenate([x, -x[::-1]])
+    found = mj.verify(lambda x: x.sum(0) * 0.25, x, in_shardings=(P("x"),), mesh=AbstractMesh((8,), ("x",)))
+    assert found.values == 3
+
+
 def test_results_that_are_moved_wrongly_are_named():
     plan = _plan(lambda x: reduce_sum(x, axes=(0,)))
     x = np.arange(6, dtype=np.float32)
@@ -179,8 +187,9 @@ def test_sums_that_cancel_are_measured_by_their_terms():
         program = builder.build([subtract(*x)])
     (eqn,) = program.eqns
     a = np.array([1e6, 1.0, -2.0], np.float32)
-    (sizes,) = magnitudes(eqn, [a, a])
+    (sizes,) = magnitudes(eqn, [a, a], [None, None])
     assert sizes.tolist() == [2e6, 2.0, 4.0]
+    assert magnitudes(eqn, [a, a], [np.abs(a) * 3, None])[0].tolist() == [4e6, 4.0, 8.0]
     got = np.array([0.5, 0.0, 0.0], np.float32)
     assert difference(got, a - a, sizes).agrees and not difference(got, a - a).agrees
 

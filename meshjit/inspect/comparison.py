@@ -51,50 +51,61 @@ def difference(got: Array, want: Array, magnitude: Array | None = None, toleranc
     left out, the median of the elements that are not zero. `tolerance` multiplies the bound of the dtype. Dtypes other
     than floats must be equal.
     """
-    if got.size == 0:
-        return Difference(0.0, (), None, None, 0, 0)
-    with np.errstate(all="ignore"):
-        if is_inexact(want.dtype):
-            errors = _relative_errors(_wide(got), _wide(want), magnitude, want.dtype)
-            bad = errors > TOLERANCES[want.dtype] * tolerance
-        else:
-            bad = np.asarray(got != want)
-            errors = np.where(bad, np.inf, 0.0)
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(errors)), errors.shape))
-    return Difference(float(errors[worst]), worst, got[worst], want[worst], int(bad.sum()), got.size)
+    unequal = np.flatnonzero(got != want)
+    if unequal.size == 0:
+        return Difference(0.0, (), None, None, 0, got.size)
+    got_there, want_there = got.reshape(-1)[unequal], want.reshape(-1)[unequal]
+    if is_inexact(want.dtype):
+        scale = _typical(want) if magnitude is None else magnitude.reshape(-1)[unequal]
+        with np.errstate(all="ignore"):
+            errors = _relative_errors(_wide(got_there), _wide(want_there), scale, want.dtype)
+        bad = int((errors > TOLERANCES[want.dtype] * tolerance).sum())
+    else:
+        errors, bad = np.full(unequal.size, np.inf), unequal.size
+    worst = int(np.argmax(errors))
+    index = tuple(int(i) for i in np.unravel_index(int(unequal[worst]), got.shape))
+    return Difference(float(errors[worst]), index, got[index], want[index], bad, got.size)
 
 
-def _relative_errors(got: Array, want: Array, magnitude: Array | None, dtype: np.dtype[Any]) -> Array:
-    same = (got == want) | (np.isnan(got) & np.isnan(want))
-    finite = np.isfinite(want)
-    if magnitude is None:
-        sizes = np.abs(want[finite & (want != 0)])
-        magnitude = np.asarray(np.median(sizes) if sizes.size else 0.0)
+def _typical(array: Array) -> float:
+    """The median size of elements that are finite and not zero; of a large array, of some of them."""
+    some = np.abs(_wide(array.reshape(-1)[:: max(1, array.size >> 16)]))
+    some = some[np.isfinite(some) & (some != 0)]
+    return float(np.median(some)) if some.size else 0.0
+
+
+def _relative_errors(got: Array, want: Array, magnitude: Array | float, dtype: np.dtype[Any]) -> Array:
+    same = np.isnan(got) & np.isnan(want)
+    finite = np.isfinite(want) & np.isfinite(got)
     floor = float(ml_dtypes.finfo(dtype).tiny) / TOLERANCES[dtype]  # denormals may be flushed to zero
     errors = np.abs(got - want) / (np.abs(want) + np.where(np.isfinite(magnitude), magnitude, 0.0) + floor)
-    return np.where(same, 0.0, np.where(finite & np.isfinite(got), errors, np.inf))
+    return np.where(same, 0.0, np.where(finite, errors, np.inf))
 
 
 def _wide(array: Array) -> Array:
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
-def magnitudes(eqn: Eqn, operands: Sequence[Array]) -> list[Array] | None:
-    """Per result the size of what an equation adds up, where it is linear: the same of the operands' absolute values.
+def magnitudes(eqn: Eqn, operands: Sequence[Array], sizes: Sequence[Array | None]) -> list[Array] | None:
+    """Per result the size of what an equation adds up, where it is linear: the same of the operands' absolute values,
+    or of `sizes`, where an operand was itself added up of larger addends.
 
     Of jointly linear operands one after another, so that `subtract` adds. None for other equations.
     """
     groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
-    absolute = [np.abs(x) if is_inexact(x.dtype) else x for x in operands]
-    absolute = [x.astype(t.dtype) for x, t in zip(absolute, eqn.input_types, strict=True)]
     numbers = {i for group in groups for i in group}
+    absolute = [
+        _absolute(x, size).astype(x.dtype) if i in numbers else x
+        for i, (x, size) in enumerate(zip(operands, sizes, strict=True))
+    ]
     totals: list[Array] | None = None
     for group in groups:
         for i in group:
-            terms = [
-                np.zeros_like(x) if j in group and j != i else absolute[j] if j in numbers else x
-                for j, x in enumerate(operands)
-            ]
+            terms = [np.zeros_like(x) if j in group and j != i else x for j, x in enumerate(absolute)]
             found = [np.abs(_wide(r)) for r in evaluate_eqn(eqn, terms)]
             totals = found if totals is None else [a + b for a, b in zip(totals, found, strict=True)]
     return totals
+
+
+def _absolute(array: Array, size: Array | None) -> Array:
+    return np.asarray(np.abs(array) if size is None else np.maximum(np.abs(array), size)) if is_inexact(array.dtype) else array

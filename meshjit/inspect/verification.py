@@ -10,6 +10,8 @@ from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Eqn
 from meshjit.inspect.comparison import Difference
 
+LONGEST = 240  # characters of an equation that are shown
+
 
 class VerificationError(AssertionError):
     """Partitioned and unpartitioned disagree. `eqn` is the first equation that does, `difference` by how much."""
@@ -71,8 +73,12 @@ class Verification:
 def equation_text(plan: Plan, number: int) -> str:
     """`train.py:31 mlp: %4: f32[8@x, 16] = dot_general(%1, %w) {...}`, with the names and placements of the whole Program."""
     eqn = plan.program.eqns[number]
-    line = print_program(plan.program, plan.placements, sources=False, elide=True).splitlines()[_line_of(plan, number)]
-    return f"{eqn.source}: {line.strip()}" if eqn.source is not None else line.strip()
+    lines = print_program(plan.program, plan.placements, sources=False, elide=True).splitlines()
+    line = lines[_line_of(plan, number)].strip()
+    if eqn.op.regions is not None:
+        line = line.partition(" {")[0] + " {…}"
+    line = line if len(line) <= LONGEST else line[:LONGEST] + "…"
+    return f"{eqn.source}: {line}" if eqn.source is not None else line
 
 
 def _line_of(plan: Plan, number: int) -> int:

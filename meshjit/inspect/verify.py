@@ -19,6 +19,7 @@ from meshjit.api.stages import Planned
 from meshjit.api.wrapped import Wrapped
 from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn, Var
+from meshjit.core.types import is_inexact
 from meshjit.inspect.comparison import Difference, difference, magnitudes
 from meshjit.inspect.running import ReplicasDiffer, Shards, assemble, run_partitioned, run_whole
 from meshjit.inspect.verification import Found, Verification, VerificationError, mismatch_text
@@ -137,10 +138,18 @@ class _Verifier:
         operands = [self.held[v] for v in eqn.inputs]
         with np.errstate(all="ignore"):
             want = evaluate_eqn(eqn, operands)[position]
-            sizes = magnitudes(eqn, operands)
-        own = difference(held, want, None if sizes is None else sizes[position], self.tolerance)
+            found = magnitudes(eqn, operands, [self.addends(v) for v in eqn.inputs])
+        sizes = [s for s in (None if found is None else found[position], self.addends(eqn.outputs[position])) if s is not None]
+        own = difference(held, want, np.maximum.reduce(sizes) if sizes else None, self.tolerance)
         if not own.agrees:
             self.fail(number, position, own)
+
+    def addends(self, var: Var) -> Any:
+        """Of a value that the devices hold as addends the sum of their sizes: what its rounding errors are measured by."""
+        placement, shards = self.shards.values.get(var, (None, []))
+        if placement is None or placement.partial_kind != "sum" or not is_inexact(var.dtype):
+            return None
+        return assemble([np.abs(s).astype(s.dtype) for s in shards], placement, var.shape, self.plan.mesh)
 
     def output(self, i: int, var: Var, placement: Any, shards: Sequence[Any]) -> None:
         """A result as it is handed over: the value that was computed, elsewhere."""
