@@ -252,6 +252,17 @@ def _shape_text(node: Any, children: Sequence[tuple[str, Any]]) -> str:
     return f"a {type(node).__name__} of {len(children)}"
 
 
+def children(node: Any, is_leaf: IsLeaf = None) -> list[tuple[str, Any]] | None:
+    """(path, child) one level down; None for a leaf."""
+    return _children(node, is_leaf)
+
+
+def kind_text(node: Any) -> str:
+    """`a dict with keys ['w1']`, `a tuple of 2`, `None` or `a leaf`, for messages."""
+    below = _children(node, None)
+    return "a leaf" if below is None else _shape_text(node, below)
+
+
 def is_container(x: Any) -> bool:
     """Whether x is a node of a tree: a dict, list, tuple, None or a registered class."""
     return _children(x, None) is not None

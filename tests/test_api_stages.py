@@ -205,9 +205,31 @@ def test_static_arguments_are_left_out_of_a_compiled_call() -> None:
         compiled({"w": X.T}, X, n=3)
     assert str(error.value) == (
         "jit(step) was compiled for arguments ({'w': *}, *), called with ({'w': *}, *, n=*)\n"
+        "  n= is not known to it\n"
         "  static arguments (n) are part of the compiled function: leave them out\n"
         "  fix: call it with the same containers, or lower and compile for these"
     )
+
+
+def test_every_place_where_containers_differ_is_named() -> None:
+    params = {"layers": [{"w": X, "b": X} for _ in range(8)], "head": (X, None)}
+    compiled = mj.jit(lambda params, x, *, y: x).lower(params, X, y=X).compile()
+    other = {"layers": [{"w": X, "b": X} for _ in range(8)], "head": X, "tail": X}
+    other["layers"][2] = {"w": X, "bias": X}
+    with pytest.raises(TypeError) as error:
+        compiled(other, X, z=X)
+    assert str(error.value) == (
+        "jit(lambda) was compiled for arguments in other containers than it is called with\n"
+        "  params['tail'] is not known to it\n"
+        "  params['head'] is a leaf, compiled for a tuple of 2\n"
+        "  params['layers'][2]['b'] is missing\n"
+        "  params['layers'][2]['bias'] is not known to it\n"
+        "  y= is missing\n"
+        "  z= is not known to it\n"
+        "  fix: call it with the same containers, or lower and compile for these"
+    )
+    with pytest.raises(TypeError, match="it takes 2 positional arguments, 1 were given"):
+        compiled(params, y=X)
 
 
 def test_every_argument_that_does_not_fit_is_named() -> None:

@@ -10,6 +10,7 @@ from meshjit.api.call import Stage
 from meshjit.api.layouts import Format, formats
 from meshjit.api.leaves import key_of_value
 from meshjit.api.memory import MemoryAnalysis
+from meshjit.api.mismatch import tree_mismatch
 from meshjit.api.placements import output_names
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.shardings import spec_of
@@ -112,7 +113,7 @@ class Compiled(Stage):
                 "  fix: call the jitted function itself there; a Compiled takes concrete arrays"
             )
         if in_tree != self.in_tree:
-            raise TypeError(self._other_tree(in_tree))
+            raise TypeError(self._other_tree(args, kwargs))
         wanted = dict(zip(self.kept, self.executable.in_shardings, strict=False))
         problems = [self._problem(i, leaf, wanted.get(i)) for i, leaf in enumerate(leaves)]
         types = [text for kind, text in filter(None, problems) if kind is TypeError]
@@ -123,13 +124,15 @@ class Compiled(Stage):
             raise ShardingError("\n".join([*places, self._place_fix(problems)]))
         return leaves
 
-    def _other_tree(self, found: Any) -> str:
+    def _other_tree(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        statics = ""
+        if self.call.statics:
+            names = ", ".join(name for name, _ in self.call.statics)
+            statics = f"  static arguments ({names}) are part of the compiled function: leave them out\n"
         return (
-            f"{self.name} was compiled for arguments {signature_text(self.in_tree)}, called with {signature_text(found)}\n"
-            + (f"  static arguments ({', '.join(n for n, _ in self.call.statics)}) are part of the compiled function:"
-               " leave them out\n" if self.call.statics else "")
-            + "  fix: call it with the same containers, or lower and compile for these"
-        )  # fmt: skip
+            f"{self.name} was compiled for {tree_mismatch(self.in_tree, self.call.names, args, kwargs)}\n"
+            f"{statics}  fix: call it with the same containers, or lower and compile for these"
+        )
 
     def _problem(self, i: int, leaf: Any, wanted: Sharding | None) -> tuple[type[Exception], str] | None:
         """The types must be those it was compiled for, and committed arrays must lie where it wants them."""
@@ -264,20 +267,6 @@ def _as_given(key: LeafKey, sharding: Sharding) -> Sharding:
     if not key.committed or given is None or isinstance(getattr(given, "mesh", None), AbstractMesh):
         return sharding
     return given if fits(key, sharding) else sharding
-
-
-def signature_text(in_tree: Any) -> str:
-    """The structure of `(args, kwargs)` as a call: `(*, {'w': *}, b=*)`."""
-    args, kwargs = tree.unflatten(in_tree, [_STAR] * in_tree.num_leaves)
-    return f"({', '.join([*map(repr, args), *(f'{name}={value!r}' for name, value in kwargs.items())])})"
-
-
-class _Star:
-    def __repr__(self) -> str:
-        return "*"
-
-
-_STAR = _Star()
 
 
 def _put(value: Any, sharding: Sharding) -> Array:
