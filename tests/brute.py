@@ -279,12 +279,14 @@ def _shuffled_op(op: Op, seed: int) -> Iterator[Case]:
 
 def _shuffled(op: Op, sample: Sample, seed: int) -> Iterator[Case]:
     """A tenth of the cases of one sample, the three kinds in turn, so that a short run sees many samples."""
-    generator = np.random.default_rng([seed, zlib.crc32(f"{op.name} {sample.types} {sample.params}".encode())])
+    number = zlib.crc32(f"{op.name} {sample.types} {sample.params}".encode())
+    generator = np.random.default_rng([seed, number])
     kinds: dict[tuple[bool, bool], list[Case]] = {}
     for case in cases(op, [sample]):
         kinds.setdefault((bool(case.group), case.spread is None), []).append(case)
     chosen = [[each[i] for i in generator.permutation(len(each))[: 4 + len(each) // 10]] for each in kinds.values()]
-    for row in itertools.zip_longest(*chosen):
+    first = number % max(1, len(chosen))  # samples begin with different kinds
+    for row in itertools.zip_longest(*chosen[first:], *chosen[:first]):
         yield from (case for case in row if case is not None)
 
 
