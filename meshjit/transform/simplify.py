@@ -9,12 +9,16 @@ from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 from meshjit.transform.lines import batch_lines
+from meshjit.transform.parts import take_parts_early
 from meshjit.transform.places import place
 
 
 def simplify(program: Program) -> Program:
     """Without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
-    return dce(cse(batch_lines(place(fold(_with_simple_regions(dce(inline_calls(program, final=True))))))))
+    program = dce(inline_calls(program, final=True))
+    for change in (_with_simple_regions, take_parts_early, fold, place, batch_lines, cse, dce):
+        program = change(program)
+    return program
 
 
 def _with_simple_regions(program: Program) -> Program:
