@@ -271,7 +271,8 @@ reduce_scatter = collective(
 def _permute_type(in_types: Types, params: Params) -> Types:
     for end, name in enumerate(("source", "target")):
         places = [pair[end] for pair in params["pairs"]]
-        twice = next((p for p in places if places.count(p) > 1), None)
+        distinct = len(set(places)) == len(places)  # there are as many pairs as devices: no search unless one is needed
+        twice = None if distinct else next(p for p in places if places.count(p) > 1)
         require(twice is None, "collective_permute", f"param pairs has {name} {twice} twice")
     return (one_operand("collective_permute", in_types),)
 

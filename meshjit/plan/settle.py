@@ -1,8 +1,8 @@
 """Conflicts settled by cost: plan, turn a conflict, plan again, keep what is cheaper.
 
 Turns are tried the weightiest first, and after one that pays the conflicts that are left, or new, are looked at anew.
-Where turning all alike conflicts is clearly worse, parts of them are not tried. No more than TRIALS plans are made
-however many conflicts there are, so that planning stays linear in the equations.
+Where turning all alike conflicts is clearly worse, or changes nothing, parts of them are not tried. No more than TRIALS
+plans are made however many conflicts there are, so that planning stays linear in the equations.
 Everything here is deterministic: the same Program, annotations and machine give the same plan.
 """
 
@@ -19,7 +19,7 @@ from sharding.mesh import BaseMesh
 from sharding.propagate import propagate
 
 TRIALS: Final = 8
-HOPELESS: Final = 1.1  # a turn that makes the plan take so much longer does not become good by half
+HOPELESS: Final = 0.1  # of the time for moving data: a turn that costs so much more does not become good by half
 WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
 
 
@@ -40,9 +40,15 @@ def settled(graph: Graph, mesh: BaseMesh, plan_of: Callable[[Propagated], Plan],
         assert rival.cost is not None and plan.cost is not None
         if is_cheaper(rival.cost, plan.cost, memory):
             best, plan = other, rival
-        elif rival.cost.seconds > HOPELESS * plan.cost.seconds:
+        elif _is_hopeless(rival.cost, plan.cost):
             hopeless.add(turn.key)
     return plan
+
+
+def _is_hopeless(new: PlanCost, old: PlanCost) -> bool:
+    """Whether parts of the turn that led from the old to the new need not be tried."""
+    more = new.seconds - old.seconds
+    return more > HOPELESS * old.move_seconds or (more == 0 and new.wire_bytes == old.wire_bytes)
 
 
 def _turned(found: Propagated, turn: Turn) -> Graph:
