@@ -16,6 +16,9 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit.api.reproduce import _spec_text
+from meshjit.cli import main
+from meshjit.cli.reproduce import spec_of_line
 from meshjit.core.parser import parse_program
 from meshjit.errors import InternalError
 from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
@@ -424,36 +427,52 @@ def test_bugs_of_ours_show_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what breaks inside
 
 
-def report_of(text: str) -> str:
-    found = re.search(r"in (\S+\.txt)\n", text)
-    assert found is not None
-    content = Path(found[1]).read_text()
-    Path(found[1]).unlink()
-    return content
+def report_of(text: str) -> tuple[Path, str]:
+    """The file that an InternalError names, and what it holds."""
+    found = re.search(r"in (\S+\.txt)\n  fix: please report it with that file; `meshjit reproduce \1` shows it again$", text)
+    assert found is not None, text
+    return Path(found[1]), Path(found[1]).read_text()
 
 
-def test_a_failure_of_xla_names_a_file_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_xla_names_a_file_with_everything(capsys: pytest.CaptureFixture[str]) -> None:
     lowered = mj.jit(lambda x: mnp.sin(x) * 2, in_shardings=on(P("x"), 4)).lower(X)
     object.__setattr__(lowered.lowering, "text", lowered.lowering.text.replace("stablehlo.sine", "stablehlo.sin"))
     text = message(InternalError, lowered.compile)
     assert re.match(r"jit\(lambda\): XLA could not compile the per-device program: .*stablehlo.sin", text)
-    assert text.endswith("  fix: please report it with that file")
-    content = report_of(text)
+    path, content = report_of(text)
     for title in ("versions", "what failed", "options", "mesh", "program and plan", "per-device program", "stablehlo"):
         assert f"=== {title} ===" in content
     section = content.split("=== program and plan ===\n")[1].split("\n\n===")[0]
     assert str(parse_program(section)) == str(lowered.plan.program) and "f32[8@x, 4]" in section
+    assert main(["reproduce", str(path)]) == 1
+    assert "it fails: CompilationError: XLA could not compile" in capsys.readouterr().out
+    path.write_text(content.replace("stablehlo.sin\"", "stablehlo.sine\""))
+    assert main(["reproduce", str(path)]) == 0
+    path.unlink()
 
 
-def test_a_failure_of_ours_names_a_file_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_of_ours_names_a_file_with_everything(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*args: Any) -> Any:
         raise AssertionError("no such case")
 
     monkeypatch.setattr("meshjit.runtime.executable.partition", broken)
     text = message(InternalError, lambda: mj.jit(lambda x: x + 1, in_shardings=on(P("x"), 4)).lower(X))
-    first, second, third = text.split("\n")
+    first, second, _ = text.split("\n")
     assert first == "lambda: meshjit could not partition this program: AssertionError: no such case"
     assert second.startswith("  this is a bug in meshjit, not in your function; the program and its placements are in /")
-    content = report_of(text)
+    path, content = report_of(text)
     assert "Mesh('x': 4)" in content and "=== input specs ===\nP('x')" in content and "raise AssertionError" in content
     assert parse_program(content.split("=== program ===\n")[1]).name == "lambda"
+    assert main(["reproduce", str(path)]) == 1
+    assert "it fails: AssertionError: no such case" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert main(["reproduce", str(path)]) == 0
+    path.unlink()
+
+
+def test_specs_in_reports_are_read_back() -> None:
+    for spec in (P(), P("x"), P(None, ("x", "y")), P(P.UNCONSTRAINED, "x")):
+        assert spec_of_line(_spec_text(spec)) == spec
+    assert spec_of_line("free") is None

@@ -181,8 +181,8 @@ def _shown(line: str) -> str:
 INSIDE = """## When something inside breaks
 
 A failure that no call should cause is an `InternalError`. It names a file that holds the versions, the mesh, the Program with its plan,
-the per-device Program and what XLA was given; `meshjit.core.parser.parse_program` reads the Programs back. XLA's messages are never
-shown bare.
+the per-device Program and what XLA was given. `meshjit reproduce FILE` does it again, and `meshjit.core.parser.parse_program` reads
+the Programs back. XLA's messages are never shown bare.
 """
 
 

@@ -45,7 +45,7 @@ def lowering(program: Program, mesh: Any, annotations: Annotations) -> Iterator[
         raise InternalError(
             f"{program.name}: meshjit could not partition this program: {type(error).__name__}: {error}\n"
             f"  this is a bug in meshjit, not in your function; the program and its placements are in {path}\n"
-            "  fix: please report it with that file"
+            f"  fix: please report it with that file; `meshjit reproduce {path}` shows it again"
         ) from error
 
 
@@ -70,7 +70,7 @@ def compiling(title: str, found: Lowering, options: Mapping[str, Any]) -> Iterat
         raise InternalError(
             f"{title}: XLA could not compile the per-device program: {error.reason.splitlines()[0]}\n"
             f"  the program, its plan and what XLA was given are in {path}\n"
-            "  fix: please report it with that file"
+            f"  fix: please report it with that file; `meshjit reproduce {path}` shows it again"
         ) from None
 
 

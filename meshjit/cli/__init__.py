@@ -4,6 +4,7 @@
     meshjit verify script.py[:name] [args]   run a script; compare every value of the functions that it jits (or of that
                                        one) with what one device computes
     meshjit run script.py [args]       run a script (the same as python script.py, with meshjit's error handling)
+    meshjit reproduce file.txt         do again what an InternalError's file holds
     meshjit doctor                     what this machine has: versions, devices, how processes would find each other
 """
 
@@ -28,10 +29,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("script", help="a Python file")
         command.add_argument("rest", nargs=argparse.REMAINDER, help="its arguments")
+    again = commands.add_parser("reproduce", help="do again what the file of an InternalError holds")
+    again.add_argument("file", help="the file that the error named")
     commands.add_parser("doctor", help="versions, devices and launcher of this machine")
     parsed = parser.parse_args(arguments)
     if parsed.command == "doctor":
         return doctor()
+    if parsed.command == "reproduce":
+        from meshjit.cli.reproduce import reproduce
+
+        return reproduce(parsed.file)
     if parsed.command == "verify":
         return _verify(parsed.script, parsed.rest)
     if parsed.command == "inspect":
