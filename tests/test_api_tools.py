@@ -16,11 +16,11 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit.api.reproduce import _spec_text
 from meshjit.cli import main
 from meshjit.cli.reproduce import spec_of_line
 from meshjit.core.parser import parse_program
 from meshjit.errors import InternalError
+from meshjit.runtime.reproduce import _spec_text
 from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from meshjit.sharding import PartitionSpec as P
 
@@ -476,3 +476,14 @@ def test_specs_in_reports_are_read_back() -> None:
     for spec in (P(), P("x"), P(None, ("x", "y")), P(P.UNCONSTRAINED, "x")):
         assert spec_of_line(_spec_text(spec)) == spec
     assert spec_of_line("free") is None
+
+
+def test_single_operations_leave_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any) -> Any:
+        raise AssertionError("no such case")
+
+    x = mnp.ones((3, 7))
+    monkeypatch.setattr("meshjit.runtime.executable.partition", broken)
+    path, content = report_of(message(InternalError, lambda: mnp.arctan2(x, x)))
+    path.unlink()
+    assert "atan2(" in content

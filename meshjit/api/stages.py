@@ -17,7 +17,6 @@ from meshjit.api.donated import warn_of_unused
 from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, placements
 from meshjit.api.putting import ShapeDtypeStruct
-from meshjit.api.reproduce import compiling, lowering
 from meshjit.config import config
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
@@ -25,6 +24,7 @@ from meshjit.core.program import Program
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program
+from meshjit.runtime.reproduce import compiling, lowering
 from meshjit.trace import Traced as TracedProgram
 from meshjit.transform.dce import dce
 from sharding.mesh import Mesh

@@ -15,7 +15,7 @@ from meshjit.core.types import type_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.executable import Executable, default_mesh, fits, lower, merged, mesh_of, spec_on
+from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on
 from meshjit.runtime.placing import move, place
 from meshjit.trace.source import line_of, user_source
 from sharding.mesh import Mesh
@@ -55,7 +55,7 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
 
 def _compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
     annotations = Annotations([_spec(k, mesh) for k in keys], [None] * len(program.outputs))
-    return Executable(lower(program, mesh, annotations), weak, committed=any(k.committed for k in keys))
+    return build(program, mesh, annotations, weak, any(k.committed for k in keys))
 
 
 def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:

@@ -15,7 +15,7 @@ from meshjit.core.verify import verify
 from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime import _jaxlib, client, distributed
+from meshjit.runtime import _jaxlib, client, distributed, reproduce
 from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
@@ -153,6 +153,16 @@ class Executable:
         return arrays_of(self.out_keys, handles)
 
 
+def build(
+    program: Program, mesh: Any, annotations: Annotations, out_weak: Sequence[bool], committed: bool
+) -> Executable:
+    """Lower and compile a Program that nobody holds the stages of."""
+    with reproduce.lowering(program, mesh, annotations):
+        found = lower(program, mesh, annotations)
+    with reproduce.compiling(program.name, found, {}):
+        return Executable(found, out_weak, committed=committed)
+
+
 @functools.lru_cache(maxsize=65536)
 def fits(key: LeafKey, wanted: Sharding) -> bool:
     """Whether an array with this key already lies as `wanted` says, on the same devices in the same order."""
@@ -217,7 +227,7 @@ def _identity(key: LeafKey, target: Sharding) -> Executable:
         program = builder.build([var])
     assert key.sharding is not None
     annotations = Annotations([whole_spec(key.sharding, var.rank)], [whole_spec(target, var.rank)])
-    return Executable(lower(program, mesh_of(target), annotations), [key.weak], committed=key.committed)
+    return build(program, mesh_of(target), annotations, [key.weak], key.committed)
 
 
 def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:

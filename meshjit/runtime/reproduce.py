@@ -12,16 +12,18 @@ import re
 import tempfile
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.errors import InternalError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.executable import Lowering
 from meshjit.version import __version__
 from sharding.spec import PartitionSpec, ShardingError
+
+if TYPE_CHECKING:
+    from meshjit.runtime.executable import Lowering
 
 _NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError)
 
