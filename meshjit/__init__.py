@@ -7,6 +7,7 @@
 
 from meshjit import ad_checkpoint as ad_checkpoint
 from meshjit import distributed as distributed
+from meshjit import dlpack as dlpack
 from meshjit import lax as lax
 from meshjit import nn as nn
 from meshjit import numpy as numpy
@@ -21,9 +22,11 @@ from meshjit.api import pjit as pjit
 from meshjit.api.caches import clear_caches as clear_caches
 from meshjit.api.constraint import reshard as reshard
 from meshjit.api.putting import block_until_ready as block_until_ready
+from meshjit.api.putting import copy_to_host_async as copy_to_host_async
 from meshjit.api.putting import device_get as device_get
 from meshjit.api.putting import device_put as device_put
 from meshjit.api.putting import eval_shape as eval_shape
+from meshjit.api.putting import make_array_from_process_local_data as make_array_from_process_local_data
 from meshjit.api.putting import make_mesh as make_mesh
 from meshjit.api.tools import debug_infs as debug_infs
 from meshjit.api.tools import debug_nans as debug_nans
@@ -49,6 +52,9 @@ from meshjit.config import config as config
 from meshjit.inspect.verify import verify as verify
 from meshjit.runtime import eager as _eager
 from meshjit.runtime.array import Array as Array
+from meshjit.runtime.assembling import live_arrays as live_arrays
+from meshjit.runtime.assembling import make_array_from_callback as make_array_from_callback
+from meshjit.runtime.assembling import make_array_from_single_device_arrays as make_array_from_single_device_arrays
 from meshjit.runtime.client import default_backend as default_backend
 from meshjit.runtime.client import device_count as device_count
 from meshjit.runtime.client import devices as devices
@@ -56,6 +62,7 @@ from meshjit.runtime.client import local_device_count as local_device_count
 from meshjit.runtime.client import local_devices as local_devices
 from meshjit.runtime.client import process_count as process_count
 from meshjit.runtime.client import process_index as process_index
+from meshjit.runtime.client import process_indices as process_indices
 from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
 from meshjit.trace import named_scope as named_scope
 from meshjit.trace import register_concrete as _register_concrete

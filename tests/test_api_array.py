@@ -67,11 +67,14 @@ def test_numpy_sees_the_logical_array_read_only() -> None:
 
 def test_text() -> None:
     x = mj.device_put(np.array([1.5, 2], np.float32), on(P("x"), 4))
-    assert repr(x) == "Array([1.5, 2. ], dtype=float32)"
+    assert repr(x) == """Array([1.5, 2. ], dtype=float32, P("x") on Mesh('x': 4))"""
     assert str(x) == "[1.5 2. ]"
     assert repr(mnp.asarray(2)) == "Array(2, dtype=int32, weak_type=True)"
     assert f"{mnp.asarray(np.float32(2)):.2f}" == "2.00"
     assert repr(mj.device_put(np.ones(2, ml_dtypes.bfloat16))) == "Array([1, 1], dtype=bfloat16)"
+    assert repr(mj.device_put(np.ones(2, np.int8), mj.devices()[3])) == f"Array([1, 1], dtype=int8, on {mj.devices()[3]})"
+    assert repr(mnp.zeros((0, 3))) == "Array([], shape=(0, 3), dtype=float32)"
+    assert repr(mj.device_put(np.zeros(5000), on(P(), 2))).endswith("], dtype=float32, P() on Mesh('x': 2))")
     x.delete()
     assert repr(x) == "Array(shape=(2,), dtype=float32, deleted)"
 
@@ -238,3 +241,96 @@ def test_inside_jit_it_is_a_constraint() -> None:
 
 def test_a_moved_array_keeps_weak_type() -> None:
     assert mj.device_put(mnp.asarray(2), on(P(), 4)).weak_type
+
+
+# --- more of what users do with an Array
+
+
+@pytest.mark.parametrize("place", [None, on(P("x"), 4), on(P(), 4), on(P("x", "y"), 2, 2)], ids=str)
+def test_iteration_gives_rows_placed_alike(place: Any) -> None:
+    value = floats(5, 3)
+    x = mj.device_put(value, place)
+    rows = list(x)
+    assert len(rows) == 5 and len({r.sharding for r in rows}) == 1
+    for row, expected in zip(rows, value, strict=True):
+        np.testing.assert_array_equal(row, expected)
+        assert row.sharding == x[0].sharding and row.committed == x[0].committed
+    np.testing.assert_array_equal(list(reversed(x))[0], value[4])
+    assert 7.0 in x and 99.0 not in x
+    a, b, *rest = mnp.asarray(floats(4))
+    assert (float(a), float(b), len(rest)) == (0, 1, 2)
+
+
+def test_iteration_inside_a_trace_and_over_nothing() -> None:
+    x = mj.device_put(floats(3), on(P("x"), 2))
+    assert float(mj.jit(lambda y: sum(e * y for e in x))(2.0)) == 6
+    assert float(mj.grad(lambda y: sum(e * e for e in y))(x)[2]) == 4
+    assert list(mnp.zeros((0, 3))) == [] and list(mnp.asarray([1, 2]))[0].dtype == np.int32
+    weak = mj.jit(lambda: mnp.asarray(1))()
+    assert weak.weak_type == mnp.asarray(1).weak_type
+
+
+def test_sizes_and_addresses() -> None:
+    x = mj.device_put(floats(10), on(P("x"), 4, 2))
+    assert (x.nbytes, x.on_device_size_in_bytes()) == (40, 8 * 3 * 4)  # padded shards of 3, each on two devices
+    assert x.platform() == mj.default_backend()
+    with pytest.raises(ValueError, match="f32.10. lies on 8 devices, each with memory of its own"):
+        x.unsafe_buffer_pointer()
+    y = x.addressable_data(0)
+    assert y.unsafe_buffer_pointer() % 16 == 0 and y.on_device_size_in_bytes() == 12
+    assert y.to_device(mj.devices()[3]).devices() == {mj.devices()[3]}
+    with pytest.raises(NotImplementedError, match="streams cannot be chosen"):
+        y.to_device(mj.devices()[3], stream=1)
+
+
+@pytest.mark.parametrize(("spec", "text"), [("", "[1.5 2. ]"), (".1f", None)])
+def test_formatting(spec: str, text: str | None) -> None:
+    x = mj.device_put(np.array([1.5, 2], np.float32), on(P("x"), 2))
+    if text is None:
+        with pytest.raises(TypeError, match="unsupported format string"):
+            format(x, spec)
+        assert format(x[0], spec) == "1.5" and f"{mnp.asarray(3):03d}" == "003"
+    else:
+        assert format(x, spec) == str(x) == text
+
+
+def test_numpys_copy_semantics() -> None:
+    x = mj.device_put(floats(6), on(P("x"), 2))
+    assert np.array(x, copy=False) is np.asarray(x) or np.shares_memory(np.array(x, copy=False), np.asarray(x))
+    own = np.array(x)
+    own[0] = 99
+    assert float(x[0]) == 0 and x.__array__(np.float32) is np.asarray(x)
+    assert x.__array__(np.int8).dtype == np.int8 and x.__array__(copy=True).flags.writeable
+    np.testing.assert_array_equal(np.add(x, 1), floats(6) + 1)
+    np.testing.assert_array_equal(np.concatenate([x, x]), np.concatenate([floats(6)] * 2))
+    with pytest.raises((TypeError, ValueError, RuntimeError)):
+        np.asarray(x)[0] = 1
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "float16", "bfloat16", "complex64", "float8_e5m2"])
+def test_every_kind_of_number_converts(dtype: str) -> None:
+    x = mj.device_put(np.ones((), getattr(ml_dtypes, dtype, dtype)))
+    assert complex(x) == 1 and bool(x) is True and x.item() == 1 and x.tolist() == 1
+    if dtype == "complex64":
+        with pytest.raises(TypeError):
+            float(x)
+    else:
+        assert int(x) == 1 and float(x) == 1.0
+    if dtype in ("int8", "uint32"):
+        assert [5, 6][x] == 6
+    else:
+        with pytest.raises(TypeError, match="only integer scalar arrays"):
+            [5, 6][x]  # noqa: B018
+    assert pickle.loads(pickle.dumps(x)).dtype == x.dtype and copy.deepcopy([x])[0].item() == 1
+
+
+def test_shards_say_who_they_are() -> None:
+    x = mj.device_put(floats(4), on(P("x"), 2))
+    shard = x.addressable_shards[1]
+    assert shard == x.addressable_shards[1] != x.addressable_shards[0] and shard.data is shard.data
+    assert repr(shard).startswith(f"Shard(device={mj.devices()[1]!r}, index=(slice(2, 4, None),), replica_id=0, data=[2. 3.]")
+    x.delete()
+    for use in (lambda: x.addressable_shards, lambda: x.global_shards, lambda: x.is_ready(), lambda: x.copy_to_host_async()):
+        with pytest.raises(RuntimeError, match="has been deleted"):
+            use()
+    assert x.shape == (4,) and x.sharding == on(P("x"), 2) and x.is_deleted()

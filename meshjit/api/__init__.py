@@ -119,7 +119,7 @@ def _device(device: Any, backend: str | None, in_shardings: Any, out_shardings: 
         raise ValueError(f"jit: {what} and {given} were both given\n  fix: leave {what} out; shardings name devices")
     if device is not None and not hasattr(device, "process_index"):
         raise TypeError(f"jit: device must be one of meshjit.devices(), got {device!r}\n  fix: device=meshjit.devices()[0]")
-    chosen = device if device is not None else client.local_devices(backend)[0]
+    chosen = device if device is not None else client.local_devices(backend=backend)[0]
     warnings.warn(
         "jit: device= and backend= are deprecated, as in JAX\n"
         "  fix: put the arguments there with meshjit.device_put(x, device), or name devices by in_shardings",

@@ -15,6 +15,7 @@ from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.runtime import client
 from meshjit.runtime.array import Array
+from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
 from sharding.mesh import Mesh
@@ -58,11 +59,17 @@ class ShapeDtypeStruct:
         return math.prod(self.shape)
 
 
-def device_put(x: Any, device: Any = None, *, donate: bool = False, may_alias: bool | None = None) -> Any:
+def device_put(
+    x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
+) -> Any:
     """The arrays of a tree on a device or sharding, or on a pytree prefix of them (`jax.device_put`).
 
     Extents need not divide. Inside jit it is a sharding constraint. `donate` deletes Arrays that had to be moved.
+    `may_alias` lets CPU devices read NumPy arrays where they lie, instead of copying them: do not write to them any more.
+    `src` says where the arrays come from, which they know themselves. Across processes each puts its own shards, of
+    NumPy arrays that must be equal everywhere; an Array can go to any sharding that covers the same processes.
     """
+    del src
     leaves, structure = tree.flatten(x)
     given = (
         [device] * len(leaves)
@@ -70,14 +77,15 @@ def device_put(x: Any, device: Any = None, *, donate: bool = False, may_alias: b
         else tree.flatten_prefix(device, structure, "device_put's shardings", is_leaf=_is_place)
     )
     names = tree.path_names(x, "x")
-    return tree.unflatten(structure, [_put(v, d, donate, n) for v, d, n in zip(leaves, given, names, strict=True)])
+    pairs = zip(leaves, given, names, strict=True)
+    return tree.unflatten(structure, [_put(v, d, donate, bool(may_alias), n) for v, d, n in pairs])
 
 
 def _is_place(x: Any) -> bool:
     return is_sharding_leaf(x) or not tree.is_container(x)
 
 
-def _put(value: Any, place: Any, donate: bool, name: str) -> Any:
+def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> Any:
     if isinstance(place, PartitionSpec):
         from sharding.mesh import current_mesh
 
@@ -98,7 +106,7 @@ def _put(value: Any, place: Any, donate: bool, name: str) -> Any:
 
         return with_sharding_constraint(value, place) if isinstance(place, NamedSharding) else value
     key_of_value(value, name)
-    result = _put_one(value, place)
+    result = _put_one(value, place, may_alias)
     if donate and isinstance(value, Array) and result.memory is not value.memory:
         value.delete()
     return result
@@ -109,16 +117,43 @@ def shape_of_leaf(value: Any) -> tuple[int, ...]:
 
 
 def device_get(x: Any) -> Any:
-    """The arrays of a tree as NumPy arrays."""
-    return tree.map(lambda v: v.numpy() if isinstance(v, Array) else np.asarray(v), x)
+    """The arrays of a tree as NumPy arrays, read-only; numbers as they are (`jax.device_get`). Copies run side by side."""
+    copy_to_host_async(x)
+    return tree.map(lambda v: v.__array__() if hasattr(v, "__array__") else v, x)
+
+
+def copy_to_host_async(x: Any) -> Any:
+    """Start copying the Arrays of a tree to where NumPy can read them; gives the tree (`jax.copy_to_host_async`)."""
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, Array):
+            leaf.copy_to_host_async()
+    return x
 
 
 def block_until_ready(x: Any) -> Any:
-    """Wait for every Array of a tree; gives the tree."""
+    """Wait for everything in a tree that can be waited for; gives the tree (`jax.block_until_ready`)."""
     for leaf in tree.leaves(x):
-        if isinstance(leaf, Array):
+        if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()
     return x
+
+
+def make_array_from_process_local_data(sharding: Any, local_data: Any, global_shape: Any = None) -> Any:
+    """Global arrays of what each process has (`jax.make_array_from_process_local_data`): an array, or a tree of them.
+
+    `sharding` may be a pytree prefix of `local_data`; `global_shape` is None, or one shape for an array, or a tree of
+    shapes like `local_data`. See `meshjit.runtime.assembling` for how extents fit together."""
+    leaves, structure = tree.flatten(local_data)
+    shardings = tree.flatten_prefix(sharding, structure, "sharding", is_leaf=is_sharding_leaf)
+    shapes = [global_shape] if not tree.is_container(local_data) else [None] * len(leaves)
+    if tree.is_container(local_data) and global_shape is not None:
+        shapes = tree.flatten_prefix(global_shape, structure, "global_shape", is_leaf=_is_shape)
+    pairs = zip(shardings, leaves, shapes, strict=True)
+    return tree.unflatten(structure, [_from_process_local_data(*each) for each in pairs])
+
+
+def _is_shape(x: Any) -> bool:
+    return x is None or (isinstance(x, tuple | list) and all(n is None or isinstance(n, int) for n in x))
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -135,4 +170,14 @@ def make_mesh(
     return sharding.named.make_mesh(axis_shapes, axis_names, devices or client.devices(), axis_types=axis_types)
 
 
-__all__ = ["ShapeDtypeStruct", "Sharding", "block_until_ready", "device_get", "device_put", "eval_shape", "make_mesh"]
+__all__ = [
+    "ShapeDtypeStruct",
+    "Sharding",
+    "block_until_ready",
+    "copy_to_host_async",
+    "device_get",
+    "device_put",
+    "eval_shape",
+    "make_array_from_process_local_data",
+    "make_mesh",
+]

@@ -107,8 +107,10 @@ _NARROW = {"i64": "i32", "u64": "u32", "f64": "f32", "c128": "c64"}
 
 
 def canonical(dtype: np.dtype[Any] | Any, x64: bool) -> np.dtype[Any]:
-    """The dtype that arrays really get: without x64 those of 64 bits become those of 32."""
+    """The dtype that arrays really get: in the machine's byte order, and without x64 those of 64 bits become those of 32."""
     dtype = np.dtype(dtype)
+    if not dtype.isnative:
+        dtype = dtype.newbyteorder("=")
     if x64:
         return dtype
     name = _NAMES.get(dtype)

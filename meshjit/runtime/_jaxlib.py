@@ -572,11 +572,31 @@ def to_dlpack(handle: Any, stream: int | None = None) -> Any:
         return _jax.buffer_to_dlpack_managed_tensor(single, stream=stream)
 
 
-def from_dlpack(capsule: Any, device: Any, shape: Iterable[int], dtype: Any, stream: int | None = None) -> Any:
-    """A one-shard handle of a DLPack capsule on `device`; shares the memory where the layout allows it."""
+def from_dlpack(capsule: Any, device: Any, stream: int | None = None) -> Any:
+    """A one-shard handle of a DLPack capsule on `device`; shares the memory if that is aligned. BufferError for elements
+    that are not in C order: jaxlib would take them, and our programs read them in the wrong order."""
     with _NO_JAX:
         single = _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream)
-    return _assemble(_Aval(shape, dtype), shared_layout((device,)), [single])
+        value = single._single_device_array_to_np_array_did_copy()[0]  # for shape and dtype: it has no aval
+    if not value.flags.c_contiguous:
+        raise BufferError(f"its elements are not in C order: strides {value.strides}")
+    return _assemble(_Aval(value.shape, value.dtype), shared_layout((device,)), [single])
+
+
+def buffer_address(handle: Any) -> int:
+    """Where the memory of a one-shard handle begins, on its device."""
+    block(handle)
+    return _single(handle).unsafe_buffer_pointer()
+
+
+def size_on_devices(handle: Any) -> int:
+    """Bytes of all shards of this process, padding included."""
+    return sum(single.on_device_size_in_bytes() for single in _singles(handle))
+
+
+def live_handles(client: Any) -> list[Any]:
+    """The handles with a layout of their own that are alive on a client's devices."""
+    return [handle for handle in client.live_arrays() if type(handle._sharding) is Layout and not handle.is_deleted()]
 
 
 # --- pytrees ---------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ Users see logical shapes only: where an extent does not divide, the padding at t
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
 from sharding.mesh import AbstractMesh
-from sharding.named import Sharding
+from sharding.named import NamedSharding, Sharding
 from sharding.placement import normalized
+from sharding.spec import spec_text
 
 Index = tuple[slice, ...]
 
@@ -276,11 +277,48 @@ class Array:
             return value.astype(dtype)
         return value.copy() if copy else value
 
-    def __dlpack__(self, *, stream: Any = None, **kwargs: Any) -> Any:
-        return _jaxlib.to_dlpack(self.handle, stream)
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over the same memory; see `meshjit.runtime.exchange`. BufferError on several devices."""
+        from meshjit.runtime.exchange import to_capsule
+
+        return to_capsule(self, stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0) if self.device.platform == "cpu" else (2, self.device.local_hardware_id)
+        from meshjit.runtime.exchange import dlpack_device
+
+        return dlpack_device(self)
+
+    def unsafe_buffer_pointer(self) -> int:
+        """The address of the elements on their device; ValueError where they lie on several."""
+        if len(self.devices()) > 1:
+            raise ValueError(
+                f"Array {self.type} lies on {len(self.devices())} devices, each with memory of its own\n"
+                "  fix: x.addressable_shards[i].data.unsafe_buffer_pointer()"
+            )
+        return _jaxlib.buffer_address(self.handle)
+
+    def on_device_size_in_bytes(self) -> int:
+        """Bytes on all devices of this process: copies count each, and so does padding."""
+        return _jaxlib.size_on_devices(self.handle)
+
+    def platform(self) -> str:
+        """Of its devices: "cpu", "cuda" or "tpu"."""
+        return next(iter(self.sharding.device_set)).platform
+
+    def to_device(self, device: Any, *, stream: Any = None) -> Array:
+        """The array on another device or under another sharding (Array API standard)."""
+        from meshjit.runtime.placing import device_put
+
+        if stream is not None:
+            raise NotImplementedError("to_device: streams cannot be chosen\n  fix: leave stream out")
+        return device_put(self, device)
 
     def item(self, *index: int) -> Any:
         """The only element, or the one at `index`, as a Python scalar."""
@@ -321,6 +359,29 @@ class Array:
             raise TypeError(f"len() of {self.type}, an array without dims")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Any]:
+        """The elements along the first dim, all placed alike. They come from the host: one program for each would be slow."""
+        if not self.shape:
+            raise TypeError(f"iteration over an array of 0 dims, {self.type}")
+        first = self[0] if self.shape[0] else None  # pyright: ignore[reportIndexIssue] - attached by numpy.methods
+        if first is None or (type(first) is Array and self.is_fully_addressable):
+            return self._rows(first)
+        return (self[i] for i in range(self.shape[0]))  # pyright: ignore[reportIndexIssue] - traced, or shared by processes
+
+    def _rows(self, first: Array | None) -> Iterator[Array]:
+        from meshjit.runtime.placing import place
+
+        if first is not None:
+            yield first
+            for row in self.numpy()[1:]:
+                yield place(np.asarray(row), first.sharding, committed=first.committed, weak=first.weak_type)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(list(self))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())  # pyright: ignore[reportAttributeAccessIssue] - attached by numpy.methods
+
     def __hash__(self) -> int:
         raise TypeError(
             "Arrays cannot be hashed: they have no identity beyond their elements; use id(x) or a tuple key"
@@ -329,10 +390,19 @@ class Array:
     def __repr__(self) -> str:
         if self.is_deleted():
             return f"Array(shape={self.shape}, dtype={self.dtype}, deleted)"
+        weak = ", weak_type=True" if self.weak_type else ""
         if not (self.is_fully_addressable or self.is_fully_replicated):
-            return f"Array(shape={self.shape}, dtype={self.dtype}, sharding={self.sharding})"
+            return f"Array(shape={self.shape}, dtype={self.dtype}{weak}{self._place_text()})"
         body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
-        return f"Array({body}, dtype={self.dtype}{', weak_type=True' if self.weak_type else ''})"
+        shape = f", shape={self.shape}" if self.size == 0 and self.shape != (0,) else ""
+        return f"Array({body}{shape}, dtype={self.dtype}{weak}{self._place_text()})"
+
+    def _place_text(self) -> str:
+        """Where it lies, if anybody chose the place: `, P("x") on Mesh('x': 4)`."""
+        sharding = self.sharding
+        if isinstance(sharding, NamedSharding):
+            return f", {spec_text(sharding.spec)} on {sharding.mesh}"
+        return f", on {self.device}" if self.committed else ""
 
     def __str__(self) -> str:
         if self.is_deleted() or not (self.is_fully_addressable or self.is_fully_replicated):
@@ -351,7 +421,7 @@ class Array:
 
         return copied(self)
 
-    __copy__ = copy
+    __copy__ = clone = copy
 
     def __deepcopy__(self, memo: Any) -> Array:
         return self.copy()

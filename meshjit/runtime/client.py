@@ -25,9 +25,17 @@ def devices(backend: str | None = None) -> list[Any]:
     return list(_all_devices(_platform(backend)))
 
 
-def local_devices(backend: str | None = None) -> list[Any]:
-    """The devices of this process, by id."""
-    return list(_own_devices(_platform(backend)))
+def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[Any]:
+    """The devices of this process, or of another, by id. `host_id` is JAX's old name for `process_index`."""
+    wanted = process_index if process_index is not None else host_id
+    if isinstance(wanted, str):
+        raise TypeError(f"local_devices: process_index must be a number, got {wanted!r}\n  fix: backend={wanted!r}")
+    if wanted is None:
+        return list(_own_devices(_platform(backend)))
+    found = [d for d in _all_devices(_platform(backend)) if d.process_index == wanted]
+    if not found:
+        raise ValueError(f"local_devices: there is no process {wanted}; there are {process_indices(backend)}")
+    return found
 
 
 def device_count(backend: str | None = None) -> int:
@@ -48,6 +56,11 @@ def process_index(backend: str | None = None) -> int:
 def process_count(backend: str | None = None) -> int:
     """How many processes own devices."""
     return len({device.process_index for device in _all_devices(_platform(backend))})
+
+
+def process_indices(backend: str | None = None) -> list[int]:
+    """The ranks of the processes that own devices."""
+    return sorted({device.process_index for device in _all_devices(_platform(backend))})
 
 
 def default_backend() -> str:

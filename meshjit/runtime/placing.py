@@ -39,8 +39,11 @@ def single_device_array(array: np.ndarray[Any, Any], device: Any) -> Array:
     return place(array, SingleDeviceSharding(device), committed=True)
 
 
-def place(array: np.ndarray[Any, Any], sharding: Sharding, *, committed: bool, weak: bool = False) -> Array:
-    """Cut a NumPy array of a device dtype into shards and put this process's onto their devices."""
+def place(
+    array: np.ndarray[Any, Any], sharding: Sharding, *, committed: bool, weak: bool = False, alias: bool = False
+) -> Array:
+    """Cut a NumPy array of a device dtype into shards and put this process's onto their devices. With `alias` these may
+    go on reading the array's memory."""
     type = TensorType(tuple(array.shape), array.dtype)
     if isinstance(sharding, NamedSharding):
         check_spec(sharding.spec, type.shape, sharding.mesh, "the array")
@@ -51,10 +54,10 @@ def place(array: np.ndarray[Any, Any], sharding: Sharding, *, committed: bool, w
     for index in places.values():
         key = tuple((s.start, s.stop) for s in index)
         if key not in cache:
-            cache[key] = _padded(array[index], local)
+            cache[key] = padded(array[index], local)
         shards.append(cache[key])
     key = leaf_key(type, weak, sharding, committed)
-    return Array(key, _jaxlib.put(shards, list(places), row=key.layout))
+    return Array(key, _jaxlib.put(shards, list(places), row=key.layout, alias=alias))
 
 
 def device_row(sharding: Sharding) -> tuple[Any, ...]:
@@ -75,7 +78,7 @@ def same_place(a: Sharding, b: Sharding, rank: int) -> bool:
     return meaning(a, rank) == meaning(b, rank) or a.is_equivalent_to(b, rank)
 
 
-def _padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any, Any]:
+def padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any, Any]:
     """A shard grown to the local shape; the padding's content means nothing."""
     if block.shape == tuple(local):
         return np.ascontiguousarray(block) if block.ndim else np.array(block)
@@ -84,7 +87,7 @@ def _padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any
     return grown
 
 
-def device_put(value: Any, sharding: Sharding | Any | None = None) -> Array:
+def device_put(value: Any, sharding: Sharding | Any | None = None, may_alias: bool = False) -> Array:
     """One array on a sharding (or device); without one, on the default device and uncommitted. See `meshjit.device_put`."""
     if sharding is None:
         return asarray(value)
@@ -92,7 +95,7 @@ def device_put(value: Any, sharding: Sharding | Any | None = None) -> Array:
         sharding = SingleDeviceSharding(sharding)
     if not isinstance(value, Array):
         value = asarray_host(value)
-        return place(value[0], sharding, committed=True, weak=value[1])
+        return place(value[0], sharding, committed=True, weak=value[1], alias=may_alias)
     return move(value, sharding)
 
 

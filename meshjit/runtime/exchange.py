@@ -1,0 +1,140 @@
+"""Sharing memory with other libraries by DLPack, in both directions (https://dmlc.github.io/dlpack/latest/python_spec.html).
+
+What is exchanged is one device's whole array. Nothing is copied where both sides can read the memory as it lies: out of
+meshjit always; into it where it is compact, in C order and aligned to 64 bytes. Who imports memory and changes it
+later changes our array, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core.promotion import canonical
+from meshjit.core.types import DTYPES, TensorType
+from meshjit.runtime import _jaxlib, client
+from meshjit.runtime.array import Array, leaf_key
+from meshjit.runtime.placing import move, place
+from sharding.named import Sharding, SingleDeviceSharding
+
+CPU, CUDA = 1, 2  # DLDeviceType
+
+
+def dlpack_device(array: Array) -> tuple[int, int]:
+    """(DLDeviceType, id) of the only device; BufferError for an array on several, or where DLPack has no word for it."""
+    device = _only_device(array)
+    if device.platform == "cpu":
+        return CPU, 0
+    if device.platform in ("cuda", "gpu"):
+        return CUDA, device.local_hardware_id
+    raise BufferError(f"DLPack has no name for memory of {device}\n  fix: hand over numpy.asarray(x)")
+
+
+def to_capsule(
+    array: Array,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
+    """A capsule of the array's memory, of the protocol's first form, which every version of readers takes.
+
+    Raises BufferError for what cannot be handed over: several devices, another device than the array's, a dtype unknown to
+    DLPack. Raises RuntimeError for a deleted array."""
+    del max_version
+    here = dlpack_device(array)
+    if dl_device is not None and tuple(dl_device) != here:
+        raise BufferError(
+            f"Array {array.type} lies on DLPack's device {here}, it was asked for on {tuple(dl_device)}\n"
+            "  fix: meshjit.device_put(x, device) first"
+        )
+    handle = (array.copy() if copy else array).handle
+    try:
+        return _jaxlib.to_dlpack(handle, stream)
+    except _jaxlib.XlaError as error:
+        raise BufferError(f"Array {array.type} cannot be handed over by DLPack: {error}") from None
+
+
+def _only_device(array: Array) -> Any:
+    devices = array.devices()
+    if len(devices) > 1:
+        raise BufferError(
+            f"Array {array.type} lies on {len(devices)} devices, DLPack knows arrays on one\n"
+            "  fix: numpy.asarray(x), x.addressable_shards[i].data, or meshjit.device_put(x, device) first"
+        )
+    return next(iter(devices))
+
+
+def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = None) -> Array:
+    """An Array of what any library's array holds (`jax.dlpack.from_dlpack`).
+
+    `device` (a device, or a sharding of one) is where it shall be; None: where it is. `copy` None copies only what cannot
+    be shared, True always, False never: then BufferError where a copy is needed. Without x64 64-bit types become their
+    32-bit kin, which takes a copy."""
+    if not (hasattr(external_array, "__dlpack__") and hasattr(external_array, "__dlpack_device__")):
+        raise TypeError(
+            f"from_dlpack takes an array with __dlpack__ and __dlpack_device__, not {type(external_array).__name__}\n"
+            "  fix: pass the other library's array itself; a capsule does not say where its memory is"
+        )
+    here = _device_of(external_array.__dlpack_device__())
+    array = _imported(external_array, here, copy)
+    target = device if isinstance(device, Sharding | None) else SingleDeviceSharding(device)
+    if target is None or target.device_set == {here}:
+        return array
+    if copy is False:
+        raise BufferError(f"from_dlpack: a copy is needed to bring {array.type} from {here} to {device}")
+    return move(array, target)
+
+
+def _device_of(dlpack: tuple[int, int]) -> Any:
+    kind, number = int(dlpack[0]), int(dlpack[1])
+    platform = {CPU: "cpu", CUDA: "cuda"}.get(kind)
+    if platform is None:
+        raise BufferError(f"from_dlpack: memory of DLPack's device type {kind} cannot be read; CPU is 1, CUDA is 2")
+    devices = client.local_devices(backend=platform)
+    if platform == "cpu":
+        return devices[0]
+    found = next((d for d in devices if d.local_hardware_id == number), None)
+    if found is None:
+        raise BufferError(f"from_dlpack: this process does not use CUDA device {number}; it uses {devices}")
+    return found
+
+
+def _imported(external: Any, device: Any, copy: bool | None) -> Array:
+    if copy is not True:
+        try:
+            return _shared(external, device, must_share=copy is False)
+        except (BufferError, _jaxlib.XlaError) as error:
+            if copy is False or device.platform != "cpu":
+                raise BufferError(f"from_dlpack: this array cannot be shared: {error}") from None
+    # What DLPack cannot say (read-only memory, foreign byte order, steps) NumPy may still be able to read.
+    value = np.array(external) if hasattr(external, "__array__") else np.array(np.from_dlpack(external))
+    return place(np.asarray(value, canonical(value.dtype, config.enable_x64)), SingleDeviceSharding(device), committed=True)
+
+
+def _shared(external: Any, device: Any, must_share: bool) -> Array:
+    """The array over the same memory, if XLA can read it as it lies; else over a copy that jaxlib made."""
+    capsule = external.__dlpack__()
+    start = _address(capsule)
+    handle = _jaxlib.from_dlpack(capsule, device)
+    shape, dtype = _jaxlib.shard_type(handle)
+    wanted = canonical(dtype, config.enable_x64)
+    if must_share and (wanted != dtype or (start != _jaxlib.buffer_address(handle) and np.prod(shape))):
+        raise BufferError(f"a copy of {dtype}{list(shape)} is needed, for its alignment, order or dtype")
+    if dtype not in DTYPES.values():
+        raise TypeError(f"from_dlpack: dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}")
+    sharding = SingleDeviceSharding(device)
+    if wanted != dtype:
+        return place(_jaxlib.fetch(handle)[0][1].astype(wanted), sharding, committed=True)
+    return Array(leaf_key(TensorType(shape, dtype), False, sharding, True), handle)
+
+
+def _address(capsule: Any) -> int:
+    """Where the elements of an unused capsule begin: `data` and `byte_offset` of its DLTensor."""
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = pointer(capsule, b"dltensor")
+    return (ctypes.c_uint64.from_address(tensor).value or 0) + ctypes.c_uint64.from_address(tensor + 40).value
