@@ -168,3 +168,17 @@ def test_a_shift_exchanges_what_crosses_a_border() -> None:
         assert exchanged(program, X8, [P("x")], P("x")) == ["collective_permute 2"]
         assert exchanged(one(shift, "f32[30]", shift=amount, dimension=0), X8, [P("x")], P("x")) == ["collective_permute 2"]
     assert exchanged(one(shift, "f32[64]", shift=70, dimension=0), X8, [P("x")], P("x")) == NO_EXCHANGE
+
+
+def test_windows_of_thousands_of_shards_are_planned_at_once() -> None:
+    """Not one shard after another: what a window needs of whom is worked out for all shards together."""
+    import time
+
+    from meshjit.partition.partition import partition
+    from meshjit.plan.make import Annotations, make_plan
+
+    program, mesh = sliced(1 << 20, 1, (1 << 20) - 1), AbstractMesh((4096,), ("x",))
+    plan = make_plan(program, mesh, Annotations([P("x")], [P("x")]))
+    start = time.perf_counter()
+    (permute,) = [eqn for eqn in partition(plan).eqns if eqn.op.simulate is not None and eqn.inputs]
+    assert len(permute.params["pairs"]) == 4095 and time.perf_counter() - start < 2

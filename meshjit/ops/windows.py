@@ -26,16 +26,19 @@ from meshjit.ops.collectives import collective_permute
 from meshjit.ops.constants import constant, scalar, spread, zeros
 from sharding.axes import AxisRef
 
+Integers = np.ndarray[Any, np.dtype[np.int64]]
+
 if TYPE_CHECKING:
     from meshjit.partition.local import LocalEquation
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """Local elements [low, high) of shard `source`, which shard `target` needs."""
+class _Round:
+    """Local elements [low, high) of shards `sources`, which shards `targets` need parts of: every shard sends and gets
+    once at most."""
 
-    source: int
-    target: int
+    sources: Integers
+    targets: Integers
     low: int
     high: int
 
@@ -51,47 +54,47 @@ def window(
     if shard == 0 or width == 0:
         return zeros(var.type.with_shape(_with_extent(var.shape, dim, width)))
     parts: list[Var] = []
-    begins = [0] * len(starts)  # where each shard's window begins in the parts put together
+    places = np.array(starts, np.int64)
+    begins = np.zeros(len(starts), np.int64)  # where each shard's window begins in the parts put together
     gathered = 0
-    for pieces in _rounds(starts, width, extent, shard):
-        low, high = min(p.low for p in pieces), max(p.high for p in pieces)
-        for piece in pieces:
-            # Parts of neighbouring rounds meet: a shard that needs both makes the first end, and the second begin, at
-            # the border of two shards. So any of its pieces tells where its window begins.
-            begins[piece.target] = gathered - low + starts[piece.target] - piece.source * shard
-        parts.append(_exchanged(local, cut(var, dim, low, high), axes, pieces))
-        gathered += high - low
+    for each in _rounds(places, width, extent, shard):
+        # Parts of neighbouring rounds meet: a shard that needs both makes the first end, and the second begin, at the
+        # border of two shards. So any of its parts tells where its window begins.
+        begins[each.targets] = gathered - each.low + places[each.targets] - each.sources * shard
+        parts.append(_exchanged(local, cut(var, dim, each.low, each.high), axes, each))
+        gathered += each.high - each.low
     if not parts:
         return zeros(var.type.with_shape(_with_extent(var.shape, dim, width)))
-    return cut_at(local, parts, dim, axes, begins, width)
+    return cut_at(local, parts, dim, axes, begins.tolist(), width)
 
 
-def _rounds(starts: Sequence[int], width: int, extent: int, shard: int) -> list[list[_Piece]]:
-    """Pieces by distance between shards (by their sum where starts fall): a shard sends and gets once a round."""
-    sign = 1 if list(starts) == sorted(starts) else -1
-    rounds: dict[int, list[_Piece]] = {}
-    for piece in _pieces(starts, width, extent, shard):
-        rounds.setdefault(piece.source - sign * piece.target, []).append(piece)
-    return [rounds[distance] for distance in sorted(rounds)]
+def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Round]:
+    """What shards need of one another by distance between them (by their sum where starts fall)."""
+    low, high = np.maximum(starts, 0), np.minimum(starts + width, extent)
+    targets = np.flatnonzero(low < high)
+    if not targets.size:
+        return []
+    low, high = low[targets], high[targets]
+    first, count = low // shard, (high - 1) // shard - low // shard + 1
+    turn = np.arange(count.max())  # 0, 1, … of the shards that one needs
+    sources = first[:, None] + turn
+    real = turn < count[:, None]
+    begin = sources * shard
+    lows, highs = np.maximum(low[:, None] - begin, 0)[real], np.minimum(high[:, None] - begin, shard)[real]
+    sources, targets = sources[real], np.broadcast_to(targets[:, None], real.shape)[real]
+    sign = 1 if (np.diff(starts) >= 0).all() else -1
+    distances = sources - sign * targets
+    chosen = ((distances == distance) for distance in np.unique(distances))
+    return [_Round(sources[c], targets[c], int(lows[c].min()), int(highs[c].max())) for c in chosen]
 
 
-def _pieces(starts: Sequence[int], width: int, extent: int, shard: int) -> list[_Piece]:
-    found: list[_Piece] = []
-    for target, start in enumerate(starts):
-        low, high = max(start, 0), min(start + width, extent)
-        for source in range(low // shard, -(-high // shard)) if low < high else ():
-            begin = source * shard
-            found.append(_Piece(source, target, max(low - begin, 0), min(high - begin, shard)))
-    return found
-
-
-def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], pieces: Sequence[_Piece]) -> Var:
+def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], each: _Round) -> Var:
     """Every target's part from its source; nothing moves where all are their own source."""
-    if all(piece.source == piece.target for piece in pieces):
+    if (each.sources == each.targets).all():
         return part
     groups = local.mesh.replica_groups(tuple(axes))
-    pairs = tuple((int(group[p.source]), int(group[p.target])) for group in groups for p in pieces)
-    return collective_permute(part, pairs=pairs)
+    pairs = np.stack([groups[:, each.sources], groups[:, each.targets]], axis=-1)
+    return collective_permute(part, pairs=tuple(map(tuple, pairs.reshape(-1, 2).tolist())))
 
 
 def neighbours(
@@ -108,9 +111,10 @@ def neighbours(
     parts: list[Var] = []
     for ahead, low, high in ((distance, rest, shard), (distance + 1, 0, rest)):
         if low < high:
-            pieces = [_Piece((i + ahead) % count, i, low, high) for i in range(count) if in_ring or 0 <= i + ahead < count]
+            targets = np.arange(count) if in_ring else np.arange(max(-ahead, 0), max(min(count - ahead, count), 0))
             part = cut(var, dim, low, high)
-            parts.append(_exchanged(local, part, axes, pieces) if pieces else zeros(part.type))
+            way = _Round((targets + ahead) % count, targets, low, high)
+            parts.append(_exchanged(local, part, axes, way) if targets.size else zeros(part.type))
     return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
 
 

@@ -45,5 +45,7 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, Program):
         return id(value)
     if isinstance(value, tuple):
+        if len(value) > _SMALL and type(value[0]) is tuple:  # pairs of devices
+            return value
         return tuple(_hashable(v) for v in value)
     return (type(value), value)
