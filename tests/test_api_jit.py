@@ -225,7 +225,7 @@ def test_an_array_donated_twice_or_also_used() -> None:
     )
     with pytest.raises(ValueError, match="argument y and argument x are the same array, and argument y is donated"):
         mj.jit(add, donate_argnums=1)(x, x)
-    with pytest.raises(ValueError, match="argument y and captured array 0 are the same array"):
+    with pytest.raises(ValueError, match="argument y and captured array x are the same array"):
         mj.jit(lambda y: y + x, donate_argnums=0)(x)
     assert not x.is_deleted()
     same(mj.jit(add)(x, x)[0], 2 * floats(8))  # not donated: fine

@@ -41,8 +41,15 @@ class Call:
     context: Context | None = None
     symbols: Sequence[Symbols] = ()  # of abstracted_axes: per leaf; () where there are none
 
+    captured: Sequence[str] = ()  # names of the arrays that the function closed over
+
     def input_name(self, i: int) -> str:
-        return self.names[i] if i < len(self.names) else f"captured array {i - len(self.names)}"
+        """`params['w1']`, or `captured array w`."""
+        return self.names[i] if i < len(self.names) else f"captured array {self.captured[i - len(self.names)]}"
+
+    def titled_name(self, i: int) -> str:
+        """`argument params['w1']`, or `captured array w`."""
+        return f"argument {self.names[i]}" if i < len(self.names) else self.input_name(i)
 
 
 @dataclass(frozen=True)

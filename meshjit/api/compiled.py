@@ -204,11 +204,10 @@ class Compiled(Stage):
 
     def _name(self, i: int) -> str:
         """Of the i-th input of the executable."""
-        bare = self._bare_name(i)
-        return f"argument {bare}" if i < len(self.kept) else bare
+        return self.call.titled_name(self.lowered.kept[i])
 
     def _bare_name(self, i: int) -> str:
-        return self.call.input_name(self.lowered.kept[i])
+        return self.call.input_name(self.lowered.kept[i]).removeprefix("captured array ")
 
     def _placed(self, leaves: Sequence[Any]) -> list[Array]:
         placed: list[Array] = []

@@ -81,7 +81,7 @@ class _Finder:
         named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, self.given, strict=True)]
         named += [(f"out_shardings for {self._output_name(i)}", s) for i, s in enumerate(self.outs)]
         committed = [
-            (f"argument {self._input_name(i)}", key.sharding)
+            (self.call.titled_name(i), key.sharding)
             for i, key in enumerate(self.keys)
             if key.committed and key.sharding is not None
         ]

@@ -49,12 +49,12 @@ def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
 
 def check_count(title: str, prefix: Any, args: tuple[Any, ...], what: str) -> None:
     """ValueError for a tuple that does not have one entry per argument, or another container in its place."""
-    if is_sharding_leaf(prefix) or (type(prefix) is tuple and len(prefix) == len(args)):
+    if is_sharding_leaf(prefix) or (type(prefix) in (tuple, list) and len(prefix) == len(args)):
         return
     arguments = f"{len(args)} positional argument{'' if len(args) == 1 else 's'} (static ones do not count)"
-    found = f"has {len(prefix)} entries" if type(prefix) is tuple else f"is a {type(prefix).__name__}"
+    found = f"has {len(prefix)} entries" if type(prefix) in (tuple, list) else f"is a {type(prefix).__name__}"
     fix = f"{what}=({', '.join(['...'] * len(args))}{',' if len(args) == 1 else ''}), or one entry for all"
-    if len(args) == 1 and type(prefix) is not tuple:
+    if len(args) == 1 and type(prefix) not in (tuple, list):
         fix = f"{what}=(that {type(prefix).__name__},), a tuple with an entry per argument"
     raise ValueError(f"{title}: {what} {found}, but the call has {arguments}\n  fix: {fix}")
 

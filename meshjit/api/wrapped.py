@@ -7,6 +7,7 @@ import inspect
 import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshjit import tree
@@ -14,11 +15,12 @@ from meshjit.api.arguments import Parameters, Split
 from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_symbols
 from meshjit.api.caches import cache_of
 from meshjit.api.call import Call, Context
+from meshjit.api.captured import names_of_captured
 from meshjit.api.constraint import with_sharding_constraint
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
 from meshjit.api.options import checked_options
-from meshjit.api.shardings import UNSPECIFIED, broadcast, check_shardings, keywords_not_placed
+from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, check_shardings, keywords_not_placed
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.config import config, overrides
@@ -226,7 +228,10 @@ class Wrapped:
         symbols = call.symbols or [{}] * len(call.keys)
         types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
         arguments = [Argument(t, k.weak, n) for t, k, n in zip(types, call.keys, call.names, strict=True)]
-        return Traced(call, trace_to_program(fun, arguments, call.in_tree, function_name(self.fun)))
+        traced = trace_to_program(fun, arguments, call.in_tree, function_name(self.fun))
+        if traced.captured:
+            call = replace(call, captured=names_of_captured(self.fun, traced.captured))
+        return Traced(call, traced)
 
     def _title(self) -> str:
         return f"jit({function_name(self.fun)})"
@@ -301,6 +306,7 @@ class Wrapped:
             if self.in_shardings is not UNSPECIFIED:
                 if kwargs:
                     raise keywords_not_placed(self._title(), sorted(kwargs))
+                check_count(self._title(), self.in_shardings, args, "in_shardings")
                 args = _all_constrained(args, self.in_shardings, "in_shardings")
             return _all_constrained(self.parameters.join(args, kwargs, split.statics), self.out_shardings, "out_shardings")
 
