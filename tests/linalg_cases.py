@@ -19,6 +19,7 @@ def calls() -> Iterator[str]:
     yield from _fft()
     yield from _linalg()
     yield from _scipy()
+    yield from _singular()
 
 
 def _fft() -> Iterator[str]:
@@ -94,6 +95,26 @@ def _linalg() -> Iterator[str]:
     yield from ("lax.linalg.triangular_solve(q, v[:3], left_side=True)", "lax.linalg.triangular_solve(q, f)",
                 "lax.linalg.lu_pivots_to_permutation(np.array([1, 1, 2]), 4)",
                 "lax.linalg.lu_pivots_to_permutation(np.array([[2, 2], [0, 1]]), 3)")  # fmt: skip
+
+
+def _singular() -> Iterator[str]:
+    matrices = ("f", "f.T", "q", "c", "i", "t * 1.0")
+    for x in matrices:
+        yield from (f"np.linalg.svdvals({x})", f"np.linalg.svd({x}, compute_uv=False)", f"np.linalg.pinv({x})", f"np.linalg.cond({x})")
+        yield from (f"np.abs(np.linalg.svd({x}, full_matrices=False)[{k}])" for k in (0, 2))
+        yield from (f"np.abs(lax.linalg.svd({x}, full_matrices={full})[1])" for full in (True, False))
+        axes = "" if "t *" not in x else ", axis=(0, 2)"
+        yield from (f"np.linalg.norm({x}, {ord}{axes}{keep})" for ord in ("2", "-2", "'nuc'") for keep in ("", ", keepdims=True"))
+        yield from (f"np.linalg.matrix_rank({x})", f"np.linalg.matrix_rank({x}, tol=3.0)")
+    yield from (
+        "np.linalg.pinv(np.ones((3, 3)))", "np.linalg.pinv(q + q.T, hermitian=True)", "np.linalg.pinv(f, rtol=0.6)",
+        "np.linalg.svd(q + q.T, hermitian=True)[1]", "np.linalg.matrix_rank(np.ones((3, 3)))", "np.linalg.matrix_rank(v)",
+        "np.linalg.matrix_rank(np.ones((2, 3, 3)))", "np.linalg.cond(q, 1)", "np.linalg.cond(q, 'fro')", "np.linalg.cond(q, -2)",
+        "np.linalg.lstsq(f.T, f.T[:, :1])[0]", "np.linalg.lstsq(f.T, q[0])", "np.linalg.lstsq(f, f[:, 0])", "np.linalg.lstsq(c, f[0, :2])",
+        "np.linalg.lstsq(f.T, q, rcond=0.5)", "np.linalg.lstsq(f, f, numpy_resid=True)", "np.linalg.matrix_norm(t, ord='nuc')",
+        "scipy.linalg.svd(f, compute_uv=False)", "np.abs(scipy.linalg.svd(q)[0])", "np.linalg.svd(f, full_matrices=True)[0].shape",
+        "np.linalg.svd(f.T, full_matrices=True)[0].shape", "np.linalg.svd(q, False, subset_by_index=(0, 2))[1]",
+    )  # fmt: skip
 
 
 def _scipy() -> Iterator[str]:

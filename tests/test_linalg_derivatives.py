@@ -58,6 +58,12 @@ MATRICES: dict[str, Callable[[Any], Any]] = {
     "qr, wide": lambda a: (mnp.abs(linalg.qr(a[:3])[1]) ** 3).sum(),
     "eigenvalues": lambda a: (linalg.eigvalsh(positive(a)) ** 2).sum(),
     "eigenvectors": lambda a: (mnp.abs(linalg.eigh(positive(a))[1]) ** 3 * WEIGHTS).sum(),
+    "singular values": lambda a: (linalg.svdvals(a[:3]) ** 2 * np.arange(3)).sum() + linalg.norm(a, "nuc"),
+    "singular vectors": lambda a: sum(
+        (mnp.abs(x) ** 3 * WEIGHTS[: x.shape[0], : x.shape[1]]).sum() for x in linalg.svd(a[:, :3], full_matrices=False)[::2]
+    ),
+    "pinv": lambda a: mnp.abs(linalg.pinv(a[:3]) * WEIGHTS[:, :3]).sum(),
+    "lstsq": lambda a: mnp.abs(linalg.lstsq(a[:, :3], B)[0]).sum(),
     "lu": lambda a: mnp.abs(lax.linalg.lu(a)[0] * WEIGHTS).sum(),
     "triangular": lambda a: mnp.abs(lax.linalg.triangular_solve(a, B, left_side=True, transpose_a=True, conjugate_a=True)).sum(),
     "cho_solve": lambda a: mnp.abs(scipy_linalg.cho_solve(scipy_linalg.cho_factor(positive(a)), B) ** 2).sum(),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.lax.loops import fori_loop
-from meshjit.numpy import factoring, ufuncs
+from meshjit.numpy import factoring, singular, ufuncs
 from meshjit.numpy.creation import arange
 from meshjit.numpy.promote import asarray, broadcast_to, cast, shape_of
 from meshjit.numpy.reductions import sum as total
@@ -72,6 +72,20 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
     if pivoting:
         raise NotImplementedError("qr: there is no pivoting; leave pivoting=False")
     return factoring.qr(x, full_matrices)
+
+
+def svd(
+    x: Any,
+    *,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None,
+    algorithm: Any = None,
+) -> Any:
+    """(U, S, Vh) with x = U S Vh, of x [..., m, n], S falling; or S alone. See jax.lax.linalg.svd."""
+    del algorithm
+    found = singular.svd(x, full_matrices, compute_uv, False, subset_by_index)
+    return tuple(found) if compute_uv else found
 
 
 def triangular_solve(

@@ -19,6 +19,13 @@ from meshjit.numpy.norms import matrix_norm as matrix_norm
 from meshjit.numpy.norms import norm as norm
 from meshjit.numpy.norms import vector_norm as vector_norm
 from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, promoted, shape_of
+from meshjit.numpy.singular import SVDResult as SVDResult
+from meshjit.numpy.singular import cond as cond
+from meshjit.numpy.singular import lstsq as lstsq
+from meshjit.numpy.singular import matrix_rank as matrix_rank
+from meshjit.numpy.singular import pinv as pinv
+from meshjit.numpy.singular import svd as svd
+from meshjit.numpy.singular import svdvals as svdvals
 from meshjit.trace import line_of, user_source
 
 matmul = contraction.matmul

@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices, with NumPy's orders. (Those of singular values are in linalg.py.)"""
+"""Norms of vectors and matrices, with NumPy's orders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from meshjit.trace import line_of, user_source
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
     """`jax.numpy.linalg.norm`: of all elements, of vectors along an axis, or of matrices along two.
 
-    ord of vectors: None or 2, inf, -inf, 0 or a number; of matrices: None or "fro", 1, -1, inf, -inf."""
+    ord of vectors: None or 2, inf, -inf, 0 or a number; of matrices: None or "fro", "nuc", 1, -1, 2, -2, inf, -inf."""
     x = promoted(x, inexact=True)[0][0]
     rank = len(shape_of(x))
     if axis is None and (ord is None or rank > 2):
@@ -74,15 +74,29 @@ def _matrices(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  
     rows, columns = axes
     if ord in (None, "f", "fro"):
         return _euclidean(x, axes, keepdims)
-    summed, other = {1: (rows, columns), np.inf: (columns, rows)}.get(abs(ord) if not isinstance(ord, str) else ord, (None, None))
+    if ord in (2, -2, "nuc"):
+        return _spectral(x, ord, axes, keepdims)
+    order = 0.0 if isinstance(ord, str) else float(ord)
+    summed, other = {1.0: (rows, columns), np.inf: (columns, rows)}.get(abs(order), (None, None))
     if summed is None or other is None:
         raise ValueError(
-            f"norm: ord {ord!r} is no norm of matrices that is known here; write None, 'fro', 1, -1, inf or -inf\n"
+            f"norm: ord {ord!r} is no norm of matrices; write None, 'fro', 'nuc', 1, 2, inf or the negative of one\n"
             f"  at {line_of(user_source())}"
         )
     sums = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
-    result = (reductions.max if ord > 0 else reductions.min)(sums, axis=other, keepdims=True)
+    result = (reductions.max if order > 0 else reductions.min)(sums, axis=other, keepdims=True)
     kept = [n for d, n in enumerate(shape_of(result)) if keepdims or d not in axes]
     return reshape(result, tuple(kept))
 
 
+
+
+def _spectral(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
+    """Of singular values: the largest, the smallest, their sum."""
+    from meshjit.numpy.shaping import expand_dims, moveaxis
+    from meshjit.numpy.singular import svdvals
+
+    values = svdvals(moveaxis(x, axes, (-2, -1)))
+    reduce = reductions.sum if ord == "nuc" else reductions.max if ord == 2 else reductions.min
+    result = cast(reduce(values, axis=-1), dtype_of(values))
+    return expand_dims(result, axes) if keepdims else result

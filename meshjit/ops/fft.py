@@ -160,7 +160,7 @@ def _samples() -> list[Sample]:
         for shape, axes in calls:
             lengths = tuple(shape[d] for d in axes)
             given = dict(zip(axes, _extents(kind, lengths)[0], strict=True))
-            extents = tuple(given.get(d, n) for d, n in enumerate(shape))
+            extents = tuple(given[d] if d in given else n for d, n in enumerate(shape))
             for dtype in ("f32", "f64") if kind == "RFFT" else ("c64", "c128"):
                 params = {"kind": kind, "axes": axes, "lengths": lengths}
                 found.append(Sample((TensorType(extents, DTYPES[dtype]),), params, _fill))

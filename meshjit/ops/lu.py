@@ -8,7 +8,7 @@ dims are whole on every device.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,9 +33,9 @@ from meshjit.ops.matrices import (
 )
 from meshjit.ops.ordering import concatenate
 from meshjit.ops.reduction import reduce_sum, restore
+from meshjit.ops.repeating import repeat
 from meshjit.ops.shape import broadcast_in_dim, expand, require_one, squeeze
 from meshjit.ops.triangular import triangular_solve
-from meshjit.ops.while_loop import while_
 from meshjit.ops.windows import cut
 from sharding.rule import FactorRule
 
@@ -109,25 +109,12 @@ def _blocked(a: Var) -> list[Var]:
     state = [a, pivots, order]
     whole = steps // _PANEL
     if whole > 1:
-        state = _repeat(state, whole * _PANEL, _PANEL, lambda start, *state: _panel(start, *state, width=_PANEL))
+        state = repeat(state, whole * _PANEL, _PANEL, lambda start, *state: _panel(start, *state, width=_PANEL))
     elif whole == 1:
         state = _panel(scalar(0, _INT), *state, width=_PANEL)
     if steps % _PANEL:
         state = _panel(scalar(whole * _PANEL, _INT), *state, width=steps % _PANEL)
     return state
-
-
-def _repeat(state: Sequence[Var], end: int, step: int, body: Callable[..., list[Var]]) -> list[Var]:
-    """`state = body(i, *state)` for i = 0, step, … below end."""
-    types = [TensorType((), _INT), *(v.type for v in state)]
-    cond = _program(types, lambda i, *_: [compare(i, full_like(i, end), direction="LT")])
-    going = _program(types, lambda i, *values: [add(i, full_like(i, step)), *body(i, *values)])
-    return list(while_(scalar(0, _INT), *state, cond=cond, body=going, cond_consts=0, body_consts=0))[1:]
-
-
-def _program(types: Sequence[TensorType], body: Callable[..., list[Var]]) -> Program:
-    with Builder("step") as builder:
-        return builder.build(body(*[builder.input(type) for type in types]))
 
 
 def _panel(start: Var, a: Var, pivots: Var, order: Var, width: int) -> list[Var]:
@@ -184,7 +171,7 @@ def _columns(start: Var, panel: Var) -> list[Var]:
     *batch, rows, width = panel.shape
     chosen = zeros(TensorType((*batch, width), _INT))
     order = iota(dtype=_INT, shape=panel.shape[:-1], dimension=panel.rank - 2)
-    return _repeat([start, panel, chosen, order], width, 1, _eliminate)[1:]
+    return repeat([start, panel, chosen, order], width, 1, _eliminate)[1:]
 
 
 def _eliminate(k: Var, start: Var, panel: Var, chosen: Var, order: Var) -> list[Var]:

@@ -176,6 +176,19 @@ def solve(
     return cho_solve((factor, True), b)
 
 
+def svd(
+    a: Any,
+    full_matrices: bool = True,
+    compute_uv: bool = True,
+    overwrite_a: bool = False,
+    check_finite: bool = True,
+    lapack_driver: str = "gesdd",
+) -> Any:
+    """`jax.scipy.linalg.svd`: (U, s, Vh), or s alone."""
+    del overwrite_a, check_finite, lapack_driver
+    return lax_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
+
+
 def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """`jax.scipy.linalg.det`."""
     del overwrite_a, check_finite
