@@ -61,7 +61,7 @@ def window(
         # Parts of neighbouring rounds meet: a shard that needs both makes the first end, and the second begin, at the
         # border of two shards. So any of its parts tells where its window begins.
         begins[each.targets] = gathered - each.low + places[each.targets] - each.sources * shard
-        parts.append(_exchanged(local, cut(var, dim, each.low, each.high), axes, each))
+        parts.append(_exchanged(local, cut(var, dim, each.low, each.high), axes, _completed(each, len(starts))))
         gathered += each.high - each.low
     if not parts:
         return zeros(var.type.with_shape(_with_extent(var.shape, dim, width)))
@@ -86,6 +86,17 @@ def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Roun
     distances = sources - sign * targets
     chosen = ((distances == distance) for distance in np.unique(distances))
     return [_Round(sources[c], targets[c], int(lows[c].min()), int(highs[c].max())) for c in chosen]
+
+
+def _completed(each: _Round, count: int) -> _Round:
+    """The round with all shards at its distance, if most take part: rounds of several windows are then the same."""
+    if len(each.targets) < 2 or 2 * len(each.targets) < count:
+        return each
+    sign = int((each.sources[1] - each.sources[0]) // (each.targets[1] - each.targets[0]))
+    targets = np.arange(count)
+    sources = each.sources[0] + sign * (targets - each.targets[0])
+    real = (sources >= 0) & (sources < count)
+    return _Round(sources[real], targets[real], each.low, each.high)
 
 
 def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], each: _Round) -> Var:
