@@ -24,6 +24,7 @@ from meshjit.ops.identity import identity_element
 from meshjit.partition.combine import combine
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
+from meshjit.partition.pair import pair_permutes
 from meshjit.transform.borders import share_borders
 from meshjit.transform.cse import cse
 from sharding.placement import normalized
@@ -39,7 +40,7 @@ def partition(plan: Plan, topology: Topology | None = None) -> Program:
     """
     topology = topology or plan.topology or Topology.of(plan.mesh)
     local = cse(_Partitioner(plan, topology).run(), constants=True)
-    return combine(share_borders(local), topology)
+    return pair_permutes(combine(share_borders(local), topology), plan.mesh)
 
 
 class _Partitioner:
