@@ -12,9 +12,10 @@ from meshjit.core.promotion import canonical, dtype_of_python_scalar
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, leaf_key
+from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import Placement, normalized
-from sharding.spec import check_spec
+from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
 def default_sharding() -> Sharding:
@@ -48,6 +49,12 @@ def place(
     if isinstance(sharding, NamedSharding):
         check_spec(sharding.spec, type.shape, sharding.mesh, "the array")
     places = sharding.addressable_devices_indices_map(type.shape)
+    if not places:
+        owners = sorted({device.process_index for device in sharding.device_set})
+        raise ShardingError(
+            f"{type} cannot be put on devices of processes {owners} alone from process {client.process_index()}\n"
+            "  fix: use a mesh with devices of every process that puts the array"
+        )
     local = sharding.shard_shape(type.shape)
     cache: dict[Any, np.ndarray[Any, Any]] = {}
     shards: list[np.ndarray[Any, Any]] = []
@@ -75,7 +82,9 @@ def same_place(a: Sharding, b: Sharding, rank: int) -> bool:
     """Whether both put the same shards of a value of this rank on the same devices, whatever their axes are called."""
     if device_row(a) != device_row(b):
         return False
-    return meaning(a, rank) == meaning(b, rank) or a.is_equivalent_to(b, rank)
+    # Equal words of different meshes mean different things: P("x") on 2 by 3 devices is not P("x") on 3 by 2.
+    same_words = getattr(a, "mesh", None) == getattr(b, "mesh", None) and meaning(a, rank) == meaning(b, rank)
+    return same_words or a.is_equivalent_to(b, rank)
 
 
 def padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -109,15 +118,61 @@ def asarray_host(value: Any) -> tuple[np.ndarray[Any, Any], bool]:
 
 
 def move(array: Array, sharding: Sharding) -> Array:
-    """An Array under another sharding: nothing, a resharding program on the same devices, or a way through the host."""
+    """An Array under another sharding, the cheapest way there is:
+
+    nothing, where both say the same; a resharding program, on the same devices in the same order; copies from device to
+    device, for as many devices in another order or other ones; else through this process's memory, whole. What is spread
+    over processes is gathered for that first, so all of them must come here."""
     key = leaf_key(array.type, array.weak_type, sharding, True)
     if same_place(array.sharding, sharding, array.ndim):
         return Array.over(key, array)
-    if isinstance(sharding, NamedSharding) and device_row(array.sharding) == device_row(sharding):
-        from meshjit.runtime.executable import reshard, spec_on
+    way = _resharded if device_row(array.sharding) == device_row(sharding) else _sent
+    moved = way(array, sharding)
+    if moved is None:
+        moved = place(_whole(array), sharding, committed=True, weak=array.weak_type)
+    return moved
 
-        spec = spec_on(sharding.mesh, array.sharding, array.ndim)
-        if spec is not None:
-            same = NamedSharding(sharding.mesh, spec)  # where it is, in the words of the target's mesh
-            return reshard(Array.over(leaf_key(array.type, array.weak_type, same, True), array), sharding)
-    return place(array.numpy(), sharding, committed=True, weak=array.weak_type)
+
+def _resharded(array: Array, sharding: Sharding) -> Array | None:
+    """By a program; None if the axes of the two meshes cannot say the same things."""
+    from meshjit.runtime.executable import reshard, spec_on
+
+    if not isinstance(sharding, NamedSharding):
+        return None
+    spec = spec_on(sharding.mesh, array.sharding, array.ndim)
+    if spec is None:
+        return None
+    same = NamedSharding(sharding.mesh, spec)  # where it is, in the words of the target's mesh
+    return reshard(Array.over(leaf_key(array.type, array.weak_type, same, True), array), sharding)
+
+
+def _sent(array: Array, sharding: Sharding) -> Array | None:
+    """Each shard to the device at its place in the target's row, and from there on by a program."""
+    source, row = array.sharding, device_row(sharding)
+    if len(device_row(source)) != len(row) or not (source.is_fully_addressable and sharding.is_fully_addressable):
+        return None
+    there: Sharding = SingleDeviceSharding(row[0])
+    if isinstance(source, NamedSharding):
+        assert isinstance(source.mesh, Mesh)
+        there = NamedSharding(Mesh(_shaped(row, source.mesh.devices.shape), source.mesh.axis_names), source.spec)
+    key = leaf_key(array.type, array.weak_type, there, True)
+    sent = Array(key, _jaxlib.copy_to_devices(array.handle, row))
+    if any(a == b for a, b in zip(device_row(source), row, strict=True)):
+        sent._shared = array.memory  # pyright: ignore[reportPrivateUsage] - these shards are not copied
+    return move(sent, sharding)
+
+
+def _shaped(row: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    devices = np.empty(len(row), dtype=object)
+    devices[:] = row
+    return devices.reshape(shape)
+
+
+def _whole(array: Array) -> np.ndarray[Any, Any]:
+    """All elements, on every process that has a part of them."""
+    if not (array.is_fully_addressable or array.is_fully_replicated):
+        from meshjit.runtime.executable import reshard
+
+        assert isinstance(array.sharding, NamedSharding)
+        array = reshard(array, array.sharding.with_spec(PartitionSpec()))
+    return array.numpy()
