@@ -44,6 +44,12 @@ class Emitter:
         self._counter: list[int] = parent._counter if parent else [0, 0]
         self.location = parent.location if parent else ""
 
+    @property
+    def platform(self) -> str:
+        """The platform of the mesh's devices; "cpu" where it has none. All text is legal on all platforms: it serves to
+        write what one of them is fast at."""
+        return next((device.platform for device in getattr(self.mesh, "flat_devices", ())), "cpu")
+
     def program(self, program: Program, operands: Sequence[str]) -> list[str]:
         """A Program's equations, its inputs being `operands`; gives the names of its outputs."""
         names = dict(zip(program.inputs, operands, strict=True))
