@@ -141,6 +141,7 @@ def test_unspecified_and_auto_leave_it_to_the_arguments_and_the_compiler() -> No
     placed = mj.device_put(X, on(P("x"), 4))
     for choice in (mj.sharding.AUTO, mj.sharding.AUTO(mesh(4))):
         assert mj.jit(lambda x: x + 1, in_shardings=choice, out_shardings=choice)(placed).sharding.spec == P("x")
+    assert mj.jit(lambda x: x, in_shardings=mj.sharding.AUTO(mesh(4)))(X).sharding.mesh == mesh(4)  # it names the mesh
     compiled = mj.jit(lambda x, y: x + y, in_shardings=(on(P("x"), 4), None)).lower(X, X).compile()
     assert compiled.input_shardings[0][1].is_equivalent_to(on(P("x"), 4), 2)
 

@@ -125,6 +125,7 @@ def test_shardings_and_formats_of_a_compiled_function() -> None:
     assert compiled.output_shardings[0] == place
     assert compiled.input_formats == ((Format(Layout((0, 1)), place), Format(None, None)), {})
     assert compiled.output_formats[0] == Format(Layout((0, 1)), place)
+    assert compiled.input_layouts == ((Layout((0, 1)), None), {}) and compiled.output_layouts[1] == Layout(())
     assert compiled.out_info[0].sharding == place
 
 

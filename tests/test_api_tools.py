@@ -238,6 +238,24 @@ def test_constraints_on_trees() -> None:
     assert mj.jit(lambda x: mj.lax.with_sharding_constraint(x, one))(X).devices() == {mj.devices()[3]}
 
 
+def test_constraints_on_several_meshes_of_the_same_devices() -> None:
+    line = NamedSharding(Mesh(np.array(mj.devices()), ("all",)), P("all"))
+    rows = on(P("x"), 4, 2)
+
+    def f(x: Any) -> Any:
+        x = mj.lax.with_sharding_constraint(x * 2, line)
+        return mj.lax.with_sharding_constraint(x + 1, rows), mj.reshard(x, on(P(None, "y"), 4, 2))
+
+    for options in ({}, {"in_shardings": rows}, {"in_shardings": line, "out_shardings": (rows, None)}):
+        first, second = mj.jit(f, **options)(X)
+        np.testing.assert_array_equal(first, 2 * X + 1)
+        assert first.sharding.is_equivalent_to(rows, 2)
+        assert second.sharding.is_equivalent_to(on(P(None, "y"), 4, 2), 2)
+    small = on(P("x"), 2)
+    text = message(ValueError, lambda: mj.jit(lambda x: mj.reshard(mj.reshard(x, line), small))(X))
+    assert text.startswith("lambda uses two meshes: Mesh('all': 8) at ")
+
+
 def test_reshard() -> None:
     placed = mj.device_put(X, on(P("x"), 4))
     target = on(P(None, "x"), 4)

@@ -73,6 +73,15 @@ class Compiled(Stage):
             self.out_tree, formats(_jaxlib.result_layouts(self.executable.compiled), self.executable.out_shardings)
         )
 
+    @property
+    def input_layouts(self) -> Any:
+        """A Layout per argument."""
+        return tree.map(lambda found: found.layout, self.input_formats, is_leaf=lambda x: isinstance(x, Format))
+
+    @property
+    def output_layouts(self) -> Any:
+        return tree.map(lambda found: found.layout, self.output_formats, is_leaf=lambda x: isinstance(x, Format))
+
     def _per_argument(self, kept: Sequence[Any], missing: Any) -> Any:
         found = dict(zip(self.kept, kept, strict=False))  # captured arrays come last
         return tree.unflatten(self.in_tree, [found.get(i, missing) for i in range(len(self.call.keys))])

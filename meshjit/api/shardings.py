@@ -8,7 +8,7 @@ from typing import Any
 from meshjit import tree
 from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, spec_on
 from sharding.mesh import Mesh, current_mesh
-from sharding.named import UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
+from sharding.named import AUTO, UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
@@ -115,12 +115,14 @@ def find_mesh(
 ) -> Any:
     """The mesh of a call: of its shardings, constraints, committed arguments, else of the context; None if nobody says."""
     finder = MeshFinder(title)
+    finder.see(traced_mesh, "a sharding constraint inside")  # first: its axes stand in the Program
     for name, sharding in shardings:
         if isinstance(sharding, NamedSharding):
             finder.see(sharding.mesh, name)
         elif isinstance(sharding, SingleDeviceSharding):
             finder.see(mesh_of(sharding), name)
-    finder.see(traced_mesh, "a sharding constraint inside")
+        elif isinstance(sharding, AUTO):
+            finder.see(sharding.mesh, name)
     for name, sharding in committed:
         finder.see(mesh_of(sharding), name)
     if finder.mesh is None:
