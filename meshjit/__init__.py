@@ -67,6 +67,7 @@ from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
 from meshjit.trace import named_scope as named_scope
 from meshjit.trace import register_concrete as _register_concrete
 from meshjit.trace import set_eager as _set_eager
+from meshjit.trace import set_put as _set_put
 from meshjit.version import __version__ as __version__
 from sharding import AxisType as AxisType
 from sharding import NamedSharding as NamedSharding
@@ -82,6 +83,7 @@ for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
 _register_concrete(Array, lambda x: x.type, lambda x: x.weak_type)
 numpy.install_methods(Array)
 _set_eager(_eager.run_op, _eager.run_program)
+_set_put(device_put)
 
 from meshjit import random as random  # noqa: E402
 from meshjit.api.putting import ShapeDtypeStruct as ShapeDtypeStruct  # noqa: E402

@@ -5,7 +5,8 @@ While a trace is active every op is staged, also one without traced operands. Wh
     Tracer of this trace       its Var
     Tracer of an outer trace   captured: an extra input of the Program, added once, in order of first use
     concrete array             captured likewise (classes that `register_concrete` knows)
-    np.ndarray, np.generic     a `constant` equation, with a copy of the elements
+    np.ndarray, np.generic     a `constant` equation, with a copy of the elements; a large one becomes a concrete array first,
+                               so that it is an input, which is sharded as others are and not a part of every device's program
 
 Without a trace the op runs at once, through the evaluator that the runtime installed (`set_eager`).
 """
@@ -23,6 +24,7 @@ from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import copied
 from meshjit.core.types import TensorType, type_of
+from meshjit.ops.constants import is_splat
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
 
@@ -34,13 +36,14 @@ RunProgram = Callable[[Program, Sequence[Value], Sequence[bool]], Sequence[Value
 class Trace:
     """One function in the middle of being traced. A context manager: while entered it is the active trace."""
 
-    __slots__ = ("name", "builder", "names", "captured", "mesh", "mesh_source", "ended")
+    __slots__ = ("name", "builder", "names", "captured", "large", "mesh", "mesh_source", "ended")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.builder = Builder(name)
         self.names: dict[Var, str] = {}  # of the inputs, for error messages
         self.captured: dict[int, tuple[Value, Var]] = {}  # by id of the value, which is kept alive here
+        self.large: dict[int, tuple[Any, Value]] = {}  # NumPy arrays, likewise, and what they became
         self.mesh: Any = None
         self.mesh_source: Source | None = None
         self.ended = False
@@ -68,7 +71,7 @@ class Trace:
             _require_live(value)
             return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
         if isinstance(value, np.ndarray | np.generic):
-            return self._constant(value)
+            return self._large(value) if _is_large(value) else self._constant(value)
         known = concrete_info(value)
         if known is None:
             raise TypeError(f"{type(value).__name__} is not an array: {value!r}")
@@ -79,6 +82,13 @@ class Trace:
         if known is None:
             known = self.captured[id(value)] = (value, Var(type, ""))
         return known[1]
+
+    def _large(self, value: Any) -> Tracer:
+        known = self.large.get(id(value))
+        if known is None:
+            assert _put is not None
+            known = self.large[id(value)] = (value, _put(np.array(value)))  # a copy, as of small ones
+        return self.lift(known[1])
 
     def _constant(self, value: Any) -> Tracer:
         source = user_source()
@@ -144,6 +154,8 @@ traces = _traces  # for code that looks at `.stack` at every call; others ask `a
 _concrete: dict[type, tuple[Callable[[Any], TensorType], Callable[[Any], bool]]] = {}
 _run_op: RunOp | None = None
 _run_program: RunProgram | None = None
+_put: Callable[[Any], Value] | None = None
+LARGE = 1 << 20  # bytes
 
 
 def active_trace() -> Trace | None:
@@ -205,6 +217,18 @@ def set_eager(run_op: RunOp | None, run_program: RunProgram | None) -> tuple[Run
     before = (_run_op, _run_program)
     _run_op, _run_program = run_op, run_program
     return before
+
+
+def set_put(put: Callable[[Any], Value] | None) -> Callable[[Any], Value] | None:
+    """Install what makes concrete arrays of large NumPy arrays; gives back what was installed before."""
+    global _put
+    before, _put = _put, put
+    return before
+
+
+def _is_large(value: Any) -> bool:
+    """Whether a constant is worth an input of its own: a megabyte or more that is not one value throughout."""
+    return _put is not None and value.nbytes >= LARGE and not is_splat(value)
 
 
 def register_concrete(
