@@ -310,9 +310,18 @@ def test_debug_infs() -> None:
 
 
 def test_a_nan_inside_a_loop_is_found() -> None:
-    f = mj.jit(lambda x: mj.lax.scan(lambda c, _: (mnp.log(c), None), x, None, 3)[0])
+    def step(c: Any, _: Any) -> Any:
+        return mnp.log(c), None
+
+    f = mj.jit(lambda x: mj.lax.scan(step, x, None, 3)[0])
+    g = mj.jit(lambda x: mj.lax.cond(x > 0, lambda x: f(x), lambda x: x, x))
     with mj.debug_nans():
-        assert "made by scan" in message(FloatingPointError, lambda: f(2.0))
+        lines = message(FloatingPointError, lambda: f(2.0)).split("\n")
+        assert re.fullmatch(r"  made by log at test_api_tools.py:\d+ \(.*step\), in step 2 of scan", lines[1])
+        assert lines[2].startswith("  its operands: f32[] = -0.36651")
+        h = mj.jit(lambda x: mj.lax.while_loop(lambda c: c == c, lambda c: step(c, None)[0], x))
+        assert re.search(r"made by log at .*step\), in step 2 of while\n", message(FloatingPointError, lambda: h(2.0)))
+        assert re.search(r"made by log at .*step\), in step 2 of scan, in step 0 of case\n", message(FloatingPointError, lambda: g(2.0)))
 
 
 # --- explanations

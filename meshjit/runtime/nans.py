@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from meshjit.config import config
+from meshjit.core.evaluate import evaluate, evaluate_eqn
 from meshjit.core.program import Eqn, Program
 from meshjit.core.types import is_inexact, type_of
 from meshjit.runtime.array import Array
-from meshjit.simulate.evaluate import evaluate_eqn
 from meshjit.trace.source import line_of
 
 Test = Callable[[Any], Any]
@@ -57,29 +59,58 @@ def _cause(
     for name, value in zip(names(), values, strict=True):
         if _bad(value, test):
             return f"it came in with {name}"
-    eqn, operands = _first(program, values, test)
-    if eqn is None:
+    found = _first(program, values, test)
+    if found is None:
         return f"computed one operation after another there is no {kind}: it comes from XLA's optimisations or rounding"
-    ranges = ", ".join(_range(x) for x in operands) or "none"
-    at = f" at {line_of(eqn.source)}" if eqn.source is not None else ""
-    return f"made by {eqn.op.name}{at}\n  its operands: {ranges}"
+    ranges = ", ".join(_range(x) for x in found.operands) or "none"
+    at = f" at {line_of(found.eqn.source)}" if found.eqn.source is not None else ""
+    return f"made by {found.eqn.op.name}{at}{found.inside}\n  its operands: {ranges}"
 
 
 def _bad(value: Any, test: Test) -> bool:
     return is_inexact(value.dtype) and bool(test(value).any())
 
 
-def _first(program: Program, values: Sequence[Any], test: Test) -> tuple[Eqn | None, list[Any]]:
-    """The first equation with a bad result, and its operands, which are good."""
+@dataclass(frozen=True)
+class _Found:
+    """The first equation with a bad result, its operands, which are good, and the loop that it belongs to."""
+
+    eqn: Eqn
+    operands: Sequence[Any]
+    inside: str = ""
+
+
+def _first(program: Program, values: Sequence[Any], test: Test) -> _Found | None:
     env: dict[Any, Any] = dict(zip(program.inputs, values, strict=True))
     with np.errstate(all="ignore"):
         for eqn in program.eqns:
             operands = [env[v] for v in eqn.inputs]
             results = evaluate_eqn(eqn, operands)
             if any(_bad(r, test) for r in results):
-                return eqn, operands
+                return _within(eqn, operands, test) or _Found(eqn, operands)
             env.update(zip(eqn.outputs, results, strict=True))
-    return None, []
+    return None
+
+
+def _within(eqn: Eqn, operands: Sequence[Any], test: Test) -> _Found | None:
+    """The same inside of a loop or branch: which equation, and in which step."""
+    if eqn.op.steps is None:
+        return None
+    asking = eqn.op.steps(*operands, **eqn.params)
+    runs: Counter[int] = Counter()  # of each nested Program so far: a loop has a condition and a body
+    try:
+        program, values = next(asking)
+        while True:
+            values = [np.asarray(v) for v in values]
+            results = evaluate(program, values)
+            if any(_bad(r, test) for r in results):
+                found = _first(program, values, test)
+                step = f", in step {runs[id(program)]} of {eqn.op.name}"
+                return None if found is None else replace(found, inside=found.inside + step)
+            runs[id(program)] += 1
+            program, values = asking.send(results)
+    except StopIteration:
+        return None
 
 
 def _range(value: Any) -> str:
