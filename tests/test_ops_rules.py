@@ -77,7 +77,7 @@ DIFFERENT = {
     "argmax": "Shardy reduces the dim, we exchange one candidate per shard (permute)",
     "argmin": "as argmax",
     "convolution": "kernel and result are cut where the lhs is, whichever is longer; grouped features stay whole; Shardy permutes",
-    "sort": "the dim is whole while it is sorted, but results are laid out as operands were; Shardy replicates it",
+    "sort": "the dim moves to another one meanwhile, or every device makes its block (permute); Shardy replicates it",
     "shift": "borders are exchanged (permute); Shardy lets the dim of a pad that keeps its extent pass through",
     "update_slice": "operand and update are spread alike and shards exchange borders (permute); Shardy parts their dims",
     "reduce_window": "factors have the operand's extents; one window of a whole dim leaves a partial result; Shardy permutes",

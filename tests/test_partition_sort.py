@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import meshjit as mj
 from meshjit import lax
 from meshjit import numpy as mnp
+from meshjit.core.program import Builder
+from meshjit.core.types import TensorType
+from meshjit.ops import sort_partition
+from meshjit.ops.sort import sort
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
+from tests.laws import check_law
 from tests.wire import check_function, partitioned_program, traced, traffic
 
 MESH = AbstractMesh((8,), ("x",))
@@ -116,3 +122,65 @@ def test_several_operands_stay_together(keys):
         check_function(
             lambda *xs, axis=axis: lax.sort(xs, axis, num_keys=keys), arrays, GRID, specs, [None, spec, P("x")]
         )
+
+
+# -- every device makes its own block
+
+
+@pytest.fixture
+def in_place(monkeypatch):
+    """Sorts that always stay in place, however short."""
+    monkeypatch.setattr(sort_partition, "_SHORT", 0)
+    price = sort.price
+    object.__setattr__(sort, "price", lambda *arguments: 0.0)
+    yield
+    object.__setattr__(sort, "price", price)
+
+
+def sorting(arrays, params):
+    with Builder("main") as builder:
+        return builder.build(sort(*[builder.input(TensorType(a.shape, a.dtype)) for a in arrays], **params))
+
+
+BLOCK_DTYPES = ["float32", "float64", "bfloat16", "float16", "int32", "int64", "int8", "uint8", "uint32", "bool"]
+
+
+@pytest.mark.parametrize("dtype", BLOCK_DTYPES)
+def test_blocks_of_hard_values(in_place, dtype):
+    """Shards smaller than a run of equal keys, shards that are all padding, NaN and both zeros; places show stability."""
+    rng = np.random.default_rng(BLOCK_DTYPES.index(dtype))
+    for shape, axes, descending in (((13,), "x", False), ((2, 21), ("y", "x"), True), ((9,), ("x", "y"), True), ((40,), "y", False)):
+        x = hard_values(rng, shape, "float32")
+        x = np.nan_to_num(x, posinf=9, neginf=0).clip(0, 9) if dtype not in ("float32", "float64", "bfloat16", "float16") else x
+        x = x.astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+        last = len(shape) - 1
+        places = np.broadcast_to(np.arange(shape[-1], dtype=np.int32), shape).copy()
+        spec = P(*[None] * last, axes)
+        params = {"dimension": last, "num_keys": 1, "is_stable": True} | ({"descending": True} if descending else {})
+        program = sorting([x, places], params)
+        plan, _ = check_law(program, GRID, [spec, spec], [spec, spec], [x, places], exact=False)
+        assert plan.equations[0].results[0].dims[last], "the dim was to stay sharded"
+
+
+@pytest.mark.parametrize("keys", [1, 2])
+def test_blocks_of_several_operands(in_place, keys):
+    """With several keys everything is sorted and the own block kept."""
+    rng = np.random.default_rng(keys)
+    arrays = [hard_values(rng, (17, 2), d) for d in ("int32", "float32", "bool")]
+    for spec in (P("x"), P(("x", "y")), P("y", "x")):
+        check_function(lambda *xs: lax.sort(xs, 0, num_keys=keys), arrays, GRID, [spec] * 3, [spec] * 3)
+
+
+def test_a_long_vector_is_gathered_once_and_sorted_in_blocks():
+    for fun in (mnp.sort, mnp.argsort):
+        found = traffic(fun, [f"f32[{1 << 20}]"], MESH, [P("x")], [P("x")])
+        assert found == {"all_gather": (1 << 20) * 4 / 8 * 7}
+        local = partitioned_program(traced(fun, [f"f32[{1 << 20}]"]), MESH, [P("x")], [P("x")])
+        assert [e.inputs[0].shape for e in local.eqns if e.op.name == "sort"] == [(1 << 17,)]
+
+
+def test_few_long_lines_are_sorted_in_blocks_and_many_exchanged():
+    found = traffic(mnp.sort, [f"f32[2, {1 << 18}]"], MESH, [P(None, "x")], [P(None, "x")])
+    assert found == {"all_gather": 2 * (1 << 18) * 4 / 8 * 7}
+    found = traffic(mnp.sort, [f"f32[64, {1 << 18}]"], MESH, [P(None, "x")], [P(None, "x")])
+    assert found == {"all_to_all": 2 * 64 * (1 << 18) * 4 / 8 * 7 / 8}

@@ -15,6 +15,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.ops.families import factor_names, require, require_param, widened
+from meshjit.ops.sort_partition import partition_sort, price_of_sort
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +34,7 @@ def _type(in_types: Types, params: Params) -> Types:
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a b, a b -> a b, a b | permute b`: whole while it is sorted, and what shards it moves to another dim meanwhile."""
+    """`a b, a b -> a b, a b | permute b`: what shards b moves to another dim meanwhile, or every device makes its block."""
     shape, count = in_types[0].shape, len(in_types)
     names = factor_names(len(shape))
     dims = tuple((name,) for name in names)
@@ -43,7 +44,7 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 
 def _passes(in_types: Types, params: Params) -> float:
     """Some comparisons of every element per halving."""
-    return 4.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
+    return 40.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
 
 
 def _evaluate(
@@ -183,5 +184,7 @@ sort = Op(
     samples=_samples,
     batch=_batch,
     jvp=_jvp,
+    partition=lambda local: partition_sort(local, sort),
     passes=_passes,
+    price=price_of_sort,
 )

@@ -30,6 +30,7 @@ class LocalEquation:
     mesh: BaseMesh
     index: Callable[[Sequence[AxisRef]], Var]  # i32[] linear index of this device along axes, major to minor
     mask: Callable[[Var, int, int, Sequence[AxisRef], Any], Var]  # (local, dim, global extent, axes, fill): padding -> fill
+    wanted: Callable[[int, Placement], Var]  # (number of an operand, placement): its local Var under another placement
 
     @property
     def params(self) -> Mapping[str, Any]:

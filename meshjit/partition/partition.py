@@ -90,7 +90,7 @@ class _Partitioner:
         if eqn.op.partition is not None and any(step.assignment.values()):
             local = LocalEquation(
                 eqn, tuple(operands), step.operands, step.results, step.assignment, self.mesh,
-                self.moves.index, self.moves.mask,
+                self.moves.index, self.moves.mask, lambda i, placement: self.wanted(eqn.inputs[i], placement),
             )  # fmt: skip
             return eqn.op.partition(local)
         operands = [self.masked(i, v, eqn, step) for i, v in enumerate(operands)]

@@ -42,7 +42,7 @@ class Assigner:
         have = tuple([tuple(versions.get(v, ())) for v in eqn.inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
         sides = tuple([placements[v] for v in eqn.inputs])
-        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn)
+        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn), _priced(eqn)
         key = (rule, said, eqn.input_types, eqn.output_types, have, sides, homes)
         if key not in self.known:
             self.known[key] = self._cheapest(eqn, rule, have, sides, homes)
@@ -62,7 +62,7 @@ class Assigner:
         for first in range(len(views)):
             ordered = [views[first], *views[:first], *views[first + 1 :]]
             merged = _merge(ordered, wholes)
-            others = displaced(rule, ordered, merged, wholes, self.mesh)
+            others = [*displaced(rule, ordered, merged, wholes, self.mesh), *self._made_whole(eqn, rule, ordered, merged)]
             for spread in (merged, *others, *_unreduced(eqn, rule, merged)):
                 spread = consistent(rule, spread, self.mesh)
                 key = tuple(sorted(spread.items()))
@@ -73,6 +73,16 @@ class Assigner:
         if len(candidates) == 1:
             return next(iter(candidates.values()))
         return min(candidates.values(), key=lambda step: self._seconds(eqn, step, have, homes))
+
+    def _made_whole(
+        self, eqn: Eqn, rule: FactorRule, views: Sequence[Assignment], merged: Assignment
+    ) -> list[Assignment]:
+        """The spread with permuted factors whole, where leaving them in place has a price."""
+        permuted = frozenset(f for f, kind in rule.kinds.items() if kind == "permute")
+        if eqn.op.price is None or not any(merged.get(f) for f in permuted):
+            return []
+        rest = {f: axes for f, axes in merged.items() if f not in permuted}
+        return [rest, *displaced(rule, views, rest, permuted, self.mesh)]
 
     def _views(
         self,
@@ -99,6 +109,8 @@ class Assigner:
         seconds = machine.work(
             step.rule, (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results), work_passes(eqn)
         )
+        if eqn.op.price is not None:
+            seconds += eqn.op.price(eqn.input_types, eqn.params, step.assignment, machine.mesh, machine.topology)
         for type, versions, wanted in zip(eqn.input_types, have, step.operands, strict=True):
             wanted = machine.normal(wanted)
             if versions and wanted not in versions:
@@ -111,6 +123,11 @@ class Assigner:
 def _stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
     return kind == "replicate" or (kind == "permute" and eqn.op.partition is None)
+
+
+def _priced(eqn: Eqn) -> Any:
+    """What the op's own price depends on besides types."""
+    return None if eqn.op.price is None else (eqn.op.name, *eqn.params.items())
 
 
 def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignment]:
