@@ -178,7 +178,6 @@ sort = Op(
     name="sort",
     type_rule=_type,
     factor_rule=_rule,
-    whole="an element may go anywhere; lines to deal out make up for it, and a single one is gathered",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,
