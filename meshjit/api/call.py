@@ -10,6 +10,7 @@ import numpy as np
 
 from meshjit import tree
 from meshjit.api.axes import Symbols
+from meshjit.api.captured import CapturedNames
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.runtime.array import LeafKey
 from meshjit.trace import Traced as TracedProgram
@@ -41,7 +42,7 @@ class Call:
     context: Context | None = None
     symbols: Sequence[Symbols] = ()  # of abstracted_axes: per leaf; () where there are none
 
-    captured: Sequence[str] = ()  # names of the arrays that the function closed over
+    captured: CapturedNames | Sequence[str] = ()  # names of the arrays that the function closed over
 
     def input_name(self, i: int) -> str:
         """`params['w1']`, or `captured array w`."""

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from meshjit import tree
 
 
-def names_of_captured(fun: Callable[..., Any], captured: Sequence[Any]) -> list[str]:
-    """`w` or `params['w1']` for each array, by the variables that the function reads; `0`, `1`, … where it is none of them."""
-    known: dict[int, str] = {}
-    for name, value in _variables(fun):
-        known.update((id(leaf), path) for leaf, path in _leaves(value, name) if id(leaf) not in known)
-    return [known.get(id(x), str(i)) for i, x in enumerate(captured)]
+class CapturedNames:
+    """`w` or `params['w1']` for each array, by the variables that the function reads; `0`, `1`, … where it is none of them.
+
+    Looked up when a message needs one. The function is known weakly: compiled code must not keep it alive."""
+
+    def __init__(self, fun: Callable[..., Any], captured: Sequence[Any]) -> None:
+        self.captured = captured
+        try:
+            self.fun = weakref.ref(fun)
+        except TypeError:
+            self.fun = None
+
+    def __getitem__(self, i: int) -> str:
+        fun = self.fun() if self.fun is not None else None
+        for name, value in _variables(fun):
+            for leaf, path in _leaves(value, name):
+                if leaf is self.captured[i]:
+                    return path
+        return str(i)
 
 
 def _variables(fun: Any) -> Iterator[tuple[str, Any]]:

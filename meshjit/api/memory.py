@@ -34,7 +34,8 @@ class MemoryAnalysis:
         """From the numbers that the runtime gives."""
         names = ("arguments", "outputs", "alias", "temp", "generated_code")
         host = [stats.get(f"host_{name}", 0) for name in names]
-        return MemoryAnalysis(*[stats[name] for name in names], stats.get("peak", -1), *host)
+        arguments = [*[stats[name] for name in names], stats.get("peak", -1), *host]
+        return MemoryAnalysis(*arguments)
 
     def rows(self) -> Iterator[tuple[str, int]]:
         """(what, bytes) for a table, without what the backend does not say and without a host that holds nothing."""

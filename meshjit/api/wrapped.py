@@ -15,7 +15,7 @@ from meshjit.api.arguments import Parameters, Split
 from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_symbols
 from meshjit.api.caches import cache_of
 from meshjit.api.call import Call, Context
-from meshjit.api.captured import names_of_captured
+from meshjit.api.captured import CapturedNames
 from meshjit.api.constraint import with_sharding_constraint
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
@@ -230,7 +230,7 @@ class Wrapped:
         arguments = [Argument(t, k.weak, n) for t, k, n in zip(types, call.keys, call.names, strict=True)]
         traced = trace_to_program(fun, arguments, call.in_tree, function_name(self.fun))
         if traced.captured:
-            call = replace(call, captured=names_of_captured(self.fun, traced.captured))
+            call = replace(call, captured=CapturedNames(self.fun, traced.captured))
         return Traced(call, traced)
 
     def _title(self) -> str:
