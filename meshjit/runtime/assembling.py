@@ -30,7 +30,8 @@ def make_array_from_callback(
 
     Raises ValueError for a slice of another shape or dtype than it should have."""
     where = "make_array_from_callback"
-    shape, places = tuple(shape), _places(shape, sharding, where)
+    shape = tuple(shape)
+    places = _places(shape, sharding, where)
     given = None if dtype is None else canonical(dtype, config.enable_x64)
     found: dict[Any, np.ndarray[Any, Any]] = {}
     for index in sorted(places.values(), key=lambda index: 0 in _extents(index, shape)):  # stable: empty ones last
@@ -86,7 +87,8 @@ def make_array_from_single_device_arrays(
 
     Raises ValueError for a device without a shard, or a shard of another shape or dtype than it should have."""
     where = "make_array_from_single_device_arrays"
-    shape, places = tuple(shape), _places(shape, sharding, where)
+    shape = tuple(shape)
+    places = _places(shape, sharding, where)
     by_device = _by_device(arrays, where)
     if set(by_device) != set(places):
         raise ValueError(

@@ -1,0 +1,100 @@
+"""Calls of compiled functions in C++: jaxlib's `pjit`, told by Python how to run what looks alike."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
+
+from meshjit.runtime._jaxlib.base import PyTreeDef, ShardType
+from meshjit.runtime._jaxlib.layouts import Aval, Layout
+from meshjit.runtime._jaxlib.trees import call_registry, registry
+
+
+class CompiledCall(NamedTuple):
+    """What jaxlib's C++ needs to run a call that looks like one that it has seen. Names and order are jaxlib's."""
+
+    xla_executable: Any
+    out_pytree_def: Any
+    in_shardings: Sequence[Layout]
+    out_shardings: Sequence[Layout]
+    out_avals: Sequence[Any]
+    out_committed: Sequence[bool]
+    kept_var_bitvec: Sequence[bool]
+    in_device_local_layouts: Sequence[None]
+    const_args: Sequence[Any]
+
+
+def register_array(kind: type, handle_field: str) -> None:
+    """Let `fast_function` take instances of `kind` apart to the handle that this attribute holds."""
+    call_registry.register_dataclass_node(kind, [handle_field], [])
+
+
+def compiled_call(
+    executable: Any,
+    kept: Sequence[bool],
+    in_layouts: Sequence[Layout],
+    outputs: Sequence[tuple[ShardType, Layout]],
+    result: Any,
+) -> CompiledCall:
+    """Run the executable on the handles that are `kept`, of these layouts, and make the `result_tree` of its outputs."""
+    if sum(kept) != len(in_layouts):  # C++ does not count, but reads on
+        raise ValueError(f"the program takes {len(in_layouts)} arguments, {sum(kept)} of {len(kept)} are kept")
+    return CompiledCall(
+        executable, result, in_layouts, [layout for _, layout in outputs], [Aval(*shard) for shard, _ in outputs],
+        [True] * len(outputs), kept, [None] * len(in_layouts), (),
+    )  # fmt: skip
+
+
+class _Result:
+    """Marks a node whose data is a function: unflattening calls it with the children."""
+
+
+registry.register_node(_Result, lambda _: ((), None), operator.call)
+
+
+def result_tree(make: Callable[[tuple[Any, ...]], Any], count: int) -> Any:
+    """A treedef of `count` leaves; unflattening it gives `make(leaves)`."""
+    leaf = registry.flatten(0)[1]
+    return PyTreeDef.from_node_data_and_children(registry, (_Result, make), [leaf] * count)
+
+
+def compose(outer: Any, inner: Any) -> Any:
+    """The treedef `outer` with `inner` at every leaf."""
+    return outer.compose(inner)
+
+
+def fast_function(name: str, miss: Callable[..., tuple[Any, CompiledCall | None]]) -> Callable[..., Any]:
+    """A function of trees of arrays whose calls run in C++, once `miss` has said how for a call that looks alike.
+
+    Calls look alike if their trees are equal and their handles have the same layouts. `miss(*trees)` runs the call and
+    gives the result and, where further ones may run without it, their CompiledCall. What is no array, or deleted, or
+    has an array in it that was made outside of `miss`'s control, comes to `miss` every time."""
+    _prepare_calls()
+
+    def cache_miss(*trees: Any) -> tuple[Any, CompiledCall | None, bool]:
+        return *miss(*trees), False
+
+    return _jax.pjit(name, None, cache_miss, [], [], name, call_registry, _refuse_argument)
+
+
+def _refuse_argument(*_: Any) -> Any:
+    raise RuntimeError("a handle lies on other devices than those of the program that its layout leads to")
+
+
+@functools.cache
+def _prepare_calls() -> None:
+    """jaxlib's C++ reads three settings of jax at every call; without jax nobody has made them."""
+    if "jax._src.config" in sys.modules:
+        return
+    settings = {
+        name: _jax.config.Config(name, value, include_in_jit_key=True, include_in_trace_context=True)
+        for name, value in {"enable_x64": True, "disable_jit": False, "post_hook": None}.items()
+    }
+    _jax.jax_jit.set_enable_x64_state(settings["enable_x64"])
+    _jax.jax_jit.set_disable_jit_state(settings["disable_jit"])
+    _jax.jax_jit.set_post_hook_state(settings["post_hook"])

@@ -1,0 +1,83 @@
+"""StableHLO text to executables, and executables to bytes and back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxlib import xla_client  # pyright: ignore[reportAttributeAccessIssue]
+
+from meshjit.runtime._jaxlib.base import CompilationError, XlaError
+from meshjit.runtime._jaxlib.clients import is_absent
+from meshjit.runtime._jaxlib.layouts import device_list
+
+
+def compile(  # noqa: A001
+    client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> Any:
+    """Compile StableHLO text for a row of devices: partition i runs on `devices[i]`.
+
+    `options` are XLA's (as in XLA_FLAGS, without dashes); one that XLA does not know raises CompilationError, too."""
+    row = device_list(tuple(devices))
+    try:
+        build = _compile_options(devices, options)
+        if hasattr(client, "compile_and_load") and not is_absent(devices[0]):
+            return client.compile_and_load(text.encode(), row, build)
+        return client.compile(parse_module(text), row, build)  # absent devices: a compile-only client wants a Module
+    except XlaError as error:
+        raise CompilationError(str(error).strip(), text, _save_reproducer(text)) from None
+
+
+def _compile_options(devices: Sequence[Any], options: Mapping[str, Any] | None) -> Any:
+    count = len(devices)
+    result = xla_client.CompileOptions()
+    result.num_replicas, result.num_partitions = 1, count
+    build = result.executable_build_options
+    build.num_replicas, build.num_partitions = 1, count
+    build.use_spmd_partitioning = count > 1
+    build.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    if options:
+        result.env_option_overrides = [(name, _option_value(value)) for name, value in options.items()]
+    return result
+
+
+def _option_value(value: Any) -> Any:
+    """XLA wants a bool for a bool option; people write "true"."""
+    words = {"true": True, "false": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def parse_module(text: str) -> Any:
+    """The MLIR module of StableHLO text."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+    from jaxlib.mlir.dialects import chlo, stablehlo
+
+    context, registry = ir.Context(), ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
+    for dialect in (chlo, stablehlo):
+        dialect.register_dialect(context)
+    with context:
+        return ir.Module.parse(text)
+
+
+def _save_reproducer(text: str) -> str:
+    descriptor, path = tempfile.mkstemp(prefix="meshjit_", suffix=".mlir")
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    return path
+
+
+def serialize(executable: Any) -> bytes:
+    """Bytes that `deserialize` takes, on the same jaxlib version and kind of device."""
+    return executable.serialize()
+
+
+def deserialize(client: Any, data: bytes, devices: Sequence[Any], options: Mapping[str, Any] | None = None) -> Any:
+    """The executable that `serialize` was given. Trusts its input as code: read only your own files."""
+    return client.deserialize_executable(data, device_list(tuple(devices)), _compile_options(devices, options))

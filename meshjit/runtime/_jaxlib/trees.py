@@ -1,0 +1,95 @@
+"""Pytrees: jaxlib's registry, which is the fast one."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _new_registry() -> Any:
+    """None is a node without children, as in JAX."""
+    return _jax.pytree.PyTreeRegistry(
+        enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
+    )
+
+
+registry = _new_registry()
+call_registry = _new_registry()  # also takes arrays apart: their leaves are handles
+DictKey, SequenceKey = _jax.pytree.DictKey, _jax.pytree.SequenceKey
+GetAttrKey, FlattenedIndexKey = _jax.pytree.GetAttrKey, _jax.pytree.FlattenedIndexKey
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+    """(leaves, treedef). Dict keys in sorted order. Treedefs compare with == and are hashable."""
+    return registry.flatten(tree, is_leaf)
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
+    """([(path, leaf)], treedef); a path is a tuple of DictKey, SequenceKey, GetAttrKey and FlattenedIndexKey."""
+    predicate = None if is_leaf is None else lambda path, node: is_leaf(node)
+    return registry.flatten_with_path(tree, predicate)
+
+
+def path_text(path: Iterable[Any]) -> str:
+    """A path as a person writes it: `['layers'][0].weight`."""
+    return "".join(map(str, path))
+
+
+def unflatten(treedef: Any, leaves: Iterable[Any]) -> Any:
+    return treedef.unflatten(leaves)
+
+
+def flatten_up_to(treedef: Any, tree: Any) -> list[Any]:
+    """The subtrees of `tree` at the leaves of `treedef`, which must be a prefix of its structure (else ValueError)."""
+    return treedef.flatten_up_to(tree)
+
+
+def is_node(kind: type) -> bool:
+    """Whether values of this type are taken apart (named tuples are, too, without being registered)."""
+    return registry.is_node(kind)
+
+
+def children(treedef: Any) -> list[Any]:
+    return treedef.children()
+
+
+def register_node(
+    kind: type,
+    to_iterable: Callable[[Any], tuple[Iterable[Any], Any]],
+    from_iterable: Callable[[Any, Iterable[Any]], Any],
+    to_iterable_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
+) -> None:
+    """Take values of `kind` apart: value -> (children, aux) and (aux, children) -> value. Registering twice raises
+    ValueError."""
+    registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
+    call_registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
+
+
+def register_dataclass(kind: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
+    """A dataclass as a node: `data_fields` are children, `meta_fields` (hashable) are part of the structure."""
+    for each in (registry, call_registry):
+        each.register_dataclass_node(kind, list(data_fields), list(meta_fields))
+
+
+def _register_collections() -> None:
+    ordered, default = collections.OrderedDict, collections.defaultdict
+    register_node(
+        ordered,
+        lambda d: (tuple(d.values()), tuple(d)),
+        lambda keys, values: ordered(zip(keys, values, strict=True)),
+        lambda d: (tuple((DictKey(k), v) for k, v in d.items()), tuple(d)),
+    )
+    register_node(
+        default,
+        lambda d: (tuple(d.values()), (d.default_factory, tuple(d))),
+        lambda aux, values: default(aux[0], zip(aux[1], values, strict=True)),
+        lambda d: (tuple((DictKey(k), v) for k, v in d.items()), (d.default_factory, tuple(d))),
+    )
+
+
+_register_collections()
