@@ -258,10 +258,7 @@ def _by_probability(data: Any, p: Any, shape: Shape, partitionable: bool) -> Any
 
 def _largest(x: Any, count: int) -> Any:
     """Where the `count` largest elements of the last dim are, the largest first; of equal ones the first."""
-    last = x.ndim - 1
-    places = iota(np.int32, x.shape, last)
-    order = bind(ops("sort"), mnp.negative(x), places, dimension=last, num_keys=1, is_stable=True)[1]
-    return order[..., :count]
+    return bind(ops("top_k"), x, k=count)[1]
 
 
 # -- categorical
