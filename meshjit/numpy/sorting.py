@@ -45,11 +45,9 @@ def sort_together(
 
 
 def sort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
-    """`numpy.sort`: NaN last (first if descending)."""
+    """`numpy.sort`: NaN last (first if descending); equal elements, such as the two zeros, keep their order either way."""
     x = ravel(x) if axis is None else asarray(x)
     dim = _sortable_dim("sort", x, axis)
-    if descending and is_inexact(dtype_of(x)):  # in JAX the two zeros are turned round as well
-        return flip(sort_together([x], dim, stable=stable)[0], dim)
     return sort_together([x], dim, stable=stable, descending=descending)[0]
 
 
