@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
-from meshjit import tree
+from meshjit import lax, tree
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.inspect.collectives import collective_rows
@@ -156,3 +156,23 @@ def test_what_others_need_stays() -> None:
 
     program = traced(both, "c64[4,6]")
     assert transforms(fuse(program)) == transforms(program)
+
+
+def test_neighbours_in_loops_are_fused() -> None:
+    def steps(u: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, u: mnp.fft.ifft2(mnp.fft.fft2(u) * 2), u)
+
+    (loop,) = [eqn for eqn in fuse(traced(steps, "c64[4,6]")).eqns if eqn.op.regions]
+    (body,) = [value for value in loop.params.values() if isinstance(value, Program)]
+    assert transforms(body) == [("FFT", (0, 1)), ("IFFT", (0, 1))]
+
+
+def test_a_loop_of_transforms_takes_two_exchanges_a_step() -> None:
+    def steps(u: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, u: mnp.fft.ifft2(mnp.fft.fft2(u) * 2), u)
+
+    program = traced(steps, "c64[64,64]")
+    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    plan, local = check_law(program, X, [P("x")], [P("x")], arrays, exact=False)
+    rows = collective_rows(simplify(local), plan.mesh)
+    assert [(row.kind, row.count) for row in rows] == [("all_to_all", 6)]

@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import replace
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import with_programs
 from meshjit.transform.dce import dce
 
 MOST_AXES = 3  # of one StableHLO fft
@@ -21,19 +22,22 @@ _TOGETHER = {("FFT", "FFT"): "FFT", ("IFFT", "IFFT"): "IFFT", ("RFFT", "FFT"): "
 
 
 def fuse(program: Program) -> Program:
-    """The Program with chains of transforms, of which nobody else needs the parts, as one equation each."""
+    """The Program with chains of transforms, of which nobody else needs the parts, as one equation each; in loops, too."""
+    if any(eqn.op.regions for eqn in program.eqns):
+        eqns = [e.with_params(with_programs(e.params, fuse)) if e.op.regions else e for e in program.eqns]
+        program = replace(program, eqns=tuple(eqns))
     uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
     uses.update(program.outputs)
     made: dict[Var, Eqn] = {}
-    eqns: list[Eqn] = []
+    found: list[Eqn] = []
     for old in program.eqns:
         eqn = old
         if old.op.name == "fft":
             first = made.get(old.inputs[0])
             eqn = _together(first, old) if first is not None and uses[old.inputs[0]] == 1 else old
             made[eqn.outputs[0]] = eqn
-        eqns.append(eqn)
-    return dce(replace(program, eqns=tuple(eqns))) if made else program
+        found.append(eqn)
+    return dce(replace(program, eqns=tuple(found))) if made else program
 
 
 def _together(first: Eqn, second: Eqn) -> Eqn:
