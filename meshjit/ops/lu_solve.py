@@ -122,22 +122,21 @@ def _solve_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Pa
 
 
 def _solve_fill(generator: np.random.Generator, index: int, type: TensorType) -> Array:
-    """A matrix that is the same for all operands of one shape, with its factors."""
+    """A matrix that is the same for all operands of one shape, with its factors; a complex one has the real one's order."""
     if index == 3:
         return matrix(generator, type)
     shape = type.shape if index < 2 else (*type.shape, type.shape[-1])
-    rows = np.random.default_rng(shape[-1]).normal(size=(2, *shape))
-    is_complex = type.dtype.kind == "c"
-    a = (rows[0] + (1j * rows[1] if is_complex else 0)).astype(type.dtype if index < 2 else np.float64)
+    rows = np.random.default_rng(shape[-1]).normal(size=shape)
+    a = np.asarray(rows * (1 + 0.5j) if type.dtype.kind == "c" else rows)
     return (a, *factored(a))[0 if index == 0 else 1 if index == 1 else 3]
 
 
 def _solve_samples() -> list[Sample]:
     calls = [((3, 3), 2), ((5, 3, 3), 4), ((1, 1), 5), ((2, 3, 2, 2), 1), ((2, 0, 0), 2), ((3, 3), 0)]
     found: list[Sample] = []
-    for shape, columns in calls:
-        for how in TRANSPOSES:
-            a = TensorType(shape, DTYPES["f64"])
+    for number, (shape, columns) in enumerate(calls):
+        for how in TRANSPOSES if number < 2 else [list(TRANSPOSES)[number % 3]]:
+            a = TensorType(shape, DTYPES["c128" if number == 1 else "f64"])
             b = a.with_shape((*shape[:-1], columns))
             found.append(Sample((a, a, TensorType(shape[:-1], _INT), b), {"transpose_a": how}, _solve_fill))
     return found

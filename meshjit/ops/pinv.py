@@ -88,7 +88,7 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
 
 
 def _samples() -> list[Sample]:
-    calls = [((4, 4), "f64"), ((5, 3), "c128"), ((3, 5), "f64"), ((6, 2, 3), "f64"), ((2, 0, 3), "f32")]
+    calls = [((3, 4), "c128"), ((6, 3, 2), "f64"), ((2, 0, 3), "f32")]
     return [Sample((TensorType(s, DTYPES[d]),), {"rtol": 1e-6}, lambda g, i, t: matrix(g, t)) for s, d in calls]
 
 

@@ -219,8 +219,7 @@ def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array
 
 
 def _samples() -> list[Sample]:
-    calls = [((4, 4), "f64"), ((5, 3), "c128"), ((3, 5), "f64"), ((5, 3, 3), "c128"), ((2, 3, 2, 4), "f64")]
-    calls += [((1, 1), "f64"), ((2, 0, 3), "f32"), ((0, 2, 2), "c64")]
+    calls = [((5, 3), "c128"), ((5, 2, 3), "f64"), ((1, 1), "f64"), ((2, 0, 3), "f32"), ((0, 2, 2), "c64")]
     return [Sample((TensorType(shape, DTYPES[d]),), {}, _fill) for shape, d in calls]
 
 

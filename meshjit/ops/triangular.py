@@ -102,12 +102,9 @@ def positive_definite(generator: np.random.Generator, index: int, type: TensorTy
 
 
 def _cholesky_samples() -> list[Sample]:
-    shapes = [(4, 4), (5, 3, 3), (2, 3, 2, 2), (1, 1), (3, 0, 0), (0, 2, 2), (8, 6, 6)]
-    return [
-        Sample((TensorType(shape, DTYPES[d]),), {}, positive_definite)
-        for shape in shapes
-        for d in ("f32", "c64", "f64", "c128")
-    ]
+    calls = [((4, 4), "f32"), ((4, 4), "c128"), ((5, 3, 3), "c64"), ((2, 3, 2, 2), "f64"), ((1, 1), "c64"), ((8, 6, 6), "f32")]
+    calls += [((3, 0, 0), "f32"), ((0, 2, 2), "c64")]
+    return [Sample((TensorType(shape, DTYPES[d]),), {}, positive_definite) for shape, d in calls]
 
 
 cholesky = Op(
@@ -234,7 +231,7 @@ def _solve_samples() -> list[Sample]:
                 lower, unit = (number + left) % 2 == 0, number % 3 == 1
                 params = {"left_side": left, "lower": lower, "unit_diagonal": unit, "transpose_a": how}
                 shape = b if left else (*b[:-2], b[-1], b[-2])
-                for d in ("f32", "c64") if number != 4 else ("f64", "c128"):
+                for d in [("f32", "c64"), ("c64",), ("f32",), ("c128",), ("f64",)][min(number, 4)]:
                     found.append(Sample((TensorType(a, DTYPES[d]), TensorType(shape, DTYPES[d])), params, _solve_fill))
     return found
 
