@@ -1,0 +1,246 @@
+"""Calls of jit as people write them, run by meshjit in the tests and by JAX to record what is expected.
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python tests/jax_scenarios.py      (where JAX is installed)
+
+writes tests/goldens/jax_scenarios.json: for each expression its value, where it lives, or the kind of error. Expressions use the
+names of `names`; what meshjit does otherwise on purpose is listed with its reason in test_api_like_jax.py.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+GOLDEN = Path(__file__).parent / "goldens" / "jax_scenarios.json"
+
+SCENARIOS = """
+# placements
+jit(same, in_shardings=rows)(x)
+jit(same, in_shardings=None)(x)
+jit(same, in_shardings=None)(placed)
+jit(same, out_shardings=rows)(x)
+jit(same, out_shardings=None)(placed)
+jit(same)(placed)
+jit(lambda a: a + 1)(placed)
+jit(lambda a, b: a + b, in_shardings=(rows, None))(x, x)
+jit(lambda a, b: a + b, in_shardings=[rows, rows])(x, x)
+jit(lambda a, b: a, in_shardings=(rows,))(x, x)
+jit(lambda d: d['a'], in_shardings=({'a': rows, 'n': None},))({'a': x, 'n': None})
+jit(lambda d: d['a'], in_shardings=({'a': rows, 'n': rows},))({'a': x, 'n': None})
+jit(lambda d: d['a'], in_shardings=({'b': rows},))({'a': x})
+jit(lambda a: (a, None), out_shardings=(rows, None))(x)[0]
+jit(lambda a: (a, None), out_shardings=(rows, rows))(x)[0]
+jit(same, out_shardings=(rows,))(x)
+jit(same, in_shardings=P('x'))(x)
+jit(same, out_shardings=P('x'))(x)
+within(mesh, lambda: jit(same, in_shardings=P('x'))(x))
+within(mesh, lambda: jit(same, out_shardings=P(None, 'x'))(x))
+within(mesh, lambda: jit(same, in_shardings=None)(x))
+within(mesh, lambda: jit(same, in_shardings=None)(placed))
+within(mesh, lambda: jit(same, out_shardings=None)(placed))
+jit(same, in_shardings=columns)(placed)
+jit(same, in_shardings=rows)(on_device(1))
+jit(same, in_shardings=NamedSharding(renamed, P('p')))(placed)
+jit(lambda a, b: a + b)(placed, device_put(x, NamedSharding(renamed, P('p'))))
+jit(lambda a, b: a + b)(on_device(0), on_device(1))
+jit(lambda a, b: a + b)(on_device(1), placed)
+jit(lambda a, b: a + b)(on_device(1), x)
+jit(same, out_shardings=SingleDeviceSharding(devices()[1]))(x)
+jit(same, out_shardings=SingleDeviceSharding(devices()[1]))(placed)
+jit(same, in_shardings=devices()[0])
+jit(same, in_shardings='x')
+jit(lambda: jnp.ones(3), in_shardings=())()
+jit(lambda a: jit(same, out_shardings=rows)(a * 2))(x)
+jit(lambda a: jit(same, in_shardings=rows)(a))(x)
+jit(lambda a: jax.lax.with_sharding_constraint(a, rows))(x)
+jax.lax.with_sharding_constraint(x, rows)
+jax.lax.with_sharding_constraint(x, P('x'))
+# keywords
+jit(same, in_shardings=rows)(a=x)
+jit(lambda a, b=3.0: a * b, in_shardings=rows)(x)
+jit(lambda a, *, b: a * b)(2.0, b=3.0)
+jit(lambda a, /, b: a * b)(2.0, b=3.0)
+jit(lambda a, b: a * b)(2.0)
+jit(lambda a: a)(2.0, c=3)
+# static arguments
+jit(lambda a, n: a * n, static_argnums=1)(2.0, 3)
+jit(lambda a, n: a * n, static_argnums=1)(2.0, n=3)
+jit(lambda a, n: a * n, static_argnums=-1)(2.0, 3)
+jit(lambda a, n: a * n, static_argnames='n')(2.0, 3)
+jit(lambda a, n=4: a * n, static_argnames='n')(2.0)
+jit(lambda a, *, n=4: a * n, static_argnames=('n',))(2.0, n=5)
+jit(lambda *a: a[0] * a[2], static_argnums=2)(2.0, 1, 3)
+jit(lambda *a: a[0] * a[2], static_argnums=-1)(2.0, 1, 3)
+jit(lambda **k: k['a'] * k['n'], static_argnames='n')(a=2.0, n=3)
+jit(lambda n, f: f(n), static_argnums=1)(2.0, jnp.negative)
+jit(lambda a, n: a * n, static_argnums=(0, 1))(2.0, 3)
+jit(lambda a, n: a * n, static_argnums=1)(2.0, [3])
+jit(lambda a, n: a * n, static_argnums=1)(2.0, np.ones(3))
+jit(lambda a, n: a * n, static_argnums=1)(2.0, jnp.ones(3))
+jit(lambda a, n: a * n, static_argnums=2)
+jit(lambda a, n: a * n, static_argnums=-3)
+jit(lambda a, n: a * n, static_argnames='m')
+jit(lambda a, n: a * n, static_argnums=1.5)
+jit(lambda a, n: a * n, static_argnums=1, donate_argnums=1)
+jit(lambda a, n: a * n, static_argnums=1)(2.0)
+# donation
+deleted(lambda y: jit(lambda a: a + 1, donate_argnums=0)(y))
+deleted(lambda y: jit(lambda a: a + 1, donate_argnames='a')(y))
+deleted(lambda y: jit(lambda a: a + 1, donate_argnames='a')(a=y))
+deleted(lambda y: jit(lambda a: a + 1, donate_argnums=0)(a=y))
+deleted(lambda y: jit(lambda b, a: a + b, donate_argnums=1)(1.0, y))
+deleted(lambda y: jit(lambda b, a: a + b, donate_argnums=0)(1.0, y))
+deleted(lambda y: jit(lambda b, a: a + b, donate_argnums=-1)(1.0, y))
+deleted(lambda y: jit(lambda a: a.sum(), donate_argnums=0)(y))
+deleted(lambda y: jit(lambda a, b: b, donate_argnums=0)(y, 1.0))
+deleted(lambda y: jit(lambda a, b: b, donate_argnums=0, keep_unused=True)(y, 1.0))
+deleted(lambda y: jit(lambda d: d['a'] * 2, donate_argnums=0)({'a': y}))
+deleted(lambda y: jit(lambda a: jit(lambda b: b + 1, donate_argnums=0)(a))(y))
+deleted(lambda y: (jit(lambda a: a + 1, donate_argnums=0)(y), y + 1))
+jit(lambda a: a, donate_argnums=1)
+# devices
+jit(same, device=devices()[2])(x)
+jit(same, device=devices()[2])(on_device(1))
+jit(same, device=devices()[2])(placed)
+jit(same, backend='cpu')(x)
+jit(same, backend='abacus')(x)
+jit(same, device=devices()[0], backend='cpu')
+jit(same, device=devices()[0], in_shardings=rows)
+# functions and values
+jit(3)
+jit(lambda: (yield 1))
+jit(jit(same))(x)
+jit(dict)(a=x)
+jit(same)('a')
+jit(same)(None)
+jit(same)([1, 2.0, True])
+jit(same)(np.array(['a']))
+jit(lambda a: 'b')(x)
+jit(lambda a: {1})(x)
+jit(lambda a: 2)(x)
+jit(lambda a: a if a > 0 else -a)(1.0)
+jit(lambda a: list(range(a)))(3)
+jit(lambda a: float(a))(3)
+jit(lambda a: np.sin(a))(3.0)
+jit(lambda a: a, inline=True)(x)
+jit(same, compiler_options={'xla_nope': 1})(x)
+jit(same, compiler_options={'xla_embed_ir_in_executable': True})(x)
+jit(lambda a: jit(same, compiler_options={'xla_embed_ir_in_executable': True})(a))(x)
+# stages
+jit(same).lower(x).compile()(x)
+jit(same).lower(x).compile()(x[:2])
+jit(same).lower(x).compile()(x.astype(int))
+jit(same).lower(x).compile()([x])
+jit(same).lower(a=x).compile()(x)
+jit(same).lower(x).compile()(placed)
+jit(lambda a, b: a + b).lower(x, 1.0).compile()(x, np.float32(2))
+jit(lambda a, n: a * n, static_argnums=1).lower(x, 3).compile()(x)
+jit(lambda a, n: a * n, static_argnums=1).lower(x, 3).compile()(x, 3)
+jit(lambda a, b: a).lower(x, x).compile()(x, placed)
+jit(lambda b: (lambda c: c(b))(jit(same).lower(x).compile()))(x)
+jit(same).lower(jax.ShapeDtypeStruct((8, 4), np.float32, sharding=rows)).compile()(x)
+jit(same)(jax.ShapeDtypeStruct((8, 4), np.float32))
+jit(same).lower(x).as_text('nonsense')
+jit(same).lower(x).compile({'xla_nope': True})
+jit(lambda a, b: a).lower(x, x).compile().input_shardings[0][1]
+jit(lambda a, b: b, donate_argnums=(1,)).lower(x, x).donate_argnums
+jit(lambda a, n: a, static_argnums=1).lower(x, 3).in_tree.num_leaves
+jit(lambda a: {'b': a.sum()}).eval_shape(x)['b'].shape
+jax.eval_shape(lambda a: (a[:2], None), x)[0].shape
+jit(lambda a: a)._cache_size()
+twice(lambda f: (f(x), f(x + 1)))
+twice(lambda f: (f(x), f(x[:2])))
+twice(lambda f: (f(1.0), f(np.float32(1))))
+twice(lambda f: (jit(f.__wrapped__)(x), f(x)))
+"""
+
+
+def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, Any]:
+    """What the expressions may use, of JAX or of meshjit."""
+    import numpy as np
+
+    mesh = placement.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    rows = placement.NamedSharding(mesh, placement.PartitionSpec("x"))
+
+    def within(mesh: Any, use: Any) -> Any:
+        with jax.set_mesh(mesh):
+            return use()
+
+    def deleted(use: Any) -> bool:
+        y = jax.device_put(x, rows)
+        use(y)
+        return y.is_deleted()
+
+    def twice(use: Any) -> int:
+        traces: list[int] = []
+
+        def f(a: Any) -> Any:
+            traces.append(1)
+            return a
+
+        use(jax.jit(f))
+        return len(traces)
+
+    return {
+        "jax": jax, "jnp": jnp, "np": np, "jit": jax.jit, "devices": jax.devices, "device_put": jax.device_put, "x": x,
+        "P": placement.PartitionSpec, "NamedSharding": placement.NamedSharding, "mesh": mesh, "rows": rows,
+        "SingleDeviceSharding": placement.SingleDeviceSharding, "same": lambda a: a, "within": within, "deleted": deleted,
+        "columns": placement.NamedSharding(mesh, placement.PartitionSpec(None, "x")), "twice": twice,
+        "placed": jax.device_put(x, rows), "on_device": lambda i: jax.device_put(x, jax.devices()[i]),
+        "renamed": placement.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("p", "q")),
+    }  # fmt: skip
+
+
+def outcome(expression: str, scope: dict[str, Any]) -> str:
+    """`raises ValueError`, or the value and where it lives."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return described(eval(expression, scope))
+        except Exception as error:
+            kinds = ("ValueError", "TypeError", "RuntimeError", "OverflowError", "AttributeError", "NotImplementedError")
+            names = [kind.__name__ for kind in type(error).__mro__]
+            return f"raises {next((name for name in names if name in kinds), type(error).__name__)}"
+
+
+def described(value: Any) -> str:
+    import numpy as np
+
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {described(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(described, value)) + "]"
+    if not hasattr(value, "sharding") or not hasattr(value, "addressable_shards"):
+        return repr(value) if isinstance(value, bool | int | float | type(None)) else type(value).__name__
+    total = float(np.asarray(value).astype(np.float64).sum())
+    return f"{value.dtype}{list(value.shape)} sum {total:g} {_where(value)}{' committed' if value.committed else ''}"
+
+
+def _where(value: Any) -> str:
+    """Which shards each device holds; names of axes do not matter."""
+    indices = value.sharding.devices_indices_map(value.shape)
+    pieces = [
+        f"{device.id}:" + ",".join(f"{s.start or 0}-{n if s.stop is None else s.stop}" for s, n in zip(i, value.shape, strict=True))
+        for device, i in sorted(indices.items(), key=lambda item: item[0].id)
+    ]
+    return " ".join(pieces)
+
+
+def expressions() -> list[str]:
+    return [line for line in SCENARIOS.strip().splitlines() if not line.startswith("#")]
+
+
+def record() -> None:
+    import importlib
+
+    jax, jnp, placement = (importlib.import_module(n) for n in ("jax", "jax.numpy", "jax.sharding"))
+    scope = names(jax, jnp, placement)
+    GOLDEN.write_text(json.dumps({e: outcome(e, scope) for e in expressions()}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()

@@ -1,0 +1,49 @@
+"""jit does what JAX does, expression by expression: values, placements, kinds of errors, what is deleted, how often it traces."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+import meshjit.sharding
+from tests import jax_scenarios
+
+pytestmark = pytest.mark.device
+
+EXPECTED: dict[str, str] = json.loads(jax_scenarios.GOLDEN.read_text())
+
+# What differs on purpose: (what meshjit does, why).
+NO_MESH = ("raises ValueError", "a spec without a mesh is a ShardingError, as any spec that does not fit")
+OPTION = ("raises ValueError", "an unknown compiler option is the caller's mistake, not a failure of the runtime")
+DELETED = ("True", "a donated argument is always deleted, also where its memory is of no use: programs do not depend on placement")
+OTHERWISE = {
+    "jit(same, in_shardings=P('x'))(x)": NO_MESH,
+    "jit(same, out_shardings=P('x'))(x)": NO_MESH,
+    "jax.lax.with_sharding_constraint(x, P('x'))": NO_MESH,
+    "jit(same, compiler_options={'xla_nope': 1})(x)": OPTION,
+    "jit(same).lower(x).compile({'xla_nope': True})": OPTION,
+    "deleted(lambda y: jit(lambda b, a: a + b, donate_argnums=-1)(1.0, y))": ("True", "-1 is the last argument"),
+    "deleted(lambda y: jit(lambda a: a.sum(), donate_argnums=0)(y))": DELETED,
+    "deleted(lambda y: jit(lambda a, b: b, donate_argnums=0, keep_unused=True)(y, 1.0))": DELETED,
+}
+
+
+@pytest.fixture(scope="module")
+def scope() -> dict[str, Any]:
+    return jax_scenarios.names(mj, mnp, meshjit.sharding)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("expression", jax_scenarios.expressions())
+def test_the_outcome_is_that_of_jax(expression: str, scope: dict[str, Any]) -> None:
+    wanted = OTHERWISE[expression][0] if expression in OTHERWISE else EXPECTED[expression]
+    assert jax_scenarios.outcome(expression, scope) == wanted
+
+
+def test_deviations_are_deviations() -> None:
+    assert set(EXPECTED) == set(jax_scenarios.expressions())
+    for expression, (ours, _) in OTHERWISE.items():
+        assert EXPECTED[expression] != ours
