@@ -31,6 +31,8 @@ from meshjit.ops import (  # noqa: F401
     scan,
     scatter,
     searching,
+    select_and_gather,
+    select_and_scatter,
     shape,
     slicing,
     sort,
@@ -40,5 +42,4 @@ from meshjit.ops import (  # noqa: F401
     triangular,
     update_slice,
     while_loop,
-    window_choice,
 )

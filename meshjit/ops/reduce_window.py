@@ -25,10 +25,10 @@ from meshjit.ops.comparison import compare
 from meshjit.ops.constants import full_like, ones, scalar, zeros
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.identity import identity_element
+from meshjit.ops.select_and_gather import select_and_gather
 from meshjit.ops.shape import require_one
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.sliding import Slide, dilated, padded, select_or, window_views, windows_seen
-from meshjit.ops.window_choice import select_and_gather
 from meshjit.ops.window_params import PER_DIM, batched_windows, check_windows, places_in, slides_of, window_samples
 from meshjit.ops.windows import between, positions, shard_axes
 from sharding.rule import FactorRule

@@ -129,10 +129,15 @@ def seen(
     firsts, rests = [first for first, _ in begins], [rest for _, rest in begins]
     elements = (max(rests) + width - 1) // dilation + 1
     ends = [b + elements if end is None else min(b + elements, -(-end // dilation)) for b in firsts]
-    var = window(local, var, dim, max(min(slide.extent, max(ends)), 0), axes, firsts, elements)
-    if any(begin < min(0, e) or e > max(slide.extent, begin) for begin, e in zip(firsts, ends, strict=True)):
-        places = _places(local, var, dim, axes, firsts)
-        var = select_or(between(places, 0, slide.extent), var, fill)
+    needed = max(min(slide.extent, max(ends)), 0)
+    windows = list(zip(firsts, ends, strict=True))
+    is_inside = all(begin >= min(0, e) and e <= max(slide.extent, begin) for begin, e in windows)
+    # Where shards are whole, and every window has a part of the dim, what comes from nowhere is zero already.
+    touches = all(begin < needed and e > 0 or e <= begin for begin, e in windows)
+    is_clean = touches and not np.any(fill) and count * var.shape[dim] == slide.extent
+    var = window(local, var, dim, needed, axes, firsts, elements)
+    if not is_inside and not is_clean:
+        var = filled(local, var, dim, slide.extent, axes, firsts, fill)
     if dilation == 1:
         return Seen(var, (0, 0), 1)
     if len(set(rests)) == 1:
@@ -140,19 +145,22 @@ def seen(
     return Seen(_spaced(local, var, dim, dilation, axes, rests, width, fill), (0, 0), 1)
 
 
-def select_or(mask: Var, var: Var, fill: Any) -> Var:
-    from meshjit.ops.comparison import select
-
-    return select(mask, var, full(var.type, fill))
-
-
-def _places(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], firsts: Sequence[int]) -> Var:
-    """i32 of var's shape: positions along `dim`, which begin at `firsts[i]` on shard i."""
+def filled(
+    local: LocalEquation, var: Var, dim: int, extent: int, axes: Sequence[AxisRef], starts: Sequence[int], fill: Any
+) -> Var:
+    """A window that begins at `starts[i]` on shard i, with `fill` where it is outside of the dim."""
     from meshjit.ops.arithmetic import add
     from meshjit.ops.constants import iota
 
     count = iota(dtype=np.dtype(np.int32), shape=var.shape, dimension=dim)
-    return add(count, spread(table(local, axes, firsts), var.shape))
+    places = add(count, spread(table(local, axes, starts), var.shape))
+    return select_or(between(places, 0, extent), var, fill)
+
+
+def select_or(mask: Var, var: Var, fill: Any) -> Var:
+    from meshjit.ops.comparison import select
+
+    return select(mask, var, full(var.type, fill))
 
 
 def _spaced(

@@ -10,7 +10,8 @@ devices (local extent 3, of the result 2):
     from distance 0  1 2      3 4        6                 kept, no exchange
     from distance -1                   5        7 8        one permute of the part [1, 3) of a shard
 
-Positions are those of the global dim. What a window holds outside of it is unspecified.
+Positions are those of the global dim. What a window holds outside of it is unspecified; it is zero where starts rise, no
+shard has padding, and the window has a part of the dim.
 """
 
 from __future__ import annotations

@@ -1,0 +1,156 @@
+"""select_and_gather: of each window the element of another array at the chosen place (see window_choice.py)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Var
+from meshjit.core.types import TensorType
+from meshjit.emit.emitter import integers
+from meshjit.ops.comparison import compare, select
+from meshjit.ops.constants import full, zeros
+from meshjit.ops.families import require
+from meshjit.ops.identity import identity_element
+from meshjit.ops.sliding import padded, windows_seen
+from meshjit.ops.window_choice import (
+    CHOICE_KINDS,
+    CHOICE_PARAMS,
+    UNROLLED,
+    at_place,
+    check_choice,
+    choice_batch,
+    choice_rule,
+    emit_body,
+    index,
+    keeps,
+    pooled,
+    window_attributes,
+    with_padding,
+)
+from meshjit.ops.window_params import check_windows, places_in, slides_of, window_samples
+from meshjit.ops.windows import shard_axes
+from sharding.rule import FactorRule
+
+if TYPE_CHECKING:
+    from meshjit.partition.local import LocalEquation
+
+Array = np.ndarray[Any, Any]
+I32 = np.dtype(np.int32)
+
+
+def _gather_type(in_types: Types, params: Params) -> Types:
+    moved, operand = check_choice("select_and_gather", in_types, params)
+    require(moved.shape == operand.shape, "select_and_gather", f"operand shapes differ: {moved} and {operand}")
+    check_windows("select_and_gather", operand, params)
+    return (pooled(operand, params),)
+
+
+def _gather(moved: Array, operand: Array, **params: Any) -> Array:
+    slides, kind = slides_of(TensorType(operand.shape, operand.dtype), params), params["kind"]
+    start = identity_element(kind, operand.dtype)
+    for dim, slide in enumerate(slides):
+        moved, operand = padded(moved, dim, slide, 0), padded(operand, dim, slide, start)
+    best = np.full([s.out for s in slides], start, operand.dtype)
+    result = np.zeros(best.shape, moved.dtype)
+    for place in places_in(params["window"]) if best.size else ():
+        here = operand[index(place, slides)]
+        keep = best >= here if kind == "max" else best <= here
+        best, result = np.where(keep, best, here), np.where(keep, result, moved[index(place, slides)])
+    return result
+
+
+def _gather_body(params: Params) -> Callable[[Var, Var], Var]:
+    def body(moved: Var, operand: Var) -> Var:
+        start = identity_element(params["kind"], operand.dtype)
+        slides, type = slides_of(operand.type, params), pooled(operand.type, params)
+        operand, moved = with_padding(operand, params, start), with_padding(moved, params, 0)
+        best, result = full(type, start), zeros(type)
+        for place in places_in(params["window"]):
+            here = at_place(operand, place, slides)
+            keep = compare(best, here, direction=keeps(params["kind"]))
+            best, result = select(keep, best, here), select(keep, result, at_place(moved, place, slides))
+        return result
+
+    return body
+
+
+def _gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """Large windows: a reduce_window of pairs (element, what it brings)."""
+    if outs[0].size == 0:
+        return [e.constant(np.zeros(outs[0].shape, outs[0].dtype))]
+    if math.prod(params["window"]) <= UNROLLED:
+        return emit_body(e, operands, ins, _gather_body(params))
+    dtype = ins[0].dtype
+    element, flag = TensorType((), dtype), TensorType((), np.dtype(np.bool_))
+
+    def choose(inner: Any, names: Sequence[str]) -> list[str]:
+        a, b, c, d = names
+        word = f"comparison_direction = #stablehlo<comparison_direction {keeps(params['kind'])}>"
+        keep = inner.op("compare", [a, c], [flag], word)[0]
+        return [inner.op("select", [keep, *pair], [element])[0] for pair in ((a, c), (b, d))]
+
+    moved, operand = emit_body(e, operands[:1], ins[:1], lambda x: with_padding(x, params, 0)), None
+    start = identity_element(params["kind"], dtype)
+    operand = emit_body(e, operands[1:], ins[1:], lambda x: with_padding(x, params, start))
+    ones = integers((1,) * ins[0].rank)
+    attributes = window_attributes(params, [(0, 0)] * ins[0].rank)
+    attributes += f", base_dilations = {ones}, window_dilations = {integers(params['window_dilation'])}"
+    starts = [e.constant(np.asarray(start, dtype)), e.constant(np.zeros((), dtype))]
+    region = e.region([element] * 4, choose)
+    return e.op("reduce_window", [*operand, *moved, *starts], [outs[0]] * 2, attributes, [region])[1:]
+
+
+def _gather_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    return choice_rule(slides_of(in_types[1], params), "ii", "o")
+
+
+def _gather_partition(local: LocalEquation) -> list[Var]:
+    """As reduce_window: both operands bring their borders."""
+    (moved, operand), (type,), params = local.operands, local.result_types, dict(local.params)
+    if 0 in (type.size, operand.type.size):
+        return [zeros(type)]
+    padding, fill = list(params["padding"]), identity_element(params["kind"], operand.dtype)
+    names = _gather_rule(local.eqn.input_types, (), params).results[0]
+    for dim, slide in enumerate(slides_of(local.eqn.inputs[1].type, params)):
+        axes = shard_axes(local, names[dim][0])
+        if axes and not slide.is_trivial:
+            count, padding[dim] = type.shape[dim], (0, 0)
+            moved = windows_seen(local, moved, dim, slide, axes, count, 0).var
+            operand = windows_seen(local, operand, dim, slide, axes, count, fill).var
+    return [select_and_gather(moved, operand, **params | {"padding": tuple(padding)})]
+
+
+def _gather_jvp(primals, tangents, outs, params):
+    """The choice does not move."""
+    return [None if tangents[0] is None else select_and_gather(tangents[0], primals[1], **params)]
+
+
+def _gather_transpose(cotangents, operands, in_types, params):
+    from meshjit.ops.select_and_scatter import select_and_scatter
+
+    return [select_and_scatter(operands[1], cotangents[0], **params), None]
+
+
+def _gather_samples() -> list[Sample]:
+    return window_samples(CHOICE_PARAMS, CHOICE_KINDS, lambda type, params: (type, type))
+
+
+select_and_gather = Op(
+    name="select_and_gather",
+    type_rule=_gather_type,
+    factor_rule=_gather_rule,
+    whole="one window that covers all there is has no neighbours to exchange borders with",
+    evaluate=_gather,
+    emit=_gather_emit,
+    samples=_gather_samples,
+    batch=choice_batch(lambda: select_and_gather),
+    linear=((0,),),
+    jvp=_gather_jvp,
+    transpose=_gather_transpose,
+    partition=_gather_partition,
+)
