@@ -146,6 +146,21 @@ def test_results_that_are_moved_wrongly_are_named():
         _Verifier("f", plan, [x], whole, shards, True, 1.0).run()
 
 
+def test_results_that_xla_rounds_otherwise_are_mentioned():
+    plan = _plan(lambda x: add(x, x), shape=(1000,))
+    x = np.arange(1000, dtype=np.float32)
+    whole, shards = run_whole(plan.program, [x], None), run_partitioned(plan, [x], on_devices=False)
+    placement, blocks = shards.outputs[0]
+    other = [b.copy() for b in blocks]
+    other[2][:10] += 1
+    shards.usual.append((placement, other))
+    text = str(_Verifier("f", plan, [x], whole, shards, True, 1.0).run())
+    assert "1 results are rounded otherwise without values in between; result 0: [500] is 1001.0 instead of 1000.0; 10 of 1000" in text
+    other[3][:10] += 1
+    with pytest.raises(VerificationError, match="as result 0 of the program without values in between, which XLA compiles"):
+        _Verifier("f", plan, [x], whole, shards, True, 1.0).run()
+
+
 # --- comparing --------------------------------------------------------------------------------------------------------
 
 

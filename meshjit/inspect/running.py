@@ -53,31 +53,32 @@ def run_whole(program: Program, arrays: Sequence[Array], device: Any) -> dict[Va
 
 @dataclasses.dataclass(frozen=True)
 class Shards:
-    """What the devices held: of every value, and of every output of the Program."""
+    """What the devices held: of every value, and of every output of the Program. `usual` are the outputs of the program
+    that hands over nothing else, which XLA optimises otherwise; none where it does not come to XLA."""
 
     values: dict[Var, tuple[Placement, list[Array]]]
     outputs: list[tuple[Placement, list[Array]]]
+    usual: list[tuple[Placement, list[Array]]]
 
 
 def run_partitioned(plan: Plan, arrays: Sequence[Array], on_devices: bool) -> Shards:
-    """Everything that the devices of the plan's mesh hold, or would hold. Padding starts as nan: it must not matter.
-
-    On devices the outputs are those of the program without further outputs, which XLA optimises otherwise.
-    """
+    """Everything that the devices of the plan's mesh hold, or would hold. Padding starts as nan: it must not matter."""
     watched = partition_watched(plan)
     local = cleaned(watched.local)
     shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
-    count = len(plan.outputs)
+    usual: list[list[Array]] = []
     if on_devices:
         results = _run(emit(local, plan.mesh), plan.mesh, shards, local.output_types)
-        usual = cleaned(partition(plan))
-        results[:count] = _run(emit(usual, plan.mesh), plan.mesh, shards, usual.output_types)
+        alone = cleaned(partition(plan))
+        usual = _run(emit(alone, plan.mesh), plan.mesh, shards, alone.output_types)
     else:
         with np.errstate(all="ignore"):
             results = simulate(local, plan.mesh, shards)
+    count = len(plan.outputs)
     pairs = zip(watched.values, results[count:], strict=True)
     values = {var: (placement, shards) for (var, placement), shards in pairs}
-    return Shards(values, list(zip(plan.outputs, results[:count], strict=True)))
+    outputs = list(zip(plan.outputs, results[:count], strict=True))
+    return Shards(values, outputs, list(zip(plan.outputs, usual, strict=False)))
 
 
 def _run(text: str, mesh: Any, shards: Sequence[Sequence[Array]], outputs: Sequence[TensorType]) -> list[list[Array]]:

@@ -41,7 +41,8 @@ class Found:
 @dataclass(frozen=True)
 class Verification:
     """All values agree. `worst` is the one that does so least; `drifted` are those further off than one equation's
-    rounding explains, whose equations are right and whose operands were off already."""
+    rounding explains, whose equations are right and whose operands were off already. `unlike`: results in which a few
+    elements differ between the program with all its values handed over and the one without."""
 
     title: str
     mesh: Any
@@ -50,6 +51,7 @@ class Verification:
     elements: int
     worst: Found | None
     drifted: tuple[Found, ...]
+    unlike: tuple[tuple[int, Difference], ...] = ()
 
     @property
     def largest_error(self) -> float:
@@ -65,6 +67,8 @@ class Verification:
         if self.drifted:
             lines.append(f"  {len(self.drifted)} of them only follow operands that rounding set apart; the first:")
             lines.append(f"    {self.drifted[0]}")
+        for i, found in self.unlike[:1]:
+            lines.append(f"  {len(self.unlike)} results are rounded otherwise without values in between; result {i}: {found}")
         if self.mesh.size == 1:
             lines.append("  nothing is partitioned on one device; name a mesh by in_shardings, mesh= or placed arguments")
         return "\n".join(lines)

@@ -91,6 +91,12 @@ def _host(value: Any, var: Var, name: str) -> Any:
     return np.asarray(value).astype(var.dtype, copy=False)
 
 
+# XLA fuses a program without values in between otherwise, and what divides by small numbers shows it: up to this part of
+# the elements of a result may differ for that.
+SPARED = 0.01
+USUAL = "program without values in between, which XLA compiles otherwise"
+
+
 class _Verifier:
     def __init__(
         self, title: str, plan: Plan, arrays: Sequence[Any], whole: dict[Var, Any], shards: Shards,
@@ -101,6 +107,7 @@ class _Verifier:
         self.held: dict[Var, Any] = dict(zip(plan.program.inputs, arrays, strict=True))  # what the devices hold
         self.worst: Found | None = None
         self.drifted: list[Found] = []
+        self.unlike: list[tuple[int, Difference]] = []
         self.compared = self.elements = 0
 
     def run(self) -> Verification:
@@ -108,13 +115,16 @@ class _Verifier:
             for position, var in enumerate(eqn.outputs):
                 self.value(number, eqn, position, var)
         for i, (var, (placement, shards)) in enumerate(zip(self.plan.program.outputs, self.shards.outputs, strict=True)):
-            self.output(i, var, placement, shards)
+            self.output(i, var, placement, shards, f"as result {i}, handed over at {placement}; the value itself is right")
+        for i, (var, (placement, shards)) in enumerate(zip(self.plan.program.outputs, self.shards.usual, strict=False)):
+            self.output(i, var, placement, shards, f"as result {i} of the {USUAL}; the value itself is right", SPARED)
         return self.report()
 
     def report(self) -> Verification:
         return Verification(
-            self.title, self.plan.mesh, self.simulated, self.compared, self.elements, self.worst, tuple(self.drifted)
-        )
+            self.title, self.plan.mesh, self.simulated, self.compared, self.elements, self.worst, tuple(self.drifted),
+            tuple(self.unlike),
+        )  # fmt: skip
 
     def value(self, number: int, eqn: Eqn, position: int, var: Var) -> None:
         placement, shards = self.shards.values[var]
@@ -151,18 +161,21 @@ class _Verifier:
             return None
         return assemble([np.abs(s).astype(s.dtype) for s in shards], placement, var.shape, self.plan.mesh)
 
-    def output(self, i: int, var: Var, placement: Any, shards: Sequence[Any]) -> None:
+    def output(self, i: int, var: Var, placement: Any, shards: Sequence[Any], note: str, spared: float = 0.0) -> None:
         """A result as it is handed over: the value that was computed, elsewhere."""
         try:
             handed = assemble(shards, placement, var.shape, self.plan.mesh)
             found = difference(handed, self.held[var], tolerance=self.tolerance)
-            note = f"as result {i}, handed over at {placement}; the value itself is right"
         except ReplicasDiffer as error:
             found, note = self.replicas(error), f"result {i} at {placement}: device {error.device} holds another replica"
-        if not found.agrees:
-            eqns = enumerate(self.plan.program.eqns)
-            number, position = next(((n, e.outputs.index(var)) for n, e in eqns if var in e.outputs), (None, 0))
-            self.fail(number, position, found, note)
+        if found.agrees:
+            return
+        if found.count <= spared * found.size:
+            self.unlike.append((i, found))
+            return
+        eqns = enumerate(self.plan.program.eqns)
+        number, position = next(((n, e.outputs.index(var)) for n, e in eqns if var in e.outputs), (None, 0))
+        self.fail(number, position, found, note)
 
     def replicas(self, error: ReplicasDiffer) -> Difference:
         return difference(error.second, error.first, tolerance=0.0)
