@@ -155,6 +155,63 @@ twice(lambda f: (f(x), f(x + 1)))
 twice(lambda f: (f(x), f(x[:2])))
 twice(lambda f: (f(1.0), f(np.float32(1))))
 twice(lambda f: (jit(f.__wrapped__)(x), f(x)))
+twice(lambda f: (f(x), f(jnp.asarray(x))))
+twice(lambda f: (f(x), f(placed), f(placed * 1)))
+twice(lambda f: (f({'a': 1}), f({'a': 2}), f({'b': 2})))
+twice(lambda f: (f(True), f(False), f(1)))
+twice(lambda f: jit(lambda a: f(f(a)))(x))
+twice(lambda f: (jax.grad(lambda a: f(a))(1.0), jax.grad(lambda a: f(a))(2.0)))
+twice(lambda f: (f.lower(x), f.lower(x), f(x)))
+twice(lambda f: (f(x), f.clear_cache(), f(x)))
+twice(lambda f: (f(x), jax.clear_caches(), f(x)))
+# contexts
+within(mesh, lambda: jit(lambda a: a + 1)(x))
+within(mesh, lambda: jit(lambda a: a + 1)(placed))
+within(mesh, lambda: jit(lambda a: jax.lax.with_sharding_constraint(a, P('x')))(x))
+within(mesh, lambda: jit(lambda a: jax.lax.with_sharding_constraint(a, P('z')))(x))
+within(mesh, lambda: jit(lambda a: jax.lax.with_sharding_constraint(a, P('x', None, None)))(x))
+within(mesh, lambda: jit(lambda a: jax.lax.with_sharding_constraint(a, P('x', 'x')))(x))
+within(mesh, lambda: jit(lambda a: jit(same, in_shardings=P('x'), out_shardings=P(None, 'y'))(a))(x))
+within(mesh, lambda: jax.lax.with_sharding_constraint(x, P(None, 'y')))
+within(mesh, lambda: jit(same, in_shardings=P(('x', 'y')))(x))
+under(jax.disable_jit, lambda: twice(lambda f: (f(x), f(x))))
+under(jax.disable_jit, lambda: jit(lambda a: a if a > 0 else -a)(-1.0))
+under(jax.disable_jit, lambda: jit(lambda a: jax.lax.cond(a > 0, lambda: a, lambda: -a))(-1.0))
+under(jax.disable_jit, lambda: jax.lax.scan(lambda c, a: (c + a, c), 0.0, np.arange(3.0))[0])
+under(jax.disable_jit, lambda: jit(lambda a: a + 1).lower(x).compile()(x))
+under(lambda: jax.debug_nans(True), lambda: jit(jnp.log)(-1.0))
+under(lambda: jax.debug_nans(True), lambda: jnp.log(jnp.float32(-1.0)))
+under(lambda: jax.debug_nans(True), lambda: jit(jnp.log)(0.0))
+under(lambda: jax.debug_infs(True), lambda: jit(jnp.log)(0.0))
+under(jax.ensure_compile_time_eval, lambda: jit(lambda a: a + 1)(x))
+jit(lambda a: a[:compile_time(lambda: int(jnp.ones(3).sum()))])(x)
+jit(lambda a: compile_time(lambda: a + 1))(x)
+jit(lambda a: a[: int(jnp.ones(3).sum())])(x)
+jit(jax.named_scope('outer')(lambda a: a * 2))(x)
+# dtypes and values
+jit(same)(1)
+jit(same)(1.5)
+jit(same)(True)
+jit(same)(2j)
+jit(same)(np.float64(1))
+jit(same)(np.int64(1))
+jit(same)(np.uint8(1))
+jit(same)(np.zeros((0, 3)))
+jit(lambda a: a * 2.5)(np.int32(3))
+jit(lambda a: a * 2)(np.float16(3))
+jit(lambda a: jit(lambda b: b * 2.5)(2) + a)(np.float16(3))
+jit(same)(2**40)
+jit(lambda: (1, 2.5, None, {'a': [np.ones(2)]}))()
+jit(lambda a: (a, a))(x)[1]
+jit(lambda a, b: (b, a))(1, placed)[1]
+jax.make_jaxpr(lambda a: a + 1)(x).eqns[0].__class__ is None
+jax.vmap(jit(lambda a, b: a * b), (0, None))(x, 2.0)
+jit(jax.vmap(lambda a: a.sum()))(placed)
+jax.grad(jit(lambda a: (a ** 2).sum()))(x)
+jit(jax.grad(lambda a: (a ** 2).sum()))(placed)
+jit(lambda a: a + closed)(x)
+jit(lambda: closed)()
+jit(lambda a: a, in_shardings=rows, out_shardings=columns)(x)
 """
 
 
@@ -168,6 +225,10 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
 
     def within(mesh: Any, use: Any) -> Any:
         with jax.set_mesh(mesh):
+            return use()
+
+    def under(switch: Any, use: Any) -> Any:
+        with switch():
             return use()
 
     def deleted(use: Any) -> bool:
@@ -188,7 +249,8 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
     return {
         "jax": jax, "jnp": jnp, "np": np, "jit": jax.jit, "devices": jax.devices, "device_put": jax.device_put, "x": x,
         "P": placement.PartitionSpec, "NamedSharding": placement.NamedSharding, "mesh": mesh, "rows": rows,
-        "SingleDeviceSharding": placement.SingleDeviceSharding, "same": lambda a: a, "within": within, "deleted": deleted,
+        "SingleDeviceSharding": placement.SingleDeviceSharding, "same": lambda a: a, "within": within, "deleted": deleted, "under": under,
+        "compile_time": lambda use: under(jax.ensure_compile_time_eval, use), "closed": jnp.ones(4),
         "columns": placement.NamedSharding(mesh, placement.PartitionSpec(None, "x")), "twice": twice,
         "placed": jax.device_put(x, rows), "on_device": lambda i: jax.device_put(x, jax.devices()[i]),
         "renamed": placement.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("p", "q")),
@@ -202,7 +264,7 @@ def outcome(expression: str, scope: dict[str, Any]) -> str:
         try:
             return described(eval(expression, scope))
         except Exception as error:
-            kinds = ("ValueError", "TypeError", "RuntimeError", "OverflowError", "AttributeError", "NotImplementedError")
+            kinds = ("ValueError", "TypeError", "RuntimeError", "OverflowError", "AttributeError", "FloatingPointError")
             names = [kind.__name__ for kind in type(error).__mro__]
             return f"raises {next((name for name in names if name in kinds), type(error).__name__)}"
 

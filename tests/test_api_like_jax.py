@@ -20,7 +20,14 @@ EXPECTED: dict[str, str] = json.loads(jax_scenarios.GOLDEN.read_text())
 NO_MESH = ("raises ValueError", "a spec without a mesh is a ShardingError, as any spec that does not fit")
 OPTION = ("raises ValueError", "an unknown compiler option is the caller's mistake, not a failure of the runtime")
 DELETED = ("True", "a donated argument is always deleted, also where its memory is of no use: programs do not depend on placement")
+LOWERS = "jit(lambda a: a + 1).lower(x).compile()(x)"
 OTHERWISE = {
+    "within(mesh, lambda: jit(lambda a: jax.lax.with_sharding_constraint(a, P('x', 'x')))(x))": (
+        "raises ValueError", "a DuplicateSpecError in JAX, which is nothing but an Exception"
+    ),
+    f"under(jax.disable_jit, lambda: {LOWERS})": (
+        "float32[8, 4] sum 528 0:0-8,0-4", "whoever lowers a function wants it compiled"
+    ),
     "jit(same, in_shardings=P('x'))(x)": NO_MESH,
     "jit(same, out_shardings=P('x'))(x)": NO_MESH,
     "jax.lax.with_sharding_constraint(x, P('x'))": NO_MESH,

@@ -23,13 +23,15 @@ if TYPE_CHECKING:
 
 class Cache:
     """By what a call looks like, and whether its arguments lie where they are wanted (`by_look`). Many looks may lead to
-    one compiled function, by what the call means (`by_meaning`). `nested`: traces for calls from other traced functions."""
+    one compiled function, by what the call means (`by_meaning`). `traced`: the same before anything is planned; `nested`:
+    traces for calls from other traced functions."""
 
-    __slots__ = ("by_look", "by_meaning", "nested", "fast", "__weakref__")
+    __slots__ = ("by_look", "by_meaning", "traced", "nested", "fast", "__weakref__")
 
     def __init__(self) -> None:
         self.by_look: dict[Any, tuple[Compiled, bool]] = {}
         self.by_meaning: dict[Any, Compiled] = {}
+        self.traced: dict[Any, TracedProgram] = {}
         self.nested: dict[Any, TracedProgram] = {}
         self.fast: weakref.WeakSet[Wrapped] = weakref.WeakSet()  # whose calls C++ looks up in a cache of its own
         _all.add(self)
@@ -37,6 +39,7 @@ class Cache:
     def clear(self) -> None:
         self.by_look.clear()
         self.by_meaning.clear()
+        self.traced.clear()
         self.nested.clear()
         self.forget_fast()
 

@@ -28,6 +28,7 @@ from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import fast_function
 from meshjit.trace import Argument, Tracer, active_trace, as_operand, require_mesh, staging, trace_to_program
+from meshjit.trace import Traced as TracedProgram
 from meshjit.trace.program import function_name
 from meshjit.trace.stack import traces
 from sharding.mesh import current_mesh, mesh_state
@@ -186,10 +187,7 @@ class Wrapped:
         call = self._call(split, in_tree, keys)
         if config.explain_cache_misses:
             explain_miss(self.fun, call, [c.call for c in self.cache.by_meaning.values()])
-        start = time.perf_counter()
-        traced = self._traced(split, call)
-        log_compile(call.title, "traced", time.perf_counter() - start)
-        lowered = traced.lower()
+        lowered = self._traced(split, call).lower()
         log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()))
         compiled = lowered.compile()
         log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds)
@@ -222,16 +220,28 @@ class Wrapped:
         )
 
     def _traced(self, split: Split, call: Call) -> Traced:
+        """Traced now, or for an earlier call or `lower` of the same kind."""
+        statics = tuple((where, type(value), value) for where, value in split.statics)
+        key = (call.in_tree, tuple(k.normal for k in call.keys), statics, current_mesh(), config.context())
+        traced = self.cache.traced.get(key)
+        if traced is None:
+            start = time.perf_counter()
+            traced = self._trace_now(split, call)
+            log_compile(call.title, "traced", time.perf_counter() - start)
+            if not any(isinstance(x, Tracer) for x in traced.captured):
+                self.cache.traced[key] = traced
+        if traced.captured:
+            call = replace(call, captured=CapturedNames(self.fun, traced.captured))
+        return Traced(call, traced)
+
+    def _trace_now(self, split: Split, call: Call) -> TracedProgram:
         def fun(*args: Any, **kwargs: Any) -> Any:
             return self.parameters.join(args, kwargs, split.statics)
 
         symbols = call.symbols or [{}] * len(call.keys)
         types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
         arguments = [Argument(t, k.weak, n) for t, k, n in zip(types, call.keys, call.names, strict=True)]
-        traced = trace_to_program(fun, arguments, call.in_tree, function_name(self.fun))
-        if traced.captured:
-            call = replace(call, captured=CapturedNames(self.fun, traced.captured))
-        return Traced(call, traced)
+        return trace_to_program(fun, arguments, call.in_tree, function_name(self.fun))
 
     def _title(self) -> str:
         return f"jit({function_name(self.fun)})"

@@ -134,7 +134,7 @@ def _other_carry(what: str, program: Program, given: Argument, back: Argument) -
 def _scan_in_python(f: Function, init: Any, xs: Any, length: int, reverse: bool) -> tuple[Any, Any]:
     if length == 0:
         raise ValueError("scan of length 0 under disable_jit: the types of its results are not known without tracing")
-    carry, ys = init, [None] * length
+    carry, xs, ys = tree.map(mnp.asarray, init), tree.map(mnp.asarray, xs), [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         carry, ys[i] = f(carry, tree.map(lambda x, i=i: x[i], xs))
     return carry, tree.map(lambda *pieces: mnp.stack(pieces), *ys)
