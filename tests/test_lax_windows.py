@@ -129,3 +129,26 @@ def test_the_mean_may_leave_padding_out() -> None:
 
 def test_an_image_without_a_batch() -> None:
     np.testing.assert_array_equal(nn.max_pool(IMAGE[0], (2, 2)), nn.max_pool(IMAGE, (2, 2))[0])
+
+
+# -- what windows see, and kernels of their own at every place
+
+NHWC = ("NHWC", "HWIO", "NHWC")
+
+
+def test_patches() -> None:
+    """Features are (feature, *place in the window), the last place fastest."""
+    x = np.arange(2 * 4 * 5 * 3, dtype=np.float32).reshape(2, 4, 5, 3)
+    found = np.asarray(lax.conv_general_dilated_patches(x, (2, 3), (1, 2), "VALID", dimension_numbers=NHWC))
+    views = np.lib.stride_tricks.sliding_window_view(x, (2, 3), (1, 2))[:, :, ::2]
+    np.testing.assert_array_equal(found, views.reshape(2, 3, 2, 18))
+
+
+def test_kernels_of_their_own() -> None:
+    generator = np.random.default_rng(0)
+    x, kernel = (generator.integers(-3, 4, shape).astype(np.float32) for shape in ((2, 5, 4, 3), (2, 3, 3, 6)))
+    want = lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=NHWC)
+    flat = kernel.transpose(2, 0, 1, 3).reshape(18, 6)
+    same = np.broadcast_to(flat, (5, 4, 18, 6))
+    found = lax.conv_general_dilated_local(x, same, (1, 1), "SAME", (2, 3), dimension_numbers=NHWC)
+    np.testing.assert_array_equal(found, want)

@@ -18,6 +18,8 @@ from meshjit.lax.convolution import ConvDimensionNumbers as ConvDimensionNumbers
 from meshjit.lax.convolution import conv as conv
 from meshjit.lax.convolution import conv_dimension_numbers as conv_dimension_numbers
 from meshjit.lax.convolution import conv_general_dilated as conv_general_dilated
+from meshjit.lax.convolution import conv_general_dilated_local as conv_general_dilated_local
+from meshjit.lax.convolution import conv_general_dilated_patches as conv_general_dilated_patches
 from meshjit.lax.convolution import conv_transpose as conv_transpose
 from meshjit.lax.convolution import conv_with_general_padding as conv_with_general_padding
 from meshjit.lax.convolution import padding_of as _padding_of

@@ -1,16 +1,20 @@
-"""The convolutions of jax.lax that are one `conv_general_dilated`."""
+"""The convolutions of jax.lax that are made of `conv_general_dilated`."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from meshjit.numpy.contraction import dot_general
 from meshjit.numpy.convolution import conv as conv
 from meshjit.numpy.convolution import conv_general_dilated as conv_general_dilated
 from meshjit.numpy.convolution import dimension_specs, padding_of
-from meshjit.numpy.promote import asarray, shape_of
+from meshjit.numpy.promote import asarray, dtype_of, shape_of
 from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import swapaxes
+from meshjit.numpy.shaping import moveaxis, swapaxes
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -82,7 +86,54 @@ def _transposed_padding(window: int, stride: int, kind: str) -> tuple[int, int]:
     return low, total - low
 
 
+def conv_general_dilated_patches(
+    lhs: Any,
+    filter_shape: Sequence[int],
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
+    """`jax.lax.conv_general_dilated_patches`: what every window sees, as features (feature, *place in the window), the
+    last place fastest. A convolution with one kernel for each place, feature by feature."""
+    x, window = asarray(lhs), tuple(filter_shape)
+    numbers = conv_dimension_numbers(shape_of(x), (1, 1, *window), dimension_numbers)
+    places, features = math.prod(window), shape_of(x)[numbers.lhs_spec[1]]
+    one = np.tile(np.eye(places).reshape(places, 1, *window), (features, *(1,) * (len(window) + 1)))
+    kernel = np.moveaxis(one, range(len(window) + 2), numbers.rhs_spec).astype(dtype_of(x))
+    return conv_general_dilated(
+        x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, numbers, feature_group_count=features,
+        precision=precision, preferred_element_type=preferred_element_type,
+    )  # fmt: skip
+
+
+def conv_general_dilated_local(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None,
+    rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None,
+    precision: Any = None,
+) -> Any:
+    """`jax.lax.conv_general_dilated_local`: a convolution whose kernel is another one at every place of the result. `rhs`
+    has (out feature, in feature times places in the window, *spatial dims of the result), as its dimension numbers say."""
+    numbers = conv_dimension_numbers(shape_of(lhs), shape_of(rhs), dimension_numbers)
+    patches = conv_general_dilated_patches(
+        lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers, precision
+    )
+    (n, c, *places), (_, i, *kernels) = numbers.out_spec, numbers.rhs_spec
+    product = dot_general(patches, rhs, (((c,), (i,)), (places, kernels)), precision=precision)  # *places, batch, feature
+    count = len(places)
+    return moveaxis(product, (count, count + 1, *range(count)), (n, c, *places))
+
+
 __all__ = [
-    "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_transpose",
-    "conv_with_general_padding", "padding_of",
+    "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_local",
+    "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding", "padding_of",
 ]  # fmt: skip
