@@ -48,17 +48,19 @@ def gathered(d: Drawer) -> Var | None:
 
 
 def scattered(d: Drawer) -> Var | None:
-    """Rows of one table added to another of the same type, at drawn places."""
+    """Rows, or windows of rows, of one table combined with another of the same type, at drawn places."""
     table, indices = d.pick(lambda v: v.rank > 0 and v.type.size > 0), _indices(d)
     if table is None or indices is None or table.type.size * indices.type.size > 4096:
         return None
     other = d.pick(lambda v: v.type == table.type) or table
     dim, outer = d.number(0, table.rank), indices.rank - 1
-    updates = _take(d, other, indices, dim, 1, "clip")
+    window = d.number(1, table.shape[dim] + 1) if d.number(0, 2) else 1
+    updates = _take(d, other, indices, dim, window, "clip")
+    dropped = (dim,) if window == 1 else ()
     return REGISTRY["scatter"](
-        table, indices, updates, update_window_dims=tuple(range(outer, updates.rank)), inserted_window_dims=(dim,),
+        table, indices, updates, update_window_dims=tuple(range(outer, updates.rank)), inserted_window_dims=dropped,
         input_batching_dims=(), scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=(dim,),
-        kind=("add", "add", "max", "min")[d.number(0, 4)], mode=("clip", "fill")[d.number(0, 2)],
+        kind=("add", "set", "max", "min")[d.number(0, 4)], mode=("clip", "fill")[d.number(0, 2)],
         indices_are_sorted=False, unique_indices=False,
     )  # fmt: skip
 
@@ -103,7 +105,29 @@ def placed(d: Drawer) -> Var | None:
 
 def ordered(d: Drawer) -> Var | None:
     x = d.pick(lambda v: v.rank > 0)
-    return x and REGISTRY["sort"](x, dimension=d.number(0, x.rank), num_keys=1, is_stable=True)
+    turned = {"descending": True} if d.number(0, 2) else {}
+    return x and REGISTRY["sort"](x, dimension=d.number(0, x.rank), num_keys=1, is_stable=True, **turned)
 
 
-INDEXING = (gathered, gathered, scattered, scattered, dynamically_sliced, dynamically_updated, scanned, placed, ordered)
+def chosen(d: Drawer) -> Var | None:
+    """The greatest elements, or their places as floats."""
+    x = d.pick(lambda v: v.rank > 0 and v.type.size > 0)
+    if x is None:
+        return None
+    values, places = REGISTRY["top_k"](x, k=d.number(1, x.shape[-1] + 1))
+    return values if d.number(0, 2) else REGISTRY["convert"](places, dtype=F32)
+
+
+def searched(d: Drawer) -> Var | None:
+    """How many elements of a vector stand before others, as floats."""
+    table, values = d.pick(lambda v: v.rank == 1), d.pick(lambda v: v.type.size <= 64)
+    if table is None or values is None:
+        return None
+    table = REGISTRY["sort"](table, dimension=0, num_keys=1, is_stable=True)
+    side, method = ("left", "right")[d.number(0, 2)], ("default", "scan")[d.number(0, 2)]
+    return REGISTRY["convert"](REGISTRY["searchsorted"](table, values, side=side, batch_dims=0, method=method), dtype=F32)
+
+
+INDEXING = (
+    gathered, gathered, scattered, scattered, dynamically_sliced, dynamically_updated, scanned, placed, ordered, chosen, searched,
+)  # fmt: skip
