@@ -117,6 +117,7 @@ class Op:
     passes: Callable[[Types, Params], float] | None = None
     price: Callable[..., float] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
+    split: Callable[..., list[Var]] | None = None
     regions: Callable[[Params], tuple[Region, ...]] | None = None
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None

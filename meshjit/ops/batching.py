@@ -50,3 +50,10 @@ def align_to_first(operands: Sequence[Var], dims: Sequence[int | None]) -> tuple
 def shifted(dim: int, batch_dim: int) -> int:
     """Where dim `dim` is once a batch dim stands at `batch_dim`."""
     return dim if dim < batch_dim else dim + 1
+
+
+def doubled(dims: Sequence[int], dim: int | None) -> tuple[int, ...]:
+    """Dims of a value once its dim `dim` is two: what lies behind it moves, and where it stands itself both stand."""
+    if dim is None:
+        return tuple(dims)
+    return tuple(new for d in dims for new in ((d, d + 1) if d == dim else (shifted(d, dim + 1),)))

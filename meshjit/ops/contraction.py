@@ -149,6 +149,13 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [dot_general(*operands, **{**params, "contract": contract, "batch": batch})], [out_dim]
 
 
+def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
+    from meshjit.ops.batching import doubled
+
+    pairs = {k: tuple(doubled(g, d) for g, d in zip(params[k], dims, strict=True)) for k in ("contract", "batch")}
+    return [dot_general(*operands, **{**params, **pairs})]
+
+
 def _samples() -> Iterable[Sample]:
     calls = [
         ((4, 6), (6, 8), ((1,), (0,)), ((), ())),
@@ -180,5 +187,6 @@ dot_general = Op(
     batch=_batch,
     linear=((0,), (1,)),
     transpose=_transpose,
+    split=_split,
 )
 

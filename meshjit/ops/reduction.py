@@ -68,6 +68,11 @@ def _reduction(name: str, kind: str, evaluate: Any, accepts: str, **rules: Any) 
         axes = tuple(shifted(a, dim) for a in params["axes"])
         return [op(operands[0], axes=axes)], [dim - sum(a < dim for a in axes)]
 
+    def split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
+        from meshjit.ops.batching import doubled
+
+        return [op(operands[0], axes=doubled(params["axes"], dims[0]))]
+
     def samples() -> list[Sample]:
         calls = [
             ((8, 6), (0,)),
@@ -90,6 +95,7 @@ def _reduction(name: str, kind: str, evaluate: Any, accepts: str, **rules: Any) 
         emit=emit,
         samples=samples,
         batch=batch,
+        split=split,
         **rules,
     )
     return op

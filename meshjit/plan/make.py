@@ -14,16 +14,19 @@ Where slices of dims that are sharded by then make stencils, the Program is alig
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from meshjit.core.plan import Plan
-from meshjit.core.program import Program
+from meshjit.core.program import Program, Var
 from meshjit.core.region import without_sharing
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations as Annotations
 from meshjit.plan.graph import Flattened, flatten
-from meshjit.plan.settle import settled
+from meshjit.plan.settle import is_cheaper, settled
 from meshjit.transform.align import align
+from meshjit.transform.apart import keep_apart, merged
 from sharding.graph import Propagated
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
@@ -40,7 +43,35 @@ def make_plan(
     assigner = Assigner(Machine(mesh, topology))
     plan = _settled(program, annotations, assigner)
     aligned = align(program, lambda var, dim: plan.placements[var].shards(dim, mesh))
-    return plan if aligned is program else _settled(aligned, annotations, assigner)
+    plan = plan if aligned is program else _settled(aligned, annotations, assigner)
+    return _with_dims_apart(plan, annotations, assigner)
+
+
+def _with_dims_apart(plan: Plan, annotations: Annotations, assigner: Assigner) -> Plan:
+    """The plan, or a cheaper one in which no dim is gathered only because a reshape merges it. What is apart on the way
+    forth makes the way back gather, where it did not have to before; so once more."""
+    for _ in range(2):
+        gathered = set(_merging_gathers(plan))
+        apart = keep_apart(plan.program, lambda eqn, wanted=gathered: eqn.outputs[0] in wanted)
+        if apart is plan.program:
+            return plan
+        rival = _settled(apart, annotations, assigner)
+        assert rival.cost is not None and plan.cost is not None
+        if not is_cheaper(rival.cost, plan.cost, assigner.machine.topology.memory):
+            return plan
+        plan = rival
+    return plan
+
+
+def _merging_gathers(plan: Plan) -> Iterator[Var]:
+    """Results of reshapes that merge two dims and want their operand less sharded than it is."""
+    for eqn, step in zip(plan.program.eqns, plan.equations, strict=True):
+        for body in step.bodies:
+            yield from _merging_gathers(body)
+        if merged(eqn) is not None:
+            have, wanted = plan.placements[eqn.inputs[0]], step.operands[0]
+            if any(wanted.shards(d, plan.mesh) < have.shards(d, plan.mesh) for d in range(have.rank)):
+                yield eqn.outputs[0]
 
 
 def _settled(program: Program, annotations: Annotations, assigner: Assigner) -> Plan:

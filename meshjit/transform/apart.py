@@ -1,0 +1,173 @@
+"""Dims that a reshape merges, kept apart through everything that does not look at their order.
+
+    y = reshape(x: [B, T, D]) -> [B*T, D]           y stays [B, T, D] for the product and the activation,
+    z = gelu(y @ w);  reshape(z) -> [B, T, F]       and the reshape back is nothing
+
+With B and T both sharded a device's tokens are no block of the B*T tokens, so merging would gather T. What is computed for
+every token by itself does not ask in which order they stand. An op whose factor of the merged dim passes through is the
+op of one of the dims, batched over the other; one that reduces the factor says itself how it reduces both (`split`).
+Others are given the merged value. plan/make.py says which reshapes are worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import with_programs
+from meshjit.core.types import TensorType
+from meshjit.ops.batching import move
+from meshjit.ops.shape import reshape
+from meshjit.transform.dce import dce
+from meshjit.transform.fold import fold
+from meshjit.transform.parts import splits
+
+Wanted = Callable[[Eqn], bool]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A value whose dim `dim`, of extent major * minor, is two dims of `var`."""
+
+    var: Var
+    dim: int
+    major: int
+    minor: int
+
+
+def keep_apart(program: Program, wanted: Wanted) -> Program:
+    """The Program with the dims apart that wanted reshapes merge, in nested Programs too; itself if there are none."""
+    eqns = [_with_regions(eqn, wanted) for eqn in program.eqns]
+    if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
+        program = replace(program, eqns=tuple(eqns))
+    return dce(fold(_Keeper(program, wanted).run())) if any(merged(e) and wanted(e) for e in program.eqns) else program
+
+
+def merged(eqn: Eqn) -> tuple[int, int, int] | None:
+    """(dim, major extent, minor extent) of a reshape that merges two dims to one and does nothing else."""
+    if eqn.op is not reshape or eqn.inputs[0].rank != eqn.outputs[0].rank + 1:
+        return None
+    found = splits(eqn.outputs[0].shape, eqn.inputs[0].shape)
+    if len(found) != 1 or found[0].end - found[0].major != 2:
+        return None
+    place = found[0]
+    return place.whole, eqn.inputs[0].shape[place.major], place.inner
+
+
+def _with_regions(eqn: Eqn, wanted: Wanted) -> Eqn:
+    if eqn.op.regions is None:
+        return eqn
+    changed = False
+
+    def apart(nested: Program) -> Program:
+        nonlocal changed
+        new = keep_apart(nested, wanted)
+        changed = changed or new is not nested
+        return new
+
+    params = with_programs(eqn.params, apart)
+    return eqn.with_params(params) if changed else eqn
+
+
+class _Keeper:
+    def __init__(self, program: Program, wanted: Wanted) -> None:
+        self.program = program
+        self.wanted = wanted
+        self.names: dict[Var, Var] = {}
+        self.apart: dict[Var, Apart] = {}
+
+    def run(self) -> Program:
+        with Builder(self.program.name) as builder:
+            for old in self.program.eqns:
+                eqn = replace(old, inputs=tuple(self.names.get(v, v) for v in old.inputs))
+                with builder.at(eqn.source):
+                    done = self.reshaped(eqn) if eqn.op is reshape else self.passed(eqn)
+                    if not done:
+                        builder.eqns.append(eqn)
+            return Program(
+                self.program.name, self.program.inputs, tuple(builder.eqns),
+                tuple(self.names.get(v, v) for v in self.program.outputs),
+            )  # fmt: skip
+
+    def reshaped(self, eqn: Eqn) -> bool:
+        """A wanted merge begins something; a reshape of what is apart begins from that."""
+        (x,), (out,) = eqn.inputs, eqn.outputs
+        known = self.apart.get(x)
+        if known is not None:
+            self.names[out] = known.var if known.var.shape == out.shape else reshape(known.var, shape=out.shape)
+            return True
+        place = merged(eqn)
+        if place is not None and self.wanted(eqn):
+            self.apart[out] = Apart(x, *place)
+        return False
+
+    def passed(self, eqn: Eqn) -> bool:
+        """The equation on values that are apart, if its rule lets the merged factor through, or it splits itself."""
+        first = next((i for i, v in enumerate(eqn.inputs) if v in self.apart), None)
+        if first is None or eqn.op.regions is not None or not eqn.outputs:
+            return False
+        known = self.apart[eqn.inputs[first]]
+        rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+        factors = rule.operands[first][known.dim]
+        if len(factors) != 1 or rule.sizes.get(factors[0]) != known.major * known.minor:
+            return False
+        places = [_place(dims, factors[0]) for dims in rule.operands]
+        ends = [_place(dims, factors[0]) for dims in rule.results]
+        if any(p == -1 for p in (*places, *ends)):
+            return False
+        if factors[0] in rule.kinds:
+            return self.reduced(eqn, places, known)
+        return None not in ends and self.batched(eqn, places, ends, known)
+
+    def operand(self, x: Var, dim: int | None, like: Apart) -> Var:
+        """The operand with its merged dim, if it has one, as two."""
+        if dim is None:
+            return x
+        known = self.apart.get(x)
+        if known is not None and (known.dim, known.major, known.minor) == (dim, like.major, like.minor):
+            return known.var
+        return reshape(x, shape=(*x.shape[:dim], like.major, like.minor, *x.shape[dim + 1 :]))
+
+    def batched(self, eqn: Eqn, places: list[int | None], ends: list[int | None], like: Apart) -> bool:
+        """The op with the minor dim in place of the merged one, batched over the major dim."""
+        minor = like.minor
+        ins = tuple(_with_extent(v, p, minor) for v, p in zip(eqn.inputs, places, strict=True))
+        outs = tuple(_with_extent(v, p, minor) for v, p in zip(eqn.outputs, ends, strict=True))
+        params = eqn.params if eqn.op.localize is None else eqn.op.localize(eqn.params, ins, outs)
+        try:
+            if eqn.op.type_rule(ins, params) != outs:
+                return False
+        except TypeError:  # params that mention the extent in a way that `localize` does not change
+            return False
+        operands = [self.operand(v, p, like) for v, p in zip(eqn.inputs, places, strict=True)]
+        results, found = eqn.op.batch(operands, places, params)
+        for old, new, dim, end in zip(eqn.outputs, results, found, ends, strict=True):
+            assert dim is not None and end is not None
+            self.put(old, Apart(move(new, dim, end), end, like.major, minor))
+        return True
+
+    def reduced(self, eqn: Eqn, places: list[int | None], like: Apart) -> bool:
+        if eqn.op.split is None:
+            return False
+        operands = [self.operand(v, p, like) for v, p in zip(eqn.inputs, places, strict=True)]
+        self.names.update(zip(eqn.outputs, eqn.op.split(operands, places, eqn.params), strict=True))
+        return True
+
+    def put(self, old: Var, apart: Apart) -> None:
+        """The result for those that know it apart, and merged for the others."""
+        new = reshape(apart.var, shape=old.shape)
+        self.names[old] = new
+        self.apart[new] = apart
+
+
+def _place(dims: tuple[tuple[str, ...], ...], factor: str) -> int | None:
+    """Which dim is this factor and no other; None if none has it, -1 if one has it among others."""
+    for dim, factors in enumerate(dims):
+        if factor in factors:
+            return dim if len(factors) == 1 else -1
+    return None
+
+
+def _with_extent(var: Var, dim: int | None, extent: int) -> TensorType:
+    return var.type if dim is None else var.type.with_shape((*var.shape[:dim], extent, *var.shape[dim + 1 :]))

@@ -1,0 +1,102 @@
+"""Merged dims kept apart: the same values for every program, and nothing gathered where order is not looked at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax, nn
+from meshjit.core.evaluate import evaluate
+from meshjit.core.program import Builder, Program
+from meshjit.core.types import TensorType
+from meshjit.core.verify import verify
+from meshjit.inspect.collectives import collective_rows
+from meshjit.ops.reduction import reduce_sum
+from meshjit.ops.shape import reshape
+from meshjit.sharding import NamedSharding, PartitionSpec
+from meshjit.transform.apart import keep_apart
+from tests.fuzz import CONTROL, REVERSIBLE, case, gradient_case
+
+P = PartitionSpec
+
+
+def check(program: Program, arrays: Any) -> Program:
+    apart = verify(keep_apart(verify(program), lambda eqn: True))
+    with np.errstate(all="ignore"):
+        for got, want in zip(evaluate(apart, arrays), evaluate(program, arrays), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+    return apart
+
+
+@pytest.mark.parametrize("start", range(0, 60, 10))
+def test_values_stay_the_same_in_drawn_programs(start: int) -> None:
+    for seed in range(start, start + 10):
+        for drawn in (case(seed, 12), case(seed, 10, CONTROL), gradient_case(seed, 6, REVERSIBLE)):
+            check(drawn[0], drawn[4])
+
+
+def traced(fun: Any, *args: Any) -> Program:
+    return mj.jit(fun).trace(*args).jaxpr
+
+
+def names(program: Program) -> list[str]:
+    return [eqn.op.name for eqn in program.eqns]
+
+
+def test_what_is_computed_per_token_has_no_merged_dim_left() -> None:
+    def fun(x: Any, w: Any, b: Any) -> Any:
+        tokens = x.reshape(-1, x.shape[-1])
+        return nn.relu(tokens @ w + b).reshape(*x.shape[:2], -1)
+
+    args = (np.ones((2, 3, 4), np.float32), np.ones((4, 5), np.float32), np.ones(5, np.float32))
+    apart = check(traced(fun, *args), args)
+    assert not any(v.shape == (6, 5) for eqn in apart.eqns if eqn.op.name == "dot_general" for v in eqn.outputs)
+
+
+def test_reductions_of_the_merged_dim_reduce_both() -> None:
+    with Builder("main") as builder:
+        x = builder.input(TensorType((2, 3, 4), np.dtype(np.float32)))
+        program = builder.build([reduce_sum(reshape(x, shape=(6, 4)), axes=(0,))])
+    assert names(check(program, [np.arange(24, dtype=np.float32).reshape(2, 3, 4)])) == ["reduce_sum"]
+
+
+@pytest.mark.parametrize("mesh_shape", [(4, 2), (2, 4)])
+def test_tokens_of_a_sharded_batch_and_sequence_are_not_gathered(mesh_shape: tuple[int, int]) -> None:
+    mesh = mj.make_mesh(mesh_shape, ("data", "model"))
+    placed = NamedSharding(mesh, P("data", "model"))
+
+    def mlp(x: Any, w1: Any, w2: Any) -> Any:
+        tokens = x.reshape(-1, x.shape[-1])
+        return (nn.gelu(tokens @ w1) @ w2).reshape(x.shape)
+
+    def loss(x: Any, w1: Any, w2: Any) -> Any:
+        return (mlp(x, w1, w2) ** 2).sum()
+
+    rng = np.random.default_rng(0)
+    args = tuple(rng.normal(size=s).astype(np.float32) for s in ((8, 256, 16), (16, 32), (32, 16)))
+    forward = mj.jit(mlp, in_shardings=(placed, None, None), out_shardings=placed)
+    assert collective_rows(forward.lower(*args).lowering.local, mesh) == []
+    np.testing.assert_allclose(np.asarray(forward(*args)), np.asarray(mlp(*args)), rtol=2e-4, atol=1e-4)
+    backward = mj.jit(mj.grad(loss, (1, 2)), in_shardings=(placed, None, None))
+    rows = collective_rows(backward.lower(*args).lowering.local, mesh)
+    assert {row.kind for row in rows} == {"all_reduce"}, rows
+    assert sum(row.bytes for row in rows) <= 2 * sum(a.nbytes for a in args[1:])
+    for got, want in zip(backward(*args), mj.grad(loss, (1, 2))(*args), strict=True):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-3, atol=1e-1)
+
+
+def test_in_the_body_of_a_loop_too() -> None:
+    mesh = mj.make_mesh((4, 2), ("data", "model"))
+    placed = NamedSharding(mesh, P("data", "model"))
+
+    def run(x: Any, w: Any) -> Any:
+        return lax.scan(lambda c, _: (mnp.tanh(c.reshape(-1, 16) @ w).reshape(c.shape), None), x, None, length=3)[0]
+
+    args = (np.ones((8, 6, 16), np.float32), np.ones((16, 16), np.float32) / 16)
+    compiled = mj.jit(run, in_shardings=(placed, None), out_shardings=placed)
+    assert collective_rows(compiled.lower(*args).lowering.local, mesh) == []
+    np.testing.assert_allclose(np.asarray(compiled(*args)), np.asarray(run(*args)), rtol=1e-5)
