@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -15,6 +16,7 @@ import pytest
 
 from meshjit.runtime import _jaxlib, client
 
+ROOT = str(Path(__file__).parents[1])
 MANUAL = '{mhlo.sharding = "{manual}"}'
 
 
@@ -427,3 +429,25 @@ def test_registering() -> None:
         lambda p: (tuple(zip(x_and_y, (p.x, p.y), strict=True)), None),
     )
     assert [_jaxlib.path_text(path) for path, _ in _jaxlib.flatten_with_path(Keyed(1, 2, ""))[0]] == [".x", ".y"]
+
+
+@pytest.mark.skipif(any(_jaxlib.plugin_path(p) for p in ("cuda", "tpu")), reason="a plugin is installed")
+@pytest.mark.parametrize("platform", ["cuda", "gpu", "tpu"])
+def test_absent_platforms_are_named_at_first_use(platform: str) -> None:
+    code = """
+        import meshjit as mj
+        for use in (lambda: mj.numpy.ones(2), lambda: mj.jit(lambda x: x)(1), lambda: mj.device_put(1), mj.default_backend):
+            try:
+                print(use())
+            except RuntimeError as error:
+                print(str(error).splitlines()[0])
+        """
+    name = {"gpu": "cuda"}.get(platform, platform)
+    said = in_subprocess(code, JAX_PLATFORMS=platform, PYTHONPATH=ROOT).splitlines()
+    assert said == [f'no {name} devices: no PJRT plugin for "{name}" is installed'] * 3 + [name]
+
+
+@pytest.mark.skipif(_jaxlib.plugin_path("tpu") is not None, reason="the TPU plugin is installed")
+def test_absent_devices_need_the_plugin() -> None:
+    with pytest.raises(LookupError, match='no PJRT plugin for "tpu" is installed'):
+        _jaxlib.topology_devices("tpu", "v5e:2x2")

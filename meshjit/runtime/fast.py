@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.array import Array, LeafKey, arrays_of
+from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import Executable
 
 _jaxlib.register_array(Array, "_handle")
@@ -38,8 +38,22 @@ def _result_tree(keys: Sequence[LeafKey], out_tree: Any) -> Any:
     """What makes the tree of Arrays of the outputs' handles: one function for all of them, which is quicker than one each."""
     if len(keys) == 1:
         return _jaxlib.compose(out_tree, _jaxlib.result_tree(_maker_of_one(keys[0]), 1))
-    unflatten = out_tree.unflatten
-    return _jaxlib.result_tree(lambda handles: unflatten(arrays_of(keys, handles)), len(keys))
+    return _jaxlib.result_tree(_maker(tuple(keys), out_tree.unflatten), len(keys))
+
+
+def _maker(keys: tuple[LeafKey, ...], unflatten: Callable[[list[Array]], Any]) -> Callable[[tuple[Any, ...]], Any]:
+    """`arrays_of` and `unflatten` in one function: what stands in it runs at every call, and a frame more is felt."""
+
+    def make(handles: tuple[Any, ...], new: Any = _new, kind: type = Array) -> Any:
+        arrays: list[Any] = []
+        append = arrays.append
+        for key, handle in zip(keys, handles):  # noqa: B905 - as many as the program has outputs
+            append(array := new(kind))
+            array._key = key
+            array._handle = handle
+        return unflatten(arrays)
+
+    return make
 
 
 def _maker_of_one(key: LeafKey) -> Callable[[tuple[Any, ...]], Array]:
