@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.core.program import Builder, Program, Var
@@ -224,3 +225,15 @@ def test_a_long_computation_is_not_aligned_for_one_row() -> None:
 
     program = traced(loss, ["i32[1025]", "f32[50, 2048]"])
     assert align(program, lambda var, dim: 8) is program
+
+
+@pytest.mark.parametrize(("step", "rows"), [(heat, 4), (zeros_around, 4), (edges, 4), (ring, 4), (held, 4), (shifted, 2)])
+def test_gradients_of_stencils_are_stencils(step: Any, rows: int) -> None:
+    """One border per side forwards, and one backwards."""
+
+    def gradient(u: Any) -> Any:
+        return mj.grad(lambda u: (step(u) ** 2).sum())(u)
+
+    assert traffic(gradient, ["f32[64, 16]"], X8, [P("x")], [P("x")]) == {"collective_permute": rows * ROW}
+    array = np.random.default_rng(0).integers(-3, 4, (61, 16)).astype(np.float32)
+    check_function(gradient, [array], X8, [P("x")], [P("x")], exact=False)

@@ -15,6 +15,8 @@ from meshjit.core.types import TensorType, is_inexact
 from meshjit.trace import Argument, Traced, argument_of, as_operand, bind_program, trace_to_program
 from meshjit.trace.program import function_name
 from meshjit.transform.calls import inline_calls
+from meshjit.transform.dce import dce
+from meshjit.transform.places import place
 
 Function = Callable[..., Any]
 FLOAT0 = np.dtype([("float0", "V")])  # the dtype of derivatives with respect to integers: there are none
@@ -55,9 +57,10 @@ def call_of(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], what: 
 
 
 def trace_flat(fun: Function, arguments: Sequence[Argument], in_tree: Any) -> Traced:
-    """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them."""
+    """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
+    parts at known places are seen whole, so that the derivative of a shift is a shift."""
     traced = trace_to_program(fun, arguments, in_tree, function_name(fun))
-    return replace(traced, program=inline_calls(traced.program))
+    return replace(traced, program=dce(place(inline_calls(traced.program))))
 
 
 def check_function(fun: Any, what: str) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import with_programs
 from meshjit.ops.constants import constant
 from meshjit.ops.ordering import concatenate
 from meshjit.ops.roll import roll, shift
@@ -31,10 +32,11 @@ Made = Mapping[Var, Eqn]
 
 
 def place(program: Program) -> Program:
-    """The Program with parts of values taken and replaced at known places where the places are known."""
+    """The Program with parts of values taken and replaced at known places where the places are known, nested ones too."""
     made: dict[Var, Eqn] = {}
     eqns: list[Eqn] = []
-    for old in program.eqns:
+    for outer in program.eqns:
+        old = outer.with_params(with_programs(outer.params, place)) if outer.op.regions else outer
         rule = _RULES.get(old.op.name)
         new = [old] if rule is None else rule(old, made)
         made.update({eqn.outputs[0]: eqn for eqn in new if eqn.op.name in _KNOWN})
