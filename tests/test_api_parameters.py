@@ -491,12 +491,17 @@ def test_a_jitted_function_and_what_it_closed_over_are_let_go() -> None:
 
         return mj.jit(f), weakref.ref(f), weakref.ref(big)
 
-    f, function, array = make()
-    f(mnp.ones((4, 4)))
-    assert function() is not None and array() is not None
-    del f
-    gc.collect()
-    assert function() is None and array() is None
+    gc.disable()  # at once, not with the next collection: arrays may be most of a device's memory
+    try:
+        for calls in (1, 5):
+            f, function, array = make()
+            for _ in range(calls):
+                f(mnp.ones((4, 4)))
+            assert function() is not None and array() is not None
+            del f
+            assert function() is None and array() is None
+    finally:
+        gc.enable()
 
 
 def test_results_are_not_kept_alive() -> None:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import time
 import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -148,7 +149,7 @@ class Wrapped:
             return  # each call has something to split off or to give up first
         key = (current_mesh(), config.context())
         if key not in self.fast_by_context:
-            self.fast_by_context[key] = fast_function(self._title(), self._miss)
+            self.fast_by_context[key] = fast_function(self._title(), _weakly(self))
             self.cache.fast.add(self)
 
     def _switch_context(self) -> bool:
@@ -324,6 +325,19 @@ class Wrapped:
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
+
+
+def _weakly(wrapped: Wrapped) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]:
+    """`wrapped._miss` without holding it, so that the function and its arrays are let go with its last user, not with the
+    next round of garbage collection."""
+    known = weakref.ref(wrapped)
+
+    def miss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        found = known()
+        assert found is not None, "somebody is calling it"
+        return found._miss(args, kwargs)
+
+    return miss
 
 
 def check_function(fun: Any) -> None:
