@@ -29,12 +29,10 @@ see the plan in which a conflict goes the other way, propagate again with a Seed
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from sharding.axes import AxisRef, canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
 from sharding.displace import refuge
@@ -42,6 +40,7 @@ from sharding.graph import Axes, Conflict, Graph, Node, Origin, Propagated, Seed
 from sharding.graph import Reason as Reason
 from sharding.graph import explain as explain
 from sharding.mesh import BaseMesh
+from sharding.propagation_state import Change, Clash, NodeKey, Offer, Place, Value, memory_of, places_of, stage_of
 from sharding.rule import FactorRule
 from sharding.spec import Placement, ShardingError
 
@@ -57,111 +56,10 @@ def propagate(graph: Graph, mesh: BaseMesh) -> Propagated:
     return _Propagation(graph, mesh).run()
 
 
-# --- state ------------------------------------------------------------------------------------------------------------
-
-_State: TypeAlias = tuple[
-    tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool
-]
-_NodeKey: TypeAlias = tuple[FactorRule, tuple[_State, ...], tuple[int, ...]]
-_Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
-_Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
-
-
-class _Memory:
-    """What visits of nodes came to, by rule and states: layers that are alike are worked out once, also across runs."""
-
-    def __init__(self) -> None:
-        self.changes: dict[tuple[_NodeKey, int], tuple[_Change, ...]] = {}  # by stage; those before contests are one
-        self.clashes: dict[_NodeKey, tuple[_Clash, ...]] = {}
-
-    def trim(self) -> None:
-        if len(self.changes) + len(self.clashes) > 200_000:
-            self.changes.clear()
-            self.clashes.clear()
-
-
-@functools.lru_cache(maxsize=64)
-def _memory(axes: tuple[tuple[str, int], ...]) -> _Memory:
-    """One for every mesh shape."""
-    return _Memory()
-
-
-class _Value:
-    """What is known of a value, or of all values of a tie together."""
-
-    __slots__ = ("dims", "elements", "first", "is_active", "is_open", "known", "origins", "partial", "priority", "shape")
-
-    def __init__(self, first: int, shape: tuple[int, ...]) -> None:
-        self.first = first
-        self.shape = shape
-        self.elements = math.prod(shape)
-        self.dims: list[Axes] = [()] * len(shape)
-        self.origins: list[dict[AxisRef, Origin]] = [{} for _ in shape]
-        self.is_open = [True] * len(shape)
-        self.partial: tuple[tuple[AxisRef, str], ...] = ()
-        self.is_active = True
-        self.priority = 0
-        self.known: _State | None = None  # of `state`; forgotten when something changes
-
-    @property
-    def state(self) -> _State:
-        """All that a node learns of the value when it is visited."""
-        if self.known is None:
-            self.known = (self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active)
-        return self.known
-
-    def blockers(self, dim: int, axis: AxisRef) -> Axes:
-        """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""
-        others = [other for d, axes in enumerate(self.dims) if d != dim for other in axes]
-        return tuple(other for other in (*others, *(a for a, _ in self.partial)) if overlap(other, axis))
-
-    def placement(self) -> Placement:
-        return Placement(tuple(self.dims), self.partial)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Place:
-    """A dim of a value of a node that holds a factor; `slot` counts operands, then results."""
-
-    slot: int
-    dim: int
-    factors: tuple[str, ...]  # all of the dim
-
-
-@dataclasses.dataclass(frozen=True)
-class _Offer:
-    """The axes that a factor has in one value of a node."""
-
-    axes: Axes
-    value: _Value
-    slot: int
-    dim: int
-
-
-@functools.lru_cache(maxsize=65536)
-def _places(rule: FactorRule) -> tuple[tuple[str, tuple[_Place, ...]], ...]:
-    """Every factor that may be sharded, with the dims that hold it."""
-    places: dict[str, list[_Place]] = {name: [] for name in rule.factors if rule.kinds.get(name) != "replicate"}
-    for slot, value in enumerate((*rule.operands, *rule.results)):
-        for dim, factors in enumerate(value):
-            for name in factors:
-                if name in places:
-                    places[name].append(_Place(slot, dim, factors))
-    return tuple((name, tuple(found)) for name, found in places.items())
-
-
-@functools.lru_cache(maxsize=65536)
-def _stage(rule: FactorRule) -> int:
-    of_operands = {name for value in rule.operands for dim in value for name in dim}
-    if rule.operands and any(name not in of_operands for name in rule.factors):
-        return 2
-    return 0 if rule.is_passthrough else 1
-
-
 class _Propagation:
     def __init__(self, graph: Graph, mesh: BaseMesh) -> None:
         self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
-        self.memory = _memory(tuple(self.sizes.items()))
+        self.memory = memory_of(tuple(self.sizes.items()))
         self.memory.trim()
         self.conflicts: list[Conflict] = []
         self.values = self._tied_values()
@@ -169,15 +67,15 @@ class _Propagation:
             _check_node(node, graph.shapes)
         self._plant_seeds()
         self.slots = [tuple(self.values[v] for v in (*node.operands, *node.results)) for node in graph.nodes]
-        self.nodes_of: dict[_Value, list[int]] = {value: [] for value in self.values}
+        self.nodes_of: dict[Value, list[int]] = {value: [] for value in self.values}
         for index, slots in enumerate(self.slots):
             for value in dict.fromkeys(slots):
                 self.nodes_of[value].append(index)
         self.queue: list[tuple[int, int]] = []
         self.queued: set[tuple[int, int]] = set()
 
-    def _tied_values(self) -> list[_Value]:
-        """One _Value for every value; the same for those that are tied, directly or through others."""
+    def _tied_values(self) -> list[Value]:
+        """One Value for every value; the same for those that are tied, directly or through others."""
         leader = list(range(len(self.graph.shapes)))
 
         def find(value: int) -> int:
@@ -195,11 +93,11 @@ class _Propagation:
                     )
                 low, high = sorted((find(tie[0]), find(value)))
                 leader[high] = low
-        made = {v: _Value(v, shape) for v, shape in enumerate(self.graph.shapes) if find(v) == v}
+        made = {v: Value(v, shape) for v, shape in enumerate(self.graph.shapes) if find(v) == v}
         return [made[find(v)] for v in range(len(self.graph.shapes))]
 
     def _plant_seeds(self) -> None:
-        planted: set[_Value] = set()
+        planted: set[Value] = set()
         for index, seed in sorted(self.graph.seeds.items(), key=lambda item: (item[1].priority, item[0])):
             value = self.values[index]
             if seed.placement.rank != len(value.shape):
@@ -214,7 +112,7 @@ class _Propagation:
                 self._plant(value, dim, axes, index, seed, value not in planted)
             planted.add(value)
 
-    def _plant(self, value: _Value, dim: int, axes: Axes, index: int, seed: Seed, is_first: bool) -> None:
+    def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed, is_first: bool) -> None:
         """Give a dim its seed. Of tied values with several seeds the first, by priority, is right."""
         have = value.dims[dim]
         fits = not any(value.blockers(dim, axis) for axis in axes)
@@ -243,15 +141,15 @@ class _Propagation:
         placements, origins = self._result()
         return Propagated(self.graph, placements, origins, self.conflicts)
 
-    def _enqueue(self, value: _Value) -> None:
+    def _enqueue(self, value: Value) -> None:
         for index in self.nodes_of[value]:
             rule = self.graph.nodes[index].rule
-            for stage in (_stage(rule), CONTESTS, *((DISPLACEMENTS,) if "replicate" in rule.kinds.values() else ())):
+            for stage in (stage_of(rule), CONTESTS, *((DISPLACEMENTS,) if "replicate" in rule.kinds.values() else ())):
                 if (stage, index) not in self.queued:
                     self.queued.add((stage, index))
                     heapq.heappush(self.queue, (stage, index))
 
-    def _node_key(self, index: int) -> _NodeKey:
+    def _node_key(self, index: int) -> NodeKey:
         """All that the outcome of a visit depends on: the last part says which of equal values comes first."""
         slots = self.slots[index]
         firsts = [value.first for value in slots]
@@ -265,7 +163,7 @@ class _Propagation:
             return
         key = self._node_key(index), stage
         if key not in self.memory.changes:
-            self.trail = list[_Change]()
+            self.trail = list[Change]()
             if stage == DISPLACEMENTS:
                 self._displace(index)
             else:
@@ -281,17 +179,17 @@ class _Propagation:
         offers = self._offers(index)
         if not settles:
             claims = {name: tuple(axis for offer in found for axis in offer.axes) for name, found in offers.items()}
-            for name, places in _places(rule):
+            for name, places in places_of(rule):
                 if offers[name]:
                     agreed = self._agreed([offer.axes for offer in offers[name]])
                     for place in places:
                         self._extend(index, name, place, agreed, offers[name], claims)
             return
-        order = [name for name, _ in _places(rule)]
+        order = [name for name, _ in places_of(rule)]
         ranked = sorted((name for name in order if offers[name]), key=lambda n: _rank(self._heaviest(offers[n])))
         for name in ranked:
             best = self._heaviest(offers[name])
-            places = dict(_places(rule))[name]
+            places = dict(places_of(rule))[name]
             if any([self._extend(index, name, place, best.axes, offers[name], None) for place in places]):
                 return  # whatever follows from this comes before the next contest
 
@@ -302,31 +200,31 @@ class _Propagation:
         for name in [factor for factor, kind in rule.kinds.items() if kind == "replicate"]:
             holders = [(slot, dims.index((name,))) for slot, dims in enumerate(sides) if (name,) in dims]
             for slot, dim in holders:
-                offer = _Offer(slots[slot].dims[dim], slots[slot], slot, dim)
+                offer = Offer(slots[slot].dims[dim], slots[slot], slot, dim)
                 busy = [factor for factor, found in self._offers(index).items() if found]
                 chosen = refuge(rule, sides[slot], offer.axes, busy, self.mesh) if offer.value.is_active else None
-                for other, _ in holders if chosen else ():
-                    if (chosen,) in sides[other] and not self._uses_any(slots[other], offer.axes):
-                        place = _Place(other, sides[other].index((chosen,)), (chosen,))
+                for other, _ in holders:
+                    if chosen and (chosen,) in sides[other] and not self._uses_any(slots[other], offer.axes):
+                        place = Place(other, sides[other].index((chosen,)), (chosen,))
                         self._extend(index, chosen, place, offer.axes, [offer], None)
 
-    def _uses_any(self, value: _Value, axes: Axes) -> bool:
+    def _uses_any(self, value: Value, axes: Axes) -> bool:
         used = (*(a for dim in value.dims for a in dim), *(a for a, _ in value.partial))
         return any(overlap(axis, other) for axis in axes for other in used)
 
-    def _offers(self, index: int) -> dict[str, list[_Offer]]:
+    def _offers(self, index: int) -> dict[str, list[Offer]]:
         rule, slots = self.graph.nodes[index].rule, self.slots[index]
-        offers: dict[str, list[_Offer]] = {}
-        for name, places in _places(rule):
+        offers: dict[str, list[Offer]] = {}
+        for name, places in places_of(rule):
             found = offers[name] = []
             for place in places:
                 value = slots[place.slot]
                 axes = self._factor_axes(rule, name, place, value)
                 if axes and value.is_active:
-                    found.append(_Offer(axes, value, place.slot, place.dim))
+                    found.append(Offer(axes, value, place.slot, place.dim))
         return offers
 
-    def _factor_axes(self, rule: FactorRule, name: str, place: _Place, value: _Value) -> Axes:
+    def _factor_axes(self, rule: FactorRule, name: str, place: Place, value: Value) -> Axes:
         axes = value.dims[place.dim]
         if len(place.factors) == 1 or not axes:
             return axes
@@ -342,7 +240,7 @@ class _Propagation:
                 agreed = min(agreed, shared, key=self._shards)
         return agreed
 
-    def _heaviest(self, offers: Sequence[_Offer]) -> _Offer:
+    def _heaviest(self, offers: Sequence[Offer]) -> Offer:
         return min(offers, key=_rank)
 
     def _shards(self, axes: Axes) -> int:
@@ -354,9 +252,9 @@ class _Propagation:
         self,
         index: int,
         name: str,
-        place: _Place,
+        place: Place,
         offered: Axes,
-        offers: Sequence[_Offer],
+        offers: Sequence[Offer],
         claims: Mapping[str, Axes] | None,
     ) -> bool:
         """Give the dim at `place` what it may take of `offered`, behind what it has; whether that was anything."""
@@ -379,14 +277,14 @@ class _Propagation:
         return True
 
     def _change(
-        self, index: int, value: _Value, dim: int, axes: Axes, offers: Sequence[tuple[_Value, int]]
+        self, index: int, value: Value, dim: int, axes: Axes, offers: Sequence[tuple[Value, int]]
     ) -> None:
         """Put `axes` on a dim, because of `offers`, the weightiest first."""
         value.origins[dim] = self._traced(index, value, dim, axes, offers)
         value.dims[dim], value.known = axes, None
         self._enqueue(value)
 
-    def _room(self, rule: FactorRule, name: str, place: _Place, value: _Value, offers: Sequence[_Offer]) -> int:
+    def _room(self, rule: FactorRule, name: str, place: Place, value: Value, offers: Sequence[Offer]) -> int:
         """Into how many shards a factor may be cut: its extent, or more where a seed has done so to as long a dim."""
         if len(place.factors) > 1:
             return rule.sizes[name]
@@ -398,7 +296,7 @@ class _Propagation:
         self,
         index: int,
         name: str,
-        place: _Place,
+        place: Place,
         have: Axes,
         offered: Axes,
         claims: Mapping[str, Axes] | None,
@@ -417,20 +315,20 @@ class _Propagation:
             taken.append(axis)
         return offered if len(taken) == len(have) + len(offered) else canonical_axes(taken, self.sizes)
 
-    def _siblings(self, rule: FactorRule, name: str, place: _Place, value: _Value) -> Axes:
+    def _siblings(self, rule: FactorRule, name: str, place: Place, value: Value) -> Axes:
         """The axes that the dim at `place` spends on its other factors."""
         if len(place.factors) == 1:
             return ()
         split, rest = rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
         return (*(axis for other, axes in split.items() if other != name for axis in axes), *rest)
 
-    def _rivals(self, rule: FactorRule, name: str, place: _Place, claims: Mapping[str, Axes]) -> Axes:
+    def _rivals(self, rule: FactorRule, name: str, place: Place, claims: Mapping[str, Axes]) -> Axes:
         """The axes that other factors of the same value are offered at this node."""
         value_dims = (*rule.operands, *rule.results)[place.slot]
         others = (other for dim in value_dims for other in dim if other != name)
         return tuple(axis for other in others for axis in claims.get(other, ()))
 
-    def _with_factor(self, rule: FactorRule, name: str, place: _Place, value: _Value, axes: Axes) -> Axes:
+    def _with_factor(self, rule: FactorRule, name: str, place: Place, value: Value, axes: Axes) -> Axes:
         """The dim's axes when `name` has `axes`, and its other factors what they have."""
         if len(place.factors) == 1:
             return axes
@@ -438,7 +336,7 @@ class _Propagation:
         return rule.join_dim(place.factors, {**assignment, name: axes}, self.mesh)
 
     def _traced(
-        self, index: int, value: _Value, dim: int, axes: Axes, offers: Sequence[tuple[_Value, int]]
+        self, index: int, value: Value, dim: int, axes: Axes, offers: Sequence[tuple[Value, int]]
     ) -> dict[AxisRef, Origin]:
         """The origins of `axes`, now on `dim`: those they had, or by way of this node from the offer that has them."""
         known = value.origins[dim]
@@ -448,7 +346,7 @@ class _Propagation:
             traced[axis] = own or self._origin_at(index, axis, offers)
         return traced
 
-    def _origin_at(self, index: int, axis: AxisRef, offers: Sequence[tuple[_Value, int]]) -> Origin:
+    def _origin_at(self, index: int, axis: AxisRef, offers: Sequence[tuple[Value, int]]) -> Origin:
         for value, dim in offers:
             for old, origin in value.origins[dim].items():
                 if overlap(old, axis):
@@ -467,11 +365,11 @@ class _Propagation:
         for name, slot, dim, kept, lost, by in self.memory.clashes[key]:
             self.conflicts.append(Conflict(index, name, ids[slot], dim, kept, lost, ids[by]))
 
-    def _clashes(self, index: int) -> Iterator[_Clash]:
+    def _clashes(self, index: int) -> Iterator[Clash]:
         """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
         node, slots = self.graph.nodes[index], self.slots[index]
         offers = self._offers(index)
-        for name, places in _places(node.rule):
+        for name, places in places_of(node.rule):
             if not offers[name]:
                 continue
             best = max(offers[name], key=lambda offer: (self._shards(offer.axes), offer.value.elements))
@@ -481,7 +379,7 @@ class _Propagation:
                 if kept:
                     yield name, place.slot, place.dim, kept, best.axes, by
 
-    def _kept_instead(self, rule: FactorRule, name: str, place: _Place, value: _Value, offered: Axes) -> Axes:
+    def _kept_instead(self, rule: FactorRule, name: str, place: Place, value: Value, offered: Axes) -> Axes:
         """What keeps `offered` from the dim at `place`: other axes on it, or the same ones elsewhere; () if neither."""
         have = self._factor_axes(rule, name, place, value)
         if is_prefix(offered, have, self.sizes):
@@ -502,7 +400,7 @@ class _Propagation:
         return [placements[value] for value in self.values], origins
 
 
-def _rank(offer: _Offer) -> tuple[int, int]:
+def _rank(offer: Offer) -> tuple[int, int]:
     """The smaller, the stronger in a contest: values of most elements first, then the first ones."""
     return -offer.value.elements, offer.value.first
 

@@ -159,7 +159,8 @@ def _axes_across(mesh: BaseMesh, attribute: str) -> tuple[str, ...]:
     devices = getattr(mesh, "devices", None)
     if devices is None:
         return ()
-    numbers = np.vectorize(lambda device: getattr(device, attribute, 0) or 0, otypes=[int])(np.asarray(devices))
+    array = np.asarray(devices, dtype=object)
+    numbers = np.array([getattr(device, attribute, 0) or 0 for device in array.flat], np.int64).reshape(array.shape)
     changing = [bool(np.any(np.diff(numbers, axis=i))) for i in range(numbers.ndim)]
     return tuple(axis for axis, changes in zip(mesh.axis_names, changing, strict=True) if changes)
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 
 import meshjit.numpy as mnp
-from meshjit import tree
+from meshjit import lax, tree
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
@@ -17,6 +18,8 @@ from meshjit.ops.arithmetic import add
 from meshjit.ops.collectives import all_reduce
 from meshjit.partition.combine import combine
 from meshjit.partition.partition import partition
+from meshjit.plan.accumulate import accumulators
+from meshjit.plan.delay import Delays
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.simulate.devices import gather, scatter, simulate
@@ -24,7 +27,10 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
+from sharding.placement import Placement
 from sharding.topology import Topology
+from tests.fuzz import drawn_by
+from tests.laws import check_law
 
 MESH = AbstractMesh((4, 2), ("data", "model"))
 
@@ -166,3 +172,22 @@ def test_a_reduction_of_a_reduction_stays_behind_it() -> None:
     shards = [[np.full(4, scale * i + 1, np.float32) for i in range(MESH.size)] for scale in (1, 10)]
     for got, want in zip(simulate(joined, MESH, shards), simulate(program, MESH, shards), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("dims, collects", [((("model",),), True), (((),), True), ((("data",),), False)])
+def test_an_axis_that_shards_a_carry_cannot_hold_its_addends(dims: Any, collects: bool) -> None:
+    def total(start: Any, xs: Any, v: Any) -> Any:
+        return lax.scan(lambda carry, x: (carry + mnp.dot(x, v), None), start, xs)[0]
+
+    program = traced(total, ["f32[8]", "f32[3, 8, 16]", "f32[16]"])
+    scan = next(eqn for eqn in program.eqns if eqn.op.regions is not None)
+    (region,) = scan.op.regions(scan.params)
+    (i, _), body = region.carried[0], region.program
+    placements = {v: Placement.replicated(v.rank) for v in body.vars()} | {body.inputs[i]: Placement(dims)}
+    addend = next(eqn for eqn in body.eqns if eqn.op.name == "dot_general").outputs[0]
+    delays = Delays(body, MESH, {addend: Placement(((),), (("data", "sum"),))})
+    assert accumulators(region, delays, placements) == ({i: Placement(dims, (("data", "sum"),))} if collects else {})
+
+
+def test_a_turned_conflict_may_shard_a_carry_that_would_have_collected() -> None:
+    check_law(*drawn_by(9100211))  # nested scans of a gather; planning once failed here

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region
 from meshjit.plan.delay import Delays, PartialAxes
+from sharding.axes import overlap
 from sharding.spec import Placement
 
 
@@ -22,8 +23,10 @@ def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placem
     found: dict[int, Placement] = {}
     for i, output in region.carried:
         axes = _collected(region.program.inputs[i], region.program.outputs[output], users, delays)
-        if axes:
-            found[i] = Placement(placements[region.program.inputs[i]].dims, axes)
+        dims = placements[region.program.inputs[i]].dims
+        busy = [other for dim in dims for other in dim]  # an axis that shards the carry cannot hold its addends, too
+        if axes and not any(overlap(axis, other) for axis, _ in axes for other in busy):
+            found[i] = Placement(dims, axes)
     return found
 
 
