@@ -66,6 +66,8 @@ CASES = {
         mnp.fft.fft2, (SQUARE,), (P("x", None),), P("x", None), X, {"all_gather": 1}, 64 * 64 * 8 // 8 * 7),
     "there and back": Case(
         solve, (SQUARE, SQUARE), (P("x", None), None), P("x", None), X, {"all_to_all": 2}, 2 * MOVED),
+    "there and back from columns": Case(
+        solve, ("c64[256,256]", "c64[256,256]"), (P(None, "x"), None), P(None, "x"), X, {"all_to_all": 2}, 32 * MOVED),
     "there and back, real": Case(
         real_solve, ("f32[64,64]",), (P("x", None),), P("x", None), X, {"all_to_all": 2}, 2 * (8 * 40 * 8 * 7 // 8)),
     "a sharded dim": Case(
@@ -176,3 +178,27 @@ def test_a_loop_of_transforms_takes_two_exchanges_a_step() -> None:
     plan, local = check_law(program, X, [P("x")], [P("x")], arrays, exact=False)
     rows = collective_rows(simplify(local), plan.mesh)
     assert [(row.kind, row.count) for row in rows] == [("all_to_all", 6)]
+
+
+def test_transforms_of_whole_dims_come_first() -> None:
+    from meshjit.transform.commute import commute
+
+    def order(fun: Any, whole: set[int], type: str = "c64[4,6,8]") -> list[tuple[str, tuple[int, ...]]]:
+        program = traced(fun, type)
+        turned = commute(program, lambda var, dim: dim in whole)
+        assert (turned is program) == (transforms(turned) == transforms(program))
+        return transforms(turned)
+
+    assert order(mnp.fft.fftn, {0, 2}) == [("FFT", (2,)), ("FFT", (0,)), ("FFT", (1,))]
+    assert order(mnp.fft.fftn, {0, 1, 2}) == [("FFT", (2,)), ("FFT", (1,)), ("FFT", (0,))]
+    assert order(lambda x: mnp.fft.ifft(mnp.fft.fft(x, axis=0), axis=1), {1}) == [("FFT", (0,)), ("IFFT", (1,))]
+    assert order(mnp.fft.rfftn, {0}, "f32[4,6,8]") == [("RFFT", (2,)), ("FFT", (0,)), ("FFT", (1,))]
+
+    def steps(u: Any) -> Any:
+        return lax.fori_loop(0, 3, lambda i, u: mnp.fft.fft2(u), u)
+
+    program = traced(steps, "c64[4,6]")
+    assert commute(program, lambda var, dim: True) is program
+    (loop,) = [eqn for eqn in commute(program, lambda var, dim: dim == 0).eqns if eqn.op.regions]
+    (body,) = [value for value in loop.params.values() if isinstance(value, Program)]
+    assert transforms(body) == [("FFT", (0,)), ("FFT", (1,))]
