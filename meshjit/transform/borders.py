@@ -4,10 +4,19 @@
     %b = collective_permute(slice(%u) [0:2]) {pairs}     ->    %a = slice(%c) [0:1];  %b = %c
 
 Parts of one value that go the same way, and that differ in one dim only where they overlap, are one part.
+
+Corners: of grids that are cut in two dims, what was shifted along rows is sent along columns.
+
+    %v = concatenate(slice(%u) [1:], %row) {dimension=0}       %d = collective_permute(slice(%u) [1:, 0:1]) {pairs}
+    %a = collective_permute(slice(%v) [:, 0:1]) {pairs}  ->    %e = collective_permute(slice(%row) [:, 0:1]) {pairs}
+    %b = collective_permute(slice(%u) [:, 0:1]) {pairs}        %a = concatenate(%d, %e) {dimension=0}
+
+Then %d is a part of %b, and just the corner %e is sent besides.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -15,6 +24,7 @@ from typing import Any
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_programs
 from meshjit.ops.collectives import collective_permute
+from meshjit.ops.ordering import concatenate
 from meshjit.ops.slicing import slice_
 from meshjit.transform.dce import dce
 
@@ -25,6 +35,7 @@ Part = tuple[Var, Any, Bounds]  # of which value, between whom, which part
 def share_borders(program: Program) -> Program:
     """The Program with overlapping borders exchanged together, in nested Programs too."""
     eqns = tuple(e.with_params(with_programs(e.params, share_borders)) if e.op.regions else e for e in program.eqns)
+    eqns = _with_corners(eqns)
     made = {v: eqn for eqn in eqns for v in eqn.outputs}
     parts = {id(eqn): part for eqn in eqns if (part := _part(eqn, made)) is not None}
     shared = _joined(parts)
@@ -42,6 +53,62 @@ def _part(eqn: Eqn, made: Mapping[Var, Eqn]) -> Part | None:
     if cut is None or cut.op is not slice_ or any(n != 1 for n in cut.params["strides"]):
         return var, pairs, tuple((0, n) for n in var.shape)
     return cut.inputs[0], pairs, tuple(zip(cut.params["start"], cut.params["limit"], strict=True))
+
+
+def _with_corners(eqns: tuple[Eqn, ...]) -> tuple[Eqn, ...]:
+    """Permutes of parts that were put together, as parts put together of permutes, where one of these is sent anyway."""
+    made = {v: eqn for eqn in eqns for v in eqn.outputs}
+    parts = [part for eqn in eqns if (part := _part(eqn, made)) is not None]
+    if len(parts) < 2:
+        return eqns
+    sent: dict[Any, list[Bounds]] = {}
+    for var, pairs, bounds in parts:
+        sent.setdefault((var, pairs), []).append(bounds)
+    new: list[Eqn] = []
+    for eqn in eqns:
+        new += _apart(eqn, made, sent) or [eqn]
+    return tuple(new)
+
+
+def _apart(eqn: Eqn, made: Mapping[Var, Eqn], sent: Mapping[Any, list[Bounds]]) -> list[Eqn]:
+    """The equations that stand for a permute of a concatenation; [] where nothing is saved."""
+    part = _part(eqn, made)
+    joined = made.get(part[0]) if part is not None else None
+    if part is None or joined is None or joined.op is not concatenate:
+        return []
+    dim, (_, pairs, bounds) = joined.params["dimension"], part
+    if bounds[dim] != (0, joined.outputs[0].shape[dim]):
+        return []
+    pieces = [(v, (*bounds[:dim], (0, v.shape[dim]), *bounds[dim + 1 :])) for v in joined.inputs]
+    saved = [b for v, b in pieces if _within(_origin(v, b, made), pairs, sent)]
+    if 2 * sum(map(_size, saved)) < _size(bounds):
+        return []
+    with Builder() as builder, builder.at(eqn.source):
+        moved = []
+        for v, b in pieces:
+            origin, inner = _origin(v, b, made)
+            moved.append(collective_permute(_cut(origin, inner), pairs=pairs))
+        concatenate(*moved, dimension=dim)
+    return [*builder.eqns[:-1], replace(builder.eqns[-1], outputs=eqn.outputs)]
+
+
+def _origin(var: Var, bounds: Bounds, made: Mapping[Var, Eqn]) -> tuple[Var, Bounds]:
+    """A part of a value; of what the value is a plain slice of, if it is one."""
+    cut = made.get(var)
+    if cut is None or cut.op is not slice_ or any(n != 1 for n in cut.params["strides"]):
+        return var, bounds
+    return cut.inputs[0], tuple((a + n, b + n) for (a, b), n in zip(bounds, cut.params["start"], strict=True))
+
+
+def _size(bounds: Bounds) -> int:
+    return math.prod(b - a for a, b in bounds)
+
+
+def _within(piece: tuple[Var, Bounds], pairs: Any, sent: Mapping[Any, list[Bounds]]) -> bool:
+    """Whether something is sent the same way of which the piece is a part."""
+    var, bounds = piece
+    others = sent.get((var, pairs), ())
+    return any(all(a <= x and y <= b for (x, y), (a, b) in zip(bounds, other, strict=True)) for other in others)
 
 
 def _joined(parts: Mapping[int, Part]) -> dict[int, Part]:
