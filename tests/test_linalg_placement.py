@@ -17,7 +17,7 @@ from meshjit.sharding import NamedSharding
 from meshjit.sharding import PartitionSpec as P
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
-from tests.laws import check_law
+from tests.laws import MESHES, check_law, random_spec
 from tests.test_fourier_placement import drawn, traced
 
 X = AbstractMesh((4,), ("x",))
@@ -85,6 +85,31 @@ def test_rows_of_a_batch_are_exchanged_for_members() -> None:
     plan, local = check_law(program, X, [P(None, "x")], [None], [a], exact=False)
     assert [(row.kind, row.count) for row in collective_rows(simplify(local), plan.mesh)] == [("all_to_all", 1)]
     assert str(plan.outputs[0]) == "[x, -, -]"
+
+
+ANYWHERE: list[tuple[Callable[..., Any], tuple[str, ...]]] = [
+    (mj.grad(lambda a: mnp.sum(linalg.cholesky(positive(a)))), ("f32[5,3,3]",)),
+    (mj.grad(lambda a, b: mnp.sum(linalg.solve(positive(a), b) ** 2), argnums=(0, 1)), ("f32[3,3]", "f32[5,3,2]")),
+    (lambda a: linalg.qr(a), ("c64[3,5,3]",)),
+    (lambda a: linalg.svdvals(a), ("f32[3,5,3]",)),
+    (lambda a: linalg.pinv(a), ("f32[3,3,5]",)),
+    (lambda a: linalg.eigvalsh(a + mnp.swapaxes(a, 1, 2)), ("f32[5,4,4]",)),
+    (lambda a: linalg.det(positive(a)), ("f32[2,3,4,4]",)),
+    (lambda a, b: scipy_linalg.cho_solve(scipy_linalg.cho_factor(positive(a)), b), ("f32[4,4]", "f32[4,9]")),
+    (lambda a: lax.linalg.lu(a), ("f32[3,4,5]",)),
+    (lambda a: linalg.norm(a, 2, axis=(0, 2)), ("f32[5,3,4]",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("number", range(len(ANYWHERE)))
+def test_any_placement(number: int) -> None:
+    fun, types = ANYWHERE[number]
+    generator = np.random.default_rng(number)
+    program = traced(fun, *types)
+    for _ in range(4):
+        mesh = MESHES[int(generator.integers(len(MESHES)))]
+        given, wanted = ([random_spec(generator, v.rank, mesh) for v in side] for side in (program.inputs, program.outputs))
+        check_law(program, mesh, given, wanted, [drawn(generator, t) for t in program.input_types], exact=False)
 
 
 @pytest.mark.device
