@@ -144,6 +144,15 @@ def test_lookup_reduces_the_result_only():
     assert found == {"all_reduce": 2 * 32 * 64 * 4 * 7 / 8}
 
 
+def test_a_small_table_is_gathered_rather_than_a_large_result_summed():
+    found = traffic(lambda t, i: t[i], ["f32[1000, 64]", "i32[100000]"], MESH, [P("x"), P()], [P()])
+    assert found == {"all_gather": 1000 * 64 * 4 / 8 * 7}
+    found = traffic(mnp.searchsorted, ["f32[1000]", "f32[1000000]"], MESH, [P("x"), P()], [P()])
+    assert found == {"all_gather": 1000 * 4 / 8 * 7}
+    found = traffic(lambda x, s: lax.dynamic_slice(x, (s, 0), (8000, 64)), ["f32[8192, 64]", "i32[]"], MESH, [P("x"), P()], [P()])
+    assert found == {"all_gather": 8192 * 64 * 4 / 8 * 7}
+
+
 def test_gradient_of_lookup_is_local():
     gradient = mj.grad(lambda t, i, w: mnp.sum(t[i] * w))
     types = ["f32[50257, 64]", "i32[32]", "f32[32, 64]"]

@@ -211,6 +211,7 @@ dynamic_slice = Op(
     transpose=_slice_transpose,
     batch=_slice_batch,
     partition=_slice_partition,
+    passes=lambda in_types, params: 1.0,
 )
 
 

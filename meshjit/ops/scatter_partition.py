@@ -66,7 +66,7 @@ def partition_scatter(local: LocalEquation, rule: FactorRule, windows: Windows) 
     return [scatter(operand, indices, updates, **params)]
 
 
-def _all_axes(spread_over: Mapping[str, Axes]) -> Axes:
+def _all_axes(spread_over: Mapping[Any, Axes]) -> Axes:
     return tuple(axis for axes in spread_over.values() for axis in axes)
 
 

@@ -32,20 +32,26 @@ class Assigner:
         self.known: dict[Any, EquationPlan] = {}
 
     def assign(
-        self, eqn: Eqn, rule: FactorRule, placements: Mapping[Var, Placement], versions: Mapping[Var, Sequence[Placement]]
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        placements: Mapping[Var, Placement],
+        versions: Mapping[Var, Sequence[Placement]],
+        joins: bool = False,
     ) -> EquationPlan:
         """The cheapest legal assignment for one equation, and the placements that follow from it.
 
         `placements` is where propagation would have every value, `versions` which versions of the operands exist; none
         is said of values that come from no operands (iota): partitioning makes these again wherever they are wanted.
+        `joins`: whether a partial result is added to another, so that its reduction may cost nothing.
         """
         have = tuple([tuple(versions.get(v, ())) for v in eqn.inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
         sides = tuple([placements[v] for v in eqn.inputs])
-        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn), _priced(eqn)
+        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn), _priced(eqn), joins
         key = (rule, said, eqn.input_types, eqn.output_types, have, sides, homes)
         if key not in self.known:
-            self.known[key] = self._cheapest(eqn, rule, have, sides, homes)
+            self.known[key] = self._cheapest(eqn, rule, have, sides, homes, joins)
         return self.known[key]
 
     def _cheapest(
@@ -55,6 +61,7 @@ class Assigner:
         have: Sequence[Sequence[Placement]],
         sides: Sequence[Placement],
         homes: Sequence[Placement],
+        joins: bool,
     ) -> EquationPlan:
         wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
         views = self._views(rule, have, sides, homes)
@@ -63,7 +70,7 @@ class Assigner:
             ordered = [views[first], *views[:first], *views[first + 1 :]]
             merged = _merge(ordered, wholes)
             others = [*displaced(rule, ordered, merged, wholes, self.mesh), *self._made_whole(eqn, rule, ordered, merged)]
-            for spread in (merged, *others, *_unreduced(eqn, rule, merged)):
+            for spread in (merged, *others, *(() if joins else _unreduced(eqn, rule, merged))):
                 spread = consistent(rule, spread, self.mesh)
                 key = tuple(sorted(spread.items()))
                 if key not in candidates:

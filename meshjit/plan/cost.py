@@ -70,7 +70,7 @@ class Machine:
         for name, size in rule.sizes.items():
             extents.setdefault(name, size)
         seconds = FUSED * moved / self.topology.memory_bandwidth
-        if rule.reductions and len(rule.operands) > 1:
+        if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
             seconds = max(seconds, 2 * math.prod(extents.values()) / self.topology.flops)
         operands = sum(map(self.local_bytes, types[: len(rule.operands)], placements))
         return seconds + passes * operands / self.topology.memory_bandwidth

@@ -31,6 +31,12 @@ class Delays:
         self.uses.update(program.outputs)
         self.uses.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
+        self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.uses[v] == 1}
+
+    def joins(self, eqn: Eqn) -> bool:
+        """Whether a partial result would only be added to another value, which may be partial as well: then it is not
+        known what its own reduction costs, if anything."""
+        return len(eqn.outputs) == 1 and eqn.outputs[0] in self.addends
 
     def through(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement]) -> EquationPlan:
         """The equation's plan with partial operands accepted where that is right; notes its own partial results."""
@@ -95,3 +101,9 @@ class Delays:
         for i in group:
             placements[eqn.inputs[i]] = operands[i]
         return EquationPlan(step.rule, step.assignment, operands, results)
+
+
+def _addends(eqn: Eqn) -> list[Var]:
+    """The operands of an equation that is linear in several of them together."""
+    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
+    return [eqn.inputs[i] for group in groups if len(group) > 1 for i in group if i < len(eqn.inputs)]

@@ -46,7 +46,7 @@ class Planner:
         steps: list[EquationPlan] = []
         for eqn in program.eqns:
             if eqn.op.regions is None:
-                step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.versions)
+                step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.versions, delays.joins(eqn))
             else:
                 step = self.with_regions(eqn, eqn.op.regions(eqn.params))
             step = delays.through(eqn, step, self.placements)
