@@ -104,6 +104,21 @@ def test_a_broken_rule_is_named_with_its_line(mesh, simulate):
     assert text[4].startswith("  element [") and text[4].endswith("of 50 elements differ")
 
 
+def test_a_broken_rule_inside_of_a_loop_is_named(mesh):
+    def fun(ws, x):
+        def body(h, w):
+            return mnp.cumsum(mnp.tanh(h @ w), axis=0), h.sum()
+
+        return mj.lax.scan(body, x, ws)[0] * 2
+
+    ws = np.random.default_rng(5).normal(size=(3, 6, 6)).astype(np.float32)
+    with broken("cumsum", factor_rule=passthrough, partition=None), pytest.raises(VerificationError) as caught:
+        mj.verify(fun, ws, X, in_shardings=(mj.NamedSharding(mesh, P()), mj.NamedSharding(mesh, P("x"))))
+    first, line = fun.__code__.co_firstlineno, str(caught.value).splitlines()
+    assert line[0].startswith(f"jit(fun), inside of scan at test_verify.py:{first + 4} ")
+    assert line[1].startswith(f"  test_verify.py:{first + 2} ") and "= cumsum(" in line[1]
+
+
 def test_a_wrong_linearity_is_found():
     def fun(a, b, c):
         return mnp.maximum(a @ b, a @ c)

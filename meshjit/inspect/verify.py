@@ -47,8 +47,9 @@ def verify(
       tolerance: multiplies the errors that count as rounding, 1e-4 for float32, 4e-2 for bfloat16, and so on.
 
     Returns: a Verification, which prints how many values agree and how closely. Arguments are not donated. All values
-    are held in the memory of the devices and of the host at once; what is inside of loops is compared by its results.
-    Results are also taken from the program as it runs otherwise, without values in between.
+    are held in the memory of the devices and of the host at once. What is inside of loops and branches is compared by its
+    results, and looked into if these are wrong. Results are also taken from the program as it runs otherwise, without
+    values in between.
 
     Raises: VerificationError with the user's line of the first equation that differs.
     """
@@ -94,6 +95,7 @@ def _host(value: Any, var: Var, name: str) -> Any:
 # XLA fuses a program without values in between otherwise, and what divides by small numbers shows it: up to this part of
 # the elements of a result may differ for that.
 SPARED = 0.01
+MOST_ROUNDS = 8  # of a wrong loop that are looked into
 USUAL = "program without values in between, which XLA compiles otherwise"
 
 
@@ -152,7 +154,29 @@ class _Verifier:
         sizes = [s for s in (None if found is None else found[position], self.addends(eqn.outputs[position])) if s is not None]
         own = difference(held, want, np.maximum.reduce(sizes) if sizes else None, self.tolerance)
         if not own.agrees:
+            self.look_inside(number, eqn, operands)
             self.fail(number, position, own)
+
+    def look_inside(self, number: int, eqn: Eqn, operands: Sequence[Any]) -> None:
+        """Raise for the first wrong equation inside of a loop or branch, simulated from the operands that it was given."""
+        bodies = {id(plan.program): plan for plan in self.plan.equations[number].bodies}
+        if not bodies or eqn.op.steps is None:
+            return
+        title = f"{self.title}, inside of {eqn.op.name}{f' at {eqn.source}' if eqn.source else ''},"
+        steps = eqn.op.steps(*operands, **eqn.params)
+        with np.errstate(all="ignore"):
+            program, arrays = next(steps)
+            for _ in range(MOST_ROUNDS):
+                whole = run_whole(program, arrays, None)
+                held = dict(zip(program.inputs, arrays, strict=True)) | whole
+                if id(program) in bodies:
+                    plan = bodies[id(program)]
+                    shards = run_partitioned(plan, arrays, on_devices=False)
+                    _Verifier(title, plan, arrays, whole, shards, True, self.tolerance).run()
+                try:
+                    program, arrays = steps.send([held[v] for v in program.outputs])
+                except StopIteration:
+                    return
 
     def addends(self, var: Var) -> Any:
         """Of a value that the devices hold as addends the sum of their sizes: what its rounding errors are measured by."""
