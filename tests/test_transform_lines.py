@@ -9,6 +9,8 @@ import pytest
 
 import meshjit as mj
 from meshjit import numpy as mnp
+from meshjit.core.program import Builder
+from meshjit.core.types import TensorType
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
 from tests.wire import check_function, traced, traffic
@@ -88,3 +90,23 @@ def test_elements_beyond_are_filled_and_dropped():
     inside = (places >= -7) & (places < 7)
     want = np.where(inside, X[np.arange(6), 0, np.where(inside, places, 0)], -1)
     np.testing.assert_array_equal(mj.jit(get)(X, places), want)
+
+
+def test_counts_that_wrap_round_are_none():
+    """An int8 counts to 127 and goes on at -128."""
+    from meshjit.ops.constants import iota
+    from meshjit.ops.conversion import convert
+    from meshjit.ops.indexing import gather
+    from meshjit.ops.shape import reshape
+    from meshjit.simulate.evaluate import evaluate
+    from meshjit.transform.simplify import simplify
+
+    with Builder("wrapping") as b:
+        x = b.input(TensorType.parse("f32[200]"))
+        places = reshape(convert(iota(dtype=np.dtype(np.int8), shape=(200,), dimension=0), dtype=np.dtype(np.int32)), shape=(200, 1))
+        params = {"offset_dims": (), "collapsed_slice_dims": (0,), "operand_batching_dims": (), "start_indices_batching_dims": ()}
+        params |= {"start_index_map": (0,), "slice_sizes": (1,), "mode": "clip", "fill_value": None, "indices_are_sorted": False}
+        program = b.build([gather(x, places, **params)])
+    line = np.arange(200, dtype=np.float32)
+    np.testing.assert_array_equal(evaluate(simplify(program), [line])[0], evaluate(program, [line])[0])
+    assert columns(simplify(program)) == [1]

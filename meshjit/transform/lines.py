@@ -134,6 +134,12 @@ def _counting_dim(value: np.ndarray[Any, Any]) -> int | None:
 # -- how ops pass counting on
 
 
+def _of_iota(eqn: Eqn) -> int | None:
+    """Unless the numbers do not fit."""
+    dim, (made,) = eqn.params["dimension"], eqn.outputs
+    return dim if made.shape[dim] - 1 <= np.iinfo(made.dtype).max else None
+
+
 def _of_broadcast(counts: _Counts, eqn: Eqn) -> int | None:
     line = counts.line(eqn.inputs[0])
     return None if line is None else eqn.params["dimensions"][line]
@@ -178,7 +184,7 @@ def _of_bound(counts: _Counts, eqn: Eqn) -> int | None:
 
 
 _RULES: dict[str, Callable[[_Counts, Eqn], int | None]] = {
-    "iota": lambda counts, eqn: eqn.params["dimension"],
+    "iota": lambda counts, eqn: _of_iota(eqn),
     "constant": lambda counts, eqn: _counting_dim(eqn.params["value"]),
     "broadcast_in_dim": _of_broadcast,
     "reshape": _of_reshape,
