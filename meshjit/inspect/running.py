@@ -113,8 +113,8 @@ def assemble(shards: Sequence[Array], placement: Placement, shape: Sequence[int]
 
 
 def _same_bits(a: Array, b: Array) -> bool:
-    flat = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b)]
-    return np.array_equal(*flat)
+    first, second = (np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in (a, b))
+    return np.array_equal(first, second)
 
 
 def _reduced(shards: Sequence[Array], axes: Sequence[AxisRef], kind: str, mesh: BaseMesh) -> list[Array]:
