@@ -115,11 +115,15 @@ class _Here:
 
     def is_among(self, devices: Sequence[int], shape: tuple[int, ...]) -> Var:
         if self.place is None:
-            self.place = collectives.axis_index(axes=tuple(self.mesh.axis_names))
+            self.place = _place_on(self.mesh)
         table = np.zeros(self.mesh.size, np.bool_)
         table[list(devices)] = True
         flag = dynamic_slice(constant(value=table), self.place, slice_sizes=(1,))
         return broadcast_in_dim(reshape(flag, shape=()), shape=shape, dimensions=())
+
+
+def _place_on(mesh: BaseMesh) -> Var:
+    return collectives.axis_index(axes=tuple(mesh.axis_names))
 
 
 def _emit_pair(first: Eqn, second: Eqn, results: dict[Var, Var], here: _Here) -> None:
