@@ -128,7 +128,8 @@ def conv_general_dilated_local(
         lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, numbers, precision
     )
     (n, c, *places), (_, i, *kernels) = numbers.out_spec, numbers.rhs_spec
-    product = dot_general(patches, rhs, (((c,), (i,)), (tuple(places), tuple(kernels))), precision=precision)  # *places, batch, feature
+    batch = (tuple(places), tuple(kernels))
+    product = dot_general(patches, rhs, (((c,), (i,)), batch), precision=precision)  # *places, batch, feature
     count = len(places)
     return moveaxis(product, (count, count + 1, *range(count)), (n, c, *places))
 
