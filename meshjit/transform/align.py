@@ -33,7 +33,7 @@ from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import update_slice
 from meshjit.ops.windows import between
 from meshjit.transform.dce import dce
-from meshjit.transform.frames import Frame, Node, Shards, alike, entries, exits, frames, reduced
+from meshjit.transform.frames import Framing, Node, Shards, entries, exits, framing
 from meshjit.transform.places import is_zero
 
 Dims = frozenset[int]
@@ -44,8 +44,8 @@ def align(program: Program, shards: Shards) -> Program:
     eqns = [_with_aligned_regions(eqn, shards) for eqn in program.eqns]
     if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
         program = replace(program, eqns=tuple(eqns))
-    found = frames(program, shards)
-    return dce(_Aligner(program, found).run()) if found else program
+    found = framing(program, shards)
+    return dce(_Aligner(program, found).run()) if found.frames else program
 
 
 def _with_aligned_regions(eqn: Eqn, shards: Shards) -> Eqn:
@@ -66,9 +66,10 @@ def _with_aligned_regions(eqn: Eqn, shards: Shards) -> Eqn:
 class _Aligner:
     """Rewrites one Program. Of every value it keeps the versions that exist: which dims are framed → Var."""
 
-    def __init__(self, program: Program, found: Mapping[Node, Frame]) -> None:
+    def __init__(self, program: Program, found: Framing) -> None:
         self.program = program
-        self.frames = found
+        self.frames = found.frames
+        self.roles = found.roles
         self.versions: dict[Var, dict[Dims, Var]] = {}
         self.cleared: dict[tuple[Var, Dims], Var] = {}
         self.splats = {eqn.outputs[0]: eqn.params["value"].reshape(-1)[0] for eqn in program.eqns if _is_splat(eqn)}
@@ -212,8 +213,9 @@ class _Aligner:
     # -- what treats all places alike
 
     def member(self, eqn: Eqn) -> bool:
-        nodes = {node for group in alike(eqn).values() for node in group if node in self.frames}
-        ends = {node: kind for group, kind in reduced(eqn).values() for node in group if node in self.frames}
+        roles = self.roles[eqn]
+        nodes = {node for group in roles.alike.values() for node in group if node in self.frames}
+        ends = {node: kind for group, kind in roles.reduced.values() for node in group if node in self.frames}
         if not nodes and not ends:
             return False
         operands = [self.operand(v, nodes, ends) for v in eqn.inputs]

@@ -51,16 +51,33 @@ class _Group:
         self.shards |= other.shards
 
 
-def frames(program: Program, shards: Shards) -> dict[Node, Frame]:
-    """The frames that save exchanges, per node."""
+@dataclass(frozen=True)
+class Roles:
+    """What the factors of an equation do with places: treat them all alike (the nodes that hold each), or reduce them
+    (the operands' nodes, and the kind of the reduction)."""
+
+    alike: dict[str, list[Node]]
+    reduced: dict[str, tuple[list[Node], str]]
+
+
+@dataclass(frozen=True)
+class Framing:
+    """The frames that save exchanges, per node, and the roles of the equations."""
+
+    frames: dict[Node, Frame] = field(default_factory=dict[Node, Frame])
+    roles: dict[Eqn, Roles] = field(default_factory=dict[Eqn, Roles])
+
+
+def framing(program: Program, shards: Shards) -> Framing:
     if not any(shards(*whole) > 1 for eqn in program.eqns for _, whole, _ in entries(eqn)):
-        return {}
+        return Framing()
     survey = _Survey(shards)
     for eqn in program.eqns:
         survey.visit(eqn)
     survey.count_strangers(program)
     chosen = {root: frame for root, group in survey.groups.items() if (frame := _frame(root, group)) is not None}
-    return {node: chosen[root] for node in survey.parents if (root := survey.find(node)) in chosen}
+    found = {node: chosen[root] for node in survey.parents if (root := survey.find(node)) in chosen}
+    return Framing(found, survey.roles)
 
 
 class _Survey:
@@ -71,22 +88,27 @@ class _Survey:
         self.parents: dict[Node, Node] = {}
         self.groups: dict[Node, _Group] = {}
         self.known: set[tuple[int, Node]] = set()  # (equation, node) pairs that know frames
+        self.roles: dict[Eqn, Roles] = {}
 
     def find(self, node: Node) -> Node:
         if node not in self.parents:
             self.parents[node] = node
             self.groups[node] = _Group([node])
-        while self.parents[node] != node:
-            node = self.parents[node]
-        return node
+        root = node
+        while self.parents[root] != root:
+            root = self.parents[root]
+        while self.parents[node] != root:
+            self.parents[node], node = root, self.parents[node]
+        return root
 
     def join(self, nodes: Iterable[Node]) -> None:
-        first, *others = map(self.find, nodes)
-        for other in others:
-            other, first = self.find(other), self.find(first)
-            if other != first:
-                self.parents[other] = first
-                self.groups[first].absorb(self.groups.pop(other))
+        """The largest group absorbs the others."""
+        roots = dict.fromkeys(map(self.find, nodes))
+        largest = max(roots, key=lambda root: len(self.groups[root].nodes))
+        for root in roots:
+            if root != largest:
+                self.parents[root] = largest
+                self.groups[largest].absorb(self.groups.pop(root))
 
     def group(self, node: Node) -> _Group:
         return self.groups[self.find(node)]
@@ -101,10 +123,11 @@ class _Survey:
         for node, begin, extent in exits(eqn):
             self.group(node).exits.append((node, begin, extent))
             self.known.add((id(eqn), node))
-        for nodes in alike(eqn).values():
+        self.roles[eqn] = roles = roles_of(eqn)
+        for nodes in roles.alike.values():
             self.join(nodes)
             self.known.update((id(eqn), node) for node in nodes)
-        for nodes, _ in reduced(eqn).values():
+        for nodes, _ in roles.reduced.values():
             self.join(nodes)
             self.group(nodes[0]).masked += nodes
             self.known.update((id(eqn), node) for node in nodes)
@@ -122,34 +145,26 @@ class _Survey:
                 self.group((var, dim)).strangers.append((var, dim))
 
 
-def alike(eqn: Eqn) -> dict[str, list[Node]]:
-    """Factors of an equation that treats all their places alike, whatever the extent → the nodes that hold them."""
-    if eqn.op is constant:
+def roles_of(eqn: Eqn) -> Roles:
+    out = eqn.outputs[0] if eqn.outputs else None
+    if eqn.op is constant and out is not None:
         is_one = bool(eqn.params["value"].size) and is_splat(eqn.params["value"])
-        return {str(d): [(eqn.outputs[0], d)] for d in range(eqn.outputs[0].rank)} if is_one else {}
-    if eqn.op is iota:
-        return {str(d): [(eqn.outputs[0], d)] for d in range(eqn.outputs[0].rank) if d != eqn.params["dimension"]}
+        return Roles({str(d): [(out, d)] for d in range(out.rank)} if is_one else {}, {})
+    if eqn.op is iota and out is not None:
+        return Roles({str(d): [(out, d)] for d in range(out.rank) if d != eqn.params["dimension"]}, {})
     if not _is_plain(eqn):
-        return {}
+        return Roles({}, {})
     rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
-    found: dict[str, list[Node]] = {}
+    shared = () if rule.is_simple else {name for dim in _dims(rule) if len(dim) > 1 for name in dim}
+    kinds, alike, reduced = rule.reductions, dict[str, list[Node]](), dict[str, tuple[list[Node], str]]()
     for name, node in _factors(rule, eqn):
-        found.setdefault(name, []).append(node)
-    shared = {name for dim in _dims(rule) if len(dim) > 1 for name in dim}
-    return {name: nodes for name, nodes in found.items() if name not in rule.kinds and name not in shared}
-
-
-def reduced(eqn: Eqn) -> dict[str, tuple[list[Node], str]]:
-    """Factors that the equation reduces → the operands' nodes that hold them, and the kind of the reduction."""
-    if not _is_plain(eqn):
-        return {}
-    rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
-    shared = {name for dim in _dims(rule) if len(dim) > 1 for name in dim}
-    found: dict[str, tuple[list[Node], str]] = {}
-    for name, node in _factors(rule, eqn):
-        if name in rule.reductions and name not in shared:
-            found.setdefault(name, ([], rule.reductions[name]))[0].append(node)
-    return found
+        if name in shared:
+            continue
+        if name in kinds:
+            reduced.setdefault(name, ([], kinds[name]))[0].append(node)
+        elif name not in rule.kinds:
+            alike.setdefault(name, []).append(node)
+    return Roles(alike, reduced)
 
 
 def _is_plain(eqn: Eqn) -> bool:
