@@ -213,9 +213,40 @@ def test_static_and_captured_values() -> None:
         for _ in range(4):
             result = f(sharded(8), n=n)
             np.testing.assert_array_equal(result, floats(8) * n + floats(8))
-    g = mj.jit(lambda x: x + captured)
-    for _ in range(5):
-        np.testing.assert_array_equal(g(sharded(8)), 2 * floats(8))
+
+
+def test_captured_arrays_go_along(in_python: list[Any]) -> None:
+    one, other = sharded(8), mnp.asarray(floats(8))
+    f = mj.jit(lambda x: x + one * other)
+    x, y = sharded(8), mj.device_put(floats(8), on(P()))
+    for _ in range(8):
+        np.testing.assert_array_equal(f(x), floats(8) + floats(8) ** 2)
+    assert len(in_python) == 4  # one more, which finds out what is captured
+    for _ in range(8):
+        np.testing.assert_array_equal(f(y), floats(8) + floats(8) ** 2)
+    one.delete()
+    for _ in range(3):
+        with pytest.raises(RuntimeError, match="has been deleted"):
+            f(x)
+
+
+def test_captured_arrays_of_another_trace_are_its_own() -> None:
+    arrays = {1: sharded(4), 2: sharded(4) * 10}
+    f = mj.jit(lambda x: x + arrays[x.ndim].sum())
+    x, y = sharded(4), mj.device_put(floats(4, 4), on(P()))
+    for _ in range(6):
+        np.testing.assert_array_equal(f(x), floats(4) + 6)
+        np.testing.assert_array_equal(f(y), floats(4, 4) + 60)
+
+
+def test_calls_that_c_plus_plus_cannot_take_stop_asking_it(in_python: list[Any]) -> None:
+    f = mj.jit(lambda x: x + 1)
+    for _ in range(40):
+        f(floats(3))
+    assert len(in_python) == 40 and f.fast is None and not f.fast_by_context
+    x = sharded(8)
+    for _ in range(4):
+        np.testing.assert_array_equal(f(x), floats(8) + 1)
 
 
 def test_unused_arguments_may_lie_anywhere(in_python: list[Any]) -> None:
@@ -252,7 +283,8 @@ def test_functions_and_arguments_are_let_go() -> None:
 
 
 def test_threads() -> None:
-    f, x = mj.jit(lambda x: x + 1), sharded(8)
+    """On one device: XLA:CPU can hang when several threads start programs of several devices, under JAX, too."""
+    f, x = mj.jit(lambda x: x + 1), mj.device_put(floats(8), mj.devices()[1])
     results: list[Any] = []
     threads = [threading.Thread(target=lambda: results.extend(f(x) for _ in range(25))) for _ in range(4)]
     for thread in threads:

@@ -188,12 +188,16 @@ class Compiled(Stage):
             _donate(leaves[i], arguments[i], self.name)
         return self.treedef.unflatten(outputs)
 
-    def fast_call(self) -> Any:
-        """How C++ may run calls like those that this was compiled for; None where Python has to look at each."""
-        if self.donated or self.outer or self.checks:
+    def fast_call(self, captured: Sequence[Array] = ()) -> Any:
+        """How C++ may run calls like those that this was compiled for, with the captured arrays as last arguments; None
+        where Python has to look at each."""
+        if self.donated or self.checks or len(captured) != len(self.outer):
             return None
-        count = len(self.call.keys)
-        return fast_call(self.executable, self.treedef, [i in set(self.kept) for i in range(count)])
+        if any(mine is not theirs for mine, theirs in zip(self.captured, captured, strict=True)):
+            return None
+        kept = set(self.kept)
+        every = [i in kept for i in range(len(self.call.keys))] + [True] * len(captured)
+        return fast_call(self.executable, self.treedef, every)
 
     def _check_results(self, arguments: Sequence[Array], outputs: Sequence[Array]) -> None:
         nans.check_results(

@@ -37,6 +37,7 @@ from sharding.named import Sharding
 from sharding.spec import PartitionSpec
 
 _NEVER = object()  # is no mesh
+_PATIENCE = 16  # calls in a row that C++ handed back in vain, such as with NumPy arrays; then it is no longer asked
 
 
 class Wrapped:
@@ -83,6 +84,8 @@ class Wrapped:
         self.fast: Callable[..., Any] | None = None  # calls in C++, while mesh and options are those of …
         self.fast_mesh: Any = _NEVER
         self.fast_overrides: Any = None
+        self.fast_captured: tuple[Array, ...] = ()  # the arrays that the function closes over, further arguments for C++
+        self.vain_misses = 0
         self.fast_by_context: dict[Any, Callable[..., Any]] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -91,9 +94,9 @@ class Wrapped:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         try:
             if mesh_state.current is self.fast_mesh and not traces.stack and overrides() is self.fast_overrides:
-                return self.fast(args, kwargs)  # pyright: ignore[reportOptionalCall]
+                return self.fast(args, kwargs, self.fast_captured)  # pyright: ignore[reportOptionalCall]
             if self.fast_by_context and self._switch_context():
-                return self.fast(args, kwargs)  # pyright: ignore[reportOptionalCall]
+                return self.fast(args, kwargs, self.fast_captured)  # pyright: ignore[reportOptionalCall]
             return self._call_in_python(args, kwargs)[0]
         except Exception as error:
             if error.__traceback__.tb_next is None:  # pyright: ignore[reportOptionalMemberAccess]
@@ -147,6 +150,8 @@ class Wrapped:
         """From now on calls in this mesh and with these options go to C++ first."""
         if self.has_statics or self.parameters.donate_nums or self.parameters.donate_names:
             return  # each call has something to split off or to give up first
+        if self.vain_misses > _PATIENCE:
+            return
         key = (current_mesh(), config.context())
         if key not in self.fast_by_context:
             self.fast_by_context[key] = fast_function(self._title(), _weakly(self))
@@ -160,14 +165,22 @@ class Wrapped:
         self.fast, self.fast_mesh, self.fast_overrides = fast, mesh_state.current, overrides()
         return True
 
-    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any], captured: tuple[Array, ...]) -> tuple[Any, Any]:
         """A call that C++ has not seen the like of: the result, and how to run the next one like it."""
         result, compiled = self._call_in_python(args, kwargs)
-        return result, compiled.fast_call() if compiled is not None else None
+        how = None
+        if compiled is not None and compiled.outer and not captured:
+            self.fast_captured = tuple(compiled.captured)  # known by now: the next call hands them over
+        elif compiled is not None:
+            how = compiled.fast_call(captured)
+        self.vain_misses = 0 if how is not None else self.vain_misses + 1
+        if self.vain_misses > _PATIENCE:
+            self.become_slow()
+        return result, how
 
     def become_slow(self) -> None:
         """Forget what C++ knows."""
-        self.fast, self.fast_mesh = None, _NEVER
+        self.fast, self.fast_mesh, self.fast_captured = None, _NEVER, ()
         self.fast_by_context.clear()
 
     def _name_bad_leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -24,8 +24,8 @@ _new = object.__new__
 def fast_call(executable: Executable, out_tree: Any, kept: Sequence[bool]) -> _jaxlib.CompiledCall:
     """How to run calls that look like one for which this executable was compiled, and whose Arrays lie as it wants them.
 
-    `kept` says of each argument whether the program takes it. Not for donating functions: donated Arrays have to be
-    told that they are gone; nor for captured arrays, which come last in our programs and first in jaxlib's calls."""
+    `kept` says of each argument whether the program takes it; captured arrays are arguments like any other, the last ones.
+    Not for donating functions: donated Arrays have to be told that they are gone."""
     types = [(v.shape, v.dtype) for v in executable.lowering.local.outputs]
     outputs = [(shard, key.layout) for shard, key in zip(types, executable.out_keys, strict=True)]
     layouts = [_jaxlib.shared_layout(executable.devices)] * len(executable.in_shardings)
