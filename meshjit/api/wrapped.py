@@ -340,15 +340,15 @@ class Wrapped:
         return f"<{self._title()}>"
 
 
-def _weakly(wrapped: Wrapped) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]:
+def _weakly(wrapped: Wrapped) -> Callable[..., tuple[Any, Any]]:
     """`wrapped._miss` without holding it, so that the function and its arrays are let go with its last user, not with the
     next round of garbage collection."""
     known = weakref.ref(wrapped)
 
-    def miss(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    def miss(args: tuple[Any, ...], kwargs: dict[str, Any], captured: tuple[Array, ...]) -> tuple[Any, Any]:
         found = known()
         assert found is not None, "somebody is calling it"
-        return found._miss(args, kwargs)
+        return found._miss(args, kwargs, captured)
 
     return miss
 
