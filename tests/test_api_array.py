@@ -334,3 +334,14 @@ def test_shards_say_who_they_are() -> None:
         with pytest.raises(RuntimeError, match="has been deleted"):
             use()
     assert x.shape == (4,) and x.sharding == on(P("x"), 2) and x.is_deleted()
+
+
+def test_bytes_views_and_namespace() -> None:
+    x = mj.device_put(floats(6), on(P("x"), 4))
+    assert x.tobytes() == floats(6).tobytes() and x.__array_namespace__() is mnp is x.__array_namespace__(api_version="2024.12")
+    np.testing.assert_array_equal(x.view(np.int32), floats(6).view(np.int32))
+    np.testing.assert_array_equal(mj.jit(lambda x: x.view("uint32").view(np.float32))(x), floats(6))
+    assert x.view() is x and x.view(np.float32) is x
+    with pytest.raises(NotImplementedError, match="view: float32 has 4 bytes, int8 has 1\n  fix: view it as a dtype of the same"):
+        x.view(np.int8)
+    np.testing.assert_array_equal(mnp.from_dlpack(floats(3)), floats(3))

@@ -350,6 +350,7 @@ from meshjit.numpy.ufuncs import (
     where,
 )
 from meshjit.numpy.views import *  # noqa: F403
+from meshjit.runtime.exchange import from_dlpack as from_dlpack
 
 install_methods = _methods.install_methods
 pi, e, euler_gamma, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, 0.5772156649015329, float("inf"), float("nan"), None

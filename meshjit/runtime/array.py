@@ -327,6 +327,10 @@ class Array:
     def tolist(self) -> Any:
         return self.numpy().tolist()
 
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements' bytes, as NumPy's."""
+        return self.numpy().tobytes(order)  # pyright: ignore[reportArgumentType]
+
     def __bool__(self) -> bool:
         if self.size != 1:
             raise ValueError(
