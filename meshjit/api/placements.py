@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -105,8 +106,12 @@ class _Finder:
     def _input_name(self, i: int) -> str:
         return self.call.input_name(i)
 
+    @functools.cached_property
+    def _output_names(self) -> Sequence[str]:
+        return output_names(self.traced)
+
     def _output_name(self, i: int) -> str:
-        return output_names(self.traced)[i]
+        return self._output_names[i]
 
 
 def _committed_spec(key: LeafKey, mesh: Any) -> PartitionSpec | None:

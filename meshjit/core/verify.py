@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import programs_of
 
 
 class IllegalProgram(AssertionError):
@@ -17,35 +18,34 @@ def verify(program: Program, after: str = "") -> Program:
     """
     defined: set[Var] = set()
     for var in program.inputs:
-        _define(var, defined, f"input of {program.name}", after)
+        if var in defined:
+            raise _illegal(f"input of {program.name}: {var!r} is defined twice", after)
+        defined.add(var)
     for eqn in program.eqns:
         _check_eqn(eqn, defined, after)
-        for var in eqn.outputs:
-            _define(var, defined, _describe(eqn), after)
     for var in program.outputs:
-        _require(var in defined, f"output {var!r} of {program.name} is not defined", after)
+        if var not in defined:
+            raise _illegal(f"output {var!r} of {program.name} is not defined", after)
     return program
 
 
 def _check_eqn(eqn: Eqn, defined: set[Var], after: str) -> None:
     for var in eqn.inputs:
-        _require(var in defined, f"{_describe(eqn)} uses {var!r} before it is defined", after)
+        if var not in defined:
+            raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
     types = eqn.op.type_rule(eqn.input_types, eqn.params)
-    _require(types == eqn.output_types, f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
-    for value in eqn.params.values():
-        for item in value if isinstance(value, tuple) else (value,):  # pyright: ignore[reportUnknownVariableType]
-            if isinstance(item, Program):
-                verify(item, after)
+    if types != eqn.output_types:
+        raise _illegal(f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
+    for nested in programs_of(eqn.params) if eqn.op.regions is not None else ():
+        verify(nested, after)
+    for var in eqn.outputs:
+        if var in defined:
+            raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
+        defined.add(var)
 
 
-def _define(var: Var, defined: set[Var], where: str, after: str) -> None:
-    _require(var not in defined, f"{where}: {var!r} is defined twice", after)
-    defined.add(var)
-
-
-def _require(condition: bool, message: str, after: str) -> None:
-    if not condition:
-        raise IllegalProgram(f"after {after}: {message}" if after else message)
+def _illegal(message: str, after: str) -> IllegalProgram:
+    return IllegalProgram(f"after {after}: {message}" if after else message)
 
 
 def _describe(eqn: Eqn) -> str:
