@@ -96,7 +96,7 @@ def test_out_of_range_is_dropped():
     _same(host(grid(0, 3)).at[host([0])].set(1.0), grid(0, 3))
     with pytest.raises(IndexError, match=r"index 9 is out of range for dim 0 of extent 4 \(shape \(4,\)\)"):
         x.at[9].set(7.0)
-    with pytest.raises(ValueError, match="mode 'away' is not one of clip, fill, drop, wrap, promise_in_bounds"):
+    with pytest.raises(ValueError, match="mode 'away' is not one of clip, fill, drop, promise_in_bounds"):
         x.at[host([9])].set(7.0, mode="away")
 
 

@@ -206,7 +206,7 @@ def test_factor_rules_of_an_embedding_and_its_gradient() -> None:
     assert rule_text("gather", "bool[9,2] i32[4,1]", params) == "b c, a 1 -> a c | or b"
     back = {RENAMED[k]: v for k, v in ROWS.items() if k in RENAMED}
     back |= {"indices_are_sorted": False, "unique_indices": False}
-    for kind, reduced in (("add", "sum"), ("max", "max"), ("mul", "prod"), ("set", "replicate")):
+    for kind, reduced in (("add", "sum"), ("max", "max"), ("mul", "prod"), ("set", "sum")):
         text = rule_text("scatter", "f32[9,2] i32[4,1] f32[4,2]", {**back, "mode": "clip", "kind": kind})
         assert text == f"b c, a 1, a c -> b c | {reduced} a"
 

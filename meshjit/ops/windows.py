@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Round:
-    """Local elements [low, high) of shards `sources`, which shards `targets` need parts of: every shard sends and gets
-    once at most."""
+    """`width` local elements of shards `sources`, from `lows` on, which shards `targets` need parts of: every shard sends
+    and gets once at most. The lows are all the same, but where shards need so different parts that one part with all of
+    them would be twice as long."""
 
     sources: Integers
     targets: Integers
-    low: int
-    high: int
+    lows: Integers
+    width: int
 
 
 def window(
@@ -61,9 +62,10 @@ def window(
     for each in _rounds(places, width, extent, shard):
         # Parts of neighbouring rounds meet: a shard that needs both makes the first end, and the second begin, at the
         # border of two shards. So any of its parts tells where its window begins.
-        begins[each.targets] = gathered - each.low + places[each.targets] - each.sources * shard
-        parts.append(_exchanged(local, cut(var, dim, each.low, each.high), axes, _completed(each, len(starts))))
-        gathered += each.high - each.low
+        begins[each.targets] = gathered - each.lows + places[each.targets] - each.sources * shard
+        part = _sent(local, var, dim, axes, each, len(starts))
+        parts.append(_exchanged(local, part, axes, _completed(each, len(starts))))
+        gathered += each.width
     if not parts:
         return zeros(var.type.with_shape(_with_extent(var.shape, dim, width)))
     return cut_at(local, parts, dim, axes, begins.tolist(), width)
@@ -86,18 +88,38 @@ def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Roun
     sign = 1 if (np.diff(starts) >= 0).all() else -1
     distances = sources - sign * targets
     chosen = ((distances == distance) for distance in np.unique(distances))
-    return [_Round(sources[c], targets[c], int(lows[c].min()), int(highs[c].max())) for c in chosen]
+    return [_round(sources[c], targets[c], lows[c], highs[c], shard) for c in chosen]
+
+
+def _round(sources: Integers, targets: Integers, lows: Integers, highs: Integers, shard: int) -> _Round:
+    """One part that holds what everybody needs; or parts of their own, that begin or end with the shard where the next
+    or the last part of the same window has to meet them."""
+    low, high, width = int(lows.min()), int(highs.max()), int((highs - lows).max())
+    if high - low < 2 * width:
+        return _Round(sources, targets, np.full_like(lows, low), high - low)
+    ends = np.where(highs == shard, shard - width, np.minimum(lows, shard - width))
+    return _Round(sources, targets, np.where(lows == 0, 0, ends), width)
+
+
+def _sent(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], each: _Round, count: int) -> Var:
+    """What this device sends in the round."""
+    low = int(each.lows[0])
+    if (each.lows == low).all():
+        return cut(var, dim, low, low + each.width)
+    lows = np.zeros(count, np.int64)
+    lows[each.sources] = each.lows
+    return cut_at(local, [var], dim, axes, lows.tolist(), each.width)
 
 
 def _completed(each: _Round, count: int) -> _Round:
     """The round with all shards at its distance, if most take part: rounds of several windows are then the same."""
-    if len(each.targets) < 2 or 2 * len(each.targets) < count:
+    if len(each.targets) < 2 or 2 * len(each.targets) < count or (each.lows != each.lows[0]).any():
         return each
     sign = int((each.sources[1] - each.sources[0]) // (each.targets[1] - each.targets[0]))
     targets = np.arange(count)
     sources = each.sources[0] + sign * (targets - each.targets[0])
     real = (sources >= 0) & (sources < count)
-    return _Round(sources[real], targets[real], each.low, each.high)
+    return _Round(sources[real], targets[real], np.full(int(real.sum()), each.lows[0]), each.width)
 
 
 def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], each: _Round) -> Var:
@@ -125,7 +147,7 @@ def neighbours(
         if low < high:
             targets = np.arange(count) if in_ring else np.arange(max(-ahead, 0), max(min(count - ahead, count), 0))
             part = cut(var, dim, low, high)
-            way = _Round((targets + ahead) % count, targets, low, high)
+            way = _Round((targets + ahead) % count, targets, np.zeros_like(targets), high - low)
             parts.append(_exchanged(local, part, axes, way) if targets.size else zeros(part.type))
     return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
 
