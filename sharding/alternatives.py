@@ -72,24 +72,24 @@ def _may_turn(found: Propagated, conflict: Conflict) -> bool:
     """Whether the loser may win: nobody placed the value, and the winner does not come from a stronger seed."""
     if conflict.node < 0 or conflict.value in found.graph.seeds:
         return False
-    winners = [_seed_priority(found, origin) for origin in _kept_origins(found, conflict)]
+    winners = [_seed_priority(found, axis, origin) for axis, origin in _kept_origins(found, conflict)]
     return all(winner >= _priority(found, conflict) for winner in winners)
 
 
 def _priority(found: Propagated, conflict: Conflict) -> int:
-    return max((_seed_priority(found, origin) for _, origin in _lost_origins(found, conflict)), default=0)
+    return max((_seed_priority(found, axis, origin) for axis, origin in _lost_origins(found, conflict)), default=0)
 
 
-def _seed_priority(found: Propagated, origin: Origin) -> int:
+def _seed_priority(found: Propagated, axis: AxisRef, origin: Origin) -> int:
     seed = found.graph.seeds.get(origin.seed)
-    return seed.priority if seed is not None else 0
+    return seed.priority_of(axis) if seed is not None else 0
 
 
-def _kept_origins(found: Propagated, conflict: Conflict) -> Iterator[Origin]:
+def _kept_origins(found: Propagated, conflict: Conflict) -> Iterator[tuple[AxisRef, Origin]]:
     for dim in range(len(found.graph.shapes[conflict.value])):
         for axis in found.placements[conflict.value].dims[dim]:
             if any(overlap(axis, kept) for kept in conflict.kept):
-                yield found.origins[conflict.value, dim, axis]
+                yield axis, found.origins[conflict.value, dim, axis]
 
 
 def _lost_origins(found: Propagated, conflict: Conflict) -> Iterable[tuple[AxisRef, Origin]]:

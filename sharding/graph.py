@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from sharding.axes import AxisRef
+from sharding.axes import AxisRef, overlap
 from sharding.placement import Placement
 from sharding.rule import FactorRule
 
@@ -53,6 +53,12 @@ class Seed:
     open_dims: tuple[bool, ...] = ()
     priority: int = 0
     origins: tuple[tuple[AxisRef, Origin], ...] = ()
+    priorities: tuple[int, ...] = ()  # by dim, instead of the one of all
+
+    def priority_of(self, axis: AxisRef) -> int:
+        """Of the dim that it holds this axis on, or part of it."""
+        dims = (d for d, axes in enumerate(self.placement.dims) if any(overlap(axis, other) for other in axes))
+        return next((self.priorities[d] for d in dims if self.priorities), self.priority)
 
     def is_open(self, dim: int) -> bool:
         return bool(self.open_dims) and self.open_dims[dim]

@@ -106,7 +106,8 @@ class _Propagation:
                     f"{value.shape} has {len(value.shape)}"
                 )
             if value not in planted:
-                value.priority, value.is_active = seed.priority, False
+                value.priority, value.is_active = min(seed.priorities, default=seed.priority), False
+                value.is_quiet = [p > value.priority for p in seed.priorities] or value.is_quiet
                 value.partial = seed.placement.partial
             for dim, axes in enumerate(seed.placement.dims):
                 self._plant(value, dim, axes, index, seed, value not in planted)
@@ -127,11 +128,13 @@ class _Propagation:
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
     def run(self) -> Propagated:
-        for priority in sorted({0, *(seed.priority for seed in self.graph.seeds.values())}):
+        seeds = self.graph.seeds.values()
+        for priority in sorted({0, *(p for seed in seeds for p in (seed.priority, *seed.priorities))}):
             for value in dict.fromkeys(self.values):
                 if not value.is_active and value.priority <= priority:
                     value.is_active, value.known = True, None
                     self._enqueue(value)
+            self._let_speak(priority)
             while self.queue:
                 entry = heapq.heappop(self.queue)
                 self.queued.discard(entry)
@@ -140,6 +143,15 @@ class _Propagation:
             self._record_conflicts(index)
         placements, origins = self._result()
         return Propagated(self.graph, placements, origins, self.conflicts)
+
+    def _let_speak(self, priority: int) -> None:
+        """Dims of this priority offer their axes from now on."""
+        for index, seed in self.graph.seeds.items():
+            value = self.values[index]
+            for dim, own in enumerate(seed.priorities):
+                if value.is_quiet[dim] and own <= priority:
+                    value.is_quiet[dim], value.known = False, None
+                    self._enqueue(value)
 
     def _enqueue(self, value: Value) -> None:
         for index in self.nodes_of[value]:
@@ -220,7 +232,7 @@ class _Propagation:
             for place in places:
                 value = slots[place.slot]
                 axes = self._factor_axes(rule, name, place, value)
-                if axes and value.is_active:
+                if axes and value.is_active and not value.is_quiet[place.dim]:
                     found.append(Offer(axes, value, place.slot, place.dim))
         return offers
 

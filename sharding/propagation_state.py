@@ -13,7 +13,7 @@ from sharding.rule import FactorRule
 from sharding.spec import Placement
 
 State: TypeAlias = tuple[
-    tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool
+    tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool, tuple[bool, ...]
 ]
 NodeKey: TypeAlias = tuple[FactorRule, tuple[State, ...], tuple[int, ...]]
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
@@ -42,7 +42,9 @@ def memory_of(axes: tuple[tuple[str, int], ...]) -> Memory:
 class Value:
     """What is known of a value, or of all values of a tie together."""
 
-    __slots__ = ("dims", "elements", "first", "is_active", "is_open", "known", "origins", "partial", "priority", "shape")
+    __slots__ = (
+        "dims", "elements", "first", "is_active", "is_open", "is_quiet", "known", "origins", "partial", "priority", "shape",
+    )  # fmt: skip
 
     def __init__(self, first: int, shape: tuple[int, ...]) -> None:
         self.first = first
@@ -53,6 +55,7 @@ class Value:
         self.is_open = [True] * len(shape)
         self.partial: tuple[tuple[AxisRef, str], ...] = ()
         self.is_active = True
+        self.is_quiet = [False] * len(shape)  # dims that hold axes but offer them only when their priority's turn comes
         self.priority = 0
         self.known: State | None = None  # of `state`; forgotten when something changes
 
@@ -60,7 +63,7 @@ class Value:
     def state(self) -> State:
         """All that a node learns of the value when it is visited."""
         if self.known is None:
-            self.known = (self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active)
+            self.known = (self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active, tuple(self.is_quiet))
         return self.known
 
     def blockers(self, dim: int, axis: AxisRef) -> Axes:

@@ -48,21 +48,45 @@ class PartitionSpec:
 
     An entry is None (not sharded), an axis name, a tuple of names (major to minor; a tuple of one is that name, an
     empty one is None) or P.UNCONSTRAINED. Missing trailing entries mean None. Reads as a tuple: len, index, slice, +,
-    ==, hash. A SubAxis may stand for a name; results whose dims are sharded over part of an axis have such specs.
+    ==, hash (of which priorities, see `with_priorities`, are no part). A SubAxis may stand for a name; results whose dims are
+    sharded over part of an axis have such specs.
     TypeError for any other entry.
     """
 
     UNCONSTRAINED: Final = UNCONSTRAINED
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "_priorities")
     _entries: tuple[Entry, ...]
+    _priorities: tuple[int, ...]
 
     def __init__(self, *entries: object) -> None:
         object.__setattr__(
             self, "_entries", tuple(_checked_entry(i, entry, entries) for i, entry in enumerate(entries))
         )
+        object.__setattr__(self, "_priorities", ())
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("PartitionSpec is immutable")
+
+    def with_priorities(self, *priorities: int) -> PartitionSpec:
+        """The same placement, its entries with priorities: 0, the default, counts first, then 1, and so on.
+
+        They matter where annotations disagree about values that nobody annotated: entries of a lower priority spread
+        only where those of higher ones leave room. As `p0`, `p1` of Shardy (docs/sharding_representation.md).
+        ValueError for a negative one, or more of them than entries.
+        """
+        if any(p < 0 for p in priorities) or len(priorities) > len(self._entries):
+            raise ValueError(
+                f"priorities {priorities} of {self!r}: give at most one number from 0 on for each of its {len(self)} entries"
+            )
+        spec = PartitionSpec(*self._entries)
+        object.__setattr__(spec, "_priorities", tuple(int(p) for p in priorities) if any(priorities) else ())
+        return spec
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        """One number per entry; () where all are 0."""
+        missing = len(self._entries) - len(self._priorities)
+        return (*self._priorities, *(0,) * missing) if self._priorities else ()
 
     @property
     def partitions(self) -> tuple[Entry, ...]:
@@ -108,11 +132,20 @@ class PartitionSpec:
     def __repr__(self) -> str:
         return f"PartitionSpec{self._entries!r}"
 
-    def __reduce__(self) -> tuple[type[PartitionSpec], tuple[Entry, ...]]:
-        return (PartitionSpec, self._entries)
+    def __reduce__(self) -> Any:
+        return (_with_priorities, (self._entries, self._priorities)) if self._priorities else (PartitionSpec, self._entries)
 
 
 P = PartitionSpec
+
+
+def _with_priorities(entries: tuple[Entry, ...], priorities: tuple[int, ...]) -> PartitionSpec:
+    return PartitionSpec(*entries).with_priorities(*priorities)
+
+
+def padded(spec: PartitionSpec, rank: int) -> PartitionSpec:
+    """The spec with an entry per dim."""
+    return PartitionSpec(*spec, *[None] * (rank - len(spec))).with_priorities(*spec.priorities)
 
 
 def _collapsed(entry: object) -> object:

@@ -12,7 +12,7 @@ from meshjit.runtime.placing import device_put
 from meshjit.trace import argument_of, as_operand, bind, require_mesh, staging
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding
-from sharding.spec import PartitionSpec, ShardingError, check_spec
+from sharding.spec import PartitionSpec, ShardingError, check_spec, padded
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -88,4 +88,4 @@ def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[An
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
     check_spec(spec, shape, mesh, what)
-    return mesh, PartitionSpec(*spec, *[None] * (len(shape) - len(spec)))
+    return mesh, padded(spec, len(shape))

@@ -21,7 +21,7 @@ _TOKEN = re.compile(
       | (?P<number>-?(?:\d+\.?\d*(?:e[+-]?\d+)?|\.\d+))
       | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
       | (?P<word>[A-Za-z_]\w*)
-      | (?P<mark>->|[][(){},:=@*|])""",
+      | (?P<mark>->|[][(){},:=@*|/])""",
     re.VERBOSE,
 )
 
@@ -201,7 +201,8 @@ class _Parser:
         def entry() -> Any:
             return PartitionSpec.UNCONSTRAINED if self.accept("*") else self.value()
 
-        return PartitionSpec(*self.sequence(entry, ")"))
+        spec = PartitionSpec(*self.sequence(entry, ")"))
+        return spec.with_priorities(*self.value()) if self.accept("/") else spec
 
     def array(self) -> np.ndarray[Any, Any]:
         type, _ = self.type()

@@ -92,7 +92,8 @@ class _Printer:
         if isinstance(value, TensorType):
             return print_type(value)
         if isinstance(value, PartitionSpec):
-            return f"P({', '.join('*' if e is PartitionSpec.UNCONSTRAINED else self.value(e) for e in value)})"
+            entries = ", ".join("*" if e is PartitionSpec.UNCONSTRAINED else self.value(e) for e in value)
+            return f"P({entries})" + (f"/{self.value(value.priorities)}" if value.priorities else "")
         if isinstance(value, tuple):
             items = [self.value(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"

@@ -16,7 +16,7 @@ from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.propagate import Graph, Node, Propagated, Seed
 from sharding.rule import FactorRule
-from sharding.spec import PartitionSpec, open_dims, placement_of
+from sharding.spec import PartitionSpec, open_dims, padded, placement_of
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,8 @@ def _seeds(
 
     def add(var: Var, spec: PartitionSpec | None) -> None:
         if spec is not None and numbers[var] not in seeds:
-            seeds[numbers[var]] = Seed(normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank))
+            wanted, opened = normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank)
+            seeds[numbers[var]] = Seed(wanted, opened, priorities=padded(spec, var.rank).priorities)
 
     for var, spec in zip(program.inputs, annotations.inputs, strict=True):
         add(var, spec)

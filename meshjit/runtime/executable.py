@@ -25,7 +25,7 @@ from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
-from sharding.spec import PartitionSpec, Placement, spec_of
+from sharding.spec import PartitionSpec, Placement, padded, spec_of
 from sharding.translate import translate
 
 
@@ -233,7 +233,7 @@ def _identity(key: LeafKey, target: Sharding) -> Executable:
 def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:
     """A sharding's spec with one entry per dim."""
     given = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
-    return PartitionSpec(*given, *([None] * (rank - len(given))))
+    return padded(given, rank)
 
 
 def reshard(array: Array, target: NamedSharding) -> Array:
