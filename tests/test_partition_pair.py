@@ -68,4 +68,4 @@ def test_each_permute_has_one_partner() -> None:
         pairs = (((0, 1),), ((1, 0),), ((2, 3),), ((3, 2),), ((0, 2),))
         return [collective_permute(x, pairs=p) for x, p in zip((a, b, a, b, a), pairs, strict=True)]
 
-    check(write, 5, 3)
+    check(write, 5, 2)  # four of them make one, in two steps

@@ -36,8 +36,11 @@ def pair_permutes(program: Program, mesh: BaseMesh) -> Program:
             for e in program.eqns
         ]
         program = Program(program.name, program.inputs, tuple(eqns), program.outputs)
-    partners, early = _partners(program)
-    return _rewritten(program, partners, early, mesh) if partners else program
+    while True:  # pairs of pairs, too
+        partners, early = _partners(program)
+        if not partners:
+            return program
+        program = _rewritten(program, partners, early, mesh)
 
 
 def _partners(program: Program) -> tuple[dict[Eqn, Eqn], dict[Eqn, list[Eqn]]]:
