@@ -45,6 +45,19 @@ FOUND = {  # programs that once failed: text, mesh, specs of inputs and outputs
           return %3
         }""", AbstractMesh((4, 1), ("x", "y")), [P(("y", "x"), None)], [None],
     ),
+    "indices into a dim that a reshape merged, once its parts are kept apart": (
+        """program fuzz(%0: f32[3, 6, 6], %1: f32[4, 6]) -> (f32[24]) {
+          %2: f32[24] = reshape(%1) {shape=(24,)}
+          %3: f32[24] = add(%2, %2)
+          %4: i32[] = constant() {value=array(i32[], (3,))}
+          %5: f32[24] = dynamic_update_slice(%3, %2, %4)
+          %6: i32[24] = convert(%5) {dtype=dtype(i32)}
+          %7: i32[24, 1] = reshape(%6) {shape=(24, 1)}
+          %8: f32[24] = gather(%2, %7) {offset_dims=(), collapsed_slice_dims=(0,), operand_batching_dims=(), start_indices_batching_dims=(), start_index_map=(0,), slice_sizes=(1,), mode='clip', fill_value=None, indices_are_sorted=False}
+          %9: f32[24] = scatter(%3, %7, %8) {update_window_dims=(), inserted_window_dims=(0,), input_batching_dims=(), scatter_indices_batching_dims=(), scatter_dims_to_operand_dims=(0,), kind='set', mode='clip', indices_are_sorted=False, unique_indices=False}
+          return %9
+        }""", AbstractMesh((2,), ("x",)), [None, P(None, "x")], [P("x")],
+    ),
 }  # fmt: skip
 
 

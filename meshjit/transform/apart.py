@@ -118,7 +118,8 @@ class _Keeper:
             return False
         if factors[0] in rule.kinds:
             return self.reduced(eqn, places, known)
-        return None not in ends and self.batched(eqn, places, ends, known)
+        # An op that partitions itself may ask where in the dim an element stands: an index into it counts merged elements.
+        return None not in ends and eqn.op.partition is None and self.batched(eqn, places, ends, known)
 
     def operand(self, x: Var, dim: int | None, like: Apart) -> Var:
         """The operand with its merged dim, if it has one, as two."""
