@@ -34,6 +34,20 @@ def test_entries_of_priority_0_come_first() -> None:
     assert placed(rows.with_priorities(2), columns.with_priorities(0, 5)) == (("x",), ())
 
 
+def test_jits_that_differ_in_priorities_only_do_not_share_plans() -> None:
+    mesh = mj.make_mesh((4,), ("x",))
+
+    def fun(a: Any, b: Any) -> Any:
+        return a @ b
+
+    found = []
+    for priority in (0, 1):
+        a, b = P("x", None).with_priorities(priority), P(None, "x").with_priorities(0, 1 - priority)
+        jitted = mj.jit(fun, in_shardings=(NamedSharding(mesh, a), NamedSharding(mesh, b)))
+        found.append(jitted(np.ones((8, 8), np.float32), np.ones((8, 8), np.float32)).sharding.spec)
+    assert found == [P("x"), P(None, "x")]
+
+
 def test_one_entry_may_wait_while_another_does_not() -> None:
     mesh = mj.make_mesh((2, 2), ("x", "y"))
 

@@ -67,8 +67,13 @@ def _hashable(parameter: Any) -> Any:
     """A parameter of jit's as part of a key: trees of shardings may be dicts and lists."""
     if isinstance(parameter, dict | list | tuple):
         leaves, structure = tree.flatten(parameter, is_sharding_leaf)
-        return (*((type(x), x) for x in leaves), structure)
-    return parameter
+        return (*((type(x), x, _priorities(x)) for x in leaves), structure)
+    return (parameter, _priorities(parameter))
+
+
+def _priorities(parameter: Any) -> Any:
+    """What a spec's equality leaves out."""
+    return getattr(getattr(parameter, "spec", parameter), "priorities", ())
 
 
 def clear_caches() -> None:
