@@ -9,11 +9,11 @@ which op it is: planning ties carried values to one placement, partitioning rebu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from meshjit.core.program import Builder, Program
+from meshjit.core.program import Builder, Eqn, Program, Var
 
 # What an op with regions means: a generator that asks for (Program, operands), is sent the results, and returns its own.
 Steps: TypeAlias = Generator[tuple[Program, Sequence[Any]], Sequence[Any], Sequence[Any]]
@@ -65,6 +65,24 @@ def with_programs(params: Mapping[str, Any], change: Callable[[Program], Program
         return value
 
     return {name: changed(value) for name, value in params.items()}
+
+
+def with_regions_changed(eqn: Eqn, change: Callable[[Program], Program]) -> Eqn:
+    """The equation with its nested Programs changed; itself if it has none, or none is another afterwards."""
+    if eqn.op.regions is None:
+        return eqn
+    params = with_programs(eqn.params, change)
+    same = all(a is b for a, b in zip(programs_of(params), programs_of(eqn.params), strict=True))
+    return eqn if same else eqn.with_params(params)
+
+
+def depending(eqns: Iterable[Eqn], roots: Iterable[Var]) -> set[Var]:
+    """Every Var that depends on one of the roots, the roots included."""
+    found: set[Var] = set(roots)
+    for eqn in eqns:
+        if any(v in found for v in eqn.inputs):
+            found.update(eqn.outputs)
+    return found
 
 
 def copied(program: Program) -> Program:

@@ -15,8 +15,7 @@ from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add, multiply
-from meshjit.ops.scan import require_types, whole_rule
-from meshjit.ops.scan_rules import Flags, chosen, reached
+from meshjit.ops.nested import Flags, chosen, reached, require_types, whole_rule
 
 
 def call_type(in_types: Types, params: Params) -> Types:
@@ -57,31 +56,44 @@ def _jvp(
     return results[:count], [next(found) if flag else None for flag in wanted]
 
 
-def _transpose(
-    cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
-) -> list[Var | None]:
-    linear = [x is None for x in operands]
-    known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
-    found = iter(_call([*known, *given], backward(params["body"], linear)))
-    return [next(found) if flag else None for flag in linear]
+Write = Callable[[Params, Sequence[Var], Program], list[Var]]  # the same op on another body
 
 
-def _batch(
-    operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
-) -> tuple[list[Var], list[int | None]]:
-    size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    flags = reached(params["body"], [d is not None for d in dims])
-    places: list[int | None] = [0 if flag else None for flag in flags]
-    return _call(operands, batched(params["body"], dims, size, places)), places
+def call_transpose(write: Write) -> Callable[..., list[Var | None]]:
+    """(known operands, cotangents) -> cotangents, by the body backwards."""
+
+    def transpose(
+        cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
+    ) -> list[Var | None]:
+        linear = [x is None for x in operands]
+        known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
+        found = iter(write(params, [*known, *given], backward(params["body"], linear)))
+        return [next(found) if flag else None for flag in linear]
+
+    return transpose
 
 
-def _prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
-    program = params["body"]
-    small = dce(program.with_outputs(chosen(program.outputs, used)))
+def call_batch(write: Write) -> Callable[..., tuple[list[Var], list[int | None]]]:
+    """The body, batched."""
+
+    def batch(
+        operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
+    ) -> tuple[list[Var], list[int | None]]:
+        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+        flags = reached(params["body"], [d is not None for d in dims])
+        places: list[int | None] = [0 if flag else None for flag in flags]
+        return write(params, operands, batched(params["body"], dims, size, places)), places
+
+    return batch
+
+
+def call_prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
+    """Without results that nobody reads, and operands that only they need."""
+    small = dce(params["body"].with_outputs(chosen(params["body"].outputs, used)))
     read = {v for eqn in small.eqns for v in eqn.inputs} | set(small.outputs)
     needed = [v in read for v in small.inputs]
     operands, results = ([i for i, flag in enumerate(flags) if flag] for flags in (needed, used))
-    return operands, results, {"body": small.with_inputs(chosen(small.inputs, needed))}
+    return operands, results, {**params, "body": small.with_inputs(chosen(small.inputs, needed))}
 
 
 def _samples() -> Iterator[Sample]:
@@ -100,11 +112,11 @@ call = Op(
     evaluate=evaluated(call_steps),
     emit=_emit,
     samples=_samples,
-    batch=_batch,
+    batch=call_batch(lambda params, operands, body: _call(operands, body)),
     jvp=_jvp,
-    transpose=_transpose,
+    transpose=call_transpose(lambda params, operands, body: _call(operands, body)),
     regions=call_regions,
     steps=call_steps,
-    prune=_prune,
+    prune=call_prune,
     written_out=lambda operands, params, final: current_builder().inline(params["body"], operands),
 )

@@ -20,8 +20,7 @@ from meshjit.ops.arithmetic import add, multiply, negate
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import scalar, zeros
 from meshjit.ops.families import require
-from meshjit.ops.scan import require_types, whole_rule
-from meshjit.ops.scan_rules import Flags, chosen, reached
+from meshjit.ops.nested import Flags, chosen, reached, require_types, whole_rule, with_tangents
 from meshjit.ops.shape import broadcast_in_dim
 
 INDEX = TensorType((), np.dtype(np.int32))
@@ -72,7 +71,7 @@ def _jvp(
     if not derivative.splits:
         joint = [derivative.joint(b, flags) for b in branches]
         wanted = _either([f for _, f in joint])
-        results = _case(index, [*operands, *given], [_filled(b, count, f, wanted) for b, f in joint])
+        results = _case(index, [*operands, *given], [with_tangents(b, count, f, wanted) for b, f in joint])
         values, found = results[:count], results[count:]
     else:
         parts = [derivative.parts(b, flags) for b in branches]
@@ -91,16 +90,6 @@ def _jvp(
 
 def _either(flags: Sequence[Flags]) -> list[bool]:
     return [any(column) for column in zip(*flags, strict=True)]
-
-
-def _filled(program: Program, count: int, given: Flags, wanted: Flags) -> Program:
-    """Zeros for the wanted tangents that this branch does not give."""
-    with Builder(program.name) as builder:
-        outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
-        rest = iter(outputs[count:])
-        found = [next(rest) if flag else None for flag in given]
-        full = [t or zeros(v.type) for t, v, flag in zip(found, outputs, wanted, strict=False) if flag]
-        return builder.build([*outputs[:count], *full])
 
 
 def _residuals_kept(forward: Program, residuals: Sequence[Var]) -> list[Var]:

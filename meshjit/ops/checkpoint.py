@@ -7,6 +7,7 @@ place before anything is planned.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,12 +16,11 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add, multiply
-from meshjit.ops.call import call_regions, call_steps, call_type
+from meshjit.ops.call import call_batch, call_prune, call_regions, call_steps, call_transpose, call_type
 from meshjit.ops.contraction import dot_general
 from meshjit.ops.families import elementwise
+from meshjit.ops.nested import whole_rule
 from meshjit.ops.placement import optimization_barrier
-from meshjit.ops.scan import whole_rule
-from meshjit.ops.scan_rules import Flags, chosen, reached
 from meshjit.ops.transcendental import tanh
 
 Policy = tuple[Any, ...]  # the name of one of POLICIES, then its arguments
@@ -108,37 +108,6 @@ def _after(first: Program, second: Program) -> Program:
         return builder.build(builder.inline(second, [*builder.inline(first, given), *rest]))
 
 
-def _transpose(
-    cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
-) -> list[Var | None]:
-    linear = [x is None for x in operands]
-    known = [x for x in operands if x is not None]
-    given = [ct for ct in cotangents if ct is not None]
-    found = iter(_checkpoint(params, [*known, *given], backward(params["body"], linear), again=True))
-    return [next(found) if flag else None for flag in linear]
-
-
-# -- batch, prune
-
-
-def _batch(
-    operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
-) -> tuple[list[Var], list[int | None]]:
-    from meshjit.ops.batching import batch_size
-
-    outs = [0 if flag else None for flag in reached(params["body"], [d is not None for d in dims])]
-    body = batched(params["body"], dims, batch_size(operands, dims), outs)
-    return _checkpoint(params, operands, body), outs
-
-
-def _prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
-    body = dce(params["body"].with_outputs(chosen(params["body"].outputs, used)))
-    read = {v for eqn in body.eqns for v in eqn.inputs} | set(body.outputs)
-    operands = [i for i, v in enumerate(body.inputs) if v in read]
-    body = body.with_inputs([body.inputs[i] for i in operands])
-    return operands, [i for i, flag in enumerate(used) if flag], {**params, "body": body}
-
-
 def _samples() -> Iterator[Sample]:
     for dtype in ("f32", "c64"):
         types = tuple(map(TensorType.parse, (f"{dtype}[6,4]", f"{dtype}[6,4]")))
@@ -156,12 +125,12 @@ checkpoint = Op(
     evaluate=evaluated(call_steps),
     emit=_emit,
     samples=_samples,
-    batch=_batch,
+    batch=call_batch(_checkpoint),
     jvp=_jvp,
-    transpose=_transpose,
+    transpose=call_transpose(functools.partial(_checkpoint, again=True)),
     regions=call_regions,
     steps=call_steps,
-    prune=_prune,
+    prune=call_prune,
     written_out=_written_out,
 )
 

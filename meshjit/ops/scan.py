@@ -20,36 +20,12 @@ from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.arithmetic import add, multiply, negate
 from meshjit.ops.contraction import dot_general
-from meshjit.ops.families import factor_names, require
+from meshjit.ops.families import require
+from meshjit.ops.nested import require_types, whole_rule
 from meshjit.ops.reduction import reduce_sum
-from meshjit.ops.scan_rules import batch_scan, differentiate_scan, prune_scan, transpose_scan
-from sharding.rule import FactorRule
+from meshjit.ops.scan_rules import batch_scan, differentiate_scan, parts, prune_scan, transpose_scan
 
 _COUNTER = TensorType((), np.dtype(np.int32))
-
-
-def parts(params: Params, values: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
-    """Operands of the scan, or inputs of its body, as (consts, carries, xs)."""
-    first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
-    return list(values[:first]), list(values[first:second]), list(values[second:])
-
-
-def whole_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """Nothing is sharded: what planning knows of an op with regions comes from its regions."""
-    names = iter(factor_names(sum(t.rank for t in (*in_types, *out_types))))
-    operands, results = (
-        tuple(tuple((next(names),) for _ in t.shape) for t in types) for types in (in_types, out_types)
-    )
-    factors = [f for value in (*operands, *results) for (f,) in value]
-    rule = FactorRule(operands, results, dict.fromkeys(factors, "replicate"))
-    return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
-
-
-def require_types(op: str, what: str, wanted: Sequence[TensorType], found: Sequence[TensorType]) -> None:
-    """A region's inputs or outputs must be of these types, one for one."""
-    require(len(wanted) == len(found), op, f"{what}: {len(found)} where {len(wanted)} are needed")
-    for i, (want, have) in enumerate(zip(wanted, found, strict=True)):
-        require(want == have, op, f"{what} {i} is {have}, needed is {want}")
 
 
 def _scan_type(in_types: Types, params: Params) -> Types:

@@ -16,13 +16,14 @@ from typing import Any
 
 from meshjit.core.op import REGISTRY, Params, Types
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
 from meshjit.ops.constants import zeros
+from meshjit.ops.nested import Flags, chosen, reached, with_tangents
 
-Flags = Sequence[bool]
 
-
-def _split(params: Params, values: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+def parts(params: Params, values: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """Operands of the scan, or inputs of its body, as (consts, carries, xs)."""
     first, second = params["num_consts"], params["num_consts"] + params["num_carry"]
     return list(values[:first]), list(values[first:second]), list(values[second:])
 
@@ -32,11 +33,6 @@ def _scan(body: Program, consts: Sequence[Var], carry: Sequence[Var], xs: Sequen
     counts = {"num_consts": len(consts), "num_carry": len(carry)}
     results = current_builder().emit(REGISTRY["scan"], [*consts, *carry, *xs], {"body": body, **given, **counts})
     return list(results)
-
-
-def chosen(values: Sequence[Any], flags: Flags) -> list[Any]:
-    """The values whose flag is set."""
-    return [v for v, flag in zip(values, flags, strict=True) if flag]
 
 
 # -- derivative
@@ -66,26 +62,15 @@ def _carried_flags(flags: list[bool], params: Params, derivative: Any) -> list[b
         flags[first : first + count] = grown
 
 
-def _filled(program: Program, count: int, values: Flags, wanted: Flags) -> Program:
-    """The program, whose outputs from `count` on are tangents, with zeros for wanted ones that it does not give."""
-    types = [v.type for v in program.outputs[:count]]
-    with Builder(program.name) as builder:
-        outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
-        rest = iter(outputs[count:])
-        found = [next(rest) if flag else None for flag in values]
-        full = [t or zeros(type) for t, type, flag in zip(found, types, wanted, strict=True) if flag]
-        return builder.build([*outputs[:count], *full])
-
-
 def _joint_scan(
     primals: Sequence[Var], tangents: Sequence[Var], flags: Flags, params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var], list[bool]]:
     body, count = params["body"], params["num_carry"]
     joint, out_flags = derivative.joint(body, flags)
-    _, carry_flags, _ = _split(params, flags)
+    _, carry_flags, _ = parts(params, flags)
     wanted = [*carry_flags, *out_flags[count:]]
-    joint = _filled(joint, len(body.outputs), out_flags, wanted)
-    sides = _split(params, range(len(primals)))
+    joint = with_tangents(joint, len(body.outputs), out_flags, wanted)
+    sides = parts(params, range(len(primals)))
     places = [p for p, flag in enumerate(flags) if flag]
 
     def both(group: Sequence[int], own: Sequence[Any], other: Sequence[Any]) -> list[Any]:
@@ -108,26 +93,26 @@ def _two_scans(
     primals: Sequence[Var], tangents: Sequence[Var], flags: Flags, params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var], list[bool]]:
     body, count = params["body"], params["num_carry"]
-    parts = derivative.parts(body, flags)
-    consts, carry, xs = _split(params, primals)
-    own_consts, _, own_xs = _split(params, parts.forward.inputs)
-    _, carry_flags, _ = _split(params, flags)
-    residuals = parts.forward.outputs[len(body.outputs) :]
-    changing = _depending(parts.forward.eqns, parts.forward.inputs[len(consts) :])
+    cut = derivative.parts(body, flags)
+    consts, carry, xs = parts(params, primals)
+    own_consts, _, own_xs = parts(params, cut.forward.inputs)
+    _, carry_flags, _ = parts(params, flags)
+    residuals = cut.forward.outputs[len(body.outputs) :]
+    changing = depending(cut.forward.eqns, cut.forward.inputs[len(consts) :])
     stacked = [r for r in dict.fromkeys(residuals) if r in changing and r not in own_xs]
     fixed = [r for r in dict.fromkeys(residuals) if r not in changing]
-    forward = parts.forward.with_outputs([*parts.forward.outputs[: len(body.outputs)], *stacked])
+    forward = cut.forward.with_outputs([*cut.forward.outputs[: len(body.outputs)], *stacked])
     results = _scan(forward, consts, carry, xs, params)
     outside = dict(zip([*own_consts, *own_xs], [*consts, *xs], strict=True))
     outside.update(zip(stacked, results[len(body.outputs) :], strict=True))
-    outside.update(zip(fixed, _computed(parts.forward, fixed, own_consts, consts), strict=True))
+    outside.update(zip(fixed, _computed(cut.forward, fixed, own_consts, consts), strict=True))
 
-    wanted = [*carry_flags, *parts.flags[count:]]
-    tangent = _tangent_body(parts.tangent, body, parts.flags, wanted)
+    wanted = [*carry_flags, *cut.flags[count:]]
+    tangent = _tangent_body(cut.tangent, body, cut.flags, wanted)
     own_residuals, own_tangents = tangent.inputs[: len(residuals)], tangent.inputs[len(residuals) :]
     is_fixed = [r not in changing for r in residuals]
     is_x = [not flag for flag in is_fixed]
-    of_consts, of_carry, of_xs = _split(params, _numbered(flags))
+    of_consts, of_carry, of_xs = parts(params, _numbered(flags))
 
     def of(group: Sequence[int | None], values: Sequence[Any]) -> list[Any]:
         return [values[i] for i in group if i is not None]
@@ -162,14 +147,6 @@ def _numbered(flags: Flags) -> list[int | None]:
     return [next(numbers) if flag else None for flag in flags]
 
 
-def _depending(eqns: Sequence[Eqn], roots: Sequence[Var]) -> set[Var]:
-    found = set(roots)
-    for eqn in eqns:
-        if any(v in found for v in eqn.inputs):
-            found.update(eqn.outputs)
-    return found
-
-
 def _computed(program: Program, wanted: Sequence[Var], inputs: Sequence[Var], operands: Sequence[Var]) -> list[Var]:
     """The values `wanted` of the program, which depend on these inputs only, computed in the current builder."""
     needed, kept = set(wanted), list[Eqn]()
@@ -189,8 +166,8 @@ def transpose_scan(
 ) -> list[Var | None]:
     """The linear scan from the last iteration to the first. Cotangents of consts are summed in a carry."""
     linear = carried_along([x is None for x in operands], params)
-    lin_consts, lin_carry, lin_xs = _split(params, linear)
-    consts, carry, xs = _split(params, operands)
+    lin_consts, lin_carry, lin_xs = parts(params, linear)
+    consts, carry, xs = parts(params, operands)
     if not all(lin_carry):
         raise TypeError(
             "scan: a carry that does not depend on the linear inputs stands beside ones that do\n"
@@ -254,14 +231,8 @@ def batch_scan(
     for i, (x, dim, flag) in enumerate(zip(operands, dims, flags, strict=True)):
         place = 1 if i >= first + count else 0  # dim 0 of xs is the loop's
         given.append(x if not flag else insert(x, place, size) if dim is None else move(x, dim, place))
-    results = _scan(program, *_split(params, given), params)
+    results = _scan(program, *parts(params, given), params)
     return results, [None if not flag else 0 if i < count else 1 for i, flag in enumerate(outs)]
-
-
-def reached(program: Program, flags: Flags) -> list[bool]:
-    """Which outputs depend on an input whose flag is set."""
-    found = _depending(program.eqns, chosen(program.inputs, flags))
-    return [v in found for v in program.outputs]
 
 
 def prune_scan(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:

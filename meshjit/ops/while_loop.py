@@ -20,9 +20,8 @@ from meshjit.ops.arithmetic import add, multiply
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full_like, scalar, zeros
 from meshjit.ops.families import require
+from meshjit.ops.nested import Flags, chosen, reached, require_types, whole_rule, with_tangents
 from meshjit.ops.reduction import reduce_or, reduce_sum
-from meshjit.ops.scan import require_types, whole_rule
-from meshjit.ops.scan_rules import Flags, chosen, reached
 from meshjit.ops.shape import broadcast_in_dim
 
 _BOOL = TensorType((), np.dtype(np.bool_))
@@ -114,20 +113,11 @@ def _jvp(
     inner = list(joint.inputs[len(body.inputs) :])
     first = len(body_consts)
     joint = joint.with_inputs([*values[:first], *inner[: len(tangent_consts)], *values[first:], *inner[len(tangent_consts) :]])
-    joint = _with_zeros(joint, count, out_flags, flags_carry)
+    joint = with_tangents(joint, count, out_flags, flags_carry)
     cond = _with_unread(params["cond"], [v.type for v in given])
     results = _while(cond, joint, cond_consts, [*body_consts, *tangent_consts], [*carry, *given])
     rest = iter(results[count:])
     return results[:count], [next(rest) if flag else None for flag in flags_carry]
-
-
-def _with_zeros(program: Program, count: int, given: Flags, wanted: Flags) -> Program:
-    with Builder(program.name) as builder:
-        outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
-        rest = iter(outputs[count:])
-        found = [next(rest) if flag else None for flag in given]
-        full = [t or zeros(v.type) for t, v, flag in zip(found, outputs, wanted, strict=False) if flag]
-        return builder.build([*outputs[:count], *full])
 
 
 def _with_unread(program: Program, types: Sequence[TensorType]) -> Program:

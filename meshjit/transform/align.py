@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import with_programs
+from meshjit.core.region import with_regions_changed
 from meshjit.core.types import TensorType
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import select
@@ -41,26 +41,11 @@ Dims = frozenset[int]
 
 def align(program: Program, shards: Shards) -> Program:
     """The Program with frames where they save exchanges, in nested Programs too; itself if there are none."""
-    eqns = [_with_aligned_regions(eqn, shards) for eqn in program.eqns]
+    eqns = [with_regions_changed(eqn, lambda nested: align(nested, shards)) for eqn in program.eqns]
     if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
         program = replace(program, eqns=tuple(eqns))
     found = framing(program, shards)
     return dce(_Aligner(program, found).run()) if found.frames else program
-
-
-def _with_aligned_regions(eqn: Eqn, shards: Shards) -> Eqn:
-    if eqn.op.regions is None:
-        return eqn
-    changed = False
-
-    def aligned(nested: Program) -> Program:
-        nonlocal changed
-        new = align(nested, shards)
-        changed = changed or new is not nested
-        return new
-
-    params = with_programs(eqn.params, aligned)
-    return eqn.with_params(params) if changed else eqn
 
 
 class _Aligner:

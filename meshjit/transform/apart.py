@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import with_programs
+from meshjit.core.region import with_regions_changed
 from meshjit.core.types import TensorType
 from meshjit.ops.batching import move
 from meshjit.ops.shape import reshape
@@ -38,7 +38,7 @@ class Apart:
 
 def keep_apart(program: Program, wanted: Wanted) -> Program:
     """The Program with the dims apart that wanted reshapes merge, in nested Programs too; itself if there are none."""
-    eqns = [_with_regions(eqn, wanted) for eqn in program.eqns]
+    eqns = [with_regions_changed(eqn, lambda nested: keep_apart(nested, wanted)) for eqn in program.eqns]
     if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
         program = replace(program, eqns=tuple(eqns))
     return dce(fold(_Keeper(program, wanted).run())) if any(merged(e) and wanted(e) for e in program.eqns) else program
@@ -53,21 +53,6 @@ def merged(eqn: Eqn) -> tuple[int, int, int] | None:
         return None
     place = found[0]
     return place.whole, eqn.inputs[0].shape[place.major], place.inner
-
-
-def _with_regions(eqn: Eqn, wanted: Wanted) -> Eqn:
-    if eqn.op.regions is None:
-        return eqn
-    changed = False
-
-    def apart(nested: Program) -> Program:
-        nonlocal changed
-        new = keep_apart(nested, wanted)
-        changed = changed or new is not nested
-        return new
-
-    params = with_programs(eqn.params, apart)
-    return eqn.with_params(params) if changed else eqn
 
 
 class _Keeper:

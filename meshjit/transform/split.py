@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import depending
 
 
 def split(program: Program, later: Sequence[Var], early_outputs: int) -> tuple[Program, Program]:
@@ -31,15 +32,6 @@ def split(program: Program, later: Sequence[Var], early_outputs: int) -> tuple[P
         Program(program.name, early, tuple(first), (*outputs, *residuals)),
         _fresh(Program(f"{program.name}_backward", (*residuals, *later), (*again, *second), rest)),
     )
-
-
-def depending(eqns: Iterable[Eqn], roots: Iterable[Var]) -> set[Var]:
-    """Every Var that depends on one of the roots, the roots included."""
-    found: set[Var] = set(roots)
-    for eqn in eqns:
-        if any(v in found for v in eqn.inputs):
-            found.update(eqn.outputs)
-    return found
 
 
 def _made_again(eqns: Sequence[Eqn], needed: Iterable[Var]) -> tuple[list[Eqn], tuple[Var, ...]]:
