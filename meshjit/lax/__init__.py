@@ -344,6 +344,15 @@ from meshjit.lax.reducing import (
 from meshjit.lax.reducing import (
     top_k as top_k,
 )
+from meshjit.lax.slicing import dynamic_index_in_dim as dynamic_index_in_dim
+from meshjit.lax.slicing import dynamic_slice as dynamic_slice
+from meshjit.lax.slicing import dynamic_slice_in_dim as dynamic_slice_in_dim
+from meshjit.lax.slicing import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+from meshjit.lax.slicing import dynamic_update_slice as dynamic_update_slice
+from meshjit.lax.slicing import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+from meshjit.lax.slicing import index_in_dim as index_in_dim
+from meshjit.lax.slicing import slice as slice  # noqa: A004
+from meshjit.lax.slicing import slice_in_dim as slice_in_dim
 from meshjit.lax.windows import reduce_window as reduce_window
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import dot_general as dot_general
@@ -426,17 +435,6 @@ def pad(x: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int
     return bind(ops("pad"), x, cast(padding_value, dtype_of(x)), low=low, high=high, interior=interior)
 
 
-def slice(x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Any = None) -> Any:  # noqa: A001
-    strides = (1,) * len(start_indices) if strides is None else tuple(strides)
-    return bind(ops("slice"), asarray(x), start=tuple(start_indices), limit=tuple(limit_indices), strides=strides)
-
-
-def slice_in_dim(x: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Any:
-    axis = normal_axis(axis, len(shape_of(x)))
-    start, limit, step = np.s_[start_index:limit_index:stride].indices(shape_of(x)[axis])
-    return _slice_in_dim(x, start, limit, step, axis)
-
-
 def iota(dtype: Any, size: int) -> Any:
     return _iota(dtype, (size,), 0)
 
@@ -451,56 +449,6 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
     return mnp.full_like(x, fill_value, dtype, shape)
-
-
-def _starts(x: Any, start_indices: Any) -> list[Any]:
-    """One i32 scalar per dim, negative ones counted from the end."""
-    starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(len(shape_of(x)))]
-    found = []
-    for start, extent in zip(starts, shape_of(x), strict=True):
-        if isinstance(start, int | np.integer):
-            found.append(np.asarray(start + extent if start < 0 else start, np.int32))
-        else:
-            found.append(cast(ufuncs.where(ufuncs.less(start, 0), ufuncs.add(start, extent), start), np.int32))
-    return found
-
-
-def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
-    """A block of fixed sizes at a traced place; starts are clamped so that it fits."""
-    return bind(ops("dynamic_slice"), asarray(x), *_starts(x, start_indices), slice_sizes=tuple(int(n) for n in slice_sizes))
-
-
-def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
-    """x with a block replaced; starts are clamped so that it fits."""
-    (x, update), _ = promoted(x, update)
-    return bind(ops("dynamic_update_slice"), x, update, *_starts(x, start_indices))
-
-
-def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
-    axis = normal_axis(axis, len(shape_of(x)))
-    sizes = [slice_size if d == axis else n for d, n in enumerate(shape_of(x))]
-    return dynamic_slice(x, [start_index if d == axis else 0 for d in range(len(sizes))], sizes)
-
-
-def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
-    axis = normal_axis(axis, len(shape_of(x)))
-    return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(len(shape_of(x)))])
-
-
-def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
-    result = dynamic_slice_in_dim(x, index, 1, axis)
-    return result if keepdims else squeeze(result, axis)
-
-
-def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Any:
-    if len(shape_of(update)) < len(shape_of(x)):
-        update = expand_dims(update, axis)
-    return dynamic_update_slice_in_dim(x, update, index, axis)
-
-
-def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
-    result = slice_in_dim(x, index, index + 1 or None, axis=axis)
-    return result if keepdims else squeeze(result, axis)
 
 
 def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
