@@ -19,6 +19,7 @@ from meshjit.ops.collectives import all_reduce
 from meshjit.partition.combine import combine
 from meshjit.partition.partition import partition
 from meshjit.plan.accumulate import accumulators
+from meshjit.plan.cost import Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
@@ -185,7 +186,7 @@ def test_an_axis_that_shards_a_carry_cannot_hold_its_addends(dims: Any, collects
     (i, _), body = region.carried[0], region.program
     placements = {v: Placement.replicated(v.rank) for v in body.vars()} | {body.inputs[i]: Placement(dims)}
     addend = next(eqn for eqn in body.eqns if eqn.op.name == "dot_general").outputs[0]
-    delays = Delays(body, MESH, {addend: Placement(((),), (("data", "sum"),))})
+    delays = Delays(body, Machine(MESH, Topology.cpu(MESH)), {addend: Placement(((),), (("data", "sum"),))})
     assert accumulators(region, delays, placements) == ({i: Placement(dims, (("data", "sum"),))} if collects else {})
 
 

@@ -40,7 +40,7 @@ def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -
             return ()
         others = _beside(eqn, var)
         for other in others or ():
-            pending = delays.pending.get(other)
+            pending = delays.possible.get(other)
             if pending is None or (axes and pending.partial != axes):
                 return ()
             axes = pending.partial

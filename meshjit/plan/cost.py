@@ -144,6 +144,16 @@ class Flow:
                 if between not in have:
                     self._keep(var, between)
 
+    def change(self, eqn: Eqn, step: EquationPlan) -> None:
+        """An equation that has run already is planned otherwise after all: other operands are brought, and its results
+        lie elsewhere, in as much memory."""
+        held = self.held
+        for var, placement in zip(eqn.inputs, step.operands, strict=True):
+            self.bring(var, placement)
+        for var, placement in zip(eqn.outputs, step.results, strict=True):
+            self.versions[var] = [self.machine.normal(placement)]
+        self.held = held
+
     def _keep(self, var: Var, placement: Placement) -> None:
         self.versions.setdefault(var, []).append(placement)
         self.held += self.machine.local_bytes(var.type, placement)

@@ -4,33 +4,58 @@
     %b = dot(..)   partial sum(x)
     %c = add(%a, %b)                       partial too; reduced where %c is needed
 
-A value stays partial when its only use is one equation that is linear in it, together with everything else it is
+A value may stay partial when its only use is one equation that is linear in it, together with everything else it is
 jointly linear in being partial over the same axes, and when the result is no larger than what would have been reduced.
+Whether that was worth anything shows where the chain of such equations ends, in an equation that needs the sum. From
+there the reduction goes back to before every equation where it costs no more:
+
+    %g = dot(..)           all_reduce(g) here: nothing is gained behind %s, and elementwise equations can be fused
+    %s = multiply(%g, %r)
+    %q = subtract(%p, %s)  needs the sum of %s: as many bytes as %g has
+
+It stays where addends have met (one reduction, not two), where the value has become smaller, and where the sum is
+wanted in shards (a reduce_scatter).
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.plan.cost import Flow, Machine
 from sharding.axes import AxisRef, overlap
-from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 
 PartialAxes = tuple[tuple[AxisRef, str], ...]
+EQUAL: Final = 1 + 1e-6  # sums of seconds that differ by less are the same
+
+
+@dataclass(frozen=True)
+class _Delayed:
+    """An equation that partial sums flow through: its plan without them, and where these were placed before."""
+
+    eqn: Eqn
+    plain: EquationPlan
+    group: tuple[int, ...]
+    before: tuple[Placement, ...]
 
 
 class Delays:
     """Follows partial sums through the equations of one Program, in order."""
 
-    def __init__(self, program: Program, mesh: BaseMesh, pending: Mapping[Var, Placement] | None = None) -> None:
-        self.mesh = mesh
+    def __init__(self, program: Program, machine: Machine, pending: Mapping[Var, Placement] | None = None) -> None:
+        self.machine = machine
         self.uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
         self.uses.update(program.outputs)
         self.uses.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
+        self.possible = dict(self.pending)  # all that were pending, also those that were reduced sooner after all
+        self.delayed: dict[Var, _Delayed] = {}  # by result
+        self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
         self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.uses[v] == 1}
 
     def joins(self, eqn: Eqn) -> bool:
@@ -38,19 +63,43 @@ class Delays:
         known what its own reduction costs, if anything."""
         return len(eqn.outputs) == 1 and eqn.outputs[0] in self.addends
 
-    def through(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement]) -> EquationPlan:
-        """The equation's plan with partial operands accepted where that is right; notes its own partial results."""
+    def through(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement], flow: Flow) -> EquationPlan:
+        """The equation's plan with partial operands accepted where that is right; notes its own partial results.
+
+        Chains that end here are settled, for which `flow` is told of the equations that are planned otherwise.
+        """
         group = self.accepted(eqn, step)
         if not group:
             together = self.together(eqn, step)
             group = self.accepted(eqn, together)
             step = together if group else step
+        for i, (var, wanted) in enumerate(zip(eqn.inputs, step.operands, strict=True)):
+            if i not in group:
+                self.settle(var, wanted, placements, flow)
         if group:
             step = self.absorb(eqn, step, group, placements)
         for var, natural in zip(eqn.outputs, step.results, strict=True):
             if natural.partial and natural.partial_kind == "sum":
-                self.pending[var] = natural
+                self.pending[var] = self.possible[var] = natural
         return step
+
+    def settle(self, var: Var, wanted: Placement, placements: dict[Var, Placement], flow: Flow) -> None:
+        """A chain ends in `var`, whose sum is `wanted`: reduce sooner where that costs no more."""
+        chain = self.delayed.get(var)
+        if chain is None or wanted.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
+            return
+        addends = [(chain.eqn.inputs[i], chain.plain.operands[i]) for i in chain.group]
+        seconds = self.machine.seconds
+        late = seconds(var.type, self.pending[var], wanted)
+        sooner = sum(seconds(v.type, self.pending[v], there) for v, there in dict(addends).items())
+        if sooner + seconds(var.type, chain.plain.results[0], wanted) > late * EQUAL:
+            return
+        del self.pending[var], self.delayed[var]
+        for (v, there), before in zip(addends, chain.before, strict=True):
+            placements[v] = before
+            self.settle(v, there, placements, flow)
+        self.changed[chain.eqn] = chain.plain
+        flow.change(chain.eqn, chain.plain)
 
     def together(self, eqn: Eqn, step: EquationPlan) -> EquationPlan:
         """The equation where its operands lie as they are, if they are addends of one sum; else its plan unchanged.
@@ -62,14 +111,14 @@ class Delays:
         first = sums[0] if sums else None
         if first is None or any(p != first for p in sums) or len(set(eqn.inputs)) < 2 or not step.rule.is_passthrough:
             return step
-        assignment = step.rule.project(step.rule.operands[0], Placement(first.dims), self.mesh)
-        there = equation_plan(step.rule, assignment, self.mesh)
+        assignment = step.rule.project(step.rule.operands[0], Placement(first.dims), self.machine.mesh)
+        there = equation_plan(step.rule, assignment, self.machine.mesh)
         return there if all(p.dims == first.dims for p in there.operands) else step
 
     def accepted(self, eqn: Eqn, step: EquationPlan) -> tuple[int, ...]:
         """The operands, jointly linear and partial alike, whose sums flow through; () if none do."""
         sums_only = all(kind == "sum" for kind in step.rule.reductions.values())
-        if not sums_only or eqn.op.partition is not None:
+        if not sums_only or (eqn.op.partition is not None and any(step.assignment.values())):  # an op's own rule
             return ()
         for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
             if self.flows(eqn, step, group):
@@ -91,13 +140,15 @@ class Delays:
         return alone and in_place and whole and free and sum(v.type.nbytes for v in eqn.outputs) <= reduced
 
     def absorb(
-        self, eqn: Eqn, step: EquationPlan, group: Sequence[int], placements: dict[Var, Placement]
+        self, eqn: Eqn, step: EquationPlan, group: tuple[int, ...], placements: dict[Var, Placement]
     ) -> EquationPlan:
         partial: PartialAxes = self.pending[eqn.inputs[group[0]]].partial
         operands = tuple(
             Placement(p.dims, partial) if i in group else p for i, p in enumerate(step.operands)
         )
         results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in step.results)
+        delayed = _Delayed(eqn, step, group, tuple(placements[eqn.inputs[i]] for i in group))
+        self.delayed.update(dict.fromkeys(eqn.outputs, delayed))
         for i in group:
             placements[eqn.inputs[i]] = operands[i]
         return EquationPlan(step.rule, step.assignment, operands, results)

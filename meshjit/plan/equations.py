@@ -38,10 +38,10 @@ class Planner:
         return self.assigner.machine
 
     def equations(
-        self, program: Program, delays: Delays | None = None, flow: Flow | None = None
+        self, program: Program, outputs: Sequence[Placement], delays: Delays | None = None, flow: Flow | None = None
     ) -> tuple[EquationPlan, ...]:
-        """How each is computed. `flow` is told of all, so that it knows the cost in the end."""
-        delays, flow = delays or Delays(program, self.machine.mesh), flow or Flow(program, self.machine)
+        """How each is computed. `flow` is told of all, so that it knows the cost in the end; `outputs`: what is wanted."""
+        delays, flow = delays or Delays(program, self.machine), flow or Flow(program, self.machine)
         flow.start([self.placements[v] for v in program.inputs])
         steps: list[EquationPlan] = []
         for eqn in program.eqns:
@@ -49,10 +49,12 @@ class Planner:
                 step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.versions, delays.joins(eqn))
             else:
                 step = self.with_regions(eqn, eqn.op.regions(eqn.params))
-            step = delays.through(eqn, step, self.placements)
+            step = delays.through(eqn, step, self.placements, flow)
             flow.run(eqn, step)
             steps.append(step)
-        return tuple(steps)
+        for var, wanted in zip(program.outputs, outputs, strict=True):
+            delays.settle(var, wanted, self.placements, flow)
+        return tuple([delays.changed.get(eqn, step) for eqn, step in zip(program.eqns, steps, strict=True)])
 
     def with_regions(self, eqn: Eqn, regions: Sequence[Region]) -> EquationPlan:
         """The plan of an equation whose op has regions."""
@@ -77,13 +79,13 @@ class Planner:
     def body(self, eqn: Eqn, region: Region) -> Plan:
         """The plan of one nested Program."""
         program, before = region.program, self.snapshot(region.program)
-        delays = Delays(program, self.machine.mesh)
-        steps = self.equations(program, delays)
+        delays = Delays(program, self.machine)
+        steps = self.equations(program, self.wanted(eqn, region), delays)
         sums = accumulators(region, delays, self.placements)
         while sums:
             self.placements.update({**before, **{program.inputs[i]: p for i, p in sums.items()}})
-            delays = Delays(program, self.machine.mesh, {program.inputs[i]: p for i, p in sums.items()})
-            steps = self.equations(program, delays)
+            delays = Delays(program, self.machine, {program.inputs[i]: p for i, p in sums.items()})
+            steps = self.equations(program, self.wanted(eqn, region), delays)
             outputs = dict(region.carried)
             kept = {i: p for i, p in sums.items() if delays.pending.get(program.outputs[outputs[i]]) == p}
             if kept == sums:
@@ -91,21 +93,20 @@ class Planner:
             sums = kept
             if not sums:
                 self.placements.update(before)
-                steps = self.equations(program)
+                steps = self.equations(program, self.wanted(eqn, region))
         self.bring_before(eqn, region, steps)
-        inputs = tuple(self.placements[v] for v in program.inputs)
-        outputs = self.handed_over(eqn, region, inputs)
+        inputs, outputs = tuple(self.placements[v] for v in program.inputs), self.wanted(eqn, region)
         cost = run_through(program, self.machine, steps, inputs, outputs)
         return Plan(program, self.machine.mesh, self.placements, steps, inputs, outputs, cost=cost)
 
-    def handed_over(self, eqn: Eqn, region: Region, inputs: Sequence[Placement]) -> tuple[Placement, ...]:
+    def wanted(self, eqn: Eqn, region: Region) -> tuple[Placement, ...]:
         """Carries go out as they came in; branches give the result as it is wanted, others what they have."""
         outputs = [self.placements[v].without_partial() for v in region.program.outputs]
         for i, result in enumerate(region.results):
             if result is not None and not region.loops and i not in region.stacked:
                 outputs[i] = self.placements[eqn.outputs[result]].without_partial()
         for i, output in region.carried:
-            outputs[output] = inputs[i]
+            outputs[output] = self.placements[region.program.inputs[i]]
         return tuple(outputs)
 
     def snapshot(self, program: Program) -> dict[Var, Placement]:

@@ -5,8 +5,8 @@ Four steps, each of which sees factor rules only, never which op it has:
 1. propagate   seeds (annotated inputs, outputs, constraints) spread over the rules to a placement for every value;
 2. assign      every equation picks, among the spreads of its factors that its values suggest, the one that costs least
                in resharding its operands and results;
-3. delay       partial sums stay unreduced through equations that are linear in them, and are reduced once, where
-               somebody needs the sum;
+3. delay       partial sums stay unreduced through equations that are linear in them, as long as that makes them fewer
+               or smaller, and are reduced once;
 4. settle      where two annotations wanted the same axis, the other way is planned too, and the cheaper plan is kept.
 
 Where slices of dims that are sharded by then make stencils, the Program is aligned with them and planned anew; likewise
@@ -110,7 +110,7 @@ def _plan(
     )
     outputs = tuple(p.without_partial() for p in outputs)
     flow = Flow(program, machine)
-    equations = Planner(assigner, placements, flat.rules).equations(program, flow=flow)
+    equations = Planner(assigner, placements, flat.rules).equations(program, outputs, flow=flow)
     cost, origins, conflicts = flow.end(outputs), flat.origins(found), tuple(found.conflicts)
     return Plan(
         program, machine.mesh, placements, equations, inputs, outputs, origins, conflicts, machine.topology, cost

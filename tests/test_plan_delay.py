@@ -1,0 +1,89 @@
+"""Where partial sums are reduced: as soon as they are made, unless something is gained by waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.partition.partition import partition
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import PartitionSpec as P
+from meshjit.transform.simplify import simplify
+from sharding.mesh import AbstractMesh
+from tests.test_plan_bytes import moved, traced
+
+MESH = AbstractMesh((4, 2), ("data", "model"))
+ROWS = {"f32[64, 16]": P("data", None), "f32[64, 8]": P("data", None)}
+
+
+def order(fun: Callable[..., Any], arguments: dict[str, P | None], outputs: Sequence[P | None]) -> list[str]:
+    """The names of the equations of the local program; also checks what it computes."""
+    moved(fun, arguments, outputs)
+    program = traced(fun, [text.split("#")[0].strip() for text in arguments])
+    local = simplify(partition(make_plan(program, MESH, Annotations(list(arguments.values()), list(outputs)))))
+    return [eqn.op.name for eqn in local.eqns if eqn.inputs]
+
+
+def gradient(x: Any, y: Any) -> Any:
+    return mnp.dot(x.T, y)
+
+
+def test_a_sum_that_nothing_is_gained_by_delaying_is_reduced_at_once() -> None:
+    """The multiplication is left to be fused with the subtraction."""
+    names = order(lambda w, x, y: w - 0.1 * gradient(x, y), {"f32[16, 8]": P(), **ROWS}, [P()])
+    assert names.index("all_reduce") == names.index("dot_general") + 1
+    assert names.index("all_reduce") < names.index("multiply") < names.index("subtract")
+
+
+def test_a_long_chain_is_undone_to_where_it_began() -> None:
+    names = order(lambda x, y: mnp.tanh(-(0.5 * gradient(x, y)).T / 3), ROWS, [P()])
+    assert names.index("all_reduce") == names.index("dot_general") + 1
+
+
+def test_addends_meet_before_the_reduction_and_what_follows_comes_after() -> None:
+    names = order(lambda x, y: 0.1 * (gradient(x, y) * 2 + gradient(x * x, y)), ROWS, [P()])
+    assert names.count("all_reduce") == 1
+    behind = names[names.index("all_reduce") + 1 :]
+    assert names.index("add") < names.index("all_reduce") and behind.count("multiply") == 1
+
+
+def test_a_value_that_becomes_smaller_is_reduced_where_it_is_smallest_first() -> None:
+    names = order(lambda x, y: mnp.exp(0.1 * mnp.sum(2 * gradient(x, y), axis=0)), ROWS, [P()])
+    at = names.index("all_reduce")
+    assert names[at - 1] == "reduce_sum" and names[at + 1] == "multiply"
+    assert moved(lambda x, y: 0.1 * gradient(x, y)[:4], ROWS, [P()]) == ["1 all_reduce(data) 192"]
+
+
+def test_a_sum_that_is_wanted_in_shards_waits_for_the_reduce_scatter() -> None:
+    assert moved(lambda x, y: gradient(x, y) * 2, ROWS, [P("data")]) == ["1 reduce_scatter(data) 384"]
+
+
+def test_a_carry_collects_what_is_scaled_on_the_way() -> None:
+    def total(xs: Any, ys: Any) -> Any:
+        return lax.scan(lambda c, xy: (c + 0.1 * gradient(*xy), None), mnp.zeros((16, 8)), (xs, ys))[0]
+
+    arguments = {"f32[3, 64, 16]": P(None, "data", None), "f32[3, 64, 8]": P(None, "data", None)}
+    assert moved(total, arguments, [P()]) == ["1 all_reduce(data) 768"]
+
+
+def test_a_scaled_carry_that_collects_is_reduced_after_the_loop() -> None:
+    def total(xs: Any, ys: Any) -> Any:
+        return lax.scan(lambda c, xy: (0.9 * c + gradient(*xy), None), mnp.zeros((16, 8)), (xs, ys))[0]
+
+    arguments = {"f32[3, 64, 16]": P(None, "data", None), "f32[3, 64, 8]": P(None, "data", None)}
+    assert moved(total, arguments, [P()]) == ["1 all_reduce(data) 768"]
+
+
+def test_a_sum_in_a_loop_that_does_not_collect_is_reduced_where_it_is_made() -> None:
+    def steps(w: Any, xs: Any, ys: Any) -> Any:
+        return lax.scan(lambda w, xy: (w * 2 - 0.1 * gradient(xy[0] @ w, xy[1]), None), w, (xs, ys))[0]
+
+    arguments = {"f32[8, 8]": P(), "f32[3, 64, 8]": P(None, "data", None), "f32[3, 64, 8] #2": P(None, "data", None)}
+    program = traced(steps, [text.split("#")[0].strip() for text in arguments])
+    local = partition(make_plan(program, MESH, Annotations(list(arguments.values()), [P()])))
+    body = next(eqn.params["body"] for eqn in local.eqns if "body" in eqn.params)
+    names = [eqn.op.name for eqn in body.eqns if eqn.inputs]
+    assert "multiply" in names[names.index("all_reduce") :]
+    assert names[names.index("all_reduce") - 1] == "dot_general"
