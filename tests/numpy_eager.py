@@ -80,7 +80,7 @@ def _run_op(op: Any, operands: Any, params: Any, weak: bool) -> list[Host]:
     return [Host(r, weak) for r in results]
 
 
-def _run_program(program: Any, operands: Any, weak: Any) -> list[Host]:
+def _run_program(program: Any, operands: Any, weak: Any, mesh: Any = None) -> list[Host]:
     results = evaluate(program, [np.asarray(x) for x in operands])
     return [Host(r, w) for r, w in zip(results, weak, strict=True)]
 

@@ -7,9 +7,10 @@ from typing import Any
 from meshjit import tree
 from meshjit.core.op import REGISTRY
 from meshjit.runtime.array import Array
-from meshjit.runtime.executable import mesh_of, spec_on
+from meshjit.runtime.executable import mesh_of
 from meshjit.runtime.placing import device_put
-from meshjit.trace import argument_of, as_operand, bind, require_mesh, staging
+from meshjit.trace import argument_of, as_operand, bind, staging
+from meshjit.trace.meshes import spec_in_words_of
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec, ShardingError, check_spec, padded
@@ -55,25 +56,15 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     mesh, full = _mesh_and_spec(sharding, argument.type.shape, what)
     with staging((x,)) as trace:
         if trace is not None:
-            full = _in_words_of(trace.mesh, mesh, full)
-            require_mesh(mesh if full is None or trace.mesh is None else trace.mesh)
+            if trace.mesh is not None:
+                full = spec_in_words_of(trace.mesh, mesh, full, len(full))
+            if trace.mesh is None or full is None:
+                trace.require_mesh(mesh)
             return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
     place = sharding if isinstance(sharding, Sharding) else NamedSharding(mesh, sharding)
     if PartitionSpec.UNCONSTRAINED in full:
         place = NamedSharding(mesh, PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full)))
     return device_put(x if isinstance(x, Array) else as_operand(x, argument), place)
-
-
-def _in_words_of(wanted: Any, mesh: Any, spec: PartitionSpec) -> PartitionSpec | None:
-    """The spec on the mesh that the function uses already, if that has the same devices; None if it cannot say it."""
-    if wanted is None or wanted == mesh:
-        return spec
-    closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in spec))
-    found = spec_on(wanted, NamedSharding(mesh, closed), len(spec))
-    if found is None:
-        return None
-    pairs = zip(spec, found, strict=True)
-    return PartitionSpec(*(a if a is PartitionSpec.UNCONSTRAINED else b for a, b in pairs))
 
 
 def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[Any, PartitionSpec]:

@@ -308,10 +308,10 @@ class Wrapped:
             traced = trace_to_program(self._placed(split), arguments, in_tree, function_name(self.fun))
             if not any(isinstance(x, Tracer) for x in traced.captured):
                 self.cache.nested[key] = traced
-        outer.require_mesh(traced.mesh)
+        program = outer.translated(traced.program, traced.mesh)
         operands = [*(as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)), *traced.captured]
         apply = outer.inline if self.inline else outer.call
-        return tree.unflatten(traced.out_tree, apply(traced.program, operands, traced.out_weak))
+        return tree.unflatten(traced.out_tree, apply(program, operands, traced.out_weak))
 
     def _check_nested(self) -> None:
         if self.compiler_options:

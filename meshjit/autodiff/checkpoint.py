@@ -83,7 +83,7 @@ def checkpoint(
             inputs = [builder.input(v.type, v.hint) for v in call.traced.program.inputs]
             params = {"body": call.traced.program, "policy": chosen, "prevent_cse": bool(prevent_cse), "again": False}
             program = builder.build(builder.emit(REGISTRY["checkpoint"], inputs, params))
-        return tree.unflatten(call.traced.out_tree, run(program, call.inputs, call.traced.out_weak))
+        return tree.unflatten(call.traced.out_tree, run(program, call.inputs, call.traced.out_weak, call.traced.mesh))
 
     return checkpointed
 

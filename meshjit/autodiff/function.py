@@ -111,8 +111,9 @@ def no_derivative(type: TensorType) -> np.ndarray[Any, Any]:
     return np.zeros(type.shape, FLOAT0)
 
 
-def run(program: Any, inputs: Sequence[Any], weak: Sequence[bool]) -> list[Any]:
-    return bind_program(program, inputs, weak)
+def run(program: Any, inputs: Sequence[Any], weak: Sequence[bool], mesh: Any) -> list[Any]:
+    """`mesh`: of the constraints in the function that the Program comes from."""
+    return bind_program(program, inputs, weak, mesh)
 
 
 def direction_of(value: Any, type: TensorType, what: str, name: str, place: str) -> Any:

@@ -124,7 +124,7 @@ def _run_gradient(call: Call, wrt: Sequence[bool]) -> list[Any]:
     outputs = call.traced.program.outputs
     seeds = [np.full(v.shape, i == 0, v.dtype) for i, v in enumerate(outputs) if is_inexact(v.dtype)]
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.weak, wrt, strict=True) if flag)]
-    return run(program, [*call.inputs, *seeds], weak)
+    return run(program, [*call.inputs, *seeds], weak, call.traced.mesh)
 
 
 def _as_arguments(

@@ -29,7 +29,7 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     directions = _directions(call, primals, tuple(tangents), "jvp")
     program, flags = jvp_program(call.traced.program, call.padded(inexact(call.input_types)))
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.traced.out_weak, flags, strict=True) if flag)]
-    results = run(program, [*call.inputs, *directions], weak)
+    results = run(program, [*call.inputs, *directions], weak, call.traced.mesh)
     count = len(call.traced.program.outputs)
     value = tree.unflatten(call.traced.out_tree, results[:count])
     derivative = tree.unflatten(call.traced.out_tree, _with_zeros(call, flags, iter(results[count:])))
@@ -68,14 +68,14 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     linear = linearize_program(call.traced.program, call.padded(inexact(call.input_types)))
     count = len(call.traced.program.outputs)
     kept = len(linear.forward.outputs) - count
-    results = run(linear.forward, call.inputs, [*call.traced.out_weak, *[False] * kept])
+    results = run(linear.forward, call.inputs, [*call.traced.out_weak, *[False] * kept], call.traced.mesh)
     value, residuals = tree.unflatten(call.traced.out_tree, results[:count]), results[count:]
     value_leaves(call.traced, has_aux, "linearize")
 
     def derivative(*tangents: Any) -> Any:
         directions = _directions(call, primals, tangents, "linearize")
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
-        found = iter(run(linear.tangent, [*residuals, *directions], weak))
+        found = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
         result = tree.unflatten(call.traced.out_tree, _with_zeros(call, linear.flags, found))
         return result[0] if has_aux else result
 
@@ -94,7 +94,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     pulled = vjp_program(call.traced.program, call.padded(wrt))
     count = len(call.traced.program.outputs)
     kept = len(pulled.forward.outputs) - count
-    results = run(pulled.forward, call.inputs, [*call.traced.out_weak, *[False] * kept])
+    results = run(pulled.forward, call.inputs, [*call.traced.out_weak, *[False] * kept], call.traced.mesh)
     value, residuals = tree.unflatten(call.traced.out_tree, results[:count]), results[count:]
     value_count = value_leaves(call.traced, has_aux, "vjp")
     wanted = tree.structure(value[0] if has_aux else value)
@@ -114,7 +114,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
                 given.append(
                     mnp.zeros(v.shape, v.dtype) if aux else direction_of(flat[i], v.type, "vjp", "cotangent", "the result")
                 )
-        found = iter(run(pulled.backward, [*residuals, *given], weak))
+        found = iter(run(pulled.backward, [*residuals, *given], weak, call.traced.mesh))
         leaves = [next(found) if flag else no_derivative(t) for flag, t in zip(wrt, call.input_types, strict=True)]
         return tree.unflatten(call.in_tree, leaves)[0]
 

@@ -41,7 +41,7 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
         traced = trace_flat(fun, members, in_tree)
         wanted = _result_dims(out_axes, traced)
         program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, wanted)
-        results = run(program, [*operands_of(leaves, arguments), *traced.captured], traced.out_weak)
+        results = run(program, [*operands_of(leaves, arguments), *traced.captured], traced.out_weak, traced.mesh)
         return tree.unflatten(traced.out_tree, results)
 
     return mapped

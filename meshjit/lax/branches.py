@@ -12,7 +12,7 @@ from meshjit import tree
 from meshjit.core.program import Builder, Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import apply, captured_first, in_python, leaves_of, together, trace_region
+from meshjit.lax.regions import apply, captured_first, in_python, leaves_of, on_one_mesh, together, trace_region
 from meshjit.numpy.promote import cast, ops, value
 from meshjit.trace import Argument, Traced
 
@@ -60,14 +60,14 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
 def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:
     given = leaves_of(operands, "operands")
     structures = [tree.structure(x) for x in operands]
-    traced = [trace_region(f, given.arguments, *structures) for f in functions]
+    traced, mesh = on_one_mesh(*(trace_region(f, given.arguments, *structures) for f in functions))
     _check_results(what, traced)
     captured = together(*traced)
     agreed = [promote([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
     programs = tuple(_converted(captured_first(t, captured), [d for d, _ in agreed]) for t in traced)
     types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]
     weak = [w for _, w in agreed]
-    results = apply(ops("case"), [index, *captured, *given.values], types, weak, branches=programs)
+    results = apply(ops("case"), [index, *captured, *given.values], types, weak, mesh, branches=programs)
     return tree.unflatten(traced[0].out_tree, results)
 
 

@@ -12,7 +12,7 @@ from meshjit import tree
 from meshjit.config import config
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, trace_region
+from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, on_one_mesh, trace_region
 from meshjit.numpy.promote import ops
 from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
 from meshjit.transform.batch import batch
@@ -51,7 +51,8 @@ def scan(
     params["unroll"] = max(1, count) if unroll is True else max(1, int(unroll))
     operands = [*traced.captured, *carry.values, *slices.values]
     consts = body.input_types[: len(traced.captured)]
-    results = apply(ops("scan"), operands, [*consts, *carry.types, *slices.types], traced.out_weak, body=body, **params)
+    types = [*consts, *carry.types, *slices.types]
+    results = apply(ops("scan"), operands, types, traced.out_weak, traced.mesh, body=body, **params)
     ys = results[len(carry.values) :]
     return tree.unflatten(carry_tree, results[: len(carry.values)]), tree.unflatten(ys_tree, ys)
 
@@ -155,6 +156,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure))
     cond = trace_region(cond_fun, carry.arguments, carry.structure)
     _check_condition(cond)
+    (cond, body), mesh = on_one_mesh(cond, body)
     cond_consts, body_consts = list(cond.captured), list(body.captured)
     programs = {"cond": captured_first(cond), "body": captured_first(body)}
     types = [*programs["cond"].input_types[: len(cond_consts)], *programs["body"].input_types[: len(body_consts)]]
@@ -163,6 +165,7 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
         [*cond_consts, *body_consts, *carry.values],
         [*types, *carry.types],
         body.out_weak,
+        mesh,
         **programs,
         cond_consts=len(cond_consts),
         body_consts=len(body_consts),
@@ -250,4 +253,4 @@ def _all_at_once(f: Function, xs: Any) -> Any:
     traced = trace_region(f, inner, given.structure)
     places = [*[0] * len(inner), *[None] * len(traced.captured)]
     program = batch(inline_calls(traced.program), places, _length(given, None), [0] * len(traced.out_weak))
-    return tree.unflatten(traced.out_tree, bind_program(program, [*given.values, *traced.captured], traced.out_weak))
+    return tree.unflatten(traced.out_tree, bind_program(program, [*given.values, *traced.captured], traced.out_weak, traced.mesh))

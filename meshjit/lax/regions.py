@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,17 @@ from meshjit.core.op import Op
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.numpy.promote import cast
-from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
+from meshjit.trace import (
+    Argument,
+    Trace,
+    Traced,
+    active_trace,
+    argument_of,
+    as_operand,
+    bind_program,
+    trace_to_program,
+    user_source,
+)
 from meshjit.trace.program import function_name
 
 
@@ -79,9 +89,20 @@ def together(*traced: Traced) -> list[Any]:
     return list({id(x): x for t in traced for x in t.captured}.values())
 
 
-def apply(op: Op, operands: Sequence[Any], types: Sequence[TensorType], weak: Sequence[bool], **params: Any) -> list[Any]:
-    """One equation, staged by the active trace or run at once, its results with weak flags of their own."""
+def on_one_mesh(*traced: Traced) -> tuple[list[Traced], Any]:
+    """The functions with their constraints said on one mesh, and that mesh; ShardingError where they do not go together."""
+    trace = Trace(traced[0].program.name)
+    programs = [trace.translated(t.program, t.mesh) for t in traced]
+    return [replace(t, program=p, mesh=trace.mesh) for t, p in zip(traced, programs, strict=True)], trace.mesh
+
+
+def apply(
+    op: Op, operands: Sequence[Any], types: Sequence[TensorType], weak: Sequence[bool], mesh: Any = None, **params: Any
+) -> list[Any]:
+    """One equation, staged by the active trace or run at once, its results with weak flags of their own.
+
+    `mesh`: of the constraints in its bodies."""
     with Builder(op.name) as builder, builder.at(user_source()):
         inputs = [builder.input(t) for t in types]
         program = builder.build(builder.emit(op, inputs, params))
-    return bind_program(program, operands, weak)
+    return bind_program(program, operands, weak, mesh)

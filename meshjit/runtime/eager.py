@@ -42,10 +42,10 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
     return _call(executable, operands)
 
 
-def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Array]:
-    """A whole Program, such as a gradient taken outside of jit. The key is its text."""
+def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool], named: Any = None) -> list[Array]:
+    """A whole Program, such as a gradient taken outside of jit. The key is its text. `named`: whose axes it names."""
     keys = tuple(_key(x) for x in operands)
-    mesh = common_mesh(operands, program.name)
+    mesh = common_mesh(operands, program.name) if named is None else _named_mesh(named, operands, program.name)
     key = (print_program(program, sources=False), mesh, tuple(weak), keys)
     executable = _programs.get(key)
     if executable is None:
@@ -116,6 +116,18 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
         elif both != mesh_of(found.sharding):
             found = value
     return default_mesh() if found is None else mesh_of(found.sharding)
+
+
+def _named_mesh(named: Any, values: Sequence[Value], what: str) -> Any:
+    """The mesh of a Program's constraints; ShardingError where committed operands are on other devices."""
+    for value in values:
+        if isinstance(value, Array) and value.committed and merged(named, mesh_of(value.sharding)) is None:
+            raise ShardingError(
+                f"{what} at {line_of(user_source())}: its sharding constraints are on {named}\n"
+                f"  an operand {value.type} is on {_where(value)}, and these are not the same devices in the same order\n"
+                "  fix: move it there first with meshjit.device_put, or use its mesh in the constraints"
+            )
+    return named
 
 
 def different_devices(what: str, first: str, a: Array, second: str, b: Array, source: Source | None) -> str:

@@ -64,10 +64,10 @@ def trace_to_program(
         outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
     captured = tuple(value for value, _ in trace.captured.values())
     program = trace.build(outputs)
-    outer = active_trace()
-    if outer is not None and trace.mesh is not None:
-        outer.require_mesh(trace.mesh)
-    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, trace.mesh)
+    outer, mesh = active_trace(), trace.mesh
+    if outer is not None and mesh is not None:
+        program, mesh = outer.translated(program, mesh), outer.mesh
+    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh)
 
 
 def function_name(fun: Any) -> str:

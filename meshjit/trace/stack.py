@@ -25,12 +25,14 @@ from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import copied
 from meshjit.core.types import TensorType, type_of
 from meshjit.ops.constants import is_splat
+from meshjit.trace.meshes import in_words_of, why_apart
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
+from sharding.spec import ShardingError
 
 Value = Any  # Tracer, concrete array, np.ndarray or np.generic
 RunOp = Callable[[Op, Sequence[Value], Mapping[str, Any], bool], Sequence[Value]]
-RunProgram = Callable[[Program, Sequence[Value], Sequence[bool]], Sequence[Value]]
+RunProgram = Callable[[Program, Sequence[Value], Sequence[bool], Any], Sequence[Value]]
 
 
 class Trace:
@@ -130,12 +132,20 @@ class Trace:
             return
         source = user_source()
         if self.mesh is not None:
-            raise ValueError(
+            raise ShardingError(
                 f"{self.name} uses two meshes: {self.mesh} at {line_of(self.mesh_source)} and {mesh} at {line_of(source)}\n"
-                f"  a compiled function runs on one mesh\n"
+                f"  {why_apart(self.mesh, mesh)}\n"
                 f"  fix: build every NamedSharding of {self.name} on the same mesh"
             )
         self.mesh, self.mesh_source = mesh, source
+
+    def translated(self, program: Program, mesh: Any) -> Program:
+        """A Program whose constraints name axes of `mesh`, with the axes of this function's mesh, which it is from now on if
+        there was none. ShardingError where the two do not go together."""
+        found = in_words_of(self.mesh, mesh, program)
+        if found is None or self.mesh is None:
+            self.require_mesh(mesh)
+        return program if found is None else found
 
     def build(self, outputs: Sequence[Tracer]) -> Program:
         """The Program; captured values are its last inputs."""
@@ -211,7 +221,7 @@ def set_eager(run_op: RunOp | None, run_program: RunProgram | None) -> tuple[Run
     """Install what runs ops and Programs outside of traces; gives back what was installed before.
 
     run_op(op, operands, params, weak) -> values        `weak`: the results' weak_type
-    run_program(program, operands, weak) -> values      `weak`: one flag per result
+    run_program(program, operands, weak, mesh) -> values    `weak`: one flag per result; `mesh`: that of its constraints
     """
     global _run_op, _run_program
     before = (_run_op, _run_program)
@@ -271,16 +281,20 @@ def bind(op: Op, *operands: Value, weak_type: bool | None = None, **params: Any)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def bind_program(program: Program, operands: Sequence[Value], weak: Sequence[bool] | None = None) -> list[Value]:
-    """Apply a whole Program: its equations are inlined into the active trace, or it runs at once."""
+def bind_program(
+    program: Program, operands: Sequence[Value], weak: Sequence[bool] | None = None, mesh: Any = None
+) -> list[Value]:
+    """Apply a whole Program: its equations are inlined into the active trace, or it runs at once.
+
+    `mesh`: whose axes its constraints name, if it has any."""
     flags = [False] * len(program.outputs) if weak is None else list(weak)
     trace = active_trace() or trace_for(operands)
     if trace is not None:
-        return list(trace.inline(program, operands, flags))
+        return list(trace.inline(trace.translated(program, mesh), operands, flags))
     _require_no_tracers(operands)
     if _run_program is None:
         raise _no_evaluator(program.name)
-    return list(_run_program(program, operands, flags))
+    return list(_run_program(program, operands, flags, mesh))
 
 
 def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> Sequence[Value]:

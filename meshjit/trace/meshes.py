@@ -1,0 +1,78 @@
+"""Constraints of one function on several meshes: specs that name the axes of one, in the words of another.
+
+Meshes of the same devices in the same order go together: P("p") on p=2, q=4 is P("x:(1)2") on x=4, y=2.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshjit.core.program import Program
+from meshjit.core.region import with_regions_changed
+from sharding.mesh import Mesh
+from sharding.spec import PartitionSpec, padded, placement_of
+from sharding.translate import translate
+
+
+def spec_in_words_of(wanted: Any, mesh: Any, spec: PartitionSpec, rank: int) -> PartitionSpec | None:
+    """`spec` of `mesh` with the axes of `wanted`; None where these have other devices, or cannot say it."""
+    if wanted == mesh:
+        return spec
+    if not isinstance(mesh, Mesh) or not isinstance(wanted, Mesh) or mesh.flat_devices != wanted.flat_devices:
+        return None
+    given = padded(spec, rank)
+    closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in given))
+    found = translate(placement_of(closed, rank), mesh, wanted)
+    if found is None:
+        return None
+    entries = (e if e is PartitionSpec.UNCONSTRAINED else axes or None for e, axes in zip(given, found.dims, strict=True))
+    return PartitionSpec(*entries).with_priorities(*given.priorities)
+
+
+def in_words_of(wanted: Any, mesh: Any, program: Program) -> Program | None:
+    """The Program with every spec in it, of `mesh`, said with the axes of `wanted`; None where one cannot be."""
+    if wanted is None or mesh is None or wanted == mesh:
+        return program
+    try:
+        return _translated(program, wanted, mesh)
+    except _CannotSay:
+        return None
+
+
+class _CannotSay(Exception):
+    pass
+
+
+def _translated(program: Program, wanted: Any, mesh: Any) -> Program:
+    def spec_of(value: Any, rank: int) -> Any:
+        if not isinstance(value, PartitionSpec):
+            return value
+        found = spec_in_words_of(wanted, mesh, value, rank)
+        if found is None:
+            raise _CannotSay
+        return found
+
+    eqns = (with_regions_changed(e, lambda p: _translated(p, wanted, mesh)) for e in program.eqns)
+    changed = [
+        e.with_params({name: spec_of(v, e.outputs[0].rank) for name, v in e.params.items()}) if e.op.seed else e
+        for e in eqns
+    ]
+    if all(a is b for a, b in zip(changed, program.eqns, strict=True)):
+        return program
+    return Program(program.name, program.inputs, tuple(changed), program.outputs)
+
+
+def why_apart(a: Any, b: Any) -> str:
+    """Why two meshes cannot belong to one function."""
+    if not isinstance(a, Mesh) or not isinstance(b, Mesh):
+        return "a compiled function runs on one mesh"
+    mine, theirs = ([getattr(d, "id", d) for d in m.flat_devices] for m in (a, b))
+    if mine == theirs:
+        return "they have the same devices, but what is sharded on one cannot be said with the axes of the other"
+    if sorted(mine) == sorted(theirs):
+        return f"a compiled function runs on its devices in one order, and these are {_some(mine)} and {_some(theirs)}"
+    return f"a compiled function runs on one set of devices, and these are {_some(mine)} and {_some(theirs)}"
+
+
+def _some(ids: list[Any]) -> str:
+    return str(ids) if len(ids) <= 16 else f"[{', '.join(map(str, ids[:4]))}, ...]"

@@ -1,0 +1,113 @@
+"""Functions inside of others whose constraints name another mesh: said with the axes of one of them, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+from meshjit.lax import with_sharding_constraint as constrained
+from meshjit.sharding import Mesh, NamedSharding
+from meshjit.sharding import PartitionSpec as P
+from sharding.spec import ShardingError
+
+pytestmark = pytest.mark.device
+
+X = np.arange(32, dtype=np.float32).reshape(8, 4)
+
+
+def on(sizes: tuple[int, ...], names: str, *entries: Any, backwards: bool = False) -> NamedSharding:
+    devices = np.array(mj.devices()[: int(np.prod(sizes))])
+    return NamedSharding(Mesh((devices[::-1] if backwards else devices).reshape(sizes), tuple(names)), P(*entries))
+
+
+def outer(*entries: Any) -> NamedSharding:
+    return on((4, 2), "xy", *entries)
+
+
+def inner() -> NamedSharding:
+    return on((2, 4), "pq", "p", "q")
+
+
+WAYS: dict[str, Callable[[Any], Any]] = {
+    "nested jit": lambda x: mj.jit(lambda a: constrained(a * 2, inner()))(x),
+    "shardings": lambda x: mj.jit(lambda a: a * 2, in_shardings=None, out_shardings=inner())(x),
+    "twice nested": lambda x: mj.jit(lambda a: mj.jit(lambda b: constrained(b, inner()))(a) * 2)(x),
+    "scan": lambda x: mj.lax.scan(lambda c, _: (constrained(c * 2, inner()), None), x, None, length=1)[0],
+    "branch": lambda x: mj.lax.cond(True, lambda a: constrained(a * 2, inner()), lambda a: constrained(a, outer()), x),
+    "while": lambda x: mj.lax.while_loop(
+        lambda a: constrained(a, outer("x")).sum() < 900, lambda a: constrained(a * 2, inner()), x
+    ),
+    "gradient": lambda x: mj.grad(lambda a: (constrained(a, inner()) ** 2).sum())(x),
+    "pullback": lambda x: mj.vjp(lambda a: constrained(a * 2, inner()), x)[1](x)[0],
+    "linearized": lambda x: mj.linearize(lambda a: constrained(a * 2, inner()), x)[1](x),
+    "checkpoint": lambda x: mj.checkpoint(lambda a: constrained(a * 2, inner()))(x),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_constraints_of_another_mesh_of_the_same_devices(way: str) -> None:
+    f = mj.jit(lambda a: WAYS[way](constrained(a, outer("x"))))
+    result = f(X)
+    np.testing.assert_array_equal(result, 2 * X)
+    assert result.sharding.is_equivalent_to(inner(), 2)
+    np.testing.assert_array_equal(f(X), 2 * X)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_constraints_outside_of_jit(way: str) -> None:
+    for x in (X, mj.device_put(X, outer("x"))):
+        result = WAYS[way](x)
+        np.testing.assert_array_equal(result, 2 * X)
+        assert result.sharding.is_equivalent_to(inner(), 2)
+
+
+def test_members_of_a_batch_under_constraints() -> None:
+    place = on((2, 4), "pq", "q")
+    for x in (X, mj.device_put(X, outer("x"))):
+        result = mj.vmap(lambda a: constrained(a * 2, place))(x)
+        np.testing.assert_array_equal(result, 2 * X)
+        assert result.sharding.spec[1] == "q" or result.sharding.shard_shape((8, 4))[1] == 1
+
+
+def test_a_function_is_used_by_callers_on_several_meshes() -> None:
+    doubled = mj.jit(lambda a: constrained(a * 2, inner()))
+    for sizes, names in (((4, 2), "xy"), ((8,), "z"), ((2, 2, 2), "abc"), ((2, 4), "pq")):
+        place = on(sizes, names, names[0])
+        result = mj.jit(lambda a, place=place: doubled(constrained(a, place)))(X)
+        np.testing.assert_array_equal(result, 2 * X)
+        assert result.sharding.is_equivalent_to(inner(), 2)
+
+
+@pytest.mark.parametrize(
+    ("other", "text"),
+    [
+        (lambda: on((4,), "h", "h"), "one set of devices, and these are [0, 1, 2, 3, 4, 5, 6, 7] and [0, 1, 2, 3]"),
+        (
+            lambda: on((4, 2), "xy", "x", backwards=True),
+            "its devices in one order, and these are [0, 1, 2, 3, 4, 5, 6, 7] and [7, 6, 5, 4, 3, 2, 1, 0]",
+        ),
+    ],
+)
+def test_meshes_that_do_not_go_together(other: Callable[[], NamedSharding], text: str) -> None:
+    nested = mj.jit(lambda a: constrained(a, other()))
+    with pytest.raises(ShardingError) as error:
+        mj.jit(lambda a: nested(constrained(a, outer("x"))))(X)
+    first, why, fix = str(error.value).split("\n")
+    assert first.startswith(f"lambda uses two meshes: {outer().mesh} at ")
+    assert (why, fix) == (f"  a compiled function runs on {text}", "  fix: build every NamedSharding of lambda on the same mesh")
+
+
+def test_axes_that_cannot_say_it() -> None:
+    with pytest.raises(ShardingError, match="they have the same devices, but what is sharded on one cannot be said with the axes"):
+        mj.jit(lambda a: constrained(constrained(a, on((2, 3), "ab", "a")), on((3, 2), "cd", "c")))(X[:6])
+
+
+def test_committed_operands_on_other_devices_than_constraints() -> None:
+    with pytest.raises(ShardingError) as error:
+        mj.grad(lambda a: (constrained(a, inner()) ** 2).sum())(mj.device_put(X, on((4,), "h", "h")))
+    assert "its sharding constraints are on Mesh('p': 2, 'q': 4)" in str(error.value)
+    assert "an operand f32[8,4] is on Mesh('h': 4), PartitionSpec('h',)" in str(error.value)
