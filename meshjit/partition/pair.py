@@ -53,7 +53,7 @@ def _partners(program: Program) -> tuple[dict[Eqn, Eqn], dict[Eqn, list[Eqn]]]:
     for i, first in enumerate(permutes):
         for second in permutes[i + 1 :] if first not in taken else ():
             if second not in taken and _fit(first, second):
-                between = _needed_between(program, first, second, made)
+                between = needed_between(program, first, second, made)
                 if between is not None:
                     partners[first], early[first] = second, between
                     taken |= {first, second}
@@ -61,7 +61,7 @@ def _partners(program: Program) -> tuple[dict[Eqn, Eqn], dict[Eqn, list[Eqn]]]:
     return partners, early
 
 
-def _needed_between(program: Program, first: Eqn, second: Eqn, made: dict[Var, int]) -> list[Eqn] | None:
+def needed_between(program: Program, first: Eqn, second: Eqn, made: dict[Var, int]) -> list[Eqn] | None:
     """The equations behind the first permute that the second needs; None if they need the first, or are many or dear."""
     start, found, waiting = made[first.outputs[0]], set[int](), list(second.inputs)
     while waiting:

@@ -23,6 +23,7 @@ from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
 from meshjit.partition.combine import combine
 from meshjit.partition.local import LocalEquation
+from meshjit.partition.merge import merge_permutes
 from meshjit.partition.moves import Moves
 from meshjit.partition.pair import pair_permutes
 from meshjit.transform.borders import share_borders
@@ -40,7 +41,8 @@ def partition(plan: Plan, topology: Topology | None = None) -> Program:
     """
     topology = topology or plan.topology or Topology.of(plan.mesh)
     local = cse(_Partitioner(plan, topology).run(), constants=True)
-    return pair_permutes(combine(share_borders(local), topology), plan.mesh)
+    local = combine(share_borders(local), topology)
+    return pair_permutes(merge_permutes(local, plan.mesh, topology), plan.mesh)
 
 
 class _Partitioner:

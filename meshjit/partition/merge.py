@@ -1,0 +1,119 @@
+"""Small permutes between the same devices become one: what each costs to start is paid once.
+
+    %1 = collective_permute(%a) {pairs}      flat = concatenate(reshape(%a), reshape(%b));  %y = collective_permute(flat)
+    %2 = collective_permute(%b) {pairs}      %1 = reshape(slice(%y)),  %2 = reshape(slice(%y))
+
+So the borders of all fields of a grid that one step needs travel together: three fields are six permutes, then two. It
+pays when copying the elements takes less time than starting a collective; the machine says what is small. What a later
+permute needs is done before the first one, where that is little. StableHLO's permute has one operand, hence the copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import with_regions_changed
+from meshjit.ops.collectives import collective_permute
+from meshjit.ops.ordering import concatenate
+from meshjit.ops.shape import reshape
+from meshjit.ops.slicing import slice_
+from meshjit.partition.combine import COPIES, LARGEST
+from meshjit.partition.pair import needed_between
+from sharding.mesh import BaseMesh
+from sharding.topology import Topology
+
+
+@dataclass
+class _Group:
+    """Permutes that stand where the first of them stands, and what has to be done before it for that."""
+
+    members: list[Eqn]
+    early: list[Eqn] = field(default_factory=list[Eqn])
+
+    @property
+    def nbytes(self) -> int:
+        return sum(eqn.inputs[0].type.nbytes for eqn in self.members)
+
+
+def merge_permutes(program: Program, mesh: BaseMesh, topology: Topology) -> Program:
+    """The same Program with fewer permutes, in nested Programs too."""
+    eqns = [with_regions_changed(eqn, lambda nested: merge_permutes(nested, mesh, topology)) for eqn in program.eqns]
+    program = Program(program.name, program.inputs, tuple(eqns), program.outputs)
+    while groups := _groups(program, mesh, topology):  # what corners need is there once their sides have been merged
+        program = _rewritten(program, groups)
+    return program
+
+
+def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Eqn, _Group]:
+    """First permute of a group of several → the group."""
+    made = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
+    latest: dict[Any, _Group] = {}
+    found: list[_Group] = []
+    for eqn in program.eqns:
+        if eqn.op is not collective_permute or not eqn.params["pairs"]:
+            continue
+        pairs, size = eqn.params["pairs"], eqn.inputs[0].type.nbytes
+        small = _small(pairs, mesh, topology)
+        if not 0 < size <= small:
+            continue
+        key = pairs, eqn.inputs[0].dtype
+        group = latest.get(key)
+        if group is not None and group.nbytes + size <= LARGEST * small:
+            early = needed_between(program, group.members[0], eqn, made)
+            if early is not None:
+                group.members.append(eqn)
+                group.early += early
+                continue
+        latest[key] = _Group([eqn])
+        found.append(latest[key])
+    return {group.members[0]: group for group in found if len(group.members) > 1}
+
+
+def _small(pairs: Sequence[tuple[int, int]], mesh: BaseMesh, topology: Topology) -> float:
+    """How many bytes are copied in the time that it takes to start a permute along the axes that these pairs cross."""
+    ends = [np.unravel_index(column, mesh.axis_sizes) for column in zip(*pairs, strict=True)]
+    crossed = [a for a, here, there in zip(mesh.axis_names, *ends, strict=True) if (here != there).any()]
+    return topology.latency_over(crossed) * topology.memory_bandwidth / COPIES
+
+
+def _rewritten(program: Program, groups: dict[Eqn, _Group]) -> Program:
+    results: dict[Var, Var] = {}
+    done = {eqn for group in groups.values() for eqn in group.members}
+    builder = Builder(program.name)
+    builder.inputs = list(program.inputs)
+
+    def keep(eqn: Eqn) -> None:
+        if eqn not in done:
+            done.add(eqn)
+            inputs = tuple(results.get(v, v) for v in eqn.inputs)
+            builder.eqns.append(Eqn(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source))
+
+    order = {eqn: i for i, eqn in enumerate(program.eqns)}
+    with builder:
+        for eqn in program.eqns:
+            if eqn in groups:
+                for one in sorted(groups[eqn].early, key=order.__getitem__):
+                    keep(one)
+                with builder.at(eqn.source):
+                    _emit_group(groups[eqn].members, results)
+            else:
+                keep(eqn)
+    return builder.build([results.get(v, v) for v in program.outputs])
+
+
+def _emit_group(members: Sequence[Eqn], results: dict[Var, Var]) -> None:
+    operands = [results.get(eqn.inputs[0], eqn.inputs[0]) for eqn in members]
+    flat = concatenate(*(reshape(v, shape=(math.prod(v.shape),)) for v in operands), dimension=0)
+    moved = collective_permute(flat, **members[0].params)
+    start = 0
+    for eqn, operand in zip(members, operands, strict=True):
+        end = start + math.prod(operand.shape)
+        piece = slice_(moved, start=(start,), limit=(end,), strides=(1,))
+        results[eqn.outputs[0]] = reshape(piece, shape=operand.shape)
+        start = end
