@@ -3,11 +3,14 @@
     python benchmarks/dispatch.py [--jax /path/to/a/python/with/jax]
 
     call      f(xs), as a user calls it: a repeated call runs in jaxlib's C++ (meshjit/runtime/fast.py)
-    python    the same call by way of Python: flatten, keys, cache, jaxlib's execute_sharded, an Array per output
-    execute   jaxlib's C++ alone, from handles to handles: nothing of meshjit, no Arrays
+    python    the same call by way of Python: flatten, keys, cache, jaxlib's execute_sharded
+    execute   jaxlib's C++ alone: nothing of meshjit
     jax       jax.jit on jax.Arrays of the same sharding, in a process of its own
 
-All four by turns, some calls each, many times; the least of each counts: dispatch is deterministic, the rest is noise of
+Kinds of functions: `plain`; `donating` ones, each call of which is given the last one's results; with a `static` argument;
+`captured`, which close over an array; `eager` is xs[0] + 1 outside of jit.
+
+All columns by turns, some calls each, many times; the least of each counts: dispatch is deterministic, the rest is noise of
 the machine. CPU time of one thread leaves out what other processes do, and what the devices' threads compute.
 """
 
@@ -24,6 +27,33 @@ from typing import Any
 
 CALLS, ROUNDS = 40, 60
 DEVICES, LEAVES = (1, 8), (1, 10, 50)
+CASES = [("plain", d, n) for d in DEVICES for n in LEAVES]
+CASES += [(kind, d, n) for kind in ("donating", "static") for d in DEVICES for n in (1, 10, 50)]
+CASES += [("captured", 1, 1), ("captured", 1, 10), ("eager", 1, 1), ("eager", 8, 1)]
+Case = tuple[str, int, int]
+
+
+def calls_of(kind: str, jit: Any, values: list[Any]) -> tuple[Any, Callable[[], Any]]:
+    """The function of a case, and a call of it, in meshjit and in JAX."""
+    if kind == "donating":
+        function, state = jit(lambda xs: [x + 1 for x in xs], donate_argnums=0), [values]
+
+        def step() -> Any:
+            state[0] = function(state[0])
+            return state[0]
+
+        return function, step
+    if kind == "static":
+        function = jit(lambda xs, n: [x + n for x in xs], static_argnames="n")
+        return function, lambda: function(values, 3)
+    if kind == "captured":
+        last = values[-1]
+        function = jit(lambda xs: [x + last for x in xs])
+        return function, lambda: function(values)
+    if kind == "eager":
+        return None, lambda: [values[0] + 1]
+    function = jit(lambda xs: [x + 1 for x in xs])
+    return function, lambda: function(values)
 
 
 def timed(call: Callable[[], Any], wait: Callable[[Any], Any]) -> float:
@@ -45,16 +75,16 @@ def serve_jax() -> None:
     calls: dict[str, Callable[[], Any]] = {}
     for line in sys.stdin:
         if line not in calls:
-            devices, leaves = map(int, line.split())
+            kind, *sizes = line.split()
+            devices, leaves = map(int, sizes)
             sharding = NamedSharding(Mesh(np.array(jax.devices()[:devices]), ("x",)), PartitionSpec("x"))
             values = [jax.device_put(np.ones(16, np.float32), sharding) for _ in range(leaves)]
-            function = jax.jit(lambda xs: [x + 1 for x in xs])
-            calls[line] = lambda function=function, values=values: function(values)
+            _, calls[line] = calls_of(kind, jax.jit, values)
             calls[line]()
         print(timed(calls[line], jax.block_until_ready), flush=True)
 
 
-def jax_rounds(python: str | None) -> Iterator[Callable[[int, int], float] | None]:
+def jax_rounds(python: str | None) -> Iterator[Callable[[Case], float] | None]:
     """Asks the process of JAX for a round; None where there is no JAX."""
     if python is None:
         yield None
@@ -64,38 +94,46 @@ def jax_rounds(python: str | None) -> Iterator[Callable[[int, int], float] | Non
     with subprocess.Popen(command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
 
-        def ask(devices: int, leaves: int) -> float:
-            print(devices, leaves, file=process.stdin, flush=True)
+        def ask(case: Case) -> float:
+            print(*case, file=process.stdin, flush=True)
             return float(process.stdout.readline())  # pyright: ignore[reportOptionalMemberAccess]
 
         yield ask
         process.stdin.close()
 
 
-def our_calls(devices: int, leaves: int) -> dict[str, Callable[[], Any]]:
+def our_calls(kind: str, devices: int, leaves: int) -> dict[str, Callable[[], Any]]:
     """The columns that are ours."""
     import numpy as np
 
     import meshjit as mj
-    from meshjit.runtime import _jaxlib
     from meshjit.sharding import Mesh, NamedSharding
     from meshjit.sharding import PartitionSpec as P
 
     sharding = NamedSharding(Mesh(np.array(mj.devices()[:devices]), ("x",)), P("x"))
     values = [mj.device_put(np.ones(16, np.float32), sharding) for _ in range(leaves)]
-    handles = [x.handle for x in values]
-    function, found = mj.jit(lambda xs: [x + 1 for x in xs]), []
+    function, call = calls_of(kind, mj.jit, values)
+    if kind != "plain":
+        call()
+        return {"call": call}
+    return {
+        "call": call,
+        "python": lambda: function._call_in_python((values,), {}),
+        "execute": _jaxlib_alone(function, values),
+    }
+
+
+def _jaxlib_alone(function: Any, values: list[Any]) -> Callable[[], Any]:
+    from meshjit.runtime import _jaxlib
+
+    handles, found = [x.handle for x in values], []
     function.listeners.append(found.append)
     for _ in range(4):
         function(values)
     plan = found[0].fast_call()._replace(out_pytree_def=found[0].treedef)
     execute = _jaxlib.fast_function("execute", lambda _: (None, plan))
     execute(handles)
-    return {
-        "call": lambda: function(values),
-        "python": lambda: function._call_in_python((values,), {}),
-        "execute": lambda: execute(handles),
-    }
+    return lambda: execute(handles)
 
 
 def wait(result: Any) -> None:
@@ -104,32 +142,41 @@ def wait(result: Any) -> None:
     leaf[-1].block_until_ready()
 
 
-def measure(devices: int, leaves: int, jax: Callable[[int, int], float] | None) -> dict[str, float]:
-    calls = our_calls(devices, leaves)
+def measure(case: Case, jax: Callable[[Case], float] | None) -> dict[str, float]:
+    calls = our_calls(*case)
     best = dict.fromkeys([*calls, *(["jax"] if jax else [])], float("inf"))
     for _ in range(ROUNDS):
         for name, call in calls.items():
             best[name] = min(best[name], timed(call, wait))
         if jax:
-            best["jax"] = min(best["jax"], jax(devices, leaves))
+            best["jax"] = min(best["jax"], jax(case))
     return best
+
+
+def row(case: Case, best: dict[str, float]) -> str:
+    kind, devices, leaves = case
+    shown = {name: f"{value:.1f}" for name, value in best.items()}
+    if "jax" in best:
+        shown["ratio"] = f"{best['call'] / best['jax']:.2f}"
+    cells = [f"{shown.get(name, '-'):>11}" for name in ("call", "python", "execute", "jax", "ratio")]
+    return f"{kind:<10}{devices:>8}{leaves:>8}{''.join(cells)}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jax", default=sys.executable if importlib.util.find_spec("jax") else None, metavar="PYTHON")
+    parser.add_argument("--only", choices=sorted({kind for kind, _, _ in CASES}), help="one kind of functions")
     parser.add_argument("--serve-jax", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve_jax:
         return serve_jax()
     os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", str(max(DEVICES)))
-    print(f"{'devices':>8}{'leaves':>8}{'call us':>10}{'python us':>11}{'execute us':>12}{'jax us':>9}{'call/jax':>10}")
+    columns = "".join(f"{name:>11}" for name in ("call us", "python us", "execute us", "jax us", "call/jax"))
+    print(f"{'':<10}{'devices':>8}{'leaves':>8}{columns}")
     for jax in jax_rounds(arguments.jax):
-        for devices in DEVICES:
-            for leaves in LEAVES:
-                best = measure(devices, leaves, jax)
-                theirs = f"{best['jax']:>9.1f}{best['call'] / best['jax']:>10.2f}" if jax else f"{'-':>9}{'-':>10}"
-                print(f"{devices:>8}{leaves:>8}{best['call']:>10.1f}{best['python']:>11.1f}{best['execute']:>12.1f}{theirs}")
+        for case in CASES:
+            if arguments.only in (None, case[0]):
+                print(row(case, measure(case, jax)), flush=True)
 
 
 if __name__ == "__main__":
