@@ -92,18 +92,32 @@ def _emit_all_pairs(e: Any, table: str, values: str, count: int, side: str) -> s
 
 
 def _emit_halving(e: Any, table: str, values: str, count: int, side: str) -> str:
-    """Before low all entries are before the value, from high on none is."""
+    """A loop of as many rounds as it takes: before low all entries are before the value, from high on none is."""
     extent, places = e.types[table].shape[-1], e.types[values].with_dtype(_I32)
-    low, high, one = (_full(e, places, n) for n in (0, extent, 1))
-    for _ in range(extent.bit_length()):
-        total = e.op("add", [low, high], [places])[0]
-        middle = e.op("shift_right_logical", [total, one], [places])[0]
-        entry = _emit_entries(e, table, middle, count)
-        right = e.op("and", [_compare(e, low, high, "LT"), _emit_before(e, entry, values, side)], [_flags(places)])[0]
-        behind = e.op("add", [middle, one], [places])[0]
-        low = e.op("select", [right, behind, low], [places])[0]
-        high = e.op("select", [right, high, middle], [places])[0]
-    return low
+    counter = TensorType((), _I32)
+    types = [counter, e.types[table], e.types[values], places, places]
+    state = [e.constant(np.zeros((), _I32)), table, values, _full(e, places, 0), _full(e, places, extent)]
+
+    def condition(inner: Any, names: list[str]) -> Sequence[str]:
+        return [_compare(inner, names[0], inner.constant(np.array(extent.bit_length(), _I32)), "LT")]
+
+    def step(inner: Any, names: list[str]) -> Sequence[str]:
+        round_, table, values, low, high = names
+        following = inner.op("add", [round_, inner.constant(np.ones((), _I32))], [counter])
+        return [*following, table, values, *_emit_half(inner, table, values, low, high, count, side)]
+
+    return e.op("while", state, types, regions=[e.region(types, condition), e.region(types, step)])[3]
+
+
+def _emit_half(e: Any, table: str, values: str, low: str, high: str, count: int, side: str) -> list[str]:
+    """low and high after one round more."""
+    places = e.types[low]
+    one, flags = _full(e, places, 1), _flags(places)
+    middle = e.op("shift_right_logical", [e.op("add", [low, high], [places])[0], one], [places])[0]
+    entry = _emit_entries(e, table, middle, count)
+    right = e.op("and", [_compare(e, low, high, "LT"), _emit_before(e, entry, values, side)], [flags])[0]
+    behind = e.op("add", [middle, one], [places])[0]
+    return [e.op("select", [right, *pair], [places])[0] for pair in ((behind, low), (high, middle))]
 
 
 def _emit_entries(e: Any, table: str, places: str, count: int) -> str:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meshjit.core.op import Params, Types
-from meshjit.core.program import Var
+from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType, is_float
 from meshjit.ops.arithmetic import add, minimum, multiply, subtract
-from meshjit.ops.bits import and_, bitcast_convert, not_, or_, xor
+from meshjit.ops.bits import and_, bitcast_convert, not_, or_, shift_right_logical, xor
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full, full_like, iota, scalar, spread, zeros
 from meshjit.ops.conversion import convert
@@ -142,8 +142,8 @@ def _own_places(codes: Var, dim: int, begin: Var, width: int) -> Var:
     last = codes.rank - 1
     lines = move(codes, dim, last)
     end = minimum(add(begin, scalar(width, _I32)), scalar(extent, _I32))
-    below, before = _ranked_below(lines, begin), _ranked_below(lines, end)
-    mine = and_(before, not_(below))
+    first, second = _keys_at(lines, begin, end)
+    mine = and_(_ranked_below(lines, end, second), not_(_ranked_below(lines, begin, first)))
     running = cumsum(convert(mine, dtype=_I32), axis=last, reverse=False)
     order = iota(dtype=_I32, shape=(*lines.shape[:-1], width), dimension=last)
     order = add(order, full_like(order, 1))
@@ -151,27 +151,50 @@ def _own_places(codes: Var, dim: int, begin: Var, width: int) -> Var:
     return move(minimum(places, full_like(places, extent - 1)), last, dim)
 
 
-def _ranked_below(lines: Var, rank: Var) -> Var:
-    """bool: which elements stand before this rank once their line is sorted; equal ones by their order."""
-    last, key = lines.rank - 1, _key_at(lines, rank)
-    wide = broadcast_in_dim(key, shape=lines.shape, dimensions=tuple(range(last)))
-    less, equal = (compare(lines, wide, direction=word) for word in ("LT", "EQ"))
+def _ranked_below(lines: Var, rank: Var, key: Var) -> Var:
+    """bool: which elements stand before this rank, whose key is `key`, once their line is sorted; equal ones by order."""
+    last = lines.rank - 1
+    less, equal = (compare(lines, _along(key, lines), direction=word) for word in ("LT", "EQ"))
     left = subtract(spread(rank, key.shape), reduce_sum(convert(less, dtype=_I32), axes=(last,)))  # equal ones to take
     earlier = cumsum(convert(equal, dtype=_I32), axis=last, reverse=False)
-    left = broadcast_in_dim(left, shape=lines.shape, dimensions=tuple(range(last)))
-    return or_(less, and_(equal, compare(earlier, left, direction="LE")))
+    return or_(less, and_(equal, compare(earlier, _along(left, lines), direction="LE")))
 
 
-def _key_at(lines: Var, rank: Var) -> Var:
-    """The key at this rank of every line, bit by bit from the top: the highest of which no more than `rank` are less, and
-    beyond the end the highest there is."""
-    shape, last, width = lines.shape[:-1], lines.rank - 1, 8 * lines.dtype.itemsize
+def _keys_at(lines: Var, *ranks: Var) -> tuple[Var, ...]:
+    """The keys at these ranks of every line, bit by bit from the top: the highest of which no more than `rank` are less,
+    and beyond the end the highest there is."""
+    from meshjit.ops.scan import scan
+
     unsigned = np.dtype(f"u{lines.dtype.itemsize}")
-    key = zeros(TensorType(shape, unsigned))
-    for bit in range(width - 1, -1, -1):
-        guess = or_(key, full_like(key, 1 << bit))
-        bound = bitcast_convert(_with_sign_turned(guess), dtype=lines.dtype)
-        wide = broadcast_in_dim(bound, shape=lines.shape, dimensions=tuple(range(last)))
-        less = reduce_sum(convert(compare(lines, wide, direction="LT"), dtype=_I32), axes=(last,))
-        key = select(compare(less, spread(rank, shape), direction="LE"), guess, key)
-    return bitcast_convert(_with_sign_turned(key), dtype=lines.dtype)
+    key = zeros(TensorType(lines.shape[:-1], unsigned))
+    top = scalar(1 << (8 * unsigned.itemsize - 1), unsigned)
+    found = scan(
+        lines, *ranks, top, *(key for _ in ranks), body=_next_bit(lines.type, len(ranks), unsigned),
+        length=8 * unsigned.itemsize, reverse=False, num_consts=1 + len(ranks), num_carry=1 + len(ranks), unroll=1,
+    )  # fmt: skip
+    return tuple(bitcast_convert(_with_sign_turned(key), dtype=lines.dtype) for key in found[1:])
+
+
+def _next_bit(lines_type: TensorType, count: int, unsigned: np.dtype[Any]) -> Program:
+    """lines, ranks, this bit, the bits of the keys above it -> the next bit, the bits of the keys with it."""
+    with Builder("next_bit") as builder:
+        lines = builder.input(lines_type)
+        ranks = [builder.input(TensorType((), _I32)) for _ in range(count)]
+        bit = builder.input(TensorType((), unsigned))
+        keys = [builder.input(TensorType(lines.shape[:-1], unsigned)) for _ in range(count)]
+        longer = [_with_bit(lines, rank, bit, key) for rank, key in zip(ranks, keys, strict=True)]
+        return builder.build([shift_right_logical(bit, scalar(1, unsigned)), *longer])
+
+
+def _with_bit(lines: Var, rank: Var, bit: Var, key: Var) -> Var:
+    """The bit is set if no more than `rank` are less than the key with it."""
+    guess = or_(key, spread(bit, key.shape))
+    bound = bitcast_convert(_with_sign_turned(guess), dtype=lines.dtype)
+    less = compare(lines, _along(bound, lines), direction="LT")
+    count = reduce_sum(convert(less, dtype=_I32), axes=(lines.rank - 1,))
+    return select(compare(count, spread(rank, key.shape), direction="LE"), guess, key)
+
+
+def _along(var: Var, lines: Var) -> Var:
+    """One element a line, repeated along it."""
+    return broadcast_in_dim(var, shape=lines.shape, dimensions=tuple(range(var.rank)))
