@@ -212,6 +212,151 @@ jit(jax.grad(lambda a: (a ** 2).sum()))(placed)
 jit(lambda a: a + closed)(x)
 jit(lambda: closed)()
 jit(lambda a: a, in_shardings=rows, out_shardings=columns)(x)
+# members of a batch
+members(lambda a: jax.lax.psum(a,'i'), four)
+members(lambda a: jax.lax.psum(1,'i'), four)
+members(lambda a: jax.lax.psum(2.5,'i'), four)
+members(lambda a: jax.lax.psum(True,'i'), four)
+members(lambda a: jax.lax.psum(a>3,'i'), four)
+members(lambda a: jax.lax.pmax(a>3,'i'), four)
+members(lambda a: jax.lax.psum(a.astype('int8'),'i'), four)
+members(lambda a: jax.lax.psum(a.astype('bfloat16'),'i'), four)
+members(lambda a: jax.lax.psum(a*1j,'i'), four)
+members(lambda a: jax.lax.pmean(a,'i'), four)
+members(lambda a: jax.lax.pmean(a.astype(int),'i'), four)
+members(lambda a: jax.lax.pmean({'b':a,'c':(a,None)},'i'), four)
+members(lambda a: jax.lax.pmax(a,'i'), four)
+members(lambda a: jax.lax.pmin(a,'i'), four)
+members(lambda a: a*jax.lax.axis_index('i'), four)
+members(lambda a: jax.lax.axis_index('i'), four)
+members(lambda a: jax.lax.axis_size('i'), four)
+members(lambda a: a/jax.lax.axis_size('i'), four)
+members(lambda a: jax.lax.all_gather(a,'i'), four)
+members(lambda a: jax.lax.all_gather(a,'i',axis=1), four)
+members(lambda a: jax.lax.all_gather(a,'i',axis=-1), four)
+members(lambda a: jax.lax.all_gather(a.sum(),'i'), four)
+members(lambda a: jax.lax.all_gather({'a':a},'i')['a'][0], four)
+members(lambda a: jax.lax.ppermute(a,'i',[(0,1),(1,2),(2,3),(3,0)]), four)
+members(lambda a: jax.lax.pshuffle(a,'i',[3,2,1,0]), four)
+members(lambda a: jax.lax.pswapaxes(a,'i',0),x.T@four)
+members(lambda a: jax.lax.all_to_all(a,'i',0,0),jnp.arange(48.).reshape(4,4,3))
+members(lambda a: jax.lax.all_to_all(a,'i',0,1),jnp.arange(48.).reshape(4,4,3))
+members(lambda a: jax.lax.all_to_all(a,'i',1,0),jnp.arange(48.).reshape(4,3,4))
+members(lambda a: jax.lax.all_to_all(a,'i',1,0,tiled=True),jnp.arange(96.).reshape(4,3,8))
+members(lambda a: jax.lax.all_to_all(a,'i',0,0), four)
+members(lambda a: jax.lax.psum_scatter(a,'i'),jnp.arange(48.).reshape(4,4,3))
+members(lambda a: jax.lax.psum_scatter(a,'i',scatter_dimension=1),jnp.arange(48.).reshape(4,3,4))
+members(lambda a: jax.lax.psum_scatter(a,'i',tiled=True),jnp.arange(96.).reshape(4,8,3))
+members(lambda a: jax.lax.psum(a,'j'), four)
+members(lambda a: jax.lax.psum(a,('i',)), four)
+members(lambda a: jax.lax.psum(a,()), four)
+members(lambda a: jax.lax.psum(a,(0,'i')), four)
+members(lambda a: jax.lax.psum(a,0), four)
+members(lambda a: jax.lax.axis_index('j'), four)
+jax.lax.psum(four,'i')
+jax.lax.axis_index('i')
+jax.lax.pmean(four,'i')
+jax.lax.all_gather(four,'i')
+members(lambda a: jax.lax.psum(a,'i',axis_index_groups=[[0,1],[2,3]]), four)
+members(lambda a,b: jax.lax.psum(a,'i')+b, four,2.0,in_axes=(0,None))
+members(lambda a,b: jax.lax.psum(b,'i'), four,2.0,in_axes=(0,None))
+members(lambda a: jax.lax.psum(a,'i'), four,out_axes=None)
+members(lambda a: jax.lax.psum(a,'i'), four,in_axes=1)
+members(lambda a: jax.lax.pmean(a,'i'), four,in_axes=1,out_axes=-1)
+members(lambda a: jax.lax.psum(a,'i'), four,out_axes=1)
+jax.vmap(lambda: jax.lax.axis_index('i'),axis_name='i',axis_size=3)()
+members(jax.grad(lambda a: jax.lax.psum(a,'i').sum()), four)
+members(jax.grad(lambda a: jax.lax.pmean(a**2,'i').sum()), four)
+members(jax.grad(lambda a: (jax.lax.all_gather(a,'i')**2).sum()), four)
+members(jax.grad(lambda a: (jax.lax.all_gather(a,'i')*jax.lax.axis_index('i')).sum()), four)
+members(jax.grad(lambda a: (jax.lax.psum_scatter(a,'i')**2).sum()),jnp.arange(48.).reshape(4,4,3))
+jax.grad(lambda b: members(lambda a: jax.lax.psum(a**2,'i'),b).sum())(four)
+jax.grad(lambda b: members(lambda a: a-jax.lax.pmean(a,'i'),b)[0].sum())(four)
+jax.jit(lambda b: members(lambda a: a-jax.lax.pmean(a,'i'),b))(four)
+members(jax.jit(lambda a: a-jax.lax.pmean(a,'i')), four)
+members(jax.jit(lambda a: a*jax.lax.axis_size('i')), four), members(jax.jit(lambda a: a*jax.lax.axis_size('i')), four[:2])
+members(lambda a: jax.lax.scan(lambda c,_: (jax.lax.psum(c,'i'),c),a,None,length=2), four)
+members(lambda a: jax.lax.scan(lambda c,_: (c+jax.lax.axis_index('i'),None),0,None,length=2)[0], four)
+members(lambda a: jax.lax.fori_loop(0,2,lambda i,c: jax.lax.pmean(c,'i')+a,a), four)
+members(lambda a: jax.lax.while_loop(lambda c: jax.lax.psum(c,'i').sum()<500, lambda c: c*2, a), four)
+members(lambda a: jax.lax.cond(True, lambda c: jax.lax.psum(c,'i'), lambda c: c, a), four)
+members(lambda a: jax.lax.cond(a.sum()>5, lambda c: c*2, lambda c: c, jax.lax.psum(a,'i')), four)
+members(lambda a: jax.lax.cond(jax.lax.axis_index('i')>1, lambda c: c*2, lambda c: c, a), four)
+members(lambda a: jax.vmap(lambda b: jax.lax.psum(b,'j')+jax.lax.psum(b,'i'),axis_name='j')(a), four)
+members(lambda a: jax.vmap(lambda b: jax.lax.psum(b,('i','j')),axis_name='j')(a), four)
+members(lambda a: jax.vmap(lambda b: jax.lax.axis_index(('i','j')),axis_name='j')(a), four)
+members(lambda a: jax.vmap(lambda b: jax.lax.psum(b,'i'),axis_name='i')(a), four)
+members(lambda a: jax.vmap(lambda b: jax.lax.psum(b,'i'))(a), four)
+members(lambda a: jax.vmap(lambda b: jax.lax.all_gather(b,'i'),out_axes=1)(a), four)
+members(lambda a: jax.checkpoint(lambda b: jax.lax.psum(jnp.sin(b),'i'))(a), four)
+members(jax.grad(jax.checkpoint(lambda b: jax.lax.psum(jnp.sin(b),'i').sum())), four)
+members(lambda a: jax.jvp(lambda b: jax.lax.psum(jnp.sin(b),'i'),(a,),(a,)), four)
+members(lambda a: jax.hessian(lambda b: jax.lax.psum(b**3,'i').sum())(a), four)
+members(lambda a: jax.jacrev(lambda b: jax.lax.psum(b**3,'i'))(a), four)
+jax.vmap(lambda a: (a-jax.lax.pmean(a,'batch'))/jnp.sqrt(jax.lax.pmean(a**2,'batch')),axis_name='batch')(four)
+jax.vmap(lambda a: a,axis_name=[1])(four)
+members(lambda a: jax.lax.psum(a,'i'),jnp.zeros((4,0),np.float32))
+members(lambda a: jax.lax.psum(a,'i'),jnp.zeros((0,3),np.float32))
+members(lambda a: jax.lax.pmax(a,'i'),jnp.zeros((0,3),np.float32))
+members(lambda a: jax.lax.all_gather(a,'i'),jnp.zeros((0,3),np.float32))
+jax.make_jaxpr(lambda a: jax.lax.psum(a,'i'),axis_env=[('i',4)],return_shape=True)(four)[1]
+jax.make_jaxpr(lambda a: a*jax.lax.axis_size('i'),axis_env=[('i',4)],return_shape=True)(four)[1]
+jax.make_jaxpr(lambda a: jax.lax.all_gather(a,'i'),axis_env=[('i',4)],return_shape=True)(four)[1]
+jax.eval_shape(lambda b: members(lambda a: jax.lax.all_gather(a,'i'),b), four)
+# batches spread over a mesh
+jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh, 'y')), spmd_axis_name='x'))(cube)
+jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh, 'y')), spmd_axis_name='x')(cube)
+jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh, 'y')), spmd_axis_name='x', in_axes=1,out_axes=2))(cube)
+jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh)), spmd_axis_name=('x','y')))(cube)
+jit(jax.vmap(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh)), spmd_axis_name='y'),spmd_axis_name='x'))(cube)
+jit(jax.vmap(lambda a: jit(lambda b: jax.lax.with_sharding_constraint(b*2, on(mesh, 'y')))(a), spmd_axis_name='x'))(cube)
+jit(jax.vmap(lambda a: jax.lax.scan(lambda c,_: (jax.lax.with_sharding_constraint(c*2, on(mesh, 'y')),None),a,None,length=2)[0], spmd_axis_name='x'))(cube)
+jit(jax.grad(lambda b: jax.vmap(lambda a: (jax.lax.with_sharding_constraint(a*2, on(mesh, 'y'))**2).sum(), spmd_axis_name='x')(b).sum()))(cube)
+jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh, 'x')), spmd_axis_name='x'))(cube)
+jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh, 'x')), spmd_axis_name='q'))(cube)
+jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a*2, on(mesh, 'y'))+jax.lax.psum(a,'i'), spmd_axis_name='x',axis_name='i'))(cube)
+# several meshes
+values(jit(lambda a: nested(on(other,'p','q'))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: jax.lax.with_sharding_constraint(nested(on(other,'p','q'))(a), on(mesh,'x')))(x))
+values(jit(lambda a: nested(on(line,'z'))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: placing(on(other,'p','q'),on(other,None,'q'))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: placing(on(other,'p','q'),on(other,None,'q'))(a), in_shardings=on(mesh,'x'), out_shardings=on(line,'z'))(x))
+jit(lambda a: nested(on(backwards,'x'))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x)
+jit(lambda a: nested(on(half,'h'))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x)
+values(jit(lambda a: jax.grad(lambda b: (jax.lax.with_sharding_constraint(b, on(other,'p'))**2).sum())(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: jax.lax.scan(lambda c, _: (jax.lax.with_sharding_constraint(c, on(other,'p'))*2, None), jax.lax.with_sharding_constraint(a, on(mesh,'x')), None, length=3)[0])(x))
+values(jit(lambda a: jax.lax.cond(a.sum()>0, lambda c: jax.lax.with_sharding_constraint(c, on(other,'p'))*2, lambda c: c, jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: jax.vmap(lambda c: jax.lax.with_sharding_constraint(c, on(other,'p'))*2)(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+jax.vmap(lambda c: jax.lax.with_sharding_constraint(c, on(other,'q'))*2)(x)
+jax.grad(lambda c: (jax.lax.with_sharding_constraint(c, on(other,'q'))*2).sum())(x)
+values(jit(lambda a: jit(lambda b: nested(on(line,'z'))(jax.lax.with_sharding_constraint(b,on(other,'p'))))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: jax.checkpoint(lambda b: jax.lax.with_sharding_constraint(b,on(other,'p')))(jax.lax.with_sharding_constraint(a, on(mesh,'x'))))(x))
+values(jit(lambda a: jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(a, on(mesh,'x')), on(other,'p')))(x))
+jit(lambda a: jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(a, on(mesh,'x')), on(backwards,'x')))(x)
+jit(lambda a: jax.lax.with_sharding_constraint(jax.lax.with_sharding_constraint(a, on(mesh,'x')), SingleDeviceSharding(devices()[0])))(x)
+jit(lambda a: jax.lax.with_sharding_constraint(a, SingleDeviceSharding(devices()[3])))(x)
+jit(lambda a: placing(on(backwards,'x'),on(backwards,'x'))(a), in_shardings=on(mesh,'x'))(x)
+jit(lambda a: placing(on(half,'h'),on(half,'h'))(a))(jax.device_put(x,on(mesh,'x')))
+jit(lambda a: placing(on(half,'h'),on(half,'h'))(a))(x)
+values(jit(lambda a: nested(on(other,'p','q'))(jax.lax.with_sharding_constraint(a, on(mesh,'x')))).lower(x).compile()(x))
+jax.vmap(nested(on(other,'p')))(x)
+jit(lambda a, b: a+b)(jax.device_put(x,on(mesh,'x')), jax.device_put(x,on(backwards,'x')))
+jax.device_put(x,on(mesh,'x'))+jax.device_put(x,on(backwards,'x'))
+jax.device_put(x,on(mesh,'x'))+jax.device_put(x,on(other,'p'))
+jax.lax.scan(lambda c, _: (jax.lax.with_sharding_constraint(c, on(other,'p'))*2, None), x, None, length=3)[0]
+jax.lax.cond(True, lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2, lambda a: jax.lax.with_sharding_constraint(a, on(mesh,'x')), x)
+jax.lax.while_loop(lambda a: jax.lax.with_sharding_constraint(a,on(mesh,'x')).sum()<1000, lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2, x)
+jax.vjp(lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2, x)[1](x)[0]
+values(jit(lambda a, pull=jax.vjp(lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2, x)[1]: pull(jax.lax.with_sharding_constraint(a,on(mesh,'x')))[0])(x))
+jax.jvp(lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2, (x,), (x,))[1]
+jax.linearize(lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2, x)[1](x)
+jax.checkpoint(lambda a: jax.lax.with_sharding_constraint(a, on(other,'p'))*2)(x)
+jax.grad(lambda a: (jax.lax.with_sharding_constraint(a, on(other,'p'))*2).sum())(jax.device_put(x,on(mesh,'x')))
+jax.grad(lambda a: (jax.lax.with_sharding_constraint(a, on(other,'p'))*2).sum())(jax.device_put(x,on(half,'h')))
+jax.lax.map(lambda a: jax.lax.with_sharding_constraint(a, on(other,'q'))*2, x, batch_size=3)
+jax.hessian(lambda a: (jax.lax.with_sharding_constraint(a, on(other,'q'))**3).sum())(x[0])
+jax.jacfwd(lambda a: (jax.lax.with_sharding_constraint(a, on(other,'q'))**3))(x[0])
+values(jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a, on(other,'q'))))(x))
 """
 
 
@@ -246,7 +391,23 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
         use(jax.jit(f))
         return len(traces)
 
+    def on(mesh: Any, *entries: Any) -> Any:
+        return placement.NamedSharding(mesh, placement.PartitionSpec(*entries))
+
+    def members(f: Any, *args: Any, **options: Any) -> Any:
+        return jax.vmap(f, axis_name="i", **options)(*args)
+
+    def grid(sizes: Any, names: Any, step: int = 1) -> Any:
+        return placement.Mesh(np.array(jax.devices()[: int(np.prod(sizes))])[::step].reshape(sizes), names)
+
     return {
+        "on": on, "members": members, "four": jnp.arange(12, dtype=np.float32).reshape(4, 3),
+        "cube": np.arange(64, dtype=np.float32).reshape(8, 4, 2),
+        "other": grid((2, 4), ("p", "q")), "line": grid((8,), ("z",)), "half": grid((4,), ("h",)),
+        "backwards": grid((4, 2), ("x", "y"), -1),
+        "values": lambda value: (float(np.sum(value)), float(np.dot(np.ravel(value), np.arange(value.size)))),
+        "nested": lambda s: jax.jit(lambda a: jax.lax.with_sharding_constraint(a * 2, s) + 1),
+        "placing": lambda s, t: jax.jit(lambda a: a * 2, in_shardings=s, out_shardings=t),
         "jax": jax, "jnp": jnp, "np": np, "jit": jax.jit, "devices": jax.devices, "device_put": jax.device_put, "x": x,
         "P": placement.PartitionSpec, "NamedSharding": placement.NamedSharding, "mesh": mesh, "rows": rows,
         "SingleDeviceSharding": placement.SingleDeviceSharding, "same": lambda a: a, "within": within, "deleted": deleted, "under": under,
@@ -270,16 +431,21 @@ def outcome(expression: str, scope: dict[str, Any]) -> str:
 
 
 def described(value: Any) -> str:
-    import numpy as np
-
     if isinstance(value, dict):
         return "{" + ", ".join(f"{k}: {described(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(described, value)) + "]"
     if not hasattr(value, "sharding") or not hasattr(value, "addressable_shards"):
         return repr(value) if isinstance(value, bool | int | float | type(None)) else type(value).__name__
-    total = float(np.asarray(value).astype(np.float64).sum())
-    return f"{value.dtype}{list(value.shape)} sum {total:g} {_where(value)}{' committed' if value.committed else ''}"
+    return f"{value.dtype}{list(value.shape)} {_elements(value)} {_where(value)}{' committed' if value.committed else ''}"
+
+
+def _elements(value: Any) -> str:
+    """Their sum, and where they stand: the sum of each times its number."""
+    import numpy as np
+
+    flat = np.asarray(value).astype(np.float64).ravel()
+    return f"sum {flat.sum():.4g} at {(flat * np.arange(flat.size)).sum():.4g}"
 
 
 def _where(value: Any) -> str:

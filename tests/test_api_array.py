@@ -345,3 +345,18 @@ def test_bytes_views_and_namespace() -> None:
     with pytest.raises(NotImplementedError, match="view: float32 has 4 bytes, int8 has 1\n  fix: view it as a dtype of the same"):
         x.view(np.int8)
     np.testing.assert_array_equal(mnp.from_dlpack(floats(3)), floats(3))
+
+
+def test_functions_of_numpy_call_our_methods() -> None:
+    x = mj.device_put(np.arange(12, dtype=np.float32).reshape(4, 3) - 3)
+    for f in (np.sum, np.prod, np.max, np.min, np.mean, np.var, np.std, np.all, np.any, np.argmax, np.argmin, np.cumsum, np.ptp):
+        for options in ({}, {"axis": 0}):
+            found, wanted = f(x, **options), f(np.asarray(x), **options)
+            assert isinstance(found, mj.Array) or f is np.ptp
+            np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_array_equal(np.sum(x, 1, None, None, True), np.sum(np.asarray(x), 1, None, None, True))
+    assert isinstance(np.round(x, 1), mj.Array) and isinstance(np.clip(x, 0, 1), mj.Array)
+    with pytest.raises(NotImplementedError, match=r"sum: out= is not there, since arrays cannot be changed in place\n  fix: out = sum"):
+        mnp.sum(x, out=np.zeros(()))
+    with pytest.raises(NotImplementedError, match='take: mode="raise" is not there'):
+        mnp.take(x, 1, mode="raise")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
+
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
+from meshjit.core.types import TensorType
+from meshjit.trace import Trace
+from meshjit.trace.members import member_axis
 
 
 def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
@@ -51,19 +57,25 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
 def make_jaxpr(
     fun: Callable[..., Any],
     static_argnums: int | Sequence[int] = (),
-    *,
+    axis_env: Sequence[tuple[Hashable, int]] | None = None,
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
     """A function that gives the Program that `fun` is traced to for its arguments (arrays, or shapes with dtypes).
 
     With `return_shape` also the tree of its results' shapes. A Program prints as text; `.inputs`, `.eqns` and `.outputs`
-    are its parts. Source: `jax.make_jaxpr`."""
+    are its parts. `axis_env` names batches that `fun` is taken to be a member of, with their sizes: the member's numbers
+    become further inputs. Source: `jax.make_jaxpr`."""
     wrapped = Wrapped(fun, static_argnums=static_argnums, abstracted_axes=abstracted_axes)
 
     @functools.wraps(fun)
     def made(*args: Any, **kwargs: Any) -> Any:
-        traced = wrapped.trace(*args, **kwargs)
+        with contextlib.ExitStack() as stack:
+            outer = stack.enter_context(Trace("axis_env")) if axis_env else None
+            for name, size in axis_env or ():
+                number = outer.input(TensorType((), np.dtype(np.int32)), hint=str(name))
+                stack.enter_context(member_axis(name, int(size), number))
+            traced = wrapped.trace(*args, **kwargs)
         return (traced.program, traced.out_info) if return_shape else traced.program
 
     return made

@@ -30,6 +30,7 @@ from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import fast_function
 from meshjit.trace import Argument, Tracer, active_trace, as_operand, require_mesh, staging, trace_to_program
 from meshjit.trace import Traced as TracedProgram
+from meshjit.trace.members import member_sizes
 from meshjit.trace.program import function_name
 from meshjit.trace.stack import traces
 from sharding.mesh import current_mesh, mesh_state
@@ -236,7 +237,8 @@ class Wrapped:
     def _traced(self, split: Split, call: Call) -> Traced:
         """Traced now, or for an earlier call or `lower` of the same kind."""
         statics = tuple((where, type(value), value) for where, value in split.statics)
-        key = (call.in_tree, tuple(k.normal for k in call.keys), statics, current_mesh(), config.context())
+        normal = tuple(k.normal for k in call.keys)
+        key = (call.in_tree, normal, statics, current_mesh(), config.context(), member_sizes())
         traced = self.cache.traced.get(key)
         if traced is None:
             start = time.perf_counter()
@@ -302,7 +304,7 @@ class Wrapped:
         arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
         statics = tuple((where, type(value), value) for where, value in split.statics)
         types = tuple((a.type, a.weak) for a in arguments)
-        key = (in_tree, types, statics, current_mesh(), config.context())
+        key = (in_tree, types, statics, current_mesh(), config.context(), member_sizes())
         traced = self.cache.nested.get(key)
         if traced is None:
             traced = trace_to_program(self._placed(split), arguments, in_tree, function_name(self.fun))

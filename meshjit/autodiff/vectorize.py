@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from meshjit import tree
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
-from meshjit.trace import Argument, Traced, argument_of
+from meshjit.core.program import Program
+from meshjit.core.region import programs_of
+from meshjit.core.types import TensorType
+from meshjit.trace import Argument, Traced, argument_of, line_of
+from meshjit.trace.members import member_axis
 from meshjit.transform.batch import batch
+from sharding.axes import name_of
+from sharding.spec import PartitionSpec, ShardingError
 
 
-def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None, axis_size: int | None = None) -> Function:
+def vmap(
+    fun: Function,
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    axis_name: Hashable = None,
+    axis_size: int | None = None,
+    spmd_axis_name: str | tuple[str, ...] | None = None,
+) -> Function:
     """fun for many inputs at once (`jax.vmap`).
 
     Args:
       in_axes: where the arguments' batch dim is: an int, None for arguments that all members share, or a tuple with a
         pytree prefix per argument. Keyword arguments are batched over dim 0.
       out_axes: where the results' batch dim goes: an int, None for results that are equal for all members, or a prefix.
+      axis_name: what collectives inside (`lax.psum`, `lax.all_gather`, …) call the batch's axis.
       axis_size: the batch's extent, needed where no argument has it.
+      spmd_axis_name: the axes of the mesh over which the batch dim is spread wherever a sharding constraint inside pins a
+        batched value; without it that dim is left to the compiler there.
     """
     check_function(fun, "vmap")
-    if axis_name is not None:
-        raise NotImplementedError("vmap(axis_name=...): collectives inside vmap are not there yet; leave axis_name out")
+    hash(axis_name)
+    if not (spmd_axis_name is None or _is_axes(spmd_axis_name)):
+        raise TypeError(f"vmap: spmd_axis_name must be the name of a mesh axis or a tuple of names, got {spmd_axis_name!r}")
     if not (in_axes is None or isinstance(in_axes, int | tuple | list)):
         raise TypeError(f"vmap: in_axes must be an int, None or a tuple with one entry per argument, got {in_axes!r}")
 
@@ -38,13 +57,63 @@ def vmap(fun: Function, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = No
         dims = [None if d is None else _dim(d, a) for d, a in zip(axes, arguments, strict=True)]
         size = _batch_size(dims, arguments, axis_size)
         members = [a if d is None else _member(a, d) for a, d in zip(arguments, dims, strict=True)]
-        traced = trace_flat(fun, members, in_tree)
+        operands = operands_of(leaves, arguments)
+        if axis_name is None:
+            traced = trace_flat(fun, members, in_tree)
+        else:  # the members' numbers are one more argument
+            traced = trace_flat(_numbered(fun, axis_name, size), [*members, _NUMBER], tree.structure((((args, kwargs), 0), {})))
+            operands, dims = [*operands, np.arange(size, dtype=np.int32)], [*dims, 0]
+        if spmd_axis_name is not None and traced.mesh is not None:
+            _check_spread(spmd_axis_name, traced.mesh, traced.program)
         wanted = _result_dims(out_axes, traced)
-        program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, wanted)
-        results = run(program, [*operands_of(leaves, arguments), *traced.captured], traced.out_weak, traced.mesh)
+        program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, wanted, spmd_axis_name)
+        results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
         return tree.unflatten(traced.out_tree, results)
 
     return mapped
+
+
+_NUMBER = Argument(TensorType((), np.dtype(np.int32)), name="the member's number")
+
+
+def _numbered(fun: Function, name: Hashable, size: int) -> Function:
+    """fun of (args, kwargs) and the member's own number, while which the axis has its name."""
+
+    @functools.wraps(fun)
+    def numbered(given: Any, number: Any) -> Any:
+        with member_axis(name, size, number):
+            return fun(*given[0], **given[1])
+
+    return numbered
+
+
+def _is_axes(name: Any) -> bool:
+    return isinstance(name, str) or (isinstance(name, tuple) and all(isinstance(n, str) for n in name))
+
+
+def _check_spread(name: str | tuple[str, ...], mesh: Any, program: Program) -> None:
+    """ShardingError where the batch's axes are none of the mesh's, or a constraint on a member uses one already."""
+    names = (name,) if isinstance(name, str) else name
+    for axis in names:
+        if axis not in mesh.axis_names:
+            raise ShardingError(
+                f"vmap: spmd_axis_name has {axis!r}, but the constraints inside are on {mesh}\n  fix: one of {mesh.axis_names}"
+            )
+    for eqn in program.eqns:
+        spec = eqn.op.seed(eqn.params) if eqn.op.seed is not None else ()
+        used = {name_of(ref) for entry in spec for ref in (entry if isinstance(entry, tuple) else (entry,)) if _is_ref(ref)}
+        twice = next((axis for axis in names if axis in used), None)
+        if twice is not None:
+            raise ShardingError(
+                f"vmap: spmd_axis_name spreads the batch over {twice!r}, which the constraint {spec} at {line_of(eqn.source)}"
+                " uses for a member's dim\n  fix: leave it out of one of them; a mesh axis shards one dim of a value"
+            )
+        for nested in programs_of(eqn.params):
+            _check_spread(name, mesh, nested)
+
+
+def _is_ref(entry: Any) -> bool:
+    return entry is not None and entry is not PartitionSpec.UNCONSTRAINED
 
 
 def _argument_axes(in_axes: Any, args: tuple[Any, ...]) -> list[int | None]:

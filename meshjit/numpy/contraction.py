@@ -10,7 +10,18 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    dtype_of,
+    no_out,
+    normal_axis,
+    ops,
+    promoted,
+    shape_of,
+)
 from meshjit.numpy.reductions import sum as total
 from meshjit.numpy.shaping import reshape, squeeze, transpose
 from meshjit.trace import bind, line_of, user_source
@@ -137,10 +148,12 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     return dot_general(x, y, ((left, right), ((), ())))
 
 
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
+    """`numpy.trace`."""
     from meshjit.numpy.rearranging import diagonal
 
-    return total(diagonal(x, offset, axis1, axis2), axis=-1)
+    no_out("trace", out)
+    return total(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
 def kron(x: Any, y: Any) -> Any:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.types import is_inexact
-from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, ops, promoted, shape_of
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, no_out, ops, promoted, shape_of
 from meshjit.numpy.ufuncs import (
     absolute,
     add,
@@ -59,8 +59,9 @@ def modf(x: Any) -> tuple[Any, Any]:
     return where(isinf(x), copysign(0.0, x), subtract(x, whole)), whole
 
 
-def round(x: Any, decimals: int = 0) -> Any:  # noqa: A001
+def round(x: Any, decimals: int = 0, out: None = None) -> Any:  # noqa: A001
     """To `decimals` places, halves to even; integers stay integers."""
+    no_out("round", out)
     x = asarray(x)
     if dtype_of(x).kind == "c":
         return add(round(real(x), decimals), multiply(round(imag(x), decimals), 1j))

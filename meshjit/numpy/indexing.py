@@ -21,6 +21,7 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
+    no_out,
     normal_axis,
     ops,
     promoted,
@@ -336,8 +337,15 @@ def mode_word(mode: Any, default: str) -> str:
     return known.get(word, word)
 
 
-def take(x: Any, indices: Any, axis: int | None = None, mode: str | None = "fill", fill_value: Any = None) -> Any:
+def take(
+    x: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+) -> Any:  # fmt: skip
     """`jax.numpy.take`: out-of-bounds indices give the fill value by default, or are clipped, or wrap."""
+    no_out("take", out)
+    del unique_indices, indices_are_sorted  # nothing gets faster by knowing
+    if mode == "raise":
+        raise NotImplementedError('take: mode="raise" is not there: compiled code cannot raise\n  fix: mode="clip" or "fill"')
     x = reshape(x, -1) if axis is None else asarray(x)
     axis = normal_axis(axis or 0, len(shape_of(x)))
     if mode == "wrap":

@@ -26,22 +26,24 @@ def _keep(x: Any, where: Any) -> Any:
 
 
 def nansum(
-    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    return reductions.sum(_without(x, 0), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+    return reductions.sum(_without(x, 0), axis, dtype, out, keepdims=keepdims, initial=initial, where=where)
 
 
 def nanprod(
-    x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    return reductions.prod(_without(x, 1), axis, dtype, keepdims=keepdims, initial=initial, where=where)
+    return reductions.prod(_without(x, 1), axis, dtype, out, keepdims=keepdims, initial=initial, where=where)
 
 
 def _nan_extreme(name: str, plain: Any, worst: float) -> Any:
-    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    def function(
+        x: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Any:
         if not is_inexact(dtype_of(x)):
-            return plain(x, axis, keepdims=keepdims, initial=initial, where=where)
-        found = plain(_without(x, worst), axis, keepdims=keepdims, initial=initial, where=where)
+            return plain(x, axis, out, keepdims=keepdims, initial=initial, where=where)
+        found = plain(_without(x, worst), axis, out, keepdims=keepdims, initial=initial, where=where)
         if initial is not None:
             return found
         return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), np.nan, found)
@@ -57,27 +59,29 @@ nanmax, nanmin = (
 )
 
 
-def nanmean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
-    return reductions.mean(x, axis, dtype, keepdims=keepdims, where=_keep(x, where))
+def nanmean(
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+) -> Any:
+    return reductions.mean(x, axis, dtype, out, keepdims=keepdims, where=_keep(x, where))
 
 
 def nanvar(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
 ) -> Any:
-    return reductions.var(x, axis, dtype, ddof=ddof, keepdims=keepdims, where=_keep(x, where))
+    return reductions.var(x, axis, dtype, out, ddof=ddof, keepdims=keepdims, where=_keep(x, where))
 
 
 def nanstd(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
 ) -> Any:
-    return ufuncs.sqrt(nanvar(x, axis, dtype, ddof, keepdims, where))
+    return ufuncs.sqrt(nanvar(x, axis, dtype, out, ddof, keepdims, where))
 
 
 def _nan_arg(name: str, plain: Any, worst: float) -> Any:
-    def function(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    def function(x: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
         if not is_inexact(dtype_of(x)):
-            return plain(x, axis, keepdims=keepdims)
-        found = plain(_without(x, worst), axis, keepdims=keepdims)
+            return plain(x, axis, out, keepdims=keepdims)
+        found = plain(_without(x, worst), axis, out, keepdims=keepdims)
         return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), -1, found)
 
     function.__name__ = function.__qualname__ = name
@@ -91,9 +95,9 @@ nanargmax, nanargmin = (
 )
 
 
-def nancumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
-    return reductions.cumsum(_without(x, 0), axis, dtype)
+def nancumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    return reductions.cumsum(_without(x, 0), axis, dtype, out)
 
 
-def nancumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
-    return reductions.cumprod(_without(x, 1), axis, dtype)
+def nancumprod(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    return reductions.cumprod(_without(x, 1), axis, dtype, out)

@@ -246,3 +246,12 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     if len(set(found)) != len(found):
         raise ValueError(f"axis {axis} names a dim twice\n  at {line_of(user_source())}")
     return found
+
+
+def no_out(name: str, out: Any) -> None:
+    """`out` is there so that arguments by position are NumPy's, and NumPy's functions of our arrays pass it on."""
+    if out is not None:
+        raise NotImplementedError(
+            f"{name}: out= is not there, since arrays cannot be changed in place\n  fix: out = {name}(...)\n"
+            f"  at {line_of(user_source())}"
+        )

@@ -18,6 +18,7 @@ from meshjit.numpy.promote import (
     dtype_of,
     float_of,
     index_dtype,
+    no_out,
     normal_axes,
     normal_axis,
     ops,
@@ -45,11 +46,21 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def sum(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:  # noqa: A001
+def sum(  # noqa: A001
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None, promote_integers: bool = True,
+) -> Any:  # fmt: skip
     """`numpy.sum`. float16 and bfloat16 are summed in float32 and rounded once."""
-    found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+    no_out("sum", out)
+    found = _accumulated(x, dtype, promote_integers)
     result = _in_float32(found, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
     return result if initial is None else ufuncs.add(result, initial)
+
+
+def _accumulated(x: Any, dtype: Any, promote_integers: bool) -> np.dtype[Any]:
+    if dtype is not None:
+        return np.dtype(dtype)
+    return _sum_dtype(dtype_of(x)) if promote_integers or dtype_of(x) == np.bool_ else dtype_of(x)
 
 
 def _in_float32(dtype: np.dtype[Any], run: Any) -> Any:
@@ -59,16 +70,24 @@ def _in_float32(dtype: np.dtype[Any], run: Any) -> Any:
     return run(dtype)
 
 
-def prod(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
-    found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
+def prod(
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    where: Any = None, promote_integers: bool = True,
+) -> Any:  # fmt: skip
+    """`numpy.prod`."""
+    no_out("prod", out)
+    found = _accumulated(x, dtype, promote_integers)
     result = _in_float32(found, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
     return result if initial is None else ufuncs.multiply(result, initial)
 
 
 def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
-    def function(x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+    def function(
+        x: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    ) -> Any:
         from meshjit.ops.identity import identity_element
 
+        no_out(name, out)
         axes = normal_axes(axis, len(shape_of(x)))
         if where is not None and initial is None:
             raise ValueError(
@@ -91,11 +110,15 @@ max = amax = _extreme("max", "reduce_max", ufuncs.maximum, True)  # noqa: A001
 min = amin = _extreme("min", "reduce_min", ufuncs.minimum, False)  # noqa: A001
 
 
-def all(x: Any, axis: Any = None, keepdims: bool = False, where: Any = None) -> Any:  # noqa: A001
+def all(x: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:  # noqa: A001
+    """`numpy.all`."""
+    no_out("all", out)
     return _reduced("reduce_and", ufuncs.truth(x), axis, keepdims, where, True)
 
 
-def any_(x: Any, axis: Any = None, keepdims: bool = False, where: Any = None) -> Any:
+def any_(x: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+    """`numpy.any`."""
+    no_out("any", out)
     return _reduced("reduce_or", ufuncs.truth(x), axis, keepdims, where, False)
 
 
@@ -107,8 +130,11 @@ def _count(x: Any, axis: Any) -> int:
     return math.prod(shape_of(x)[d] for d in normal_axes(axis, len(shape_of(x))))
 
 
-def mean(x: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, where: Any = None) -> Any:
+def mean(
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
     """`numpy.mean`; integers give float32."""
+    no_out("mean", out)
     kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
     kind = float_of(kind)
     count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
@@ -142,10 +168,11 @@ def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
 
 
 def var(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: bool = False, where: Any = None,
-    correction: int | float | None = None,
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
+    where: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
     """`numpy.var`; of complex numbers the real mean of |x - mean|**2. float16 and bfloat16 are computed in float32."""
+    no_out("var", out)
     ddof = ddof if correction is None else correction
     x = asarray(x) if dtype is None else cast(x, dtype)
     x = cast(x, float_of(dtype_of(x)))
@@ -166,18 +193,23 @@ def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def std(
-    x: Any, axis: Any = None, dtype: Any = None, ddof: int = 0, keepdims: bool = False, where: Any = None,
-    correction: int | float | None = None,
+    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
+    where: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
-    return ufuncs.sqrt(var(x, axis, dtype, ddof, keepdims, where, correction))
+    """`numpy.std`."""
+    no_out("std", out)
+    return ufuncs.sqrt(var(x, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
 
 
-def ptp(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
+def ptp(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+    """`numpy.ptp`."""
+    no_out("ptp", out)
     return ufuncs.subtract(max(x, axis=axis, keepdims=keepdims), min(x, axis=axis, keepdims=keepdims))
 
 
 def _arg(op: str) -> Any:
-    def function(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
+    def function(x: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
+        no_out(op, out)
         x = asarray(x)
         rank = len(shape_of(x))
         if axis is None:
@@ -196,7 +228,8 @@ argmax, argmin = _arg("argmax"), _arg("argmin")
 
 
 def _cumulative(op: str) -> Any:
-    def function(x: Any, axis: int | None = None, dtype: Any = None) -> Any:
+    def function(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+        no_out(op, out)
         x = ravel(x) if axis is None else asarray(x)
         found = index_dtype() if dtype_of(x) == np.bool_ else dtype_of(x)
         found = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else found

@@ -17,6 +17,7 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
+    no_out,
     normal_axis,
     promoted,
     shape_of,
@@ -26,8 +27,9 @@ from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import line_of, user_source
 
 
-def choose(places: Any, choices: Sequence[Any], mode: str = "raise") -> Any:
+def choose(places: Any, choices: Sequence[Any], out: None = None, mode: str = "raise") -> Any:
     """Elements of choices[i] where places is i. mode wrap or clip; raise (the default) needs concrete places."""
+    no_out("choose", out)
     options = broadcast_all(promoted(*choices)[0])
     places = asarray(places)
     if mode == "raise":

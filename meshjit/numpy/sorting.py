@@ -24,6 +24,7 @@ from meshjit.numpy.promote import (
     concrete,
     dtype_of,
     index_dtype,
+    no_out,
     normal_axis,
     ops,
     promoted,
@@ -105,30 +106,55 @@ def top_k(x: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
 _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
-def quantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+def quantile(
+    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
     """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN."""
+    no_out("quantile", out)
+    _no_overwriting("quantile", overwrite_input)
     return _quantile(x, q, axis, keepdims, method, skip_nan=False)
 
 
-def nanquantile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
+def nanquantile(
+    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
     """`numpy.nanquantile`: of the elements that are not NaN."""
+    no_out("nanquantile", out)
+    _no_overwriting("nanquantile", overwrite_input)
     return _quantile(x, q, axis, keepdims, method, skip_nan=True)
 
 
-def percentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
-    return quantile(x, ufuncs.true_divide(q, 100), axis, keepdims, method)
+def percentile(
+    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    return quantile(x, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
 
 
-def nanpercentile(x: Any, q: Any, axis: Any = None, keepdims: bool = False, method: str = "linear") -> Any:
-    return nanquantile(x, ufuncs.true_divide(q, 100), axis, keepdims, method)
+def nanpercentile(
+    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False,
+) -> Any:  # fmt: skip
+    return nanquantile(x, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
 
 
-def median(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return quantile(x, 0.5, axis, keepdims, "midpoint")
+def median(
+    x: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Any:
+    return quantile(x, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
 
 
-def nanmedian(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return nanquantile(x, 0.5, axis, keepdims, "midpoint")
+def nanmedian(
+    x: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Any:
+    return nanquantile(x, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
+
+
+def _no_overwriting(name: str, overwrite_input: bool) -> None:
+    if overwrite_input:
+        raise NotImplementedError(f"{name}: overwrite_input=True is not there, since arrays cannot be changed in place")
 
 
 def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: bool) -> Any:

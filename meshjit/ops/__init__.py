@@ -20,6 +20,7 @@ from meshjit.ops import (  # noqa: F401
     gather,
     lu,
     lu_solve,
+    members,
     ordering,
     pinv,
     placement,

@@ -32,10 +32,10 @@ def _constraint_type(in_types: Types, params: Params) -> Types:
 
 
 def _constraint_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    """The batch dim is left to the compiler."""
+    """The batch dim is left to the compiler, unless vmap said over which axes it is spread."""
     (x,), dim = operands, dims[0] or 0
     entries = [*params["spec"], *(None for _ in range(x.rank - 1 - len(params["spec"])))]
-    entries.insert(dim, PartitionSpec.UNCONSTRAINED)
+    entries.insert(dim, params.get("spread", PartitionSpec.UNCONSTRAINED))
     return [sharding_constraint(x, spec=PartitionSpec(*entries))], [dim]
 
 
@@ -100,6 +100,12 @@ def _barrier_transpose(cotangents, operands, in_types, params):
     return [out if x is None else None for x, out in zip(operands, outputs, strict=True)]
 
 
+def _barrier_prune(params: Params, used: Sequence[bool], dce: Any) -> tuple[list[int], list[int], Params]:
+    """Without results that nobody reads. XLA does the same, and then fails over the shardings of those that are left."""
+    kept = [i for i, flag in enumerate(used) if flag]
+    return kept, kept, params
+
+
 def _barrier_samples() -> list[Sample]:
     types = [TensorType(shape, DTYPES[d]) for d in SAMPLE_DTYPES for shape in SAMPLE_SHAPES]
     return [Sample((t,), {}) for t in types] + [
@@ -118,4 +124,5 @@ optimization_barrier = Op(
     linear=lambda in_types, params: (tuple(range(len(in_types))),),
     transpose=_barrier_transpose,
     batch=lambda operands, dims, params: (_barrier_outputs(operands), list(dims)),
+    prune=_barrier_prune,
 )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 from meshjit.core.program import Builder, Program, Var
 from meshjit.ops.batching import insert, move
 
 
 def batch(
-    program: Program, in_dims: Sequence[int | None], size: int, out_dims: Sequence[int | None]
+    program: Program, in_dims: Sequence[int | None], size: int, out_dims: Sequence[int | None], spread: Any = None
 ) -> Program:
     """Inputs have a batch dim of extent `size` at in_dims (None: the same for all), outputs at out_dims.
 
-    ValueError where an output depends on batched inputs but its out_dim is None.
+    `spread`: the entry of the batch dim in specs that pin batched values; without it the compiler chooses. ValueError where
+    an output depends on batched inputs but its out_dim is None.
     """
     with Builder(program.name) as builder:
         env: dict[Var, Var] = {}
@@ -29,7 +32,10 @@ def batch(
                 if all(d is None for d in given):
                     results, found = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
                 elif eqn.op.regions is not None:
-                    results, found = eqn.op.batch(operands, given, eqn.params, batch)
+                    nested = batch if spread is None else functools.partial(batch, spread=spread)
+                    results, found = eqn.op.batch(operands, given, eqn.params, nested)
+                elif eqn.op.seed is not None and spread is not None:
+                    results, found = eqn.op.batch(operands, given, {**eqn.params, "spread": spread})
                 else:
                     results, found = eqn.op.batch(operands, given, eqn.params)
                 env.update(zip(eqn.outputs, results, strict=True))

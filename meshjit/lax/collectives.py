@@ -1,0 +1,260 @@
+"""Collectives over the members of a batch (`vmap(axis_name=...)`): psum, all_gather and their kin of `jax.lax`.
+
+`axis_name` is a name or a tuple of names, major to minor. Under jit nothing else is needed on a mesh: there arrays are whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit import tree
+from meshjit.lax.slicing import dynamic_index_in_dim
+from meshjit.numpy.promote import cast, normal_axis, ops, shape_of, value
+from meshjit.trace import bind
+from meshjit.trace.members import MemberAxis, find_member_axis
+
+AxisName = Hashable | tuple[Hashable, ...]
+
+
+def _names(axis_name: AxisName) -> tuple[Hashable, ...]:
+    return axis_name if isinstance(axis_name, tuple) else (axis_name,)
+
+
+def _axes(axis_name: AxisName, what: str, groups: Any = None) -> list[MemberAxis]:
+    if groups is not None:
+        raise NotImplementedError(
+            f"{what}: axis_index_groups are not there for vmap, as in JAX\n"
+            "  fix: nest two vmaps with an axis each, and name the inner one"
+        )
+    return [find_member_axis(name, what) for name in _names(axis_name)]
+
+
+def _size(axes: Sequence[MemberAxis]) -> int:
+    return math.prod(axis.size for axis in axes)
+
+
+def axis_size(axis_name: AxisName) -> int:
+    """How many members there are; a Python int. NameError where no vmap around has the name."""
+    return _size(_axes(axis_name, "axis_size"))
+
+
+def axis_index(axis_name: AxisName) -> Any:
+    """The member's own number, i32[]."""
+    return _number(_axes(axis_name, "axis_index"))
+
+
+def _number(axes: Sequence[MemberAxis]) -> Any:
+    number: Any = axes[0].number
+    for axis in axes[1:]:
+        number = number * axis.size + axis.number
+    return number
+
+
+def _gathered(x: Any, axes: Sequence[MemberAxis]) -> Any:
+    """All members' values along one new dim 0."""
+    shape = shape_of(x)
+    for axis in reversed(axes):
+        x = bind(ops("gather_members"), x, axis.number, size=axis.size)
+    return x if len(axes) == 1 else mnp.reshape(x, (_size(axes), *shape))
+
+
+def _array(x: Any, what: str) -> Any:
+    """Operands of ops as they are, a bool as a weak number's array."""
+    return value(x, what)[0]
+
+
+# -- psum, pmean, pmax, pmin
+
+
+def _reduced(x: Any, axis_name: AxisName, groups: Any, what: str, op: str) -> Any:
+    """One leaf, over named axes and positional ones."""
+    names = _names(axis_name)
+    positions = tuple(n for n in names if isinstance(n, int))
+    axes = _axes(tuple(n for n in names if not isinstance(n, int)), what, groups)
+    x, type, weak = value(x, what)
+    if positions:
+        x = bind(ops(op), x, axes=tuple(normal_axis(p, type.rank) for p in positions), weak_type=weak)
+    for axis in axes:
+        x = bind(ops("gather_members"), x, axis.number, size=axis.size, weak_type=weak)
+        x = bind(ops(op), x, axes=(0,), weak_type=weak)
+    return x
+
+
+def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+    """The sum over all members, for every array of a tree; bools are counted. Of a Python number a Python number."""
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, bool | int | float | complex) and not any(isinstance(n, int) for n in _names(axis_name)):
+            size = _size(_axes(axis_name, "psum", axis_index_groups))
+            return int(x) * size if isinstance(x, bool) else x * size
+        array, type, _ = value(x, "psum")
+        if type.dtype == np.bool_:
+            array = cast(array, np.dtype(np.int32))
+        return _reduced(array, axis_name, axis_index_groups, "psum", "reduce_sum")
+
+    return tree.map(leaf, x)
+
+
+def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+    """The mean over all members; integers become floats."""
+    count = psum(1, axis_name, axis_index_groups=axis_index_groups)
+    return tree.map(lambda y: mnp.divide(y, count), psum(x, axis_name, axis_index_groups=axis_index_groups))
+
+
+def _extreme(name: str, op: str, bits: str) -> Callable[..., Any]:
+    def function(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
+        def leaf(x: Any) -> Any:
+            is_bool = value(x, name)[1].dtype == np.bool_
+            return _reduced(x, axis_name, axis_index_groups, name, bits if is_bool else op)
+
+        return tree.map(leaf, x)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = f"The {'largest' if name == 'pmax' else 'smallest'} value of all members, element by element."
+    return function
+
+
+pmax = _extreme("pmax", "reduce_max", "reduce_or")
+pmin = _extreme("pmin", "reduce_min", "reduce_and")
+
+
+# -- the values of other members
+
+
+def all_gather(
+    x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False
+) -> Any:
+    """All members' values along a new dim `axis`; `tiled`: one behind the other along the dim that is there."""
+    axes = _axes(axis_name, "all_gather", axis_index_groups)
+
+    def leaf(x: Any) -> Any:
+        x = _array(x, "all_gather")
+        rank = len(shape_of(x))
+        dim = normal_axis(axis, rank if tiled else rank + 1)
+        return _in_place(_gathered(x, axes), dim, tiled)
+
+    return tree.map(leaf, x)
+
+
+def _in_place(gathered: Any, dim: int, tiled: bool) -> Any:
+    """Dim 0 as dim `dim`, merged with the dim behind it if `tiled`."""
+    moved = mnp.moveaxis(gathered, 0, dim)
+    shape = shape_of(moved)
+    return mnp.reshape(moved, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])) if tiled else moved
+
+
+def _split(x: Any, dim: int, count: int, tiled: bool, what: str) -> Any:
+    """Dim `dim` with a slice per member; `tiled`: as two, the slices and what is in each."""
+    shape = shape_of(x)
+    if tiled and (not count or shape[dim] % count == 0):
+        return mnp.reshape(x, (*shape[:dim], count, shape[dim] // max(count, 1), *shape[dim + 1 :]))
+    if not tiled and shape[dim] == count:
+        return x
+    relation = "a multiple of" if tiled else "equal to"
+    raise ValueError(
+        f"{what}: dim {dim} of {shape} has extent {shape[dim]}, which must be {relation} the number of members, {count}"
+        + ("" if tiled else "\n  fix: tiled=True splits a dim into equal parts")
+    )
+
+
+def psum_scatter(
+    x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None, tiled: bool = False
+) -> Any:
+    """Of the sum over all members the member's own part along `scatter_dimension`; that dim goes unless `tiled`."""
+    axes = _axes(axis_name, "psum_scatter", axis_index_groups)
+
+    def leaf(x: Any) -> Any:
+        x = _array(x, "psum_scatter")
+        dim = normal_axis(scatter_dimension, len(shape_of(x)))
+        x = mnp.moveaxis(_split(x, dim, _size(axes), tiled, "psum_scatter"), dim, 0)
+        rest = shape_of(x)[1:]
+        x = mnp.reshape(x, (*(axis.size for axis in axes), *rest))
+        for axis in axes:
+            x = bind(ops("scatter_members"), x, axis.number)
+        return x
+
+    return tree.map(leaf, x)
+
+
+def all_to_all(
+    x: Any,
+    axis_name: AxisName,
+    split_axis: int,
+    concat_axis: int,
+    *,
+    axis_index_groups: Any = None,
+    tiled: bool = False,
+) -> Any:
+    """Part i of dim `split_axis` goes to member i; the parts received stand along `concat_axis`, a new dim unless `tiled`."""
+    axes = _axes(axis_name, "all_to_all", axis_index_groups)
+
+    def leaf(x: Any) -> Any:
+        x = _array(x, "all_to_all")
+        rank = len(shape_of(x))
+        source, target = normal_axis(split_axis, rank), normal_axis(concat_axis, rank)
+        x = _split(x, source, _size(axes), tiled, "all_to_all")
+        mine = dynamic_index_in_dim(_gathered(x, axes), _number(axes), source + 1, keepdims=False)
+        return _in_place(mine, target, tiled)
+
+    return tree.map(leaf, x)
+
+
+def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
+    """Member j's result is member i's value for the pairs (i, j) of `perm`, and zeros where no pair names j."""
+    axes = _axes(axis_name, "ppermute")
+    count = _size(axes)
+    sources = _sources([(int(i), int(j)) for i, j in perm], count)
+    received = np.array([s is not None for s in sources], np.bool_)
+    order = np.array([s or 0 for s in sources], np.int32)
+
+    def leaf(x: Any) -> Any:
+        everyone = mnp.take(_gathered(_array(x, "ppermute"), axes), order, axis=0, mode="clip")
+        mine = dynamic_index_in_dim(everyone, _number(axes), 0, keepdims=False)
+        if received.all():
+            return mine
+        return mnp.where(mnp.asarray(received)[_number(axes)], mine, mnp.zeros_like(mine))
+
+    return tree.map(leaf, x)
+
+
+def _sources(perm: Sequence[tuple[int, int]], count: int) -> list[int | None]:
+    """Who sends to each member."""
+    sources: list[int | None] = [None] * count
+    for i, j in perm:
+        if not (0 <= i < count and 0 <= j < count):
+            raise ValueError(f"ppermute: perm has {(i, j)}, but members go from 0 to {count - 1}")
+        if sources[j] is not None:
+            raise ValueError(f"ppermute: perm sends to {j} twice, from {sources[j]} and from {i}; once is allowed")
+        sources[j] = i
+    senders = [i for i, _ in perm]
+    twice = next((i for i in senders if senders.count(i) > 1), None)
+    if twice is not None:
+        fix = "pbroadcast or all_gather, where several want one value"
+        raise ValueError(f"ppermute: perm sends from {twice} twice\n  fix: {fix}")
+    return sources
+
+
+def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
+    """Member i's result is member perm[i]'s value; `perm` holds every member once."""
+    count = axis_size(axis_name)
+    if sorted(perm) != list(range(count)):
+        raise ValueError(f"pshuffle: perm is {list(perm)}; it must hold every number from 0 to {count - 1} once")
+    return ppermute(x, axis_name, [(source, target) for target, source in enumerate(perm)])
+
+
+def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
+    """Member `source`'s value for all members."""
+    axes = _axes(axis_name, "pbroadcast")
+    if not 0 <= source < _size(axes):
+        raise ValueError(f"pbroadcast: source is {source}, but members go from 0 to {_size(axes) - 1}")
+    return tree.map(lambda leaf: _gathered(_array(leaf, "pbroadcast"), axes)[source], x)
+
+
+def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
+    """The batch's dim and dim `axis`, of the same extent, change places."""
+    return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
