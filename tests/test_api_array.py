@@ -355,7 +355,7 @@ def test_functions_of_numpy_call_our_methods() -> None:
             assert isinstance(found, mj.Array) or f is np.ptp
             np.testing.assert_allclose(found, wanted, rtol=1e-5)
     np.testing.assert_array_equal(np.sum(x, 1, None, None, True), np.sum(np.asarray(x), 1, None, None, True))
-    assert isinstance(np.round(x, 1), mj.Array) and isinstance(np.clip(x, 0, 1), mj.Array)
+    assert isinstance(np.round(x, 1), mj.Array)
     with pytest.raises(NotImplementedError, match=r"sum: out= is not there, since arrays cannot be changed in place\n  fix: out = sum"):
         mnp.sum(x, out=np.zeros(()))
     with pytest.raises(NotImplementedError, match='take: mode="raise" is not there'):
