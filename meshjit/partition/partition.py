@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshjit.core.plan import EquationPlan, Plan, equation_plan
+from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
@@ -29,7 +29,7 @@ from meshjit.partition.pair import pair_permutes
 from meshjit.transform.borders import share_borders
 from meshjit.transform.cse import cse
 from sharding.placement import normalized
-from sharding.reshard import plan_reshard
+from sharding.reshard import Walk, plan_reshard
 from sharding.spec import Placement
 from sharding.topology import Topology
 
@@ -54,7 +54,8 @@ class _Partitioner:
         self.moves = Moves(self.mesh, topology)
         self.versions: dict[Var, dict[Placement, Var]] = {}
         self.sources: dict[Var, Source | None] = {v: eqn.source for eqn in plan.program.eqns for v in eqn.outputs}
-        self.made = {eqn.outputs[0]: eqn for eqn in plan.program.eqns if not eqn.inputs and len(eqn.outputs) == 1}
+        self.makers: dict[Var, tuple[Eqn, EquationPlan]] = {}  # of values that can be made again
+        self.made: dict[Var, int] = {}
 
     def run(self) -> Program:
         program = self.plan.program
@@ -78,6 +79,9 @@ class _Partitioner:
             expected = local_type(var.type, placement, self.plan)
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
             self.versions[var] = {normalized(placement, self.mesh): result}
+        size = made_again(eqn, step.rule, self.made)
+        if size is not None:
+            self.made[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, step)
 
     def operand(self, var: Var, placement: Placement) -> Var:
         """The local value as `wanted` gives it; where a sum is wanted of a whole value, as a sum of that and zeros."""
@@ -121,11 +125,10 @@ class _Partitioner:
         The reduction of a partial sum is blamed on the line that made the sum, other moves on the line that wants them.
         """
         versions, placement = self.versions[var], normalized(placement, self.mesh)
-        if placement not in versions and var in self.made:
-            self.make_again(self.made[var], placement)
+        if placement not in versions and var in self.makers:
+            self.make_again(var, placement)
         if placement not in versions:
-            walks = [(self.walk(var.type, p, placement), p) for p in versions]
-            walk, start = min(walks, key=lambda pair: pair[0].seconds)
+            walk, start = self.nearest(var, placement)
             local, here = versions[start], start
             made = self.sources.get(var)
             with self.builder.at(made if start.partial or self.builder.source is None else self.builder.source):
@@ -136,15 +139,23 @@ class _Partitioner:
             assert here == placement, f"walk from {start} ended at {here} instead of {placement}"
         return versions[placement]
 
-    def make_again(self, eqn: Eqn, placement: Placement) -> None:
-        """A value that comes from no operands (iota, a constant) under another placement: nothing needs to move."""
-        rule = eqn.op.factor_rule((), eqn.output_types, eqn.params)
+    def nearest(self, var: Var, placement: Placement) -> tuple[Walk, Placement]:
+        walks = [(self.walk(var.type, p, placement), p) for p in self.versions[var]]
+        return min(walks, key=lambda pair: pair[0].seconds)
+
+    def make_again(self, var: Var, placement: Placement) -> None:
+        """A value that depends on nothing (see `made_again`) under another placement, unless cutting a version suffices."""
+        eqn, planned = self.makers[var]
+        if eqn.inputs and not self.nearest(var, placement)[0].bytes:
+            return
+        rule = planned.rule
         step = equation_plan(rule, rule.project(rule.results[0], placement, self.mesh), self.mesh)
         if step.results[0] == placement:
             with self.builder.at(eqn.source):
-                self.versions[eqn.outputs[0]][placement] = self.local_equation(eqn, step, [])[0]
+                operands = [self.wanted(v, p) for v, p in zip(eqn.inputs, step.operands, strict=True)]
+                self.versions[var][placement] = self.local_equation(eqn, step, operands)[0]
 
-    def walk(self, type: TensorType, source: Placement, target: Placement) -> Any:
+    def walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
         return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
 
 

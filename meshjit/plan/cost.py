@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Iterable, Sequence
 
-from meshjit.core.plan import EquationPlan, PlanCost
+from meshjit.core.plan import EquationPlan, PlanCost, made_again
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.core.types import TensorType
@@ -93,6 +93,7 @@ class Flow:
         self.program = program
         self.machine = machine
         self.versions: dict[Var, list[Placement]] = {}
+        self.made: dict[Var, int] = {}
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
         self.ends: list[list[Var]] = _last_uses(program)
@@ -111,7 +112,10 @@ class Flow:
         types = (*eqn.input_types, *eqn.output_types)
         if not step.bodies:
             self.work += self.machine.work(step.rule, types, placements, work_passes(eqn))
-        if eqn.inputs:  # else it is made again wherever it is wanted
+        size = made_again(eqn, step.rule, self.made)
+        if size is not None:
+            self.made[eqn.outputs[0]] = size
+        else:
             for var, placement in zip(eqn.outputs, step.results, strict=True):
                 self._keep(var, self.machine.normal(placement))
         self.peak = max(self.peak, self.held)

@@ -1,0 +1,51 @@
+"""Values that depend on nothing are computed again where they are wanted in another placement: they never move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from meshjit import numpy as mnp
+from meshjit.core import plan
+from meshjit.sharding import PartitionSpec as P
+from sharding.mesh import AbstractMesh
+from tests.wire import check_function, traffic
+
+MESH = AbstractMesh((8,), ("x",))
+GRID = AbstractMesh((4, 2), ("x", "y"))
+
+
+def spectrum(x: Any) -> Any:
+    """x over |k|²: the wave numbers of both dims come from one array."""
+    k = mnp.asarray(np.fft.fftfreq(x.shape[0]).astype(np.float32))
+    k2 = k[:, None] ** 2 + k[None, :] ** 2
+    return x / mnp.where(k2 == 0, 1, k2)
+
+
+def causal(x: Any) -> Any:
+    n = x.shape[0]
+    near = abs(mnp.arange(n)[:, None] - mnp.arange(n)[None, :])
+    return mnp.where(near < 5, x, x.T) + mnp.where(near < 5, 1, 0).T
+
+
+@pytest.mark.parametrize("n", [256, 37, 5])
+@pytest.mark.parametrize("spec", [P("x", None), P(None, "x")])
+def test_one_array_for_both_dims_stays_where_it_is(n, spec):
+    assert traffic(spectrum, [f"f32[{n}, {n}]"], MESH, [spec], [spec]) == {}
+    x = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32)
+    check_function(spectrum, [x], MESH, [spec], [spec])
+
+
+@pytest.mark.parametrize("specs", [(P("x", "y"), P("y", "x")), (P("x"), P(None, "y")), (P(("x", "y")), P())])
+def test_masks_in_two_placements(specs):
+    x = np.random.default_rng(0).standard_normal((13, 13)).astype(np.float32)
+    check_function(causal, [x], GRID, [specs[0]], [specs[1]])
+
+
+def test_what_takes_long_to_make_is_moved(monkeypatch):
+    """Beyond so many bytes making all of it on every device is dearer than gathering it."""
+    assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {}
+    monkeypatch.setattr(plan, "MADE_AGAIN", 512)
+    assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {"all_gather": 7 * 128}
