@@ -14,7 +14,6 @@ elements of different places meet (reduced factors) it is replaced by the identi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
