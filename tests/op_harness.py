@@ -13,7 +13,7 @@ import meshjit.ops  # noqa: F401 - fills the registry
 from meshjit.core.op import REGISTRY, MissingRule, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
-from meshjit.emit.emitter import MANUAL, Emitter, tensor
+from meshjit.emit.emitter import MANUAL, Emitter, no_kernels, tensor
 from meshjit.simulate.evaluate import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -165,9 +165,11 @@ def cpu_devices() -> tuple[Any, Any]:
     return client, tuple(_jaxlib.devices(client))
 
 
-def module(calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, partitions: int = 1) -> str:
+def module(
+    calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, partitions: int = 1, has_kernel: Any = no_kernels
+) -> str:
     """A module whose main has the operands of all calls, one after another, and gives all their results."""
-    e = Emitter(mesh)
+    e = Emitter(mesh, has_kernel=has_kernel)
     arguments: list[str] = []
     returned: list[str] = []
     for op, ins, outs, params in calls:

@@ -23,6 +23,7 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib, client
+from meshjit.runtime.emitting import calls_cpu_kernels
 from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program
 from meshjit.runtime.reproduce import compiling, lowering
 from meshjit.trace import Traced as TracedProgram
@@ -71,7 +72,8 @@ class Traced(Stage):
         return [i for i, v in enumerate(self.program.inputs) if v in used]
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Plan, partition and emit. The text is the same for all platforms; `lowering_platforms` says which may compile it."""
+        """Plan, partition and emit. `lowering_platforms` says which platforms may compile the text; without it the text is for
+        that of the mesh's devices, and for all of them where the mesh has none."""
         return self.plan().lower(lowering_platforms=lowering_platforms)
 
 
@@ -119,7 +121,7 @@ class Planned(Stage):
             raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
         with lowering(self.program, self.mesh, self.planning.annotations):
-            found = lower_plan(self.planning, aliased)
+            found = lower_plan(self.planning, aliased, lowering_platforms or ())
         if aliased or not self.donated:
             warn_of_unused(self.call, self.traced_program, found, self.kept)
         return Lowered(self, found, tuple(lowering_platforms or ()))
@@ -204,6 +206,11 @@ class Lowered(Stage):
             raise ValueError(
                 f"{self.call.title} was lowered for {', '.join(self.platforms)}, its devices are of platform {platform}\n"
                 f"  fix: lower(lowering_platforms=({platform!r},)), or leave lowering_platforms out"
+            )
+        if platform != "cpu" and calls_cpu_kernels(self.lowering.text):
+            raise ValueError(
+                f"{self.call.title} was lowered for CPU, whose LAPACK it calls; its devices are of platform {platform}\n"
+                f"  fix: lower(lowering_platforms=({platform!r},))"
             )
 
 

@@ -34,26 +34,38 @@ def tensor(type: TensorType) -> str:
     return f"tensor<{''.join(f'{n}x' for n in type.shape)}{element_type(type.dtype)}>"
 
 
+def no_kernels(name: str) -> bool:
+    """Text for any platform calls none."""
+    return False
+
+
 class Emitter:
     """Collects lines of one function body; names are handed out in order, types are remembered by name."""
 
-    def __init__(self, mesh: BaseMesh | None, parent: Emitter | None = None) -> None:
+    def __init__(
+        self, mesh: BaseMesh | None, parent: Emitter | None = None, has_kernel: Callable[[str], bool] = no_kernels
+    ) -> None:
+        """`has_kernel`: whether the devices can call a kernel of this name (LAPACK's on CPU). The text is then legal on
+        these devices alone; without, it is on all platforms."""
         self.mesh = mesh
+        self.has_kernel = parent.has_kernel if parent else has_kernel
         self.lines: list[str] = []
         self.types: dict[str, TensorType] = parent.types if parent else {}
         self._counter: list[int] = parent._counter if parent else [0, 0]
+        self.source: Source | None = parent.source if parent else None
         self.location = parent.location if parent else ""
 
     @property
     def platform(self) -> str:
-        """The platform of the mesh's devices; "cpu" where it has none. All text is legal on all platforms: it serves to
-        write what one of them is fast at."""
+        """The platform of the mesh's devices; "cpu" where it has none. Text that depends on it is legal on all platforms all the
+        same: it serves to write what one of them is fast at."""
         return next((device.platform for device in getattr(self.mesh, "flat_devices", ())), "cpu")
 
     def program(self, program: Program, operands: Sequence[str]) -> list[str]:
         """A Program's equations, its inputs being `operands`; gives the names of its outputs."""
         names = dict(zip(program.inputs, operands, strict=True))
         for eqn in program.eqns:
+            self.source = eqn.source
             self.location = _location(eqn.source)
             values = [names[v] for v in eqn.inputs]
             results = eqn.op.emit(self, values, eqn.input_types, eqn.output_types, eqn.params)

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from meshjit.core.program import Program
-from meshjit.emit.emitter import MANUAL, Emitter, tensor
+from meshjit.emit.emitter import MANUAL, Emitter, no_kernels, tensor
 from sharding.mesh import BaseMesh
 
 
-def emit(program: Program, mesh: BaseMesh, aliases: Mapping[int, int] | None = None) -> str:
+def emit(
+    program: Program,
+    mesh: BaseMesh,
+    aliases: Mapping[int, int] | None = None,
+    has_kernel: Callable[[str], bool] = no_kernels,
+) -> str:
     """The module of one per-device program for `mesh.size` devices.
 
     `aliases`: input position → output position whose buffer it becomes (donation); their local types must agree.
+    `has_kernel`: which kernels the devices can call by name; by default none, so that the text is legal on all platforms.
     """
     aliases = aliases or {}
-    emitter = Emitter(mesh)
+    emitter = Emitter(mesh, has_kernel=has_kernel)
     names: list[str] = []
     arguments: list[str] = []
     for i, var in enumerate(program.inputs):

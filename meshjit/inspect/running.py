@@ -14,10 +14,10 @@ import numpy as np
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType, is_float
-from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
 from meshjit.runtime import _jaxlib
+from meshjit.runtime.emitting import emit_for
 from meshjit.runtime.executable import cleaned, one_device_mesh
 from meshjit.simulate.devices import scatter, simulate
 from meshjit.simulate.evaluate import evaluate
@@ -47,7 +47,7 @@ def run_whole(program: Program, arrays: Sequence[Array], device: Any) -> dict[Va
         with np.errstate(all="ignore"):
             return dict(zip(made, evaluate(watched, arrays), strict=True))
     mesh = one_device_mesh(device)
-    results = _run(emit(watched, mesh), mesh, [[a] for a in arrays], watched.output_types)
+    results = _run(emit_for(watched, mesh), mesh, [[a] for a in arrays], watched.output_types)
     return {var: shards[0] for var, shards in zip(made, results, strict=True)}
 
 
@@ -68,9 +68,9 @@ def run_partitioned(plan: Plan, arrays: Sequence[Array], on_devices: bool) -> Sh
     shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     usual: list[list[Array]] = []
     if on_devices:
-        results = _run(emit(local, plan.mesh), plan.mesh, shards, local.output_types)
+        results = _run(emit_for(local, plan.mesh), plan.mesh, shards, local.output_types)
         alone = cleaned(partition(plan))
-        usual = _run(emit(alone, plan.mesh), plan.mesh, shards, alone.output_types)
+        usual = _run(emit_for(alone, plan.mesh), plan.mesh, shards, alone.output_types)
     else:
         with np.errstate(all="ignore"):
             results = simulate(local, plan.mesh, shards)

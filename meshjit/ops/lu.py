@@ -1,8 +1,8 @@
 """`lu`: factors of a general matrix with row exchanges, over the last two dims.
 
-It is emitted as a Program of other ops: panels of columns are eliminated one column after another in a loop, what
-stands right of a panel by one triangular solve and one product (LAPACK's getrf). Batch dims cost no communication; matrix
-dims are whole on every device.
+On CPU LAPACK's getrf does it. Elsewhere it is emitted as a Program of other ops: panels of columns are eliminated one column
+after another in a loop, what stands right of a panel by one triangular solve and one product. Batch dims cost no
+communication; matrix dims are whole on every device.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from meshjit.ops.constants import full_like, iota, scalar, spread, zeros, zeros_
 from meshjit.ops.conversion import imag, real
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.gather import gather
+from meshjit.ops.lapack import factor_general, has_lapack
 from meshjit.ops.matrices import (
     batch_names,
     matmul,
@@ -89,7 +90,53 @@ def factored(a: Array) -> tuple[Array, Array, Array]:
 
 
 def _lu_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if has_lapack(e, ins[0], "getrf"):
+        factors, chosen = factor_general(e, operands[0], ins[0])
+        return [factors, *e.program(_order_program(e.types[chosen], ins[0].shape[-2]), [chosen])]
     return e.program(_lu_program(ins[0]), operands)
+
+
+@functools.lru_cache(maxsize=64)
+def _order_program(type: TensorType, rows: int) -> Program:
+    """LAPACK's exchanges, which count from 1, to (exchanges that count from 0, the order of the rows)."""
+    with Builder("order") as builder:
+        one = builder.input(type)
+        pivots = subtract(one, full_like(one, 1))
+        return builder.build([pivots, order_of(pivots, rows)])
+
+
+_TOGETHER = 32
+
+
+def order_of(pivots: Var, rows: int) -> Var:
+    """i32 [..., rows]: which row is in place i after row k was exchanged with row pivots[..., k], k rising.
+
+    Found for every place by itself, going back through the exchanges: elementwise, so that some at a time are one kernel."""
+    dim, steps = pivots.rank - 1, pivots.shape[-1]
+    shape = (*pivots.shape[:-1], rows)
+
+    def back(place: Var, own: Var, other: Var) -> Var:
+        own, other = spread(own, shape), restore(squeeze(other, dim), shape, (dim,))
+        is_own, is_other = (compare(place, x, direction="EQ") for x in (own, other))
+        return select(is_own, other, select(is_other, own, place))
+
+    def some(start: Var, pivots: Var, place: Var, count: int) -> Var:
+        chosen = _taken(pivots, start, dim, count)
+        for k in reversed(range(count)):
+            place = back(place, add(start, full_like(start, k)), cut(chosen, dim, k, k + 1))
+        return place
+
+    place = iota(dtype=_INT, shape=shape, dimension=dim)
+    last = steps // _TOGETHER * _TOGETHER
+    if steps > last:
+        place = some(scalar(last, _INT), pivots, place, steps - last)
+    if last:
+
+        def body(i: Var, pivots: Var, place: Var) -> list[Var]:
+            return [pivots, some(subtract(full_like(i, last - _TOGETHER), i), pivots, place, _TOGETHER)]
+
+        _, place = repeat([pivots, place], last, _TOGETHER, body)
+    return place
 
 
 @functools.lru_cache(maxsize=64)

@@ -1,6 +1,6 @@
 """`qr`: orthogonal and triangular factors over the last two dims.
 
-XLA expands it on every backend (Householder reflections), so nothing but XLA is needed. Dims before the matrix cost no
+On CPU LAPACK does it, elsewhere XLA expands it, in both cases by Householder reflections. Dims before the matrix cost no
 communication; matrix dims are whole on every device.
 """
 
@@ -17,6 +17,7 @@ from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.arithmetic import add, subtract
 from meshjit.ops.constants import zeros_like
 from meshjit.ops.conversion import complex_, imag
+from meshjit.ops.lapack import has_lapack, product_of_reflections, reflections
 from meshjit.ops.matrices import (
     adjoint,
     batch_names,
@@ -71,7 +72,11 @@ def _qr_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: P
         return [_emit_eye(e, q_type), emit_empty(e, (r_type,))[0]]
     steps = min(rows, columns)
     scales = type.with_shape((*batch, steps))
-    packed, factors = e.op("custom_call", operands, [type, scales], 'call_target_name = "Qr"')
+    by_lapack = has_lapack(e, type, "geqrf", "orgqr")
+    if by_lapack:
+        packed, factors = reflections(e, operands[0], type)
+    else:
+        packed, factors = e.op("custom_call", operands, [type, scales], 'call_target_name = "Qr"')
     kept = type.with_shape((*batch, rows, steps))
     vectors = _emit_corner(e, packed, type, kept)
     if q_type != kept:
@@ -80,8 +85,11 @@ def _qr_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: P
                  for side, n in (("low", 0), ("high", rows - steps))]  # fmt: skip
         inner = f"interior_padding = array<i64: {', '.join(['0'] * type.rank)}>"
         vectors = e.op("pad", [vectors, zero], [q_type], ", ".join([*edges, inner]))[0]
-    name = 'call_target_name = "ProductOfElementaryHouseholderReflectors"'
-    q = e.op("custom_call", [vectors, factors], [q_type], name)[0]
+    if by_lapack:
+        q = product_of_reflections(e, vectors, factors)
+    else:
+        name = 'call_target_name = "ProductOfElementaryHouseholderReflectors"'
+        q = e.op("custom_call", [vectors, factors], [q_type], name)[0]
     return [q, emit_triangle(e, _emit_corner(e, packed, type, r_type), r_type, lower=False)]
 
 

@@ -1,8 +1,9 @@
 """`svd`: singular values and vectors over the last two dims, (U, s falling, V*) with min(m, n) columns and rows.
 
-Emitted as a Program of other ops: A = Q R (of a tall A), R = W H with W unitary by six steps of the QDWH iteration
-(Nakatsukasa and Higham, 2013), H = V s V*, U = W V. Dims before the matrix cost no communication; matrix dims are whole
-on every device. The largest element of every row of V* is real and positive, so that all backends give the same.
+On CPU LAPACK's gesdd does it. Elsewhere it is emitted as a Program of other ops: A = Q R (of a tall A), R = W H with W unitary
+by six steps of the QDWH iteration (Nakatsukasa and Higham, 2013), H = V s V*, U = W V. Dims before the matrix cost no
+communication; matrix dims are whole on every device. The largest element of every row of V* is real and positive, so that all
+backends give the same.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from meshjit.ops.conversion import complex_, imag, real
 from meshjit.ops.dynamic import dynamic_slice
 from meshjit.ops.eigh import as_dtype, eigh, eye_like, phase, phases, real_diagonal, turn
 from meshjit.ops.families import part_dtype
+from meshjit.ops.lapack import has_lapack, singular
 from meshjit.ops.matrices import adjoint, adjoint_of, batch_names, diagonal_part, emit_empty, matmul, matrix, require_matrix
 from meshjit.ops.ordering import concatenate, reverse
 from meshjit.ops.qr import qr
@@ -73,7 +75,20 @@ def _evaluate(a: Array) -> tuple[Array, Array, Array]:
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
+    if has_lapack(e, ins[0], "gesdd"):
+        u, s, vh = singular(e, operands[0], ins[0], outs)
+        u, vh = e.program(_turned_program((outs[0], outs[2])), [u, vh])
+        return [u, s, vh]
     return e.program(_program(ins[0]), operands)
+
+
+@functools.lru_cache(maxsize=64)
+def _turned_program(types: Types) -> Program:
+    with Builder("turned") as builder:
+        u, vh = (builder.input(type) for type in types)
+        v = adjoint(vh)
+        scales = phase(v)
+        return builder.build([multiply(u, _rows_of(scales, u)), adjoint(multiply(v, _rows_of(scales, v)))])
 
 
 @functools.lru_cache(maxsize=64)

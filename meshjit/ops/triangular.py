@@ -18,6 +18,7 @@ from meshjit.ops.arithmetic import add, add_tangents, negate, scale, subtract
 from meshjit.ops.constants import zeros_like
 from meshjit.ops.conversion import complex_, real
 from meshjit.ops.families import require, require_param
+from meshjit.ops.lapack import factor_positive, has_lapack, solve_triangular
 from meshjit.ops.matrices import (
     adjoint,
     adjoint_of,
@@ -69,6 +70,8 @@ def _cholesky(a: Array) -> Array:
 def _cholesky_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in outs[0].shape:
         return emit_empty(e, outs)
+    if has_lapack(e, ins[0], "potrf"):
+        return [factor_positive(e, operands[0], outs[0])]
     factor = e.op("cholesky", operands, outs, "lower = true")[0]
     return [emit_triangle(e, factor, outs[0], lower=True)]
 
@@ -175,6 +178,8 @@ def _solve(a: Array, b: Array, left_side: bool, lower: bool, unit_diagonal: bool
 def _solve_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in outs[0].shape:
         return emit_empty(e, outs)
+    if has_lapack(e, ins[0], "trsm"):
+        return [solve_triangular(e, *operands, params)]
     flags = ", ".join(f"{name} = {str(params[name]).lower()}" for name in ("left_side", "lower", "unit_diagonal"))
     how = TRANSPOSES[params["transpose_a"]]
     return e.op("triangular_solve", operands, outs, f"{flags}, transpose_a = #stablehlo<transpose {how}>")

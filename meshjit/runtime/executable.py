@@ -12,13 +12,13 @@ from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.verify import verify
-from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed, reproduce
 from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
+from meshjit.runtime.emitting import emit_for
 from meshjit.runtime.placing import move, same_place
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.transform.fuse import fuse
@@ -71,12 +71,12 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
     return lower_plan(plan_program(program, mesh, annotations, donated), donated)
 
 
-def lower_plan(planning: Planning, donated: Sequence[int] = ()) -> Lowering:
-    """Partition and emit."""
+def lower_plan(planning: Planning, donated: Sequence[int] = (), platforms: Sequence[str] = ()) -> Lowering:
+    """Partition and emit; for the platforms named, or else for that of the mesh's devices."""
     plan, seconds = planning.plan, dict(planning.seconds)
     local = _timed(seconds, "partition", lambda: cleaned(partition(plan)))
     aliases = match(plan, donated)
-    text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases))
+    text = _timed(seconds, "emit", lambda: emit_for(local, plan.mesh, aliases, platforms))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds)
 
 

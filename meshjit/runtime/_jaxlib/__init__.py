@@ -76,6 +76,7 @@ from meshjit.runtime._jaxlib.coordination import store_list as store_list  # noq
 from meshjit.runtime._jaxlib.coordination import store_set as store_set  # noqa: E402
 from meshjit.runtime._jaxlib.executing import execute as execute  # noqa: E402
 from meshjit.runtime._jaxlib.executing import make_executor as make_executor  # noqa: E402
+from meshjit.runtime._jaxlib.kernels import cpu_kernels as cpu_kernels  # noqa: E402
 from meshjit.runtime._jaxlib.layouts import Layout as Layout  # noqa: E402
 from meshjit.runtime._jaxlib.layouts import shared_layout as shared_layout  # noqa: E402
 from meshjit.runtime._jaxlib.trees import DictKey as DictKey  # noqa: E402

@@ -12,6 +12,7 @@ from jaxlib import xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.runtime._jaxlib.base import CompilationError, XlaError
 from meshjit.runtime._jaxlib.clients import is_absent
+from meshjit.runtime._jaxlib.kernels import prepare_kernels
 from meshjit.runtime._jaxlib.layouts import device_list
 
 
@@ -22,6 +23,7 @@ def compile(  # noqa: A001
 
     `options` are XLA's (as in XLA_FLAGS, without dashes); one that XLA does not know raises CompilationError, too."""
     row = device_list(tuple(devices))
+    prepare_kernels(text, client)
     try:
         build = _compile_options(devices, options)
         if hasattr(client, "compile_and_load") and not is_absent(devices[0]):
@@ -80,4 +82,5 @@ def serialize(executable: Any) -> bytes:
 
 def deserialize(client: Any, data: bytes, devices: Sequence[Any], options: Mapping[str, Any] | None = None) -> Any:
     """The executable that `serialize` was given. Trusts its input as code: read only your own files."""
+    prepare_kernels(data, client)
     return client.deserialize_executable(data, device_list(tuple(devices)), _compile_options(devices, options))

@@ -1,0 +1,190 @@
+"""Calls of LAPACK in StableHLO, for the devices that have it (`Emitter.has_kernel`): CPU.
+
+The kernels are jaxlib's custom calls. They take matrices by columns, as Fortran does, dims before them as a batch; XLA is
+told so by layouts and transposes where it must. Options are the letters that LAPACK itself takes. `info` is an i32 per matrix,
+0 where all went well; what it means otherwise says LAPACK's manual of each routine.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.op import Types
+from meshjit.core.program import Builder, Program, Var
+from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.bits import and_
+from meshjit.ops.comparison import compare, is_finite, select
+from meshjit.ops.constants import full_like, zeros_like
+from meshjit.ops.conversion import imag, real
+from meshjit.ops.matrices import emit_triangle, triangle
+from meshjit.ops.reduction import reduce_and, restore
+
+INFO = DTYPES["i32"]
+_PREFIXES = {DTYPES["f32"]: "s", DTYPES["f64"]: "d", DTYPES["c64"]: "c", DTYPES["c128"]: "z"}
+# Routines that are called otherwise for complex matrices.
+_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr", "ormqr": "unmqr", "sytrd": "hetrd"}
+
+
+def kernel(routine: str, dtype: np.dtype[Any]) -> str:
+    """The custom call's target: `getrf` of f32 is lapack_sgetrf_ffi."""
+    name = _COMPLEX.get(routine, routine) if dtype.kind == "c" else routine
+    return f"lapack_{_PREFIXES[dtype]}{name}_ffi"
+
+
+def has_lapack(e: Any, type: TensorType, *routines: str) -> bool:
+    """Whether the devices can call these routines for matrices of this type. Empty ones are nobody's business but ours."""
+    return 0 not in type.shape and all(e.has_kernel(kernel(routine, type.dtype)) for routine in routines)
+
+
+def call(
+    e: Any,
+    routine: str,
+    operands: Sequence[str],
+    results: Types,
+    options: str = "",
+    in_place: Mapping[int, int] | None = None,
+    **letters: str,
+) -> list[str]:
+    """A routine on matrices whose dims before the last two are `results`' and operand 0's batch.
+
+    `letters` are options of one letter; `options` others, as MLIR has them. `in_place`: result → the operand whose memory
+    it takes."""
+    type = e.types[operands[0]]
+    batch = type.rank - 2
+    words = [f"{name} = {ord(letter)} : ui8" for name, letter in sorted(letters.items())]
+    layouts = [", ".join(_layout(t, batch) for t in types) for types in ([e.types[o] for o in operands], results)]
+    aliases = ", ".join(_alias(result, operand, len(results)) for result, operand in (in_place or {}).items())
+    attributes = [
+        f'call_target_name = "{kernel(routine, type.dtype)}"',
+        "api_version = 4 : i32",
+        f"backend_config = {{{', '.join([*words, *([options] if options else [])])}}}",
+        f"operand_layouts = [{layouts[0]}]",
+        f"result_layouts = [{layouts[1]}]",
+        f"output_operand_aliases = [{aliases}]",
+    ]
+    return e.op("custom_call", operands, results, ", ".join(attributes))
+
+
+def _layout(type: TensorType, batch: int) -> str:
+    """Dims from minor to major: matrices by columns, anything else as it is written."""
+    order = list(reversed(range(type.rank)))
+    if type.rank == batch + 2:
+        order[:2] = reversed(order[:2])
+    return f"dense<{order if len(order) > 1 else order[0]}> : tensor<{len(order)}xindex>" if order else _NO_DIMS
+
+
+_NO_DIMS = "dense<> : tensor<0xindex>"
+
+
+def _alias(result: int, operand: int, count: int) -> str:
+    indices = f"output_tuple_indices = [{result if count > 1 else ''}]"
+    return f"#stablehlo.output_operand_alias<{indices}, operand_index = {operand}, operand_tuple_indices = []>"
+
+
+def batch_type(type: TensorType, *dims: int, dtype: Any = None) -> TensorType:
+    """The batch of a matrix type followed by other dims."""
+    return TensorType((*type.shape[:-2], *dims), type.dtype if dtype is None else dtype)
+
+
+def info_type(type: TensorType) -> TensorType:
+    return batch_type(type, dtype=INFO)
+
+
+def without_bad(e: Any, a: str, triangle_only: bool = False) -> tuple[str, str]:
+    """(A with zeros for the matrices that hold nan or inf, on which some routines never end; which matrices are good).
+    `triangle_only`: what stands above the diagonal does not count, nor stay."""
+    cleaned, good = e.program(_cleaning(e.types[a], triangle_only), [a])
+    return cleaned, good
+
+
+@functools.lru_cache(maxsize=64)
+def _cleaning(type: TensorType, triangle_only: bool) -> Program:
+    with Builder("cleaned") as builder:
+        a = builder.input(type)
+        a = triangle(a, lower=True) if triangle_only else a
+        parts = [real(a), imag(a)] if type.dtype.kind == "c" else [a]
+        finite = functools.reduce(and_, [is_finite(part) for part in parts])
+        good = reduce_and(finite, axes=(type.rank - 2, type.rank - 1))
+        return builder.build([select(_spread(good, a), a, zeros_like(a)), good])
+
+
+def nan_elsewhere(e: Any, info: str, values: Sequence[str], good: str | None = None) -> list[str]:
+    """Values of the matrices that are good and for which `info` is 0; nan for the others."""
+    types = tuple(e.types[x] for x in values)
+    return e.program(_checked(e.types[info], types, good is not None), [info, *([good] if good else []), *values])
+
+
+@functools.lru_cache(maxsize=256)
+def _checked(info_type: TensorType, types: Types, has_good: bool) -> Program:
+    with Builder("checked") as builder:
+        info = builder.input(info_type)
+        good = compare(info, zeros_like(info), direction="EQ")
+        if has_good:
+            good = and_(good, builder.input(good.type))
+        values = [builder.input(type) for type in types]
+        return builder.build([select(_spread(good, x), x, full_like(x, np.nan)) for x in values])
+
+
+def _spread(flag: Var, like: Var) -> Var:
+    return restore(flag, like.shape, tuple(range(flag.rank, like.rank)))
+
+
+# -- routines, as the ops want them
+
+
+def factor_positive(e: Any, a: str, type: TensorType) -> str:
+    """L of A = L L*, of which the lower triangle is read; nan where A is not positive definite."""
+    factor, info = call(e, "potrf", [a], (type, info_type(type)), in_place={0: 0}, uplo="L")
+    (factor,) = nan_elsewhere(e, info, [factor])
+    return emit_triangle(e, factor, type, lower=True)
+
+
+def solve_triangular(e: Any, a: str, b: str, params: Mapping[str, Any]) -> str:
+    """x with op(A) x = b or x op(A) = b, params being those of the op triangular_solve."""
+    how = {"none": "N", "transpose": "T", "adjoint": "C"}[params["transpose_a"]]
+    letters = {
+        "side": "L" if params["left_side"] else "R",
+        "uplo": "L" if params["lower"] else "U",
+        "diag": "U" if params["unit_diagonal"] else "N",
+        "trans_x": how,
+    }
+    return call(e, "trsm", [a, b], (e.types[b],), in_place={0: 1}, **letters)[0]
+
+
+def factor_general(e: Any, a: str, type: TensorType) -> tuple[str, str]:
+    """(L and U in one matrix, the row that each was exchanged with, from 1 on)."""
+    pivots = batch_type(type, min(type.shape[-2:]), dtype=INFO)
+    factors, chosen, _ = call(e, "getrf", [a], (type, pivots, info_type(type)), in_place={0: 0})
+    return factors, chosen
+
+
+def reflections(e: Any, a: str, type: TensorType) -> tuple[str, str]:
+    """(R above, Householder vectors below the diagonal; their scales): Q R = A."""
+    scales = batch_type(type, min(type.shape[-2:]))
+    packed, factors = call(e, "geqrf", [a], (type, scales), in_place={0: 0})
+    return packed, factors
+
+
+def product_of_reflections(e: Any, vectors: str, scales: str) -> str:
+    """Q of as many columns as `vectors` has."""
+    return call(e, "orgqr", [vectors, scales], (e.types[vectors],), in_place={0: 0})[0]
+
+
+def eigen_hermitian(e: Any, a: str, outs: Types) -> list[str]:
+    """(eigenvectors, eigenvalues) of the matrix whose lower triangle A holds; nan where there was no convergence."""
+    a, good = without_bad(e, a, triangle_only=True)
+    vectors, values, info = call(e, "syevd", [a], (*outs, info_type(outs[0])), in_place={0: 0}, mode="V", uplo="L")
+    return nan_elsewhere(e, info, [vectors, values], good)
+
+
+def singular(e: Any, a: str, type: TensorType, outs: Types) -> list[str]:
+    """(U, s, V*) with as many columns and rows as there are values; nan where there was no convergence."""
+    u, s, vh = outs
+    a, good = without_bad(e, a)
+    _, *found, info = call(e, "gesdd", [a], (type, s, u, vh, info_type(type)), in_place={0: 0}, mode="S")
+    s_name, u_name, vh_name = nan_elsewhere(e, info, found, good)
+    return [u_name, s_name, vh_name]
