@@ -19,6 +19,8 @@ from meshjit.simulate.evaluate import evaluate
 Array = np.ndarray[Any, Any]
 
 GLOBAL_OPS = [op for op in REGISTRY.values() if op.simulate is None]
+# Ops that only LAPACK computes: their text calls it, that of the others is legal on all platforms.
+NEEDS_LAPACK = ("eig",)
 LOCAL_OPS = [op for op in REGISTRY.values() if op.simulate is not None]
 
 
@@ -166,10 +168,14 @@ def cpu_devices() -> tuple[Any, Any]:
 
 
 def module(
-    calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, partitions: int = 1, has_kernel: Any = no_kernels
+    calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, partitions: int = 1, lapack: bool = False
 ) -> str:
-    """A module whose main has the operands of all calls, one after another, and gives all their results."""
-    e = Emitter(mesh, has_kernel=has_kernel)
+    """A module whose main has the operands of all calls, one after another, and gives all their results. It calls LAPACK where
+    an op needs it, and wherever ops can with `lapack`."""
+    from meshjit.runtime import _jaxlib
+
+    lapack = lapack or any(op.name in NEEDS_LAPACK for op, *_ in calls)
+    e = Emitter(mesh, has_kernel=_jaxlib.cpu_kernels().__contains__ if lapack else no_kernels)
     arguments: list[str] = []
     returned: list[str] = []
     for op, ins, outs, params in calls:

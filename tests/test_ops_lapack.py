@@ -15,14 +15,13 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
-from meshjit.runtime import _jaxlib
 from meshjit.runtime.emitting import emit_for
 from meshjit.sharding import Mesh, NamedSharding
 from meshjit.sharding import PartitionSpec as P
 from sharding import AbstractMesh
-from tests.op_harness import assert_close, build, called, describe, evaluated, module, out_types, run_xla, samples
+from tests.op_harness import NEEDS_LAPACK, assert_close, build, called, describe, evaluated, module, out_types, run_xla, samples
 
-OPS = [REGISTRY[name] for name in ("cholesky", "triangular_solve", "lu", "lu_solve", "qr", "eigh", "svd", "pinv")]
+OPS = [REGISTRY[name] for name in ("cholesky", "triangular_solve", "lu", "lu_solve", "qr", "eigh", "svd", "pinv", "eig")]
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 
 
@@ -34,7 +33,7 @@ def test_lapack_agrees_with_numpy(op: Any) -> None:
     arrays = [(sample, sample.arrays(generator)) for sample in samples(op)]
     calls = [(op, sample.types, out_types(op, sample), sample.params) for sample, _ in arrays]
     outputs = tuple(t for _, _, outs, _ in calls for t in outs)
-    text = module(calls, has_kernel=_jaxlib.cpu_kernels().__contains__)
+    text = module(calls, lapack=True)
     assert 'call_target_name = "lapack_' in text
     got = iter(run_xla(text, [[a] for _, each in arrays for a in each], outputs))
     for sample, each in arrays:
@@ -118,6 +117,51 @@ def test_the_order_of_many_exchanges() -> None:
         np.testing.assert_array_equal(evaluate(program, [pivots])[0], want)
 
 
+# -- eig
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_eig_on_a_sharded_batch(dtype: Any) -> None:
+    a = random(dtype, (5, 4, 4))
+    with mj.config.using(enable_x64=True):
+        placed = mj.device_put(a, NamedSharding(mesh_of(4), P("x")))
+        compiled = mj.jit(lambda a: (*mnp.linalg.eig(a), mnp.linalg.eigvals(a), *mj.lax.linalg.eig(a))).lower(placed).compile()
+        values, vectors, alone, again, left, right = (np.asarray(x) for x in compiled(placed))
+    assert "all-" not in compiled.as_text()
+    tolerance = 2e-4 if np.finfo(dtype).bits == 32 else 1e-10
+    assert values.dtype == vectors.dtype == np.result_type(dtype, np.complex64)
+    np.testing.assert_allclose(a @ vectors, vectors * values[:, None], rtol=tolerance, atol=tolerance)
+    conjugate = left.conj().swapaxes(-1, -2)
+    np.testing.assert_allclose(conjugate @ a, conjugate * values[..., None], rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(np.sort_complex(alone), np.sort_complex(np.linalg.eigvals(a)), rtol=10 * tolerance)
+    np.testing.assert_array_equal(again, values)
+    for found in (vectors, left, right):
+        np.testing.assert_allclose(np.linalg.norm(found, axis=-2), 1, rtol=tolerance)
+        top = np.take_along_axis(found, np.argmax(np.abs(found), -2)[:, None], -2)
+        np.testing.assert_allclose(top, np.abs(top), atol=tolerance)
+
+
+@pytest.mark.device
+def test_eig_of_what_is_empty_or_bad() -> None:
+    for shape in ((0, 0), (2, 0, 0), (0, 3, 3)):
+        values, vectors = mnp.linalg.eig(np.zeros(shape, np.float32))
+        assert (values.shape, vectors.shape, values.dtype) == (shape[:-1], shape, np.complex64)
+    a = random(np.float32, (3, 5, 5))
+    a[1, 2, 3] = np.inf
+    for result in mnp.linalg.eig(a):
+        assert np.isnan(np.asarray(result)[1]).all() and np.isfinite(np.asarray(result)[[0, 2]]).all()
+    with pytest.raises(TypeError, match="eig takes float32, float64 or complex arrays, got float16"):
+        mnp.linalg.eig(np.eye(2, dtype=np.float16))
+
+
+def test_the_derivative_of_eigenvalues() -> None:
+    """Of a sum of all of them: the identity; of the trace of A³, which is the sum of their cubes: 3 (A²)ᵀ."""
+    a = random(np.float32, (4, 4))
+    found = mj.grad(lambda a: mnp.real(mnp.sum(mnp.linalg.eigvals(a) ** 3)))(a)
+    np.testing.assert_allclose(found, 3 * (a @ a).T, rtol=1e-3, atol=1e-3)
+
+
 # -- which platforms
 
 
@@ -125,7 +169,7 @@ def one_device(platform: str) -> Mesh:
     return Mesh([types.SimpleNamespace(id=0, process_index=0, platform=platform)], ("x",))
 
 
-@pytest.mark.parametrize("op", OPS, ids=str)
+@pytest.mark.parametrize("op", [op for op in OPS if op.name not in NEEDS_LAPACK], ids=str)
 def test_only_text_for_cpu_alone_calls_lapack(op: Any) -> None:
     sample = next(s for s in samples(op) if all(n for t in s.types for n in t.shape))
     program = build(sample.types, lambda inputs: called(op, inputs, sample.params))
@@ -143,6 +187,19 @@ def test_text_that_calls_lapack_is_refused_for_other_devices() -> None:
     found = mj.jit(mnp.linalg.inv).lower(np.eye(3, dtype=np.float32))
     with pytest.raises(ValueError, match=r"was lowered for CPU, whose LAPACK it calls; its devices are of platform tpu"):
         found._check_platform(one_device("tpu"))
+
+
+def test_what_lapack_alone_has_says_so() -> None:
+    abstract = AbstractMesh((1,), ("x",))
+
+    def f(a: Any) -> Any:
+        return mnp.linalg.eigvals(a)
+
+    argument = mj.ShapeDtypeStruct((3, 3), np.float32, sharding=NamedSharding(abstract, P()))
+    line = f.__code__.co_firstlineno + 1
+    with pytest.raises(NotImplementedError, match=rf"eig: only CPU devices have it\n  at .*test_ops_lapack.py:{line}\n  fix: "):
+        mj.jit(f).lower(argument)
+    assert "lapack_sgeev" in mj.jit(f).trace(argument).lower(lowering_platforms=("cpu",)).as_text()
 
 
 SCRIPT = """

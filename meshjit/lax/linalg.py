@@ -21,6 +21,23 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
     return factoring.cholesky(x, symmetrize_input)
 
 
+def eig(
+    x: Any,
+    *,
+    compute_left_eigenvectors: bool = True,
+    compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False,
+    implementation: Any = None,
+    use_magma: bool | None = None,
+) -> list[Any]:
+    """[eigenvalues, left eigenvectors, right eigenvectors] of x [..., n, n], complex, without those that are not wanted.
+
+    On CPU alone. Eigenvectors have length 1 and their largest element real and positive; so they have derivatives wherever
+    no two eigenvalues are equal."""
+    del enable_eigvec_derivs, implementation, use_magma
+    return factoring.eig(x, bool(compute_left_eigenvectors), bool(compute_right_eigenvectors))
+
+
 def eigh(
     x: Any,
     *,

@@ -56,6 +56,13 @@ def eigh(x: Any, lower: bool, symmetrize: bool) -> tuple[Any, Any]:
     return bind(ops("eigh"), x if lower or symmetrize else adjoint(x))
 
 
+def eig(x: Any, left: bool, right: bool) -> list[Any]:
+    """[eigenvalues, left eigenvectors if wanted, right ones if wanted]."""
+    (x,) = matrices("eig", x, square=True)
+    found = bind(ops("eig"), x, left=left, right=right)
+    return list(found) if left or right else [found]
+
+
 def qr(x: Any, full_matrices: bool) -> tuple[Any, Any]:
     (x,) = matrices("qr", x)
     return bind(ops("qr"), x, full_matrices=full_matrices)

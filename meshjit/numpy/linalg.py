@@ -35,6 +35,11 @@ tensordot = contraction.tensordot
 vecdot = contraction.vecdot
 
 
+class EigResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
+
+
 class EighResult(NamedTuple):
     eigenvalues: Any
     eigenvectors: Any
@@ -83,6 +88,16 @@ def eigh(a: Any, UPLO: str | None = None, symmetrize_input: bool = True) -> Eigh
 def eigvalsh(a: Any, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Any:  # noqa: N803
     """`jax.numpy.linalg.eigvalsh`: the eigenvalues of Hermitian `a`."""
     return factoring.eigh(a, _is_lower("eigvalsh", UPLO), symmetrize_input)[1]
+
+
+def eig(a: Any) -> EigResult:
+    """`jax.numpy.linalg.eig`: eigenvalues and eigenvectors (columns) of any square matrices, complex. On CPU alone."""
+    return EigResult(*factoring.eig(a, False, True))
+
+
+def eigvals(a: Any) -> Any:
+    """`jax.numpy.linalg.eigvals`: the eigenvalues of any square matrices, complex. On CPU alone."""
+    return factoring.eig(a, False, False)[0]
 
 
 # -- systems of equations

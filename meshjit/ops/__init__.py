@@ -15,6 +15,7 @@ from meshjit.ops import (  # noqa: F401
     convolution,
     cumulative,
     dynamic,
+    eig,
     eigh,
     fft,
     gather,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from meshjit.ops.bits import and_
 from meshjit.ops.comparison import compare, is_finite, select
 from meshjit.ops.constants import full_like, zeros_like
 from meshjit.ops.conversion import imag, real
+from meshjit.ops.families import part_dtype
 from meshjit.ops.matrices import emit_triangle, triangle
 from meshjit.ops.reduction import reduce_and, restore
 
@@ -188,3 +189,27 @@ def singular(e: Any, a: str, type: TensorType, outs: Types) -> list[str]:
     _, *found, info = call(e, "gesdd", [a], (type, s, u, vh, info_type(type)), in_place={0: 0}, mode="S")
     s_name, u_name, vh_name = nan_elsewhere(e, info, found, good)
     return [u_name, s_name, vh_name]
+
+
+def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, right: bool) -> list[str]:
+    """(eigenvalues, left eigenvectors if wanted, right ones if wanted), complex; nan where there was no convergence."""
+    values, vectors = outs[0], type.with_dtype(outs[0].dtype)
+    part = values.with_dtype(part_dtype(values.dtype))
+    parts = (values,) if type.dtype.kind == "c" else (part, part)
+    a, good = without_bad(e, a)
+    letters = {name: "V" if wanted else "N" for name, wanted in (("compute_left", left), ("compute_right", right))}
+    *found, lower, upper, info = call(e, "geev", [a], (*parts, vectors, vectors, info_type(type)), **letters)
+    joined = found if len(found) == 1 else e.op("complex", found, [values])
+    wanted = [name for name, flag in ((lower, left), (upper, right)) if flag]
+    return nan_elsewhere(e, info, [*joined, *wanted], good)
+
+
+def refuse(e: Any, op: str) -> NoReturn:
+    """For ops that only LAPACK has: there is no text for these devices."""
+    line = f"\n  at {e.source.file}:{e.source.line}" if e.source else ""
+    reason = (
+        "SciPy, whose LAPACK CPU devices call, is not installed{}\n  fix: pip install scipy"
+        if e.platform == "cpu" and getattr(e.mesh, "flat_devices", ())
+        else "only CPU devices have it{}\n  fix: jit it on devices('cpu'); without devices, lower(lowering_platforms=('cpu',))"
+    )
+    raise NotImplementedError(f"{op}: {reason.format(line)}")
