@@ -93,13 +93,16 @@ class Moves:
 
     def gather(self, local: Var, dim: int, axes: Sequence[AxisRef]) -> Var:
         size, shape = self.mesh.axes_size(axes), local.shape
+        if dim and math.prod(shape[:dim]) == 1:  # XLA would lay such a dim out first, and copy
+            return reshape(
+                self.gather(reshape(local, shape=shape[dim:]), 0, axes),
+                shape=(*shape[:dim], size * shape[dim], *shape[dim + 1 :]),
+            )
         if not self.is_dear("all_gather", shape, dim):
             return collectives.all_gather(local, axes=tuple(axes), size=size, dim=dim)
         stacked = collectives.all_gather(reshape(local, shape=(1, *shape)), axes=tuple(axes), size=size, dim=0)
         order = (*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1))
-        return reshape(
-            transpose(stacked, permutation=order), shape=(*shape[:dim], size * shape[dim], *shape[dim + 1 :])
-        )
+        return reshape(transpose(stacked, permutation=order), shape=(*shape[:dim], size * shape[dim], *shape[dim + 1 :]))
 
     def reduce_scatter(self, local: Var, step: ReduceScatter, target: Sequence[int]) -> Var:
         size, dim = self.mesh.axes_size(step.axes), step.dim
