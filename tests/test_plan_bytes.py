@@ -10,13 +10,9 @@ import pytest
 
 import meshjit.numpy as mnp
 from meshjit import lax, tree
-from meshjit.core.program import Builder, Program
+from meshjit.core.program import Program
 from meshjit.core.types import TensorType
-from meshjit.core.verify import verify
 from meshjit.inspect.collectives import collective_rows
-from meshjit.ops.arithmetic import add
-from meshjit.ops.collectives import all_reduce
-from meshjit.partition.combine import combine
 from meshjit.partition.partition import partition
 from meshjit.plan.accumulate import accumulators
 from meshjit.plan.cost import Machine
@@ -132,47 +128,6 @@ def test_addends_that_are_wanted_in_shards_are_added_before_one_reduce_scatter()
     arguments |= {f"f32[128, 32] #{i}": P("model", None) for i in range(3)}
     assert moved(three, arguments, [P(("data", "model"), None)]) == ["1 reduce_scatter(model) 1024"]
     assert moved(three, arguments, [P("data", None)]) == ["1 all_reduce(model) 2048"]
-
-
-# -- small collectives together
-
-
-def small_sums(x: Any, w: Any) -> Any:
-    """Three sums over `data`; the third needs the first, so that it cannot travel with it."""
-    first, second = mnp.sum(x, axis=0), mnp.sum(x * x, axis=0)
-    return first, second, mnp.sum(w * first, axis=0)
-
-
-def test_small_reductions_of_one_kind_travel_together_unless_one_needs_the_other() -> None:
-    arguments = {"f32[64, 6]": P("data", None), "f32[32, 6]": P("data", None)}
-    assert moved(small_sums, arguments, [P(), P(), P()]) == ["1 all_reduce(data) 72", "1 all_reduce(data) 36"]
-
-
-def test_large_reductions_and_other_kinds_stay_apart() -> None:
-    def two(x: Any) -> Any:
-        return mnp.sum(x, axis=0), mnp.sum(x * x, axis=0)
-
-    assert moved(two, {"f32[8, 65536]": P("data", None)}, [P(), P()]) == ["2 all_reduce(data) 786432"]
-    rows = moved(lambda x: (mnp.sum(x), mnp.max(x)), {"f32[64]": P("data")}, [P(), P()])
-    assert rows == ["2 all_reduce(data) 12"]
-
-
-def test_a_reduction_of_a_reduction_stays_behind_it() -> None:
-    """%p and %b meet at the end only, so %p may be late; what reduces %p over another axis must not be early."""
-    with Builder("chain") as builder:
-        x, y = (builder.input(TensorType.parse("f32[4]")) for _ in range(2))
-        over_data: dict[str, Any] = {"axes": ("data",), "kind": "sum"}
-        over_model: dict[str, Any] = {"axes": ("model",), "kind": "sum"}
-        first = all_reduce(x, **over_data)
-        second = all_reduce(first, **over_model)
-        late = add(y, y)
-        third = all_reduce(late, **over_data)
-        fourth = all_reduce(y, **over_model)
-        program = builder.build([second, third, fourth])
-    joined = verify(combine(program, Topology.cpu(MESH)))
-    shards = [[np.full(4, scale * i + 1, np.float32) for i in range(MESH.size)] for scale in (1, 10)]
-    for got, want in zip(simulate(joined, MESH, shards), simulate(program, MESH, shards), strict=True):
-        np.testing.assert_array_equal(got, want)
 
 
 @pytest.mark.parametrize("dims, collects", [((("model",),), True), (((),), True), ((("data",),), False)])

@@ -110,21 +110,25 @@ def _contract_back(ct, other, n, start, other_batch, other_free, mine, type, par
     ct_free = tuple(range(first, first + len(other_free)))
     if other.dtype != ct.dtype:  # `preferred` widened the result: contract in the operands' dtype
         ct = convert(ct, dtype=other.dtype)
+    # Either way the result's dims are batch, then those left of the first operand, then those left of the second.
+    left = [contracted[other_contracted.index(d)] for d in sorted(other_contracted)]
+    sides = ((ct, ct_free, tuple(range(n)), free), (other, tuple(other_free), tuple(other_batch), left))
+    if [*left, *free] == list(range(len(left) + len(free))) and _is_better_first(ct, other, ct_free, n):
+        sides = sides[::-1]  # nothing to bring in order
+    (x, x_free, x_batch, x_left), (y, y_free, y_batch, y_left) = sides
     out = dot_general(
-        ct,
-        other,
-        contract=(ct_free, tuple(other_free)),
-        batch=(tuple(range(n)), tuple(other_batch)),
-        preferred=None,
-        precision=params.get("precision"),
+        x, y, contract=(x_free, y_free), batch=(x_batch, y_batch), preferred=None, precision=params.get("precision")
     )
-    # The result's dims are batch, my free ones, then the other's contracted ones in their own order.
-    remaining = sorted(other_contracted)
-    order = [contracted[other_contracted.index(d)] for d in remaining]
-    places = [*batch, *free, *order]
+    places = [*batch, *x_left, *y_left]
     if places == list(range(len(places))):
         return out
     return transpose(out, permutation=tuple(places.index(d) for d in range(len(places))))
+
+
+def _is_better_first(ct: Var, other: Var, contracted: Sequence[int], batch_dims: int) -> bool:
+    """Whether XLA:CPU gains by the other order: it multiplies matrices either way, but of several contracted dims it copies
+    the first operand to merge them, and of batches both."""
+    return batch_dims == 0 and (len(contracted) <= 1 or other.type.nbytes <= ct.type.nbytes)
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -23,10 +23,12 @@ from meshjit.ops.collectives import collective_permute
 from meshjit.ops.ordering import concatenate
 from meshjit.ops.shape import reshape
 from meshjit.ops.slicing import slice_
-from meshjit.partition.combine import COPIES, LARGEST
 from meshjit.partition.pair import needed_between
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
+
+COPIES: Final = 4  # of every element: read and written when put together, and again when taken apart
+LARGEST: Final = 4  # the buffer holds at most so many times what one small operand may have
 
 
 @dataclass

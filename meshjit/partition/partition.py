@@ -20,7 +20,6 @@ from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
-from meshjit.partition.combine import combine
 from meshjit.partition.local import LocalEquation
 from meshjit.partition.merge import merge_permutes
 from meshjit.partition.moves import Moves
@@ -40,8 +39,7 @@ def partition(plan: Plan, topology: Topology | None = None) -> Program:
     """
     topology = topology or plan.topology or Topology.of(plan.mesh)
     local = cse(_Partitioner(plan, topology).run(), constants=True)
-    local = combine(share_borders(local), topology)
-    return pair_permutes(merge_permutes(local, plan.mesh, topology), plan.mesh)
+    return pair_permutes(merge_permutes(share_borders(local), plan.mesh, topology), plan.mesh)
 
 
 class _Partitioner:
