@@ -170,6 +170,11 @@ OPTIONS = (
         ("MESHJIT_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"),
     ),
     Option(
+        "compilation_cache_max_size", _integer_from(-1), -1,
+        "Bytes that compilation_cache_dir may hold: what was not used for longest goes first. -1: no limit; 0: keep nothing.",
+        ("MESHJIT_COMPILATION_CACHE_MAX_SIZE", "JAX_COMPILATION_CACHE_MAX_SIZE"),
+    ),
+    Option(
         "cpu_collectives", _one_of("gloo", "none"), "gloo",
         'How CPU devices of different processes talk; "none": each process keeps to its own devices.',
         ("MESHJIT_CPU_COLLECTIVES", "JAX_CPU_COLLECTIVES_IMPLEMENTATION"),

@@ -1,4 +1,4 @@
-"""Errors that users meet, with the names of `jax.errors`. All of them are TypeErrors; the messages name lines and fixes."""
+"""Errors that users meet, with the names of `jax.errors`. The messages name lines and fixes."""
 
 from __future__ import annotations
 
@@ -29,3 +29,7 @@ class NonConcreteBooleanIndexError(IndexError):
 
 class InternalError(RuntimeError):
     """meshjit or XLA broke on a program that it should have handled. The message names a file that shows it again."""
+
+
+class OutOfMemoryError(RuntimeError):
+    """A device has too little memory for a program. The message says what was asked for, what is needed and what is large."""

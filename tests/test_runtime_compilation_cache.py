@@ -28,8 +28,10 @@ pytestmark = pytest.mark.device
 def folder(tmp_path: Path) -> Iterator[Path]:
     mj.config.update("jax_compilation_cache_dir", tmp_path / "cache")
     compilation_cache._no_room.cache_clear()
+    compilation_cache._too_large.cache_clear()
     yield tmp_path / "cache"
     mj.config.update("compilation_cache_dir", None)
+    mj.config.update("compilation_cache_max_size", -1)
 
 
 @pytest.fixture
@@ -270,3 +272,33 @@ def test_without_a_folder_nothing_is_written(tmp_path: Path, monkeypatch: pytest
         warnings.simplefilter("error")
         run(values())
     assert not list(tmp_path.iterdir())
+
+
+def test_a_limited_folder_forgets_what_was_not_used_for_longest(folder: Path, compiled: list[str]) -> None:
+    x = values()
+    run(x, factor=2.0)
+    size = entries(folder)[0].stat().st_size
+    mj.config.update("jax_compilation_cache_max_size", int(2.5 * size))
+    first = entries(folder)[0]
+    os.utime(first, (1, 1))
+    run(x, factor=3.0)
+    second = next(e for e in entries(folder) if e != first)
+    os.utime(second, (2, 2))
+    run(x, factor=2.0)  # found, and so it is not the oldest any more
+    assert len(compiled) == 2 and first.stat().st_mtime > 2
+    run(x, factor=4.0)
+    assert len(compiled) == 3 and len(entries(folder)) == 2
+    assert first.exists() and not second.exists()
+
+
+def test_limits_that_keep_nothing(folder: Path, compiled: list[str]) -> None:
+    mj.config.update("compilation_cache_max_size", 100)
+    with pytest.warns(UserWarning, match="a compiled program is larger than all that may be kept in .*\n  fix: config.update") as caught:
+        for factor in (2.0, 3.0):
+            run(values(), factor)
+    assert len(caught) == 1 and entries(folder) == []
+    mj.config.update("compilation_cache_max_size", 0)
+    run(values(), 4.0)
+    assert entries(folder) == []
+    with pytest.raises(ValueError, match="expected an integer of at least -1"):
+        mj.config.update("compilation_cache_max_size", -2)

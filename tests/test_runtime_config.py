@@ -17,6 +17,7 @@ def test_defaults() -> None:
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "compilation_cache_dir": None, "enable_compilation_cache": True,
         "persistent_cache_min_compile_time_secs": 0.0, "persistent_cache_min_entry_size_bytes": 0,
+            "compilation_cache_max_size": -1,
         "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,
     }  # fmt: skip
 

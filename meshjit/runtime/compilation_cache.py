@@ -3,11 +3,14 @@
 An entry is a file named by what the executable depends on: the StableHLO of the local Program (without source lines), XLA's
 options, the devices, the versions of meshjit and jaxlib, and, for CPU, the processor. It holds a checksum and what jaxlib
 serialises. Whatever is not a whole entry of ours is ignored with a warning and written anew. Writers do not meet: each
-writes a file of its own and renames it. jaxlib trusts what it reads as code, so a new folder is its owner's alone.
+writes a file of its own and renames it. Where the folder's size is limited (`config.compilation_cache_max_size`), entries are
+touched when they are used, and those that were not for longest make room for new ones. jaxlib trusts what it reads as code,
+so a new folder is its owner's alone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -31,17 +34,24 @@ _DIGEST = hashlib.sha256().digest_size
 
 def compile_or_load(client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """`_jaxlib.compile`, or an executable that an earlier process has compiled of the same."""
-    if config.compilation_cache_dir is None or not config.enable_compilation_cache or _jaxlib.is_absent(devices[0]):
+    if config.compilation_cache_dir is None or not _is_enabled() or _jaxlib.is_absent(devices[0]):
         return _jaxlib.compile(client, text, devices, options)
     path = Path(config.compilation_cache_dir) / (cache_key(text, devices, options) + _SUFFIX)
     found = _load(path, client, devices, options)
     if found is not None:
+        if config.compilation_cache_max_size > 0:
+            with contextlib.suppress(OSError):
+                os.utime(path)
         return found
     start = time.perf_counter()
     executable = _jaxlib.compile(client, text, devices, options)
     if time.perf_counter() - start >= config.persistent_cache_min_compile_time_secs:
         _store(path, executable)
     return executable
+
+
+def _is_enabled() -> bool:
+    return config.enable_compilation_cache and config.compilation_cache_max_size != 0
 
 
 def cache_key(text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> str:
@@ -111,9 +121,33 @@ def _store(path: Path, executable: Any) -> None:
         return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _replace(path, _MAGIC + hashlib.sha256(payload).digest() + payload)
+        data = _MAGIC + hashlib.sha256(payload).digest() + payload
+        if config.compilation_cache_max_size < 0 or _make_room(path, len(data), config.compilation_cache_max_size):
+            _replace(path, data)
     except OSError as error:
         _no_room(str(path.parent), f"{type(error).__name__}: {error}")
+
+
+def _make_room(path: Path, count: int, limit: int) -> bool:
+    """Delete the entries that were not used for longest until `count` bytes more fit; whether they can.
+
+    Other processes may do the same at once, and then a little too much goes; nobody waits for anybody."""
+    if count > limit:
+        _too_large(str(path.parent), limit)
+        return False
+    entries: list[tuple[float, int, Path]] = []
+    for entry in path.parent.glob(f"*{_SUFFIX}"):
+        with contextlib.suppress(OSError):  # gone meanwhile
+            found = entry.stat()
+            entries.append((found.st_mtime, found.st_size, entry))
+    total = count + sum(size for _, size, entry in entries if entry != path)
+    for _, size, entry in sorted(entries):
+        if total <= limit:
+            break
+        if entry != path:
+            entry.unlink(missing_ok=True)
+            total -= size
+    return True
 
 
 def _replace(path: Path, data: bytes) -> None:
@@ -125,6 +159,15 @@ def _replace(path: Path, data: bytes) -> None:
     except BaseException:
         os.unlink(temporary)
         raise
+
+
+@functools.cache
+def _too_large(folder: str, limit: int) -> None:
+    warnings.warn(
+        f"a compiled program is larger than all that may be kept in {folder}, and is not\n"
+        f"  fix: config.update('compilation_cache_max_size', more than {limit}), or -1 for no limit",
+        stacklevel=2,
+    )
 
 
 @functools.cache

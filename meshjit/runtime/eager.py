@@ -12,6 +12,7 @@ from meshjit.core.op import Op
 from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Builder, Program, Source
 from meshjit.core.types import type_of
+from meshjit.errors import OutOfMemoryError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
@@ -61,7 +62,11 @@ def _compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Seque
 def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
     wanted = zip(operands, executable.in_shardings, strict=True)
     arguments = [_placed(x, s) for x, s in wanted]
-    results = executable.run_placed(arguments)
+    try:
+        results = executable.run_placed(arguments)
+    except OutOfMemoryError as error:
+        name = executable.lowering.plan.program.name
+        raise OutOfMemoryError(f"{name} at {line_of(user_source())}{str(error).removeprefix(name)}") from None
     if config.debug_nans or config.debug_infs:
         _check(executable, arguments, results)
     return results

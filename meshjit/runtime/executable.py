@@ -19,6 +19,7 @@ from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.emitting import emit_for
+from meshjit.runtime.exhausted import failed_to_run
 from meshjit.runtime.placing import move, same_place
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.transform.fuse import fuse
@@ -146,9 +147,12 @@ class Executable:
         """The same for arguments that lie as `in_shardings` say, which is not checked again: this is the hot path."""
         try:
             handles = self.run([x._handle for x in arguments])
-        except (AttributeError, RuntimeError):
+        except (AttributeError, RuntimeError) as error:
             for x in arguments:
                 x._require_live()  # a deleted array has no handle; say who took it
+            if isinstance(error, _jaxlib.XlaError):
+                plan = self.lowering.plan
+                raise failed_to_run(error, plan.program.name, plan.mesh, self.lowering.local, self.compiled) from None
             raise
         return arrays_of(self.out_keys, handles)
 

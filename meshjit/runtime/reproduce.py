@@ -19,6 +19,7 @@ from meshjit.core.program import Program
 from meshjit.errors import InternalError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib
+from meshjit.runtime.exhausted import too_large_to_compile
 from meshjit.version import __version__
 from sharding.spec import PartitionSpec, ShardingError
 
@@ -60,6 +61,8 @@ def compiling(title: str, found: Lowering, options: Mapping[str, Any]) -> Iterat
         os.remove(error.path)  # the file below says more
         if (message := _option_problem(error.reason, options)) is not None:
             raise ValueError(f"{title}: {message}") from None
+        if (exhausted := too_large_to_compile(error.reason, title, found.mesh, found.local)) is not None:
+            raise exhausted from None
         sections = {
             "what failed": f"XLA: {error.reason}",
             "options": "\n".join(f"{k} = {v!r}" for k, v in options.items()) or "none",

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
-from meshjit.runtime._jaxlib.base import ShardType
+from meshjit.errors import OutOfMemoryError
+from meshjit.runtime._jaxlib.base import ShardType, XlaError
 from meshjit.runtime._jaxlib.clients import is_absent
 from meshjit.runtime._jaxlib.layouts import Aval, Layout, shared_layout
 from meshjit.runtime._jaxlib.without_jax import NO_JAX
@@ -141,7 +142,22 @@ def copy_to_devices(handle: Any, devices: Sequence[Any]) -> Any:
 
 def block(handle: Any) -> None:
     """Wait until every local shard is computed; raises what its computation raised."""
-    handle.block_until_ready()
+    try:
+        handle.block_until_ready()
+    except XlaError as error:
+        raise _failed(handle, error) from None
+
+
+def _failed(handle: Any, error: XlaError) -> RuntimeError:
+    """What a program raised while it ran, behind the call that started it."""
+    reason, what = str(error).strip(), f"the program that computes {handle.aval.dtype}{list(handle.aval.shape)} on each device"
+    if "RESOURCE_EXHAUSTED" not in reason:
+        return type(error)(f"{what} failed while it ran: {reason}")
+    return OutOfMemoryError(
+        f"{what} ran out of memory while it ran: {reason}\n"
+        "  fix: f.lower(...).compile().memory_analysis() says what a function needs; shard what is large over more devices,\n"
+        "  donate arguments, checkpoint what a derivative keeps, or compute in parts"
+    )
 
 
 def is_ready(handle: Any) -> bool:
