@@ -78,10 +78,14 @@ def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Eqn, _
 
 
 def _small(pairs: Sequence[tuple[int, int]], mesh: BaseMesh, topology: Topology) -> float:
-    """How many bytes are copied in the time that it takes to start a permute along the axes that these pairs cross."""
+    """How many bytes are copied in the time that it takes to start such a permute."""
+    return topology.latency_over(crossed(pairs, mesh)) * topology.memory_bandwidth / COPIES
+
+
+def crossed(pairs: Sequence[tuple[int, int]], mesh: BaseMesh) -> list[str]:
+    """The axes along which some pair's ends differ."""
     ends = [np.unravel_index(column, mesh.axis_sizes) for column in zip(*pairs, strict=True)]
-    crossed = [a for a, here, there in zip(mesh.axis_names, *ends, strict=True) if (here != there).any()]
-    return topology.latency_over(crossed) * topology.memory_bandwidth / COPIES
+    return [a for a, here, there in zip(mesh.axis_names, *ends, strict=True) if (here != there).any()]
 
 
 def _rewritten(program: Program, groups: dict[Eqn, _Group]) -> Program:

@@ -20,12 +20,10 @@ from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
 from meshjit.ops.identity import identity_element
+from meshjit.partition.blocking import in_blocks
+from meshjit.partition.finish import finished
 from meshjit.partition.local import LocalEquation
-from meshjit.partition.merge import merge_permutes
 from meshjit.partition.moves import Moves
-from meshjit.partition.pair import pair_permutes
-from meshjit.transform.borders import share_borders
-from meshjit.transform.cse import cse
 from sharding.placement import normalized
 from sharding.reshard import Walk, plan_reshard
 from sharding.spec import Placement
@@ -38,8 +36,7 @@ def partition(plan: Plan, topology: Topology | None = None) -> Program:
     Walks are priced for the machine that the plan was made for, if no other is named.
     """
     topology = topology or plan.topology or Topology.of(plan.mesh)
-    local = cse(_Partitioner(plan, topology).run(), constants=True)
-    return pair_permutes(merge_permutes(share_borders(local), plan.mesh, topology), plan.mesh)
+    return finished(_Partitioner(plan, topology).run(), plan.mesh, topology)
 
 
 class _Partitioner:
@@ -88,7 +85,11 @@ class _Partitioner:
 
     def local_equation(self, eqn: Eqn, step: EquationPlan, operands: list[Var]) -> Sequence[Var]:
         if step.bodies:
-            local = iter([_Partitioner(body, self.topology).run() for body in step.bodies])
+            bodies = [_Partitioner(body, self.topology).run() for body in step.bodies]
+            blocked = in_blocks(eqn, step, bodies[0], operands, self.builder, self.moves)
+            if blocked is not None:
+                return blocked
+            local = iter(bodies)
             return self.builder.emit(eqn.op, operands, with_programs(eqn.params, lambda _: next(local)))
         if eqn.op.partition is not None and any(step.assignment.values()):
             local = LocalEquation(

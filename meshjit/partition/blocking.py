@@ -1,0 +1,356 @@
+"""Loops over stencils exchange the borders of several iterations at once: each device computes what it needs of them.
+
+    scan(%u) {body: one place from both neighbours, length=100}
+      ->  scan(%u) {body: 10 places from both neighbours; scan {body: one iteration, length=10}, length=10}
+
+The same operations on the same numbers, near borders on two devices. It pays where starting a collective takes longer
+than computing the borders twice: small grids on many devices. It is for loops that run a known number of times, whose
+values are cut along dims that the body moves, and otherwise treats alike (see stretches.py); grids that are cut in
+several dims exchange one dim after the other, corners included. Operands that stay the same, and what is scanned over,
+get their borders before the loop. Sums over a cut dim, gathers, nested loops and everything else leave the loop as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import Region
+from meshjit.core.types import TensorType
+from meshjit.ops.collective_rules import axis_refs
+from meshjit.ops.collectives import collective_permute
+from meshjit.ops.constants import scalar
+from meshjit.ops.ordering import concatenate
+from meshjit.ops.scan import scan
+from meshjit.ops.shape import reshape
+from meshjit.ops.slicing import pad
+from meshjit.ops.windows import cut
+from meshjit.partition.finish import finished
+from meshjit.partition.merge import COPIES, LARGEST, crossed
+from meshjit.partition.moves import Moves
+from meshjit.partition.stretched import Stretcher, from_whole
+from meshjit.partition.stretches import (
+    OWN,
+    Refused,
+    Space,
+    Spaces,
+    Stretch,
+    Stretches,
+    find_spaces,
+    hull,
+    own,
+    wanted_before,
+)
+from sharding.cost import collective_seconds
+from sharding.mesh import BaseMesh
+from sharding.topology import Topology
+
+MOST_ITERATIONS: Final = 32  # done at a time
+TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
+WORTH: Final = 0.9  # of the time, for the longer program to pay
+FUSED: Final = 0.3  # of the bytes read and written, how many fusion does not spare; as planning has it
+ROOM: Final = 32  # borders take up to one part in so many of what a device holds
+SMALL: Final = 32 * 1024  # or so many bytes
+
+Wanted = Mapping[Var, Stretches]
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """A scan that might be done in blocks. `wanted[r]`: where values are wanted r iterations before the end of a block."""
+
+    eqn: Eqn
+    region: Region
+    plan: Plan
+    spaces: Spaces
+    mesh: BaseMesh
+    topology: Topology
+    wanted: list[Wanted]
+
+    @property
+    def body(self) -> Program:
+        return self.region.program
+
+    @property
+    def length(self) -> int:
+        return self.eqn.params["length"]
+
+    @property
+    def carried(self) -> dict[Var, Var]:
+        """Input → what the next iteration has there."""
+        return {self.body.inputs[i]: self.body.outputs[output] for i, output in self.region.carried}
+
+    def stretches(self, count: int) -> dict[Var, Stretches]:
+        """Where the inputs are wanted at the beginning of a block of so many iterations: everywhere in it."""
+        found = {v: own(v, self.spaces) for v in self.body.inputs}
+        wanted = self.wanted[count - 1] if count else {}
+        return {v: hull(s, wanted[v]) if v in wanted else s for v, s in found.items()}
+
+    def type(self, var: Var, stretches: Stretches) -> TensorType:
+        """Of the part of a value."""
+        columns = enumerate(zip(var.shape, stretches, strict=True))
+        return var.type.with_shape(tuple(n if s is None else self.spaces[var, d].width(s) for d, (n, s) in columns))
+
+    def cut(self, var: Var, local: Var, have: Stretches, wanted: Stretches) -> Var:
+        """A part of a part."""
+        for d, (here, other) in enumerate(zip(have, wanted, strict=True)):
+            if here is not None and other is not None and here != other:
+                low = here[0] - other[0]
+                local = cut(local, d, low, low + self.spaces[var, d].width(other))
+        return local
+
+
+def in_blocks(
+    eqn: Eqn, step: EquationPlan, ordinary: Program, operands: Sequence[Var], builder: Builder, moves: Moves
+) -> Sequence[Var] | None:
+    """The local results of a loop done in blocks; None where it is not, or where the ordinary local body costs less."""
+    if eqn.op is not scan or eqn.params["length"] < 2 or not any(e.op is collective_permute for e in ordinary.eqns):
+        return None
+    try:
+        loop = _loop(eqn, step.bodies[0], moves)
+    except Refused:
+        return None
+    count = _chosen(loop, ordinary)
+    return None if count is None else _Writer(loop, builder, moves).write(operands, count)
+
+
+def _loop(eqn: Eqn, plan: Plan, moves: Moves) -> _Loop:
+    assert eqn.op.regions is not None
+    (region,) = eqn.op.regions(eqn.params)
+    body, mesh = region.program, moves.mesh
+    if any(inner.op.regions is not None for inner in body.eqns) or any(p.partial for p in (*plan.inputs, *plan.outputs)):
+        raise Refused("the body holds a loop, or a carry collects partial sums")
+    spaces = find_spaces(region, plan.inputs, mesh)
+    outer = {i for i, _ in region.carried}
+    seeds = {v for inner in body.eqns if inner.op.seed is not None for v in inner.outputs}
+    known = [(v, plan.placements[v]) for v in seeds]
+    known += [(v, p) for i, (v, p) in enumerate(zip(body.inputs, plan.inputs, strict=True)) if i in outer]
+    for var, placement in [*known, *zip(body.outputs, plan.outputs, strict=True)]:
+        for d, axes in enumerate(placement.dims):
+            space = spaces.get((var, d))
+            shape = placement.local_shape(var.shape, mesh)
+            if (axes if mesh.axes_size(axes) > 1 else ()) != (space.axes if space else ()) or (space and shape[d] != space.block):
+                raise Refused(f"dim {d} of {var.type} is wanted elsewhere")
+    loop = _Loop(eqn, region, plan, spaces, mesh, moves.topology, [])
+    for _ in range(min(MOST_ITERATIONS, eqn.params["length"])):
+        if not _extend(loop):
+            break
+    if not loop.wanted or all(s in (None, OWN) for v in loop.carried for s in loop.stretches(1)[v]):
+        raise Refused("nothing to exchange, or more than a block")
+    return loop
+
+
+def _extend(loop: _Loop) -> bool:
+    """One more iteration; False where its borders are more than neighbours have, or than there is room for."""
+    reached = loop.stretches(len(loop.wanted))
+    outputs = [(v, own(v, loop.spaces)) for v in loop.body.outputs]
+    outputs += [(loop.body.outputs[output], reached[loop.body.inputs[i]]) for i, output in loop.region.carried]
+    found = wanted_before(loop.body, loop.spaces, outputs)
+    loop.wanted.append(found)
+    inputs = loop.stretches(len(loop.wanted))
+    near = all(_is_near(s, loop.spaces[v, d]) for v, stretches in inputs.items() for d, s in enumerate(stretches) if s)
+    held = sum(loop.type(v, own(v, loop.spaces)).nbytes for v in inputs)
+    more = sum(loop.type(v, s).nbytes for v, s in inputs.items()) - held
+    if not near or more > max(held / ROOM, SMALL):
+        loop.wanted.pop()
+        return False
+    return True
+
+
+def _is_near(stretch: Stretch, space: Space) -> bool:
+    return all(-space.block < side <= space.block for side in stretch)
+
+
+# -- what it costs
+
+
+def _chosen(loop: _Loop, ordinary: Program) -> int | None:
+    """How many iterations to do at a time; None for the ordinary loop."""
+    exchange = _exchange_seconds(finished(ordinary, loop.mesh, loop.topology), loop)
+    work = [_work_seconds(loop, wanted) for wanted in loop.wanted]
+    blocks = [0.0, *(n * w + _border_seconds(loop, loop.stretches(n)) for n, w in enumerate(work, 1))]
+    costs = {n: loop.length // n * blocks[n] + TWICE * blocks[loop.length % n] for n in range(1, len(blocks))}
+    best = min(costs, key=costs.__getitem__)
+    return best if costs[best] < WORTH * loop.length * (work[0] + exchange) else None
+
+
+def _exchange_seconds(local: Program, loop: _Loop) -> float:
+    """Of the collectives of one ordinary iteration."""
+    seconds = 0.0
+    for eqn in local.eqns:
+        if eqn.op.simulate is not None and eqn.inputs:
+            is_permute = eqn.op is collective_permute
+            axes = crossed(eqn.params["pairs"], loop.mesh) if is_permute else axis_refs(eqn.params["axes"])
+            seconds += collective_seconds(eqn.op.name, eqn.inputs[0].type.nbytes, axes, loop.mesh, loop.topology)
+    return seconds
+
+
+def _work_seconds(loop: _Loop, wanted: Wanted) -> float:
+    """Of one iteration where its values are wanted so."""
+    seconds = 0.0
+    for eqn in loop.body.eqns:
+        if eqn.inputs and eqn.outputs[0] in wanted:
+            moved = sum(loop.type(v, wanted[v]).nbytes for v in (*eqn.inputs, *eqn.outputs) if v in wanted)
+            seconds += max(FUSED * moved / loop.topology.memory_bandwidth, _flops(loop, eqn, wanted) / loop.topology.flops)
+    return seconds
+
+
+def _flops(loop: _Loop, eqn: Eqn, wanted: Wanted) -> float:
+    rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+    if not rule.reductions or len(eqn.inputs) < 2:
+        return 0.0
+    extents: dict[str, int] = {}
+    for var, dims in zip((*eqn.inputs, *eqn.outputs), (*rule.operands, *rule.results), strict=True):
+        for d, (factors, stretch) in enumerate(zip(dims, wanted[var], strict=True)):
+            for name in factors:
+                extents[name] = var.shape[d] if stretch is None else loop.spaces[var, d].width(stretch)
+    return 2.0 * math.prod(extents.values())
+
+
+def _border_seconds(loop: _Loop, wanted: Wanted) -> float:
+    """Of fetching the borders of all carries: one permute per direction, or as many as large ones need."""
+    topology, sent = loop.topology, dict[tuple[Space, int], list[float]]()
+    for var in loop.carried:
+        rest = list(own(var, loop.spaces))
+        for d, stretch in enumerate(wanted.get(var, ())):
+            if stretch is not None:
+                row = loop.type(var, tuple(rest)).nbytes / loop.spaces[var, d].block
+                for side in (0, 1):
+                    if stretch[side] > 0:
+                        sent.setdefault((loop.spaces[var, d], side), []).append(row * stretch[side])
+                rest[d] = stretch
+    seconds = 0.0
+    for (space, _), sizes in sent.items():
+        small = topology.latency_over(space.axes) * topology.memory_bandwidth / COPIES
+        permutes = min(len(sizes), math.ceil(sum(sizes) / max(LARGEST * small, 1.0)))
+        each = collective_seconds("collective_permute", sum(sizes) / permutes, space.axes, loop.mesh, topology)
+        seconds += permutes * each
+    return seconds
+
+
+# -- writing it
+
+
+class _Writer:
+    def __init__(self, loop: _Loop, builder: Builder, moves: Moves) -> None:
+        self.loop = loop
+        self.builder = builder  # what the loop stands in
+        self.moves = moves
+
+    def write(self, operands: Sequence[Var], count: int) -> list[Var]:
+        """Blocks of `count` iterations in a loop, and the iterations that are left in a block of their own."""
+        loop, params = self.loop, self.loop.eqn.params
+        consts, carries, given = self.given(operands, count)
+        blocks, left = divmod(loop.length, count)
+        head, tail = (left, loop.length) if params["reverse"] else (0, loop.length - left)
+        if blocks == 1:
+            xs = [cut(x, 0, head, tail) for x in given]
+            results = self.builder.inline(self.block(count, count), [*consts, *carries, *xs])
+        else:
+            xs = [reshape(cut(x, 0, head, tail), shape=(blocks, count, *x.shape[1:])) for x in given]
+            changed = {**params, "body": self.block(count, count), "length": blocks, "unroll": 1}
+            results = list(self.builder.emit(scan, [*consts, *carries, *xs], changed))
+        carries, ys = results[: len(carries)], results[len(carries) :]
+        if blocks > 1:
+            ys = [reshape(y, shape=(blocks * count, *y.shape[2:])) for y in ys]
+        if left:
+            first = 0 if params["reverse"] else tail
+            rest = [cut(x, 0, first, first + left) for x in given]
+            results = self.builder.inline(self.block(left, count), [*consts, *carries, *rest])
+            carries, others = results[: len(carries)], results[len(carries) :]
+            sides = [(b, a) if params["reverse"] else (a, b) for a, b in zip(ys, others, strict=True)]
+            ys = [concatenate(*pair, dimension=0) for pair in sides]
+        return [*carries, *ys]
+
+    def given(self, operands: Sequence[Var], count: int) -> tuple[list[Var], list[Var], list[Var]]:
+        """Consts and xs with the borders that a block needs; the carries as they are."""
+        loop, stretches = self.loop, self.loop.stretches(count)
+        groups: tuple[list[Var], list[Var], list[Var]] = ([], [], [])
+        for i, (var, local, placement) in enumerate(zip(loop.body.inputs, operands, loop.plan.inputs, strict=True)):
+            sliced = int(i in loop.region.sliced)
+            for d, stretch in enumerate(stretches[var] if var not in loop.carried else ()):
+                if stretch is not None:
+                    space, dim = loop.spaces[var, d], d + sliced
+                    if loop.mesh.axes_size(placement.dims[d]) > 1:
+                        local = with_borders(local, dim, space, stretch, loop.mesh)
+                    else:
+                        local = from_whole(local, dim, space, stretch, self.moves)
+            groups[1 if var in loop.carried else 2 * sliced].append(local)
+        return groups
+
+    def block(self, count: int, given_for: int) -> Program:
+        """The body of a block: its carries' borders, then all its iterations. What is given from outside has the borders
+        that blocks of `given_for` iterations need."""
+        loop, params = self.loop, self.loop.eqn.params
+        body, given, reached = loop.body, loop.stretches(given_for), loop.stretches(count)
+        with Builder(body.name) as builder, builder.at(loop.eqn.source):
+            inputs = list[Var]()
+            for i, var in enumerate(body.inputs):
+                type = loop.type(var, own(var, loop.spaces) if var in loop.carried else given[var])
+                inputs.append(builder.input(type.with_shape((count, *type.shape)) if i in loop.region.sliced else type))
+            operands = [
+                self.fetched(v, x, reached[v]) if v in loop.carried else x for v, x in zip(body.inputs, inputs, strict=True)
+            ]
+            changed = {**params, "body": self.iteration(count, given), "length": count}
+            results = list(builder.emit(scan, operands, changed))
+            carries = [loop.cut(v, x, reached[v], own(v, loop.spaces)) for v, x in zip(loop.carried, results, strict=False)]
+            return builder.build([*carries, *results[len(carries) :]])
+
+    def iteration(self, count: int, given: Wanted) -> Program:
+        """One iteration for a block of so many: its carries go out as long as they came in, although less of them is
+        right each time; after the last one it is the device's own part."""
+        loop, body, reached = self.loop, self.loop.body, self.loop.stretches(count)
+        with Builder(body.name) as builder:
+            stretcher = Stretcher(body, loop.spaces, Moves(loop.mesh, loop.topology), builder)
+            stretches = {v: reached[v] if v in loop.carried else given[v] for v in body.inputs}
+            inputs = {v: builder.input(loop.type(v, stretches[v]), v.hint) for v in body.inputs}
+            values = stretcher.iteration(loop.wanted[count - 1], {v: (x, stretches[v]) for v, x in inputs.items()})
+            carries = [self.filled(v, *values[out], reached[v]) for v, out in loop.carried.items()]
+            stacked = [body.outputs[i] for i in sorted(loop.region.stacked)]
+            return builder.build([*carries, *(stretcher.at(v, own(v, loop.spaces)) for v in stacked)])
+
+    def filled(self, var: Var, local: Var, have: Stretches, wanted: Stretches) -> Var:
+        """A carry at the stretches `wanted`, with zeros where it has less than that."""
+        both = [(a or OWN, b or OWN) for a, b in zip(have, wanted, strict=True)]
+        most = tuple((min(a[0], b[0]), min(a[1], b[1])) for a, b in both)
+        local = self.loop.cut(var, local, have, tuple(m if s else None for m, s in zip(most, wanted, strict=True)))
+        low, high = (tuple(b[side] - m[side] for m, (_, b) in zip(most, both, strict=True)) for side in (0, 1))
+        if not any(low) and not any(high):
+            return local
+        return pad(local, scalar(0, local.dtype), low=low, high=high, interior=(0,) * var.rank)
+
+    def fetched(self, var: Var, local: Var, wanted: Stretches) -> Var:
+        """A carry with its borders."""
+        for d, stretch in enumerate(wanted):
+            if stretch is not None:
+                local = with_borders(local, d, self.loop.spaces[var, d], stretch, self.loop.mesh)
+        return local
+
+
+def with_borders(local: Var, dim: int, space: Space, stretch: Stretch, mesh: BaseMesh) -> Var:
+    """A device's own block with what it lacks of a stretch, from the devices before and after it."""
+    before, after = stretch
+    places, parts = np.arange(space.count), list[Var]()
+    if before > 0:
+        parts.append(_sent(cut(local, dim, space.block - before, space.block), places - 1, space, mesh))
+    parts.append(cut(local, dim, max(-before, 0), space.block + min(after, 0)))
+    if after > 0:
+        parts.append(_sent(cut(local, dim, 0, after), places + 1, space, mesh))
+    return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
+
+
+def _sent(part: Var, sources: np.ndarray, space: Space, mesh: BaseMesh) -> Var:
+    """What device `sources[i]` of the space has, on device i; in a ring the last one is before the first."""
+    targets = np.arange(space.count)
+    if space.in_ring:
+        sources = sources % space.count
+    real = (sources >= 0) & (sources < space.count)
+    groups = mesh.replica_groups(space.axes)
+    pairs = np.stack([groups[:, sources[real]], groups[:, targets[real]]], axis=-1)
+    return collective_permute(part, pairs=tuple(map(tuple, pairs.reshape(-1, 2).tolist())))
