@@ -128,9 +128,9 @@ def _check(body: Program, spaces: Spaces) -> None:
         if any(overlap(a, b) for other in others for a in space.axes for b in other.axes):
             raise Refused(f"two dims of {var.type} are cut over the same axis")
     for eqn in body.eqns:
-        node = (eqn.inputs[0], eqn.params["dimension"]) if eqn.op is roll else None
-        if node in spaces and eqn.inputs[0].shape[node[1]] != spaces[node].period:
-            raise Refused(f"{eqn.inputs[0].type} is rolled around, and the shards of its dim {node[1]} are uneven")
+        space = spaces.get((eqn.inputs[0], eqn.params["dimension"])) if eqn.op is roll else None
+        if space is not None and eqn.inputs[0].shape[eqn.params["dimension"]] != space.period:
+            raise Refused(f"{eqn.inputs[0].type} is rolled around, and its shards are uneven")
 
 
 def known_integers(body: Program) -> dict[Var, int]:
