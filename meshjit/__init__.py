@@ -5,6 +5,8 @@
     from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 """
 
+from typing import TYPE_CHECKING, TypeAlias
+
 from meshjit import ad_checkpoint as ad_checkpoint
 from meshjit import distributed as distributed
 from meshjit import dlpack as dlpack
@@ -21,6 +23,7 @@ from meshjit.api import jit as jit
 from meshjit.api import pjit as pjit
 from meshjit.api.caches import clear_caches as clear_caches
 from meshjit.api.constraint import reshard as reshard
+from meshjit.api.kinds import register_array as _register_array
 from meshjit.api.putting import block_until_ready as block_until_ready
 from meshjit.api.putting import copy_to_host_async as copy_to_host_async
 from meshjit.api.putting import device_get as device_get
@@ -51,7 +54,7 @@ from meshjit.autodiff import vmap as vmap
 from meshjit.config import config as config
 from meshjit.inspect.verify import verify as verify
 from meshjit.runtime import eager as _eager
-from meshjit.runtime.array import Array as Array
+from meshjit.runtime.array import Array as _ConcreteArray
 from meshjit.runtime.assembling import live_arrays as live_arrays
 from meshjit.runtime.assembling import make_array_from_callback as make_array_from_callback
 from meshjit.runtime.assembling import make_array_from_single_device_arrays as make_array_from_single_device_arrays
@@ -80,10 +83,16 @@ for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
     setattr(ops, _name, getattr(segments, _name))
 
 # Arrays become operands of ops, and ops outside of a trace run at once.
-_register_concrete(Array, lambda x: x.type, lambda x: x.weak_type)
-numpy.install_methods(Array)
+_register_concrete(_ConcreteArray, lambda x: x.type, lambda x: x.weak_type)
+numpy.install_methods(_ConcreteArray)
 _set_eager(_eager.run_op, _eager.run_program)
 _set_put(device_put)
 
 from meshjit import random as random  # noqa: E402
 from meshjit.api.putting import ShapeDtypeStruct as ShapeDtypeStruct  # noqa: E402
+
+_register_array(random.PRNGKeyArray)
+if TYPE_CHECKING:
+    Array: TypeAlias = _ConcreteArray
+else:
+    from meshjit.api.kinds import Array as Array

@@ -67,9 +67,6 @@ from meshjit.lax.elementwise import (
     atanh as atanh,
 )
 from meshjit.lax.elementwise import (
-    bitcast_convert_type as bitcast_convert_type,
-)
-from meshjit.lax.elementwise import (
     bitwise_and as bitwise_and,
 )
 from meshjit.lax.elementwise import (
@@ -368,6 +365,7 @@ from meshjit.lax.slicing import slice as slice  # noqa: A004
 from meshjit.lax.slicing import slice_in_dim as slice_in_dim
 from meshjit.lax.windows import reduce_window as reduce_window
 from meshjit.numpy import ufuncs
+from meshjit.numpy.bits import bitcast_convert_type as bitcast_convert_type
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, promoted, shape_of

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
 from meshjit import tree
 from meshjit.core.types import is_inexact
 from meshjit.numpy import elementwise, ufuncs
@@ -118,37 +117,6 @@ def mnp_promoted(*xs: Any) -> Any:
 def convert_element_type(x: Any, new_dtype: Any) -> Any:
     """`x` in another dtype."""
     return lifted(cast(x, new_dtype))
-
-
-def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
-    """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
-    x, dtype = asarray(x), np.dtype(new_dtype)
-    wide, narrow = dtype_of(x).itemsize, dtype.itemsize
-    if wide == narrow:
-        return bind(ops("bitcast_convert"), x, dtype=dtype)
-    return _split_bits(x, dtype) if wide > narrow else _join_bits(x, dtype)
-
-
-def _unsigned(size: int) -> np.dtype[Any]:
-    return np.dtype(f"u{size}")
-
-
-def _split_bits(x: Any, dtype: np.dtype[Any]) -> Any:
-    bits = bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x).itemsize))
-    count = dtype_of(x).itemsize // dtype.itemsize
-    shifts = (np.arange(count) * 8 * dtype.itemsize).astype(dtype_of(bits))
-    parts = apply("shift_right_logical", mnp.expand_dims(bits, -1), shifts)
-    return bind(ops("bitcast_convert"), cast(parts, _unsigned(dtype.itemsize)), dtype=dtype)
-
-
-def _join_bits(x: Any, dtype: np.dtype[Any]) -> Any:
-    size, count = dtype_of(x).itemsize, dtype.itemsize // dtype_of(x).itemsize
-    if not shape_of(x) or shape_of(x)[-1] != count:
-        raise TypeError(f"bitcast_convert_type: {dtype} takes {count} elements of {dtype_of(x)}, the shape is {shape_of(x)}")
-    parts = cast(bind(ops("bitcast_convert"), x, dtype=_unsigned(size)), _unsigned(dtype.itemsize))
-    shifted = ufuncs.left_shift(parts, (np.arange(count) * 8 * size).astype(_unsigned(dtype.itemsize)))
-    joined = mnp.sum(shifted, axis=-1, dtype=_unsigned(dtype.itemsize))
-    return bind(ops("bitcast_convert"), joined, dtype=dtype)
 
 
 def reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:

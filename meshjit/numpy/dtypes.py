@@ -12,14 +12,42 @@ from meshjit.core import promotion
 from meshjit.core.types import is_float
 from meshjit.numpy.promote import value
 
-bool_ = np.bool_
-int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
-uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
-float16, float32, float64 = np.float16, np.float32, np.float64
-bfloat16 = ml_dtypes.bfloat16
-float8_e4m3fn, float8_e5m2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
-complex64, complex128 = np.complex64, np.complex128
-single, double, csingle, cdouble = np.float32, np.float64, np.complex64, np.complex128
+
+class _ScalarType(type):
+    """A dtype by name, usable wherever one is: `x.astype(mnp.float32)`. Called it makes an array: `mnp.float32(2.5)`."""
+
+    dtype: np.dtype[Any]
+
+    def __call__(cls, x: Any = 0) -> Any:
+        from meshjit.numpy.creation import array
+
+        return array(x, dtype=cls.dtype)
+
+    def __eq__(cls, other: object) -> bool:
+        return cls is other or (other is not None and cls.dtype.type == other)
+
+    def __hash__(cls) -> int:
+        return hash(cls.dtype.type)
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, cls.dtype.type)
+
+    def __repr__(cls) -> str:
+        return f"<class 'meshjit.numpy.{cls.__name__}'>"
+
+
+def _scalar(dtype: Any, name: str = "") -> Any:
+    found = np.dtype(dtype)
+    return _ScalarType(name or found.name, (), {"dtype": found, "__module__": "meshjit.numpy", "__doc__": f"The dtype {found}."})
+
+
+bool_ = _scalar(np.bool_, "bool_")
+int8, int16, int32, int64 = map(_scalar, (np.int8, np.int16, np.int32, np.int64))
+uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np.uint64))
+float16, float32, float64 = map(_scalar, (np.float16, np.float32, np.float64))
+bfloat16, float8_e4m3fn, float8_e5m2 = map(_scalar, (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
+complex64, complex128 = map(_scalar, (np.complex64, np.complex128))
+single, double, csingle, cdouble = float32, float64, complex64, complex128
 generic, number, inexact, integer = np.generic, np.number, np.inexact, np.integer
 floating, complexfloating = np.floating, np.complexfloating
 signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
@@ -36,8 +64,10 @@ class _ByConfig:
     def dtype(self) -> np.dtype[Any]:
         return promotion.canonical(self._wide, config.enable_x64)
 
-    def __call__(self, x: Any) -> Any:
-        return self.dtype.type(x)
+    def __call__(self, x: Any = 0) -> Any:
+        from meshjit.numpy.creation import array
+
+        return array(x, dtype=self.dtype)
 
     def __eq__(self, other: object) -> bool:
         return self.dtype == other

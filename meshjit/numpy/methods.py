@@ -10,6 +10,7 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy import (
+    bits,
     contraction,
     elementwise,
     indexing,
@@ -21,8 +22,8 @@ from meshjit.numpy import (
     ufuncs,
     updates,
 )
-from meshjit.numpy.promote import cast, ops, shape_of
-from meshjit.trace import Tracer, bind, type_and_weak
+from meshjit.numpy.promote import cast, shape_of
+from meshjit.trace import Tracer, type_and_weak
 
 
 def _binary(function: Any, reflected: bool = False) -> Any:
@@ -77,19 +78,6 @@ def _set_item(self: Any, index: Any, value: Any) -> None:
     raise TypeError("arrays cannot be changed in place; use x = x.at[index].set(value)")
 
 
-def _view(self: Any, dtype: Any = None) -> Any:
-    """The same bits as another dtype of the same width."""
-    dtype = self.dtype if dtype is None else canonical(np.dtype(dtype), config.enable_x64)
-    if dtype == self.dtype:
-        return self
-    if dtype.itemsize != self.dtype.itemsize:
-        raise NotImplementedError(
-            f"view: {self.dtype} has {self.dtype.itemsize} bytes, {dtype} has {dtype.itemsize}\n"
-            "  fix: view it as a dtype of the same width, or numpy.asarray(x).view(dtype)"
-        )
-    return bind(ops("bitcast_convert"), self, dtype=dtype)
-
-
 def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     """The module of functions for these arrays (Array API standard)."""
     del self, api_version
@@ -98,7 +86,8 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
 
 _METHODS = {
     "__array_namespace__": _array_namespace,
-    "view": _view,
+    "view": bits.view,
+    "argpartition": sorting.argpartition,
     "__neg__": ufuncs.negative,
     "__pos__": ufuncs.positive,
     "__abs__": ufuncs.absolute,

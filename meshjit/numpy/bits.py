@@ -1,0 +1,101 @@
+"""The same bits as another dtype: `jax.lax.bitcast_convert_type`, and `x.view(dtype)` as NumPy means it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.config import config
+from meshjit.core.promotion import canonical
+from meshjit.numpy import ufuncs
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, ops, shape_of
+from meshjit.numpy.reductions import sum as total
+from meshjit.numpy.shaping import expand_dims, reshape, stack
+from meshjit.trace import bind, line_of, user_source
+
+
+def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+    """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
+    x, dtype = asarray(x), np.dtype(new_dtype)
+    wide, narrow = dtype_of(x).itemsize, dtype.itemsize
+    if wide == narrow:
+        return bind(ops("bitcast_convert"), x, dtype=dtype)
+    return _split_bits(x, dtype) if wide > narrow else _join_bits(x, dtype)
+
+
+def _unsigned(size: int) -> np.dtype[Any]:
+    return np.dtype(f"u{size}")
+
+
+def _split_bits(x: Any, dtype: np.dtype[Any]) -> Any:
+    bits = bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x).itemsize))
+    count = dtype_of(x).itemsize // dtype.itemsize
+    shifts = (np.arange(count) * 8 * dtype.itemsize).astype(dtype_of(bits))
+    parts = apply("shift_right_logical", expand_dims(bits, -1), shifts)
+    return bind(ops("bitcast_convert"), cast(parts, _unsigned(dtype.itemsize)), dtype=dtype)
+
+
+def _join_bits(x: Any, dtype: np.dtype[Any]) -> Any:
+    size, count = dtype_of(x).itemsize, dtype.itemsize // dtype_of(x).itemsize
+    if not shape_of(x) or shape_of(x)[-1] != count:
+        raise TypeError(f"bitcast_convert_type: {dtype} takes {count} elements of {dtype_of(x)}, the shape is {shape_of(x)}")
+    parts = cast(bind(ops("bitcast_convert"), x, dtype=_unsigned(size)), _unsigned(dtype.itemsize))
+    shifted = ufuncs.left_shift(parts, (np.arange(count) * 8 * size).astype(_unsigned(dtype.itemsize)))
+    joined = total(shifted, axis=-1, dtype=_unsigned(dtype.itemsize))
+    return bind(ops("bitcast_convert"), joined, dtype=dtype)
+
+
+def view(x: Any, dtype: Any = None, type: Any = None) -> Any:  # noqa: A002
+    """`numpy.ndarray.view`: the last dim grows or shrinks with the width of the elements. bool is 0 or 1 in a byte.
+
+    ValueError where its bytes are no whole number of elements, or there is no last dim to change."""
+    if type is not None:
+        raise NotImplementedError("view: type= is not there; arrays are of one class\n  fix: x.view(dtype)")
+    x = asarray(x)
+    dtype = dtype_of(x) if dtype is None else canonical(np.dtype(dtype), config.enable_x64)
+    if dtype == dtype_of(x):
+        return x
+    if dtype_of(x) == np.bool_:
+        return view(cast(x, np.uint8), dtype)
+    if dtype == np.bool_:
+        return ufuncs.not_equal(view(x, np.uint8), 0)
+    _check_bytes(x, dtype)
+    if dtype_of(x).kind == "c":
+        return view(_merged(stack([ufuncs.real(x), ufuncs.imag(x)], axis=-1)), dtype)
+    if dtype.kind == "c":
+        parts = _cut(view(x, np.dtype(f"f{dtype.itemsize // 2}")), 2)
+        return apply("complex", parts[..., 0], parts[..., 1])
+    wide, narrow = dtype_of(x).itemsize, dtype.itemsize
+    if wide >= narrow:
+        found = bitcast_convert_type(x, dtype)
+        return _merged(found) if wide > narrow else found
+    return bitcast_convert_type(_cut(x, narrow // wide), dtype)
+
+
+def _check_bytes(x: Any, dtype: np.dtype[Any]) -> None:
+    shape, size = shape_of(x), dtype_of(x).itemsize
+    if size == dtype.itemsize:
+        return
+    if not shape:
+        raise ValueError(
+            f"view: {dtype_of(x)} has {size} bytes and {dtype} has {dtype.itemsize}, but an array of 0 dims has no last dim that"
+            f" could change\n  at {line_of(user_source())}\n  fix: x.reshape(1).view({dtype})"
+        )
+    if shape[-1] * size % dtype.itemsize:
+        raise ValueError(
+            f"view: the last dim of {shape} has {shape[-1]} x {size} bytes, no multiple of the {dtype.itemsize} of {dtype}\n"
+            f"  at {line_of(user_source())}"
+        )
+
+
+def _merged(x: Any) -> Any:
+    """The last two dims as one."""
+    shape = shape_of(x)
+    return reshape(x, (*shape[:-2], shape[-2] * shape[-1]))
+
+
+def _cut(x: Any, count: int) -> Any:
+    """The last dim as two, the second of `count`."""
+    shape = shape_of(x)
+    return reshape(x, (*shape[:-1], shape[-1] // count, count))
