@@ -59,13 +59,20 @@ def collective_seconds(
     extent 1. Groups of one cost nothing.
     """
     axes = tuple(axes)
-    group_size = mesh.axes_size(axes)
+    links = topology.latency_over(axes), topology.bandwidth_over(axes)
+    return seconds_over(links, kind, local_bytes, mesh.axes_size(axes), topology, bool(dim))
+
+
+def seconds_over(
+    links: tuple[float, float], kind: str, local_bytes: float, group_size: int, topology: Topology, is_minor: bool
+) -> float:
+    """collective_seconds over axes of this latency and bandwidth."""
     if group_size <= 1:
         return 0.0
     wire = collective_bytes(kind, local_bytes, group_size) * topology.slowdown.get(kind, 1.0)
-    if dim:
+    if is_minor:
         wire *= topology.minor_slowdown.get(kind, 1.0)
-    return topology.latency_over(axes) + wire / topology.bandwidth_over(axes)
+    return links[0] + wire / links[1]
 
 
 def slice_seconds(shards: int, topology: Topology) -> float:
@@ -80,17 +87,10 @@ def step_cost(
     step: Step, before: Placement, shape: Sequence[int], itemsize: float, mesh: BaseMesh, topology: Topology
 ) -> tuple[float, float]:
     """(seconds, bytes on the wire per device) of one step from placement `before`."""
-    local = before.local_shape(shape, mesh)
-    size = math.prod(local) * itemsize
-    return priced(step, local, size, step_axes(step), mesh, topology)
-
-
-def priced(
-    step: Step, local: tuple[int, ...], size: float, axes: tuple[AxisRef, ...], mesh: BaseMesh, topology: Topology
-) -> tuple[float, float]:
-    """step_cost with the local shape, its bytes and the step's axes already at hand."""
+    local, axes = before.local_shape(shape, mesh), step_axes(step)
     if step.collective is None:
         return slice_seconds(mesh.axes_size(axes), topology), 0.0
+    size = math.prod(local) * itemsize
     dim = step.dim if isinstance(step, AllGather | ReduceScatter) else 0
     if math.prod(local[:dim]) == 1:
         dim = 0

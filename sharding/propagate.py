@@ -32,7 +32,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
 
 from sharding.axes import AxisRef, canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
 from sharding.displace import refuge
@@ -40,12 +39,21 @@ from sharding.graph import Axes, Conflict, Graph, Node, Origin, Propagated, Seed
 from sharding.graph import Reason as Reason
 from sharding.graph import explain as explain
 from sharding.mesh import BaseMesh
-from sharding.propagation_state import Change, Clash, NodeKey, Offer, Place, Value, memory_of, places_of, stage_of
+from sharding.propagation_state import (
+    CONTESTS,
+    DISPLACEMENTS,
+    Change,
+    Clash,
+    NodeKey,
+    Offer,
+    Place,
+    Value,
+    memory_of,
+    places_of,
+    stages_of,
+)
 from sharding.rule import FactorRule
 from sharding.spec import Placement, ShardingError
-
-CONTESTS: Final = 3  # the last stages; see the module's text
-DISPLACEMENTS: Final = 4
 
 
 def propagate(graph: Graph, mesh: BaseMesh) -> Propagated:
@@ -71,6 +79,11 @@ class _Propagation:
         for index, slots in enumerate(self.slots):
             for value in dict.fromkeys(slots):
                 self.nodes_of[value].append(index)
+        rules = [node.rule for node in graph.nodes]
+        self.kinds = [
+            self.memory.kind_of(rule, [value.first for value in slots]) for rule, slots in zip(rules, self.slots, strict=True)
+        ]
+        self.stages = [stages_of(rule) for rule in rules]
         self.queue: list[tuple[int, int]] = []
         self.queued: set[tuple[int, int]] = set()
 
@@ -132,7 +145,7 @@ class _Propagation:
         for priority in sorted({0, *(p for seed in seeds for p in (seed.priority, *seed.priorities))}):
             for value in dict.fromkeys(self.values):
                 if not value.is_active and value.priority <= priority:
-                    value.is_active, value.known = True, None
+                    value.is_active, value.number = True, None
                     self._enqueue(value)
             self._let_speak(priority)
             while self.queue:
@@ -150,39 +163,39 @@ class _Propagation:
             value = self.values[index]
             for dim, own in enumerate(seed.priorities):
                 if value.is_quiet[dim] and own <= priority:
-                    value.is_quiet[dim], value.known = False, None
+                    value.is_quiet[dim], value.number = False, None
                     self._enqueue(value)
 
     def _enqueue(self, value: Value) -> None:
         for index in self.nodes_of[value]:
-            rule = self.graph.nodes[index].rule
-            for stage in (stage_of(rule), CONTESTS, *((DISPLACEMENTS,) if "replicate" in rule.kinds.values() else ())):
-                if (stage, index) not in self.queued:
-                    self.queued.add((stage, index))
-                    heapq.heappush(self.queue, (stage, index))
+            for stage in self.stages[index]:
+                entry = (stage, index)
+                if entry not in self.queued:
+                    self.queued.add(entry)
+                    heapq.heappush(self.queue, entry)
 
     def _node_key(self, index: int) -> NodeKey:
-        """All that the outcome of a visit depends on: the last part says which of equal values comes first."""
-        slots = self.slots[index]
-        firsts = [value.first for value in slots]
-        order = sorted(firsts)
-        return self.graph.nodes[index].rule, tuple([value.state for value in slots]), tuple(map(order.index, firsts))
+        """All that the outcome of a visit depends on."""
+        key = [self.kinds[index]]
+        for value in self.slots[index]:
+            if value.number is None:
+                value.number = self.memory.number_of(value.state)
+            key.append(value.number)
+        return tuple(key)
 
     def _visit(self, index: int, stage: int) -> None:
         """Exchange axes among the values of a node: what all agree on, or one contest, or displacements."""
-        slots = self.slots[index]
-        if not any(axes for value in slots for axes in value.dims):
-            return
-        key = self._node_key(index), stage
-        if key not in self.memory.changes:
+        key, memory = self._node_key(index), self.memory.changes[stage - CONTESTS + 1]
+        if key not in memory:
             self.trail = list[Change]()
             if stage == DISPLACEMENTS:
                 self._displace(index)
             else:
                 self._exchange(index, settles=stage == CONTESTS)
-            self.memory.changes[key] = tuple(self.trail)
+            memory[key] = tuple(self.trail)
             return
-        for slot, dim, axes, offers in self.memory.changes[key]:
+        slots = self.slots[index]
+        for slot, dim, axes, offers in memory[key]:
             self._change(index, slots[slot], dim, axes, [(slots[s], d) for s, d in offers])
 
     def _exchange(self, index: int, settles: bool) -> None:
@@ -293,7 +306,7 @@ class _Propagation:
     ) -> None:
         """Put `axes` on a dim, because of `offers`, the weightiest first."""
         value.origins[dim] = self._traced(index, value, dim, axes, offers)
-        value.dims[dim], value.known = axes, None
+        value.dims[dim], value.number = axes, None
         self._enqueue(value)
 
     def _room(self, rule: FactorRule, name: str, place: Place, value: Value, offers: Sequence[Offer]) -> int:
@@ -368,13 +381,15 @@ class _Propagation:
     # --- results ------------------------------------------------------------------------------------------------------
 
     def _record_conflicts(self, index: int) -> None:
-        if not any(axes for value in self.slots[index] for axes in value.dims):
+        key = self._node_key(index)
+        found = self.memory.clashes.get(key)
+        if found is None:
+            found = self.memory.clashes[key] = tuple(self._clashes(index))
+        if not found:
             return
-        node, key = self.graph.nodes[index], self._node_key(index)
-        if key not in self.memory.clashes:
-            self.memory.clashes[key] = tuple(self._clashes(index))
+        node = self.graph.nodes[index]
         ids = (*node.operands, *node.results)
-        for name, slot, dim, kept, lost, by in self.memory.clashes[key]:
+        for name, slot, dim, kept, lost, by in found:
             self.conflicts.append(Conflict(index, name, ids[slot], dim, kept, lost, ids[by]))
 
     def _clashes(self, index: int) -> Iterator[Clash]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.graph import Axes, Origin
@@ -15,22 +17,42 @@ from sharding.spec import Placement
 State: TypeAlias = tuple[
     tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool, tuple[bool, ...]
 ]
-NodeKey: TypeAlias = tuple[FactorRule, tuple[State, ...], tuple[int, ...]]
+NodeKey: TypeAlias = tuple[int, ...]  # which kind of node, then which states its values are in, by number
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
 Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
 
+CONTESTS: Final = 3  # the last stages of propagation; see the text of propagate.py
+DISPLACEMENTS: Final = 4
+
 
 class Memory:
-    """What visits of nodes came to, by rule and states: layers that are alike are worked out once, also across runs."""
+    """What visits of nodes came to, by rule and states: layers that are alike are worked out once, also across runs.
+
+    Rules and states are numbered, so that looking up does not compare them again and again. A rule goes with an order of
+    its values: which of equal ones comes first. Numbers are never given twice, for several threads may propagate at once.
+    """
 
     def __init__(self) -> None:
-        self.changes: dict[tuple[NodeKey, int], tuple[Change, ...]] = {}  # by stage; those before contests are one
+        self.numbers = itertools.count()
+        self.kinds: dict[tuple[FactorRule, tuple[int, ...]], int] = {}
+        self.states: dict[State, int] = {}
+        self.changes: tuple[dict[NodeKey, tuple[Change, ...]], ...] = ({}, {}, {})  # before contests, there, and behind
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
 
     def trim(self) -> None:
-        if len(self.changes) + len(self.clashes) > 200_000:
-            self.changes.clear()
-            self.clashes.clear()
+        if sum(map(len, self.changes)) + len(self.clashes) > 200_000:
+            for table in (self.kinds, self.states, *self.changes, self.clashes):
+                table.clear()
+
+    def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> int:
+        order = sorted(firsts)
+        key = rule, tuple([order.index(first) for first in firsts])
+        number = self.kinds.get(key)
+        return self.kinds.setdefault(key, next(self.numbers)) if number is None else number
+
+    def number_of(self, state: State) -> int:
+        number = self.states.get(state)
+        return self.states.setdefault(state, next(self.numbers)) if number is None else number
 
 
 @functools.lru_cache(maxsize=64)
@@ -43,7 +65,7 @@ class Value:
     """What is known of a value, or of all values of a tie together."""
 
     __slots__ = (
-        "dims", "elements", "first", "is_active", "is_open", "is_quiet", "known", "origins", "partial", "priority", "shape",
+        "dims", "elements", "first", "is_active", "is_open", "is_quiet", "number", "origins", "partial", "priority", "shape",
     )  # fmt: skip
 
     def __init__(self, first: int, shape: tuple[int, ...]) -> None:
@@ -57,14 +79,12 @@ class Value:
         self.is_active = True
         self.is_quiet = [False] * len(shape)  # dims that hold axes but offer them only when their priority's turn comes
         self.priority = 0
-        self.known: State | None = None  # of `state`; forgotten when something changes
+        self.number: int | None = None  # of its state; forgotten when something changes
 
     @property
     def state(self) -> State:
         """All that a node learns of the value when it is visited."""
-        if self.known is None:
-            self.known = (self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active, tuple(self.is_quiet))
-        return self.known
+        return self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active, tuple(self.is_quiet)
 
     def blockers(self, dim: int, axis: AxisRef) -> Axes:
         """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""
@@ -107,8 +127,10 @@ def places_of(rule: FactorRule) -> tuple[tuple[str, tuple[Place, ...]], ...]:
 
 
 @functools.lru_cache(maxsize=65536)
-def stage_of(rule: FactorRule) -> int:
+def stages_of(rule: FactorRule) -> tuple[int, ...]:
+    """When a node of this rule gets its turns."""
     of_operands = {name for value in rule.operands for dim in value for name in dim}
+    first = 0 if rule.is_passthrough else 1
     if rule.operands and any(name not in of_operands for name in rule.factors):
-        return 2
-    return 0 if rule.is_passthrough else 1
+        first = 2
+    return (first, CONTESTS, *((DISPLACEMENTS,) if "replicate" in rule.kinds.values() else ()))

@@ -10,10 +10,10 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, canonical_axes, name_of
-from sharding.cost import priced
+from sharding.cost import seconds_over, slice_seconds
 from sharding.mesh import AbstractMesh
 from sharding.space import search_space
 from sharding.spec import Placement
@@ -23,6 +23,10 @@ from sharding.topology import Topology
 _Atoms: TypeAlias = tuple[int, ...]  # indices into WalkSearch.atoms, major to minor
 _State: TypeAlias = tuple[tuple[_Atoms, ...], _Atoms]  # axes per dim; partial axes, sorted
 _Edge: TypeAlias = tuple[str, tuple[int, ...], _Atoms, _State]  # step, its dims, its atoms, where it leads
+_COLLECTIVES: Final = {
+    "gather": "all_gather", "exchange": "all_to_all", "permute": "collective_permute", "reduce": "all_reduce",
+    "scatter": "reduce_scatter",
+}  # fmt: skip
 
 
 class WalkSearch:
@@ -43,6 +47,8 @@ class WalkSearch:
         self.kind = source.partial_kind or ""
         self.source, self.target = self._state(source), self._state(target)
         self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
+        self.latency = [topology.latency[piece.name] for piece in self.atoms]
+        self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
         self.cheapest_start = min(topology.latency.values(), default=0.0)
         self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
         self.target_bytes = self._bytes(self.target)
@@ -80,7 +86,7 @@ class WalkSearch:
         done: set[_State] = set()
         tie = itertools.count()
         heap = [(self._at_least(self.source), next(tie), self.source)]
-        refused = math.inf
+        refused = known = math.inf  # known: seconds of the quickest walk found so far
         while heap:
             _, _, state = heapq.heappop(heap)
             if state in done:
@@ -88,8 +94,8 @@ class WalkSearch:
             if state == self.target:
                 return self._traced(came), refused
             done.add(state)
-            local = self._local_shape(state)
-            for edge in self._edges(state, local):
+            local, here = self._local_shape(state), best[state]
+            for edge in sorted(self._edges(state, local), key=lambda edge: edge[3] != self.target):
                 after = edge[3]
                 if after in done:
                     continue
@@ -97,11 +103,15 @@ class WalkSearch:
                 if size > bound:
                     refused = min(refused, size)
                     continue
-                reached = best[state] + self._seconds(edge, state, local)
+                rest = self._at_least(after)
+                if here + rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > known:
+                    continue  # without asking for its price
+                reached = here + self._seconds(edge, state, local)
                 if reached < best.get(after, math.inf):
                     best[after] = reached
                     came[after] = (state, edge)
-                    heapq.heappush(heap, (reached + self._at_least(after), next(tie), after))
+                    heapq.heappush(heap, (reached + rest, next(tie), after))
+                    known = min(known, reached if after == self.target else math.inf)
         return None, refused
 
     def _traced(self, came: dict[_State, tuple[_State, _Edge]]) -> list[_Edge]:
@@ -238,10 +248,16 @@ class WalkSearch:
     def _seconds(self, edge: _Edge, state: _State, local: tuple[int, ...]) -> float:
         key = (edge[0], edge[1], self._edge_atoms(edge, state), local)
         if key not in self._prices:
-            axes = tuple(self.atoms[i] for i in key[2])
-            step = self._step(edge, Placement(()), Placement(()))
-            self._prices[key] = priced(step, local, math.prod(local) * self.itemsize, axes, self.mesh, self.topology)[0]
+            self._prices[key] = self._price(edge[0], edge[1], key[2], local)
         return self._prices[key]
+
+    def _price(self, name: str, dims: tuple[int, ...], atoms: _Atoms, local: tuple[int, ...]) -> float:
+        if name == "slice":
+            return slice_seconds(self._count(atoms), self.topology)
+        is_minor = name in ("gather", "scatter") and math.prod(local[: dims[0]]) != 1
+        links = max((self.latency[a] for a in atoms), default=0.0), min((self.bandwidth[a] for a in atoms), default=math.inf)
+        size = math.prod(local) * self.itemsize
+        return seconds_over(links, _COLLECTIVES[name], size, self._count(atoms), self.topology, is_minor)
 
     @functools.cached_property
     def _prices(self) -> dict[tuple[str, tuple[int, ...], _Atoms, tuple[int, ...]], float]:
