@@ -94,7 +94,7 @@ def test_ten_steps_take_a_few_exchanges(body: Any, rows: int, blocked: int | Non
 
 @pytest.mark.parametrize("length, starts", [(1, 2), (2, 2), (7, 2), (9, 6), (11, 4), (16, 4), (17, 6)])
 def test_iterations_that_are_left_are_a_block_of_their_own(length: int, starts: int) -> None:
-    check(steps(interior, length), [(32, 5)], X4, [ROWS], [ROWS], starts)
+    check(steps(zeros_around, length), [(32, 5)], X4, [ROWS], [ROWS], starts)
 
 
 @pytest.mark.parametrize("rows, starts", [(8, 10), (4, 20), (5, 10), (3, 20)])
@@ -255,6 +255,14 @@ def test_sums_over_the_dim_and_large_grids_stay_as_they_are() -> None:
     assert found == [("collective_permute", 10)] * 2
     found = collectives(steps(interior), ["f32[4096,65536]"], X4, [ROWS], [ROWS], Topology.tpu(X4))
     assert found == [("collective_permute", 10)] * 2
+
+
+def test_corners_are_sent_only_where_blocks_save_much_time() -> None:
+    spec = P("x", "y")
+    found = collectives(steps(ring_around), ["f32[512,512]"], XY, [spec], [spec])
+    assert sum(times for _, times in found) == 20
+    found = collectives(steps(ring_around), ["f32[64,64]"], XY, [spec], [spec])
+    assert sum(times for _, times in found) < 10
 
 
 @pytest.mark.parametrize("body", [ring, interior, zeros_around, insulated, twice])

@@ -47,13 +47,15 @@ from meshjit.partition.stretches import (
     own,
     wanted_before,
 )
-from sharding.cost import collective_seconds
+from sharding.cost import collective_bytes, collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
 MOST_ITERATIONS: Final = 32  # done at a time
 TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
 WORTH: Final = 0.9  # of the time, for the longer program to pay
+EQUAL: Final = 1.01  # times the bytes count as no more
+WORTH_BYTES: Final = 0.5  # of the time, for more bytes on the wire to pay: corners, of grids that are cut in two dims
 FUSED: Final = 0.3  # of the bytes read and written, how many fusion does not spare; as planning has it
 ROOM: Final = 32  # borders take up to one part in so many of what a device holds
 SMALL: Final = 32 * 1024  # or so many bytes
@@ -172,23 +174,30 @@ def _is_near(stretch: Stretch, space: Space) -> bool:
 
 def _chosen(loop: _Loop, ordinary: Program) -> int | None:
     """How many iterations to do at a time; None for the ordinary loop."""
-    exchange = _exchange_seconds(finished(ordinary, loop.mesh, loop.topology), loop)
+    exchange, sent = _exchange_cost(finished(ordinary, loop.mesh, loop.topology), loop)
     work = [_work_seconds(loop, wanted) for wanted in loop.wanted]
-    blocks = [0.0, *(n * w + _border_seconds(loop, loop.stretches(n)) for n, w in enumerate(work, 1))]
-    costs = {n: loop.length // n * blocks[n] + TWICE * blocks[loop.length % n] for n in range(1, len(blocks))}
-    best = min(costs, key=costs.__getitem__)
-    return best if costs[best] < WORTH * loop.length * (work[0] + exchange) else None
+    borders = [(0.0, 0.0), *(_border_cost(loop, loop.stretches(n + 1)) for n in range(len(work)))]
+    blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]
+    limits = {False: WORTH * loop.length * (work[0] + exchange), True: WORTH_BYTES * loop.length * (work[0] + exchange)}
+    costs: dict[int, float] = {}
+    for n in range(1, len(blocks)):
+        count, left = divmod(loop.length, n)
+        seconds = count * blocks[n] + TWICE * blocks[left]
+        if seconds < limits[count * borders[n][1] + borders[left][1] > EQUAL * loop.length * sent]:
+            costs[n] = seconds
+    return min(costs, key=costs.__getitem__, default=None)
 
 
-def _exchange_seconds(local: Program, loop: _Loop) -> float:
-    """Of the collectives of one ordinary iteration."""
-    seconds = 0.0
+def _exchange_cost(local: Program, loop: _Loop) -> tuple[float, float]:
+    """Seconds, and bytes sent, of the collectives of one ordinary iteration."""
+    seconds = sent = 0.0
     for eqn in local.eqns:
         if eqn.op.simulate is not None and eqn.inputs:
-            is_permute = eqn.op is collective_permute
+            is_permute, nbytes = eqn.op is collective_permute, eqn.inputs[0].type.nbytes
             axes = crossed(eqn.params["pairs"], loop.mesh) if is_permute else axis_refs(eqn.params["axes"])
-            seconds += collective_seconds(eqn.op.name, eqn.inputs[0].type.nbytes, axes, loop.mesh, loop.topology)
-    return seconds
+            seconds += collective_seconds(eqn.op.name, nbytes, axes, loop.mesh, loop.topology)
+            sent += collective_bytes(eqn.op.name, nbytes, loop.mesh.axes_size(axes))
+    return seconds, sent
 
 
 def _work_seconds(loop: _Loop, wanted: Wanted) -> float:
@@ -213,8 +222,9 @@ def _flops(loop: _Loop, eqn: Eqn, wanted: Wanted) -> float:
     return 2.0 * math.prod(extents.values())
 
 
-def _border_seconds(loop: _Loop, wanted: Wanted) -> float:
-    """Of fetching the borders of all carries: one permute per direction, or as many as large ones need."""
+def _border_cost(loop: _Loop, wanted: Wanted) -> tuple[float, float]:
+    """Seconds, and bytes sent, of fetching the borders of all carries: one permute per direction, or as many as large
+    ones need."""
     topology, sent = loop.topology, dict[tuple[Space, int], list[float]]()
     for var in loop.carried:
         rest = list(own(var, loop.spaces))
@@ -231,7 +241,7 @@ def _border_seconds(loop: _Loop, wanted: Wanted) -> float:
         permutes = min(len(sizes), math.ceil(sum(sizes) / max(LARGEST * small, 1.0)))
         each = collective_seconds("collective_permute", sum(sizes) / permutes, space.axes, loop.mesh, topology)
         seconds += permutes * each
-    return seconds
+    return seconds, sum(map(sum, sent.values()))
 
 
 # -- writing it
