@@ -19,8 +19,8 @@ from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.arithmetic import add, divide, multiply, negate, subtract
 from meshjit.ops.constants import full_like, zeros_like
 from meshjit.ops.conversion import complex_, real
-from meshjit.ops.eigh import as_dtype, eye_like, phase, phases, turn
-from meshjit.ops.lapack import eigen_general, has_lapack, refuse
+from meshjit.ops.eigh import as_dtype, eye_like, per_column
+from meshjit.ops.lapack import INFO, eigen_general, has_lapack, is_good, nan_unless, refuse
 from meshjit.ops.lu import lu
 from meshjit.ops.lu_solve import lu_solve
 from meshjit.ops.matrices import (
@@ -35,6 +35,7 @@ from meshjit.ops.matrices import (
     require_flag,
     require_matrix,
 )
+from meshjit.ops.phases import phase, phases, turn
 from meshjit.ops.placement import stop_gradient
 from meshjit.ops.reduction import reduce_sum, restore
 from meshjit.ops.shape import require_one
@@ -88,15 +89,18 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
         return emit_empty(e, outs)
     if not has_lapack(e, ins[0], "geev"):
         refuse(e, "eig")
-    values, *vectors = eigen_general(e, operands[0], ins[0], outs, params["left"], params["right"])
-    return [values, *(e.program(_turned(outs[1]), [x])[0] for x in vectors)]
+    return e.program(_found_program(outs), eigen_general(e, operands[0], ins[0], outs, params["left"], params["right"]))
 
 
 @functools.lru_cache(maxsize=64)
-def _turned(type: TensorType) -> Program:
-    with Builder("turned") as builder:
-        vectors = builder.input(type)
-        return builder.build([multiply(vectors, phase(vectors))])
+def _found_program(types: Types) -> Program:
+    """What LAPACK found, with eigenvectors in their one direction; nan where it found nothing."""
+    with Builder("found") as builder:
+        values, *vectors = (builder.input(type) for type in types)
+        batch = types[0].with_shape(types[0].shape[:-1])
+        good = is_good(builder.input(batch.with_dtype(INFO)), builder.input(batch.with_dtype(np.bool_)))
+        turned = [multiply(v, per_column(nan_unless(good, phase(v, v.rank - 2)), v)) for v in vectors]
+        return builder.build([nan_unless(good, values), *turned])
 
 
 def _jvp(primals, tangents, outs, params):
@@ -145,7 +149,7 @@ def _kept(v: Var, change: Var) -> Var:
     """A change of columns that leaves their length 1 and their largest element real."""
     along = real(_overlap(change, v))
     change = subtract(change, multiply(v, complex_(along, zeros_like(along))))
-    return subtract(change, multiply(v, turn(v, change)))
+    return subtract(change, multiply(v, per_column(turn(v, change, v.rank - 2), v)))
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

@@ -15,19 +15,17 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.arg_reduction import argmax
 from meshjit.ops.arithmetic import abs_, add, divide, multiply, scale, subtract
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import compare, is_finite, select
-from meshjit.ops.constants import full_like, iota, zeros_like
+from meshjit.ops.constants import full_like, zeros_like
 from meshjit.ops.conversion import complex_, imag, real
 from meshjit.ops.families import part_dtype
-from meshjit.ops.lapack import eigen_hermitian, has_lapack
+from meshjit.ops.lapack import INFO, batch_type, eigen_hermitian, has_lapack, is_good, nan_unless
 from meshjit.ops.matrices import (
     adjoint,
     adjoint_of,
     batch_names,
-    conj,
     diagonal_part,
     emit_empty,
     matmul,
@@ -35,6 +33,7 @@ from meshjit.ops.matrices import (
     require_matrix,
     triangle,
 )
+from meshjit.ops.phases import phase, phases, turn
 from meshjit.ops.reduction import reduce_and, reduce_max, reduce_sum, restore
 from meshjit.ops.shape import require_one
 from sharding.rule import FactorRule
@@ -43,7 +42,7 @@ Array = np.ndarray[Any, Any]
 
 
 # -- eigh(a): (eigenvectors as columns, eigenvalues rising) of the Hermitian matrix whose lower triangle A holds. The
-# largest element of every eigenvector is real and positive (the first of them), so that all backends give the same.
+# largest element of every eigenvector is real and positive (ops/phases.py), so that all backends give the same.
 
 
 def _eigh_type(in_types: Types, params: Params) -> Types:
@@ -69,19 +68,11 @@ def _eigh(a: Array) -> tuple[Array, Array]:
     return vectors.astype(a.dtype), values.astype(part_dtype(a.dtype))
 
 
-def phases(vectors: Array) -> Array:
-    """[..., 1, n]: what turns the largest element of every column to the positive reals."""
-    top = np.take_along_axis(vectors, np.argmax(np.abs(vectors), -2)[..., None, :], -2)
-    with np.errstate(all="ignore"):
-        return np.conj(top) / np.abs(top)
-
-
 def _eigh_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if has_lapack(e, ins[0], "syevd"):
-        vectors, values = eigen_hermitian(e, operands[0], outs)
-        return [*e.program(_turned_program(outs[0]), [vectors]), values]
+        return e.program(_found_program(outs), eigen_hermitian(e, operands[0], outs))
     a, finite = e.program(_prepared_program(ins[0]), operands)
     is_wide = part_dtype(ins[0].dtype) == np.float64
     config = f'backend_config = "1,1,100,{"1e-14" if is_wide else "1e-6"}"'
@@ -90,10 +81,13 @@ def _eigh_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
 
 
 @functools.lru_cache(maxsize=64)
-def _turned_program(type: TensorType) -> Program:
-    with Builder("turned") as builder:
-        vectors = builder.input(type)
-        return builder.build([multiply(vectors, phase(vectors))])
+def _found_program(types: Types) -> Program:
+    """What LAPACK found, with eigenvectors in their one direction; nan where it found nothing."""
+    with Builder("found") as builder:
+        vectors, values = (builder.input(type) for type in types)
+        good = is_good(builder.input(batch_type(types[0], dtype=INFO)), builder.input(batch_type(types[0], dtype=np.bool_)))
+        scales = nan_unless(good, phase(vectors, vectors.rank - 2))
+        return builder.build([multiply(vectors, per_column(scales, vectors)), nan_unless(good, values)])
 
 
 @functools.lru_cache(maxsize=64)
@@ -127,7 +121,7 @@ def _polish_program(types: Types, is_wide: bool) -> Program:
         if is_wide:
             for _ in range(2):
                 vectors, values = _rotated(a, vectors)
-        found = [multiply(vectors, phase(vectors)), values]
+        found = [multiply(vectors, per_column(phase(vectors, vectors.rank - 2), vectors)), values]
         masks = [restore(finite, x.shape, tuple(range(finite.rank, x.rank))) for x in found]
         return builder.build([select(m, x, full_like(x, np.nan)) for m, x in zip(masks, found, strict=True)])
 
@@ -161,19 +155,14 @@ def real_diagonal(var: Var) -> Var:
     return real(diagonal) if var.dtype.kind == "c" else diagonal
 
 
+def per_column(scales: Var, like: Var) -> Var:
+    """One number per column, spread over the rows of `like`."""
+    return restore(scales, like.shape, (like.rank - 2,))
+
+
 def as_dtype(var: Var, like: Var) -> Var:
     """Reals as the complex numbers that `like` holds."""
     return complex_(var, zeros_like(var)) if like.dtype.kind == "c" else var
-
-
-def phase(vectors: Var) -> Var:
-    """What turns the largest element of every column to the positive reals, spread over the columns."""
-    row = vectors.rank - 2
-    index = np.dtype(np.int32)
-    place = argmax(abs_(vectors), axis=row, index_dtype=index)
-    is_top = compare(iota(dtype=index, shape=vectors.shape, dimension=row), restore(place, vectors.shape, (row,)), direction="EQ")
-    top = reduce_sum(select(is_top, vectors, zeros_like(vectors)), axes=(row,))
-    return restore(divide(conj(top), as_dtype(abs_(top), top)), vectors.shape, (row,))
 
 
 def _eigh_jvp(primals, tangents, outs, params):
@@ -189,20 +178,8 @@ def _eigh_jvp(primals, tangents, outs, params):
     factors = subtract(divide(full_like(eye, 1), add(subtract(columns, rows), eye)), eye)
     d_v = matmul(v, multiply(as_dtype(factors, v), inside))
     if v.dtype.kind == "c":
-        d_v = subtract(d_v, multiply(v, turn(v, d_v)))
+        d_v = subtract(d_v, multiply(v, per_column(turn(v, d_v, v.rank - 2), v)))
     return [d_v, real_diagonal(inside)]
-
-
-def turn(v: Var, d_v: Var) -> Var:
-    """i φ, where φ is how fast the largest element of every column leaves the reals."""
-    row = v.rank - 2
-    index = np.dtype(np.int32)
-    place = argmax(abs_(v), axis=row, index_dtype=index)
-    is_top = compare(iota(dtype=index, shape=v.shape, dimension=row), restore(place, v.shape, (row,)), direction="EQ")
-    top, speed = (real(x) if x is v else imag(x) for x in (v, d_v))
-    at_top = [reduce_sum(select(is_top, x, zeros_like(x)), axes=(row,)) for x in (speed, top)]
-    angle = restore(divide(*at_top), v.shape, (row,))
-    return complex_(zeros_like(angle), angle)
 
 
 def _eigh_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

@@ -88,7 +88,7 @@ def _alias(result: int, operand: int, count: int) -> str:
 
 def batch_type(type: TensorType, *dims: int, dtype: Any = None) -> TensorType:
     """The batch of a matrix type followed by other dims."""
-    return TensorType((*type.shape[:-2], *dims), type.dtype if dtype is None else dtype)
+    return TensorType((*type.shape[:-2], *dims), type.dtype if dtype is None else np.dtype(dtype))
 
 
 def info_type(type: TensorType) -> TensorType:
@@ -110,28 +110,27 @@ def _cleaning(type: TensorType, triangle_only: bool) -> Program:
         parts = [real(a), imag(a)] if type.dtype.kind == "c" else [a]
         finite = functools.reduce(and_, [is_finite(part) for part in parts])
         good = reduce_and(finite, axes=(type.rank - 2, type.rank - 1))
-        return builder.build([select(_spread(good, a), a, zeros_like(a)), good])
+        spread = restore(good, type.shape, (type.rank - 2, type.rank - 1))
+        return builder.build([select(spread, a, zeros_like(a)), good])
 
 
-def nan_elsewhere(e: Any, info: str, values: Sequence[str], good: str | None = None) -> list[str]:
-    """Values of the matrices that are good and for which `info` is 0; nan for the others."""
-    types = tuple(e.types[x] for x in values)
-    return e.program(_checked(e.types[info], types, good is not None), [info, *([good] if good else []), *values])
+def is_good(info: Var, finite: Var | None = None) -> Var:
+    """Which matrices have a result: bool of the batch."""
+    good = compare(info, zeros_like(info), direction="EQ")
+    return good if finite is None else and_(good, finite)
 
 
-@functools.lru_cache(maxsize=256)
-def _checked(info_type: TensorType, types: Types, has_good: bool) -> Program:
+def nan_unless(good: Var, x: Var) -> Var:
+    """`x` [batch, ...] of the matrices that are good; nan for the others."""
+    spread = restore(good, x.shape, tuple(range(good.rank, x.rank)))
+    return select(spread, x, full_like(x, np.nan))
+
+
+@functools.lru_cache(maxsize=64)
+def _checked(info_type: TensorType, type: TensorType) -> Program:
     with Builder("checked") as builder:
         info = builder.input(info_type)
-        good = compare(info, zeros_like(info), direction="EQ")
-        if has_good:
-            good = and_(good, builder.input(good.type))
-        values = [builder.input(type) for type in types]
-        return builder.build([select(_spread(good, x), x, full_like(x, np.nan)) for x in values])
-
-
-def _spread(flag: Var, like: Var) -> Var:
-    return restore(flag, like.shape, tuple(range(flag.rank, like.rank)))
+        return builder.build([nan_unless(is_good(info), builder.input(type))])
 
 
 # -- routines, as the ops want them
@@ -140,7 +139,7 @@ def _spread(flag: Var, like: Var) -> Var:
 def factor_positive(e: Any, a: str, type: TensorType) -> str:
     """L of A = L L*, of which the lower triangle is read; nan where A is not positive definite."""
     factor, info = call(e, "potrf", [a], (type, info_type(type)), in_place={0: 0}, uplo="L")
-    (factor,) = nan_elsewhere(e, info, [factor])
+    (factor,) = e.program(_checked(e.types[info], type), [info, factor])
     return emit_triangle(e, factor, type, lower=True)
 
 
@@ -175,33 +174,34 @@ def product_of_reflections(e: Any, vectors: str, scales: str) -> str:
     return call(e, "orgqr", [vectors, scales], (e.types[vectors],), in_place={0: 0})[0]
 
 
+# The following give, last, `info` and which matrices are finite, for `is_good`.
+
+
 def eigen_hermitian(e: Any, a: str, outs: Types) -> list[str]:
-    """(eigenvectors, eigenvalues) of the matrix whose lower triangle A holds; nan where there was no convergence."""
-    a, good = without_bad(e, a, triangle_only=True)
-    vectors, values, info = call(e, "syevd", [a], (*outs, info_type(outs[0])), in_place={0: 0}, mode="V", uplo="L")
-    return nan_elsewhere(e, info, [vectors, values], good)
+    """[eigenvectors, eigenvalues, info, finite] of the matrix whose lower triangle A holds."""
+    a, finite = without_bad(e, a, triangle_only=True)
+    results = (*outs, info_type(outs[0]))
+    return [*call(e, "syevd", [a], results, in_place={0: 0}, mode="V", uplo="L"), finite]
 
 
 def singular(e: Any, a: str, type: TensorType, outs: Types) -> list[str]:
-    """(U, s, V*) with as many columns and rows as there are values; nan where there was no convergence."""
+    """[U, s, V*, info, finite], with as many columns and rows as there are values."""
     u, s, vh = outs
-    a, good = without_bad(e, a)
-    _, *found, info = call(e, "gesdd", [a], (type, s, u, vh, info_type(type)), in_place={0: 0}, mode="S")
-    s_name, u_name, vh_name = nan_elsewhere(e, info, found, good)
-    return [u_name, s_name, vh_name]
+    a, finite = without_bad(e, a)
+    _, found, left, right, info = call(e, "gesdd", [a], (type, s, u, vh, info_type(type)), in_place={0: 0}, mode="S")
+    return [left, found, right, info, finite]
 
 
 def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, right: bool) -> list[str]:
-    """(eigenvalues, left eigenvectors if wanted, right ones if wanted), complex; nan where there was no convergence."""
+    """[eigenvalues, left eigenvectors if wanted, right ones if wanted, info, finite], the former complex."""
     values, vectors = outs[0], type.with_dtype(outs[0].dtype)
     part = values.with_dtype(part_dtype(values.dtype))
     parts = (values,) if type.dtype.kind == "c" else (part, part)
-    a, good = without_bad(e, a)
+    a, finite = without_bad(e, a)
     letters = {name: "V" if wanted else "N" for name, wanted in (("compute_left", left), ("compute_right", right))}
     *found, lower, upper, info = call(e, "geev", [a], (*parts, vectors, vectors, info_type(type)), **letters)
     joined = found if len(found) == 1 else e.op("complex", found, [values])
-    wanted = [name for name, flag in ((lower, left), (upper, right)) if flag]
-    return nan_elsewhere(e, info, [*joined, *wanted], good)
+    return [*joined, *([lower] if left else []), *([upper] if right else []), info, finite]
 
 
 def refuse(e: Any, op: str) -> NoReturn:

@@ -23,11 +23,22 @@ from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import constant, full_like, scalar, spread, zeros_like
 from meshjit.ops.conversion import complex_, imag, real
 from meshjit.ops.dynamic import dynamic_slice
-from meshjit.ops.eigh import as_dtype, eigh, eye_like, phase, phases, real_diagonal, turn
+from meshjit.ops.eigh import as_dtype, eigh, eye_like, per_column, real_diagonal
 from meshjit.ops.families import part_dtype
-from meshjit.ops.lapack import has_lapack, singular
-from meshjit.ops.matrices import adjoint, adjoint_of, batch_names, diagonal_part, emit_empty, matmul, matrix, require_matrix
+from meshjit.ops.lapack import INFO, batch_type, has_lapack, is_good, nan_unless, singular
+from meshjit.ops.matrices import (
+    adjoint,
+    adjoint_of,
+    batch_names,
+    conj,
+    diagonal_part,
+    emit_empty,
+    matmul,
+    matrix,
+    require_matrix,
+)
 from meshjit.ops.ordering import concatenate, reverse
+from meshjit.ops.phases import phase, phases, turn
 from meshjit.ops.qr import qr
 from meshjit.ops.reduction import reduce_sum, restore
 from meshjit.ops.repeating import repeat
@@ -76,19 +87,20 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if has_lapack(e, ins[0], "gesdd"):
-        u, s, vh = singular(e, operands[0], ins[0], outs)
-        u, vh = e.program(_turned_program((outs[0], outs[2])), [u, vh])
-        return [u, s, vh]
+        return e.program(_found_program(outs), singular(e, operands[0], ins[0], outs))
     return e.program(_program(ins[0]), operands)
 
 
 @functools.lru_cache(maxsize=64)
-def _turned_program(types: Types) -> Program:
-    with Builder("turned") as builder:
-        u, vh = (builder.input(type) for type in types)
-        v = adjoint(vh)
-        scales = phase(v)
-        return builder.build([multiply(u, _rows_of(scales, u)), adjoint(multiply(v, _rows_of(scales, v)))])
+def _found_program(types: Types) -> Program:
+    """What LAPACK found, with vectors in their one direction; nan where it found nothing."""
+    with Builder("found") as builder:
+        u, s, vh = (builder.input(type) for type in types)
+        good = is_good(builder.input(batch_type(types[0], dtype=INFO)), builder.input(batch_type(types[0], dtype=np.bool_)))
+        right = nan_unless(good, phase(vh, vh.rank - 1))  # vh is turned by it, v by its conjugate, and u with v
+        return builder.build([
+            multiply(u, per_column(conj(right), u)), nan_unless(good, s), multiply(vh, restore(right, vh.shape, (vh.rank - 1,))),
+        ])  # fmt: skip
 
 
 @functools.lru_cache(maxsize=64)
@@ -99,14 +111,8 @@ def _program(type: TensorType) -> Program:
             u, s, v = _tall(a)
         else:
             v, s, u = _tall(adjoint(a))
-        scales = phase(v)
-        return builder.build([multiply(u, _rows_of(scales, u)), s, adjoint(multiply(v, _rows_of(scales, v)))])
-
-
-def _rows_of(scales: Var, like: Var) -> Var:
-    """One number per column, spread over the rows of `like`."""
-    line = squeeze(cut(scales, scales.rank - 2, 0, 1), scales.rank - 2)
-    return restore(line, like.shape, (like.rank - 2,))
+        scales = phase(v, v.rank - 2)
+        return builder.build([multiply(u, per_column(scales, u)), s, adjoint(multiply(v, per_column(scales, v)))])
 
 
 def _tall(a: Var) -> tuple[Var, Var, Var]:
@@ -207,8 +213,8 @@ def _jvp(primals, tangents, outs, params):
     if v.shape[-2] > v.shape[-1]:
         d_v = add(d_v, _beyond(v, matmul(adjoint(tangent), u), s))
     if inside.dtype.kind == "c":
-        angle = turn(v, d_v)
-        d_u, d_v = (subtract(d, multiply(x, _rows_of(angle, x))) for d, x in ((d_u, u), (d_v, v)))
+        angle = turn(v, d_v, v.rank - 2)
+        d_u, d_v = (subtract(d, multiply(x, per_column(angle, x))) for d, x in ((d_u, u), (d_v, v)))
     return [d_u, real_diagonal(inside), adjoint(d_v)]
 
 
