@@ -39,6 +39,7 @@ from meshjit.api.tools import enable_x64 as enable_x64
 from meshjit.api.tools import explain_cache_misses as explain_cache_misses
 from meshjit.api.tools import log_compiles as log_compiles
 from meshjit.api.tools import make_jaxpr as make_jaxpr
+from meshjit.api.tools import typeof as typeof
 from meshjit.autodiff import checkpoint as checkpoint
 from meshjit.autodiff import checkpoint as remat  # noqa: F401
 from meshjit.autodiff import checkpoint_policies as checkpoint_policies

@@ -33,6 +33,13 @@ class ShapeDtypeStruct:
     weak_type: bool = False
 
     def __post_init__(self) -> None:
+        if self.dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype is None\n  fix: numpy.float32, or another dtype")
+        if not (self.sharding is None or isinstance(self.sharding, Sharding | PartitionSpec) or hasattr(self.sharding, "layout")):
+            raise ValueError(
+                f"ShapeDtypeStruct: sharding is {self.sharding!r} of type {type(self.sharding).__name__}\n"
+                "  fix: use a NamedSharding, or a PartitionSpec under a mesh"
+            )
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
 
@@ -104,7 +111,7 @@ def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> An
     if isinstance(value, Tracer):
         from meshjit.api.constraint import with_sharding_constraint
 
-        return with_sharding_constraint(value, place) if isinstance(place, NamedSharding) else value
+        return with_sharding_constraint(value, place) if isinstance(place, Sharding) else value
     key_of_value(value, name)
     result = _put_one(value, place, may_alias)
     if donate and isinstance(value, Array) and result.memory is not value.memory:

@@ -41,6 +41,13 @@ class Traced(Stage):
         self.call = call
         self.traced_program = traced
         self.program: Program = traced.program
+        self._compiled: Compiled | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """What the function gives for arguments like those that it was traced for; compiled at the first call."""
+        if self._compiled is None:
+            self._compiled = self.lower().compile()
+        return self._compiled(*args, **kwargs)
 
     @property
     def jaxpr(self) -> Program:

@@ -13,7 +13,7 @@ import numpy as np
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
 from meshjit.core.types import TensorType
-from meshjit.trace import Trace
+from meshjit.trace import Trace, argument_of
 from meshjit.trace.members import member_axis
 
 
@@ -52,6 +52,11 @@ def enable_x64(enable: bool = True) -> AbstractContextManager[None]:
 def default_matmul_precision(precision: str | None) -> AbstractContextManager[None]:
     """Inside, matrix products that state no precision have this one."""
     return config.using(default_matmul_precision=precision)
+
+
+def typeof(x: Any) -> TensorType:
+    """Shape and dtype of an array, a traced value or a number, as types are printed: `f32[8,4]` (`jax.typeof`)."""
+    return argument_of(x, "x").type
 
 
 def make_jaxpr(

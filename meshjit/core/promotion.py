@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -92,6 +92,11 @@ def promote(infos: Iterable[Info]) -> Info:
     same_kind = [dtype for dtype, w in infos if w and _node(dtype, True) == node]
     # Without any: u64 with a signed integer. Both exist under x64 only, where a float has 64 bits.
     return max(same_kind, key=lambda d: d.itemsize, default=DTYPES["f64"]), True
+
+
+def is_python_number(x: object) -> TypeGuard[bool | int | float | complex]:
+    """Whether x is one of Python's own numbers, whose dtype is weak. (NumPy's float64 and complex128 inherit from them.)"""
+    return isinstance(x, bool | int | float | complex) and not isinstance(x, np.generic)
 
 
 def dtype_of_python_scalar(x: bool | int | float | complex) -> np.dtype[Any]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit import tree
+from meshjit.core.promotion import is_python_number
 from meshjit.lax.slicing import dynamic_index_in_dim
 from meshjit.numpy.promote import cast, normal_axis, ops, shape_of, value
 from meshjit.trace import bind
@@ -89,7 +90,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum over all members, for every array of a tree; bools are counted. Of a Python number a Python number."""
 
     def leaf(x: Any) -> Any:
-        if isinstance(x, bool | int | float | complex) and not any(isinstance(n, int) for n in _names(axis_name)):
+        if is_python_number(x) and not any(isinstance(n, int) for n in _names(axis_name)):
             size = _size(_axes(axis_name, "psum", axis_index_groups))
             return int(x) * size if isinstance(x, bool) else x * size
         array, type, _ = value(x, "psum")

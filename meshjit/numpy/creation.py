@@ -14,6 +14,7 @@ from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
     cast,
+    concrete,
     dtype_of,
     float_of,
     index_dtype,
@@ -22,7 +23,7 @@ from meshjit.numpy.promote import (
     shape_of,
     value,
 )
-from meshjit.trace import bind
+from meshjit.trace import Tracer, bind
 
 
 def shape_tuple(shape: Any) -> tuple[int, ...]:
@@ -111,6 +112,10 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
+    for x in (start, stop, step):
+        if isinstance(x, Tracer):
+            fix = "static_argnames=... for an argument; or arange of the largest extent, and a mask"
+            concrete(x, "arange needs it to know how many there are", fix)
     numbers = [operator.index(x) if isinstance(x, np.integer) else x for x in (start, stop, step)]
     for name, x in zip(("start", "stop", "step"), numbers, strict=True):
         if not isinstance(x, int | float | np.generic) and np.ndim(np.asarray(x)):

@@ -78,6 +78,15 @@ def _set_item(self: Any, index: Any, value: Any) -> None:
     raise TypeError("arrays cannot be changed in place; use x = x.at[index].set(value)")
 
 
+def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
+    """Inside a traced function a constraint on where the value lives, as device_put is."""
+    from meshjit.api.putting import device_put
+
+    if stream is not None:
+        raise NotImplementedError("to_device: stream= is not there, as in JAX; leave it out")
+    return device_put(self, device)
+
+
 def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     """The module of functions for these arrays (Array API standard)."""
     del self, api_version
@@ -87,6 +96,7 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
 _METHODS = {
     "__array_namespace__": _array_namespace,
     "view": bits.view,
+    "to_device": _to_device,
     "argpartition": sorting.argpartition,
     "__neg__": ufuncs.negative,
     "__pos__": ufuncs.positive,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,10 +10,11 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.op import REGISTRY, Op
-from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
+from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote
 from meshjit.core.types import TensorType, is_inexact, type_of
 from meshjit.errors import ConcretizationTypeError
 from meshjit.trace import Tracer, active_trace, bind, line_of, type_and_weak, user_source
+from meshjit.trace.program import check_unmasked
 from meshjit.trace.tracer import not_concrete
 
 Shape = tuple[int, ...]
@@ -30,7 +32,7 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     """
     if type(x) is Tracer:
         return x, x.var.type, x.weak_type
-    if isinstance(x, bool | int | float | complex):
+    if is_python_number(x):
         array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype))
         return array, TensorType((), array.dtype), not isinstance(x, bool)
     if isinstance(x, list | tuple):
@@ -41,6 +43,7 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__array__"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
+        check_unmasked(x, where)
         array = np.asarray(x, canonical(x.dtype, config.enable_x64))
         return array, type_of(array), False
     kind = f"of dtype {x.dtype}" if isinstance(x, np.ndarray | np.generic) else type(x).__name__
@@ -241,6 +244,8 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """None means all."""
     if axis is None:
         return tuple(range(rank))
+    if isinstance(axis, Tracer):
+        axis = operator.index(axis)  # raises: an axis must be known
     axes: tuple[Any, ...] = (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
     found = tuple(normal_axis(a, rank) for a in axes)
     if len(set(found)) != len(found):

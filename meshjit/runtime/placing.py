@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.config import config
-from meshjit.core.promotion import canonical, dtype_of_python_scalar
+from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, leaf_key
@@ -28,7 +28,7 @@ def asarray(value: Any) -> Array:
     if isinstance(value, Array):
         return value
     weak = isinstance(value, int | float | complex) and not isinstance(value, bool)
-    if isinstance(value, bool | int | float | complex):
+    if is_python_number(value):
         array = np.asarray(value, canonical(dtype_of_python_scalar(value), config.enable_x64))
     else:
         array = np.asarray(value)
@@ -110,7 +110,7 @@ def device_put(value: Any, sharding: Sharding | Any | None = None, may_alias: bo
 
 def asarray_host(value: Any) -> tuple[np.ndarray[Any, Any], bool]:
     """(array in a device dtype, weak) of a NumPy array or Python scalar, without putting it anywhere."""
-    if isinstance(value, bool | int | float | complex):
+    if is_python_number(value):
         dtype = canonical(dtype_of_python_scalar(value), config.enable_x64)
         return np.asarray(value, dtype), dtype != np.bool_
     array = np.asarray(value)

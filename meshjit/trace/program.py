@@ -12,7 +12,7 @@ import numpy as np
 from meshjit import tree
 from meshjit.config import config
 from meshjit.core.program import Program
-from meshjit.core.promotion import canonical, dtype_of_python_scalar
+from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
 from meshjit.trace.stack import Trace, Value, active_trace, concrete_info
 from meshjit.trace.tracer import Tracer
@@ -87,10 +87,11 @@ def argument_of(value: Any, name: str = "") -> Argument:
     """The Argument for a value given to a transformed function; TypeError with its path if it is no array or scalar."""
     if isinstance(value, Tracer):
         return Argument(value.type, value.weak_type, name)
-    if isinstance(value, bool | int | float | complex):
+    if is_python_number(value):
         return Argument(TensorType((), canonical(dtype_of_python_scalar(value), config.enable_x64)), True, name)
     if isinstance(value, np.ndarray | np.generic):
         _check_dtype(value.dtype, name, value)
+        check_unmasked(value, f"argument {name}")
         return Argument(TensorType(tuple(value.shape), canonical(value.dtype, config.enable_x64)), False, name)
     info = concrete_info(value)
     if info is None:
@@ -106,7 +107,7 @@ def as_operand(value: Any, argument: Argument) -> Value:
 
 
 def _output(trace: Trace, leaf: Any, result: Any, index: int) -> Tracer:
-    if isinstance(leaf, bool | int | float | complex):
+    if is_python_number(leaf):
         dtype = canonical(dtype_of_python_scalar(leaf), config.enable_x64)
         tracer = trace.lift(np.asarray(leaf, dtype))
         tracer.weak_type = dtype != np.bool_
@@ -117,6 +118,12 @@ def _output(trace: Trace, leaf: Any, result: Any, index: int) -> Tracer:
         return trace.lift(leaf)
     path = tree.path_names(result, "result")[index]
     raise TypeError(_not_an_array(leaf, f"{trace.name} returned {path}, which"))
+
+
+def check_unmasked(value: Any, where: str) -> None:
+    """ValueError for a masked array, whose mask would be lost."""
+    if type(value) is not np.ndarray and hasattr(value, "filled"):
+        raise ValueError(f"{where} is a masked array, and arrays have no masks\n  fix: x.filled(0), and mnp.where with the mask")
 
 
 def _check_dtype(dtype: Any, name: str, value: Any) -> None:

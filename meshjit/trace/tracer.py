@@ -77,6 +77,20 @@ class Tracer:
     def __hash__(self) -> int:
         raise TypeError(f"unhashable type: {self!r}, {origin(self)}; traced values have no elements to hash")
 
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"len() of {self!r}, which has no dims; {origin(self)}")
+        return self.shape[0]
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _OF_CONCRETE_ARRAYS:
+            fix = "ask the result of the call; jit(f).lower(...).compile().output_shardings says where results will live"
+            raise not_concrete(self, ConcretizationTypeError, f".{name} was asked for", fix)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> NoReturn:
+        raise not_concrete(self, ConcretizationTypeError, "it was pickled", "return it and pickle the result")
+
     def __copy__(self) -> Tracer:
         return self
 
@@ -129,6 +143,14 @@ class Tracer:
         raise not_concrete(
             self, ConcretizationTypeError, ".tolist() was called on it", "return it and call .tolist() outside"
         )
+
+
+# What only arrays with elements and a place have. (Asked for by `hasattr` it raises, too, as in JAX.)
+_OF_CONCRETE_ARRAYS = frozenset({
+    "addressable_data", "addressable_shards", "committed", "delete", "devices", "global_shards", "is_deleted",
+    "is_fully_addressable", "is_fully_replicated", "on_device_size_in_bytes", "tobytes", "unsafe_buffer_pointer", "__dlpack__",
+    "__dlpack_device__",
+})  # fmt: skip
 
 
 def origin(tracer: Tracer) -> str:
