@@ -147,3 +147,7 @@ def test_an_axis_that_shards_a_carry_cannot_hold_its_addends(dims: Any, collects
 
 def test_a_turned_conflict_may_shard_a_carry_that_would_have_collected() -> None:
     check_law(*drawn_by(9100211))  # nested scans of a gather; planning once failed here
+
+
+def test_what_is_made_again_fits_uneven_shards_of_merged_dims() -> None:
+    check_law(*drawn_by(5879))  # (6 5) of 30 over 8: dims of 6 can be cut so, the merged one cannot

@@ -147,8 +147,11 @@ class _Partitioner:
         if eqn.inputs and not self.nearest(var, placement)[0].bytes:
             return
         rule = planned.rule
-        step = equation_plan(rule, rule.project(rule.results[0], placement, self.mesh), self.mesh)
-        if step.results[0] == placement:
+        spread = rule.project(rule.results[0], placement, self.mesh)
+        step = equation_plan(rule, spread, self.mesh)
+        sides = zip(rule.operands, step.operands, strict=True)
+        alike = all(spread.items() >= rule.project(dims, p, self.mesh).items() for dims, p in sides)
+        if step.results[0] == placement and alike:  # not so where shards of a merged dim are uneven
             with self.builder.at(eqn.source):
                 operands = [self.wanted(v, p) for v, p in zip(eqn.inputs, step.operands, strict=True)]
                 self.versions[var][placement] = self.local_equation(eqn, step, operands)[0]

@@ -26,6 +26,7 @@ from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations as Annotations
 from meshjit.plan.graph import Flattened, flatten
 from meshjit.plan.settle import is_cheaper, settled
+from meshjit.plan.slices import slice_turns
 from meshjit.transform.align import align
 from meshjit.transform.apart import keep_apart, merged
 from meshjit.transform.commute import commute
@@ -93,8 +94,13 @@ def _merging_gathers(plan: Plan) -> Iterator[Var]:
 
 def _settled(program: Program, annotations: Annotations, assigner: Assigner) -> Plan:
     machine, flat = assigner.machine, flatten(program, annotations, assigner.machine.mesh)
-    memory = machine.topology.memory
-    return settled(flat.graph, machine.mesh, lambda found: _plan(program, annotations, flat, found, assigner), memory)
+    return settled(
+        flat.graph,
+        machine.mesh,
+        lambda found: _plan(program, annotations, flat, found, assigner),
+        machine.topology.memory,
+        lambda found: slice_turns(program, flat.numbers, found, machine.mesh),
+    )
 
 
 def _plan(

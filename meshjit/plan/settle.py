@@ -9,10 +9,11 @@ Everything here is deterministic: the same Program, annotations and machine give
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost
+from meshjit.plan.slices import SliceTurn
 from sharding.alternatives import Turn, turns
 from sharding.graph import Graph, Propagated
 from sharding.mesh import BaseMesh
@@ -23,14 +24,22 @@ HOPELESS: Final = 0.1  # of the time for moving data: a turn that costs so much 
 WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
 
 
-def settled(graph: Graph, mesh: BaseMesh, plan_of: Callable[[Propagated], Plan], memory: float) -> Plan:
-    """The cheapest plan found. `plan_of` makes a plan of what propagation gives; `memory` is what a device has."""
+def settled(
+    graph: Graph,
+    mesh: BaseMesh,
+    plan_of: Callable[[Propagated], Plan],
+    memory: float,
+    other_turns: Callable[[Propagated], Sequence[SliceTurn]],
+) -> Plan:
+    """The cheapest plan found. `plan_of` makes a plan of what propagation gives; `memory` is what a device has;
+    `other_turns` are tried before those of conflicts."""
     best = propagate(graph, mesh)
     plan = plan_of(best)
     tried, hopeless = set[object](), set[object]()
     trials = 0
     while trials < TRIALS:
-        turn = next((turn for turn in turns(best) if not (turn.key in tried or turn.family in hopeless)), None)
+        ways = (*other_turns(best), *turns(best))
+        turn = next((turn for turn in ways if not (turn.key in tried or turn.family in hopeless)), None)
         if turn is None:
             break
         tried.add(turn.key)
@@ -51,7 +60,7 @@ def _is_hopeless(new: PlanCost, old: PlanCost) -> bool:
     return more > HOPELESS * old.move_seconds or (more == 0 and new.wire_bytes == old.wire_bytes)
 
 
-def _turned(found: Propagated, turn: Turn) -> Graph:
+def _turned(found: Propagated, turn: Turn | SliceTurn) -> Graph:
     return dataclasses.replace(found.graph, seeds=turn.seeds(found))
 
 
