@@ -19,7 +19,9 @@ from meshjit.ops.reduction import reduce_sum
 from meshjit.ops.shape import reshape
 from meshjit.sharding import NamedSharding, PartitionSpec
 from meshjit.transform.apart import keep_apart
+from sharding.mesh import AbstractMesh
 from tests.fuzz import CONTROL, REVERSIBLE, case, gradient_case
+from tests.wire import check_function, traffic
 
 P = PartitionSpec
 
@@ -100,3 +102,44 @@ def test_in_the_body_of_a_loop_too() -> None:
     compiled = mj.jit(run, in_shardings=(placed, None), out_shardings=placed)
     assert collective_rows(compiled.lower(*args).lowering.local, mesh) == []
     np.testing.assert_allclose(np.asarray(compiled(*args)), np.asarray(run(*args)), rtol=1e-5)
+
+
+BY_COLUMNS = PartitionSpec(None, "x")
+X4 = AbstractMesh((4,), ("x",))
+
+
+def counted(x: Any) -> Any:
+    return mnp.bincount(x.ravel(), length=16)
+
+
+def added(x: Any, values: Any) -> Any:
+    return mnp.zeros((16, 3)).at[x.ravel()].add(values.reshape(-1, 3))
+
+
+def least(x: Any, values: Any) -> Any:
+    return mnp.full((16, 3), 9.0).at[x.ravel()].min(values.reshape(-1, 3))
+
+
+def last(x: Any, values: Any) -> Any:
+    return mnp.zeros((16, 3)).at[x.ravel()].set(values.reshape(-1, 3))
+
+
+def looked_up(x: Any, table: Any) -> Any:
+    return mnp.bincount(table[x].ravel(), length=9)
+
+
+@pytest.mark.parametrize("spec", [BY_COLUMNS, P("x")])
+@pytest.mark.parametrize("columns", [48, 10])
+@pytest.mark.parametrize("fun, other", [(counted, None), (added, 3), (least, 3), (last, 3), (looked_up, 0)])
+def test_scatters_of_ravelled_indices_gather_none(fun: Any, other: int | None, columns: int, spec: P) -> None:
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(-3, 20, (8, columns)).astype(np.int32)]
+    if other is not None:
+        arrays.append(
+            generator.integers(0, 9, (8, columns, 3)).astype(np.float32) if other else generator.integers(0, 9, 30).astype(np.int32)
+        )
+    inputs = [spec, P() if other == 0 else P(*spec, None)][: len(arrays)]
+    check_function(fun, arrays, X4, inputs, [P()])
+    types = [str(TensorType(a.shape, a.dtype)) for a in arrays]
+    if columns == 48 and fun is not last:  # fewer are cheaper to gather than to sum; of those that set, numbers travel, too
+        assert "all_gather" not in traffic(fun, types, X4, inputs, [P()])

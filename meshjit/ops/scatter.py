@@ -190,6 +190,17 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [scatter(operand, move(operands[1], dims[1], 0), updates, **new)], [0]
 
 
+def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
+    """A dim of indices and updates as two: the updates come in the same order."""
+    _, index, update = dims
+    assert index is not None and update is not None
+    new = dict(params) | {
+        "update_window_dims": tuple(d + (d > update) for d in params["update_window_dims"]),
+        "scatter_indices_batching_dims": tuple(d + (d > index) for d in params["scatter_indices_batching_dims"]),
+    }
+    return [scatter(*operands, **new)]
+
+
 # -- samples
 
 
@@ -237,5 +248,6 @@ scatter = Op(
     jvp=scatter_jvp,
     transpose=scatter_transpose,
     partition=_partition,
+    split=_split,
     passes=lambda in_types, params: 4.0,
 )

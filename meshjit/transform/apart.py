@@ -45,10 +45,16 @@ def keep_apart(program: Program, wanted: Wanted) -> Program:
 
 
 def merged(eqn: Eqn) -> tuple[int, int, int] | None:
-    """(dim, major extent, minor extent) of a reshape that merges two dims to one and does nothing else."""
-    if eqn.op is not reshape or eqn.inputs[0].rank != eqn.outputs[0].rank + 1:
+    """(dim, major extent, minor extent) of a reshape that merges two dims to one, and at most adds a dim of extent 1
+    at the end, as indices have it."""
+    if eqn.op is not reshape:
         return None
-    found = splits(eqn.outputs[0].shape, eqn.inputs[0].shape)
+    (before,), (after,) = (tuple(v.shape for v in side) for side in (eqn.inputs, eqn.outputs))
+    if len(before) == len(after) and after[-1:] == (1,):
+        after = after[:-1]
+    if len(before) != len(after) + 1:
+        return None
+    found = splits(after, before)
     if len(found) != 1 or found[0].end - found[0].major != 2:
         return None
     place = found[0]
@@ -84,7 +90,8 @@ class _Keeper:
             return True
         place = merged(eqn)
         if place is not None and self.wanted(eqn):
-            self.apart[out] = Apart(x, *place)
+            is_longer = out.rank == x.rank
+            self.apart[out] = Apart(reshape(x, shape=(*x.shape, 1)) if is_longer else x, *place)
         return False
 
     def passed(self, eqn: Eqn) -> bool:
