@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from meshjit import ad_checkpoint as ad_checkpoint
 from meshjit import distributed as distributed
 from meshjit import dlpack as dlpack
+from meshjit import errors as errors
 from meshjit import lax as lax
 from meshjit import nn as nn
 from meshjit import numpy as numpy
@@ -33,6 +34,7 @@ from meshjit.api.putting import make_array_from_process_local_data as make_array
 from meshjit.api.putting import make_mesh as make_mesh
 from meshjit.api.tools import debug_infs as debug_infs
 from meshjit.api.tools import debug_nans as debug_nans
+from meshjit.api.tools import default_device as default_device
 from meshjit.api.tools import default_matmul_precision as default_matmul_precision
 from meshjit.api.tools import disable_jit as disable_jit
 from meshjit.api.tools import enable_x64 as enable_x64
@@ -46,6 +48,7 @@ from meshjit.autodiff import checkpoint_policies as checkpoint_policies
 from meshjit.autodiff import grad as grad
 from meshjit.autodiff import hessian as hessian
 from meshjit.autodiff import jacfwd as jacfwd
+from meshjit.autodiff import jacrev as jacobian  # noqa: F401
 from meshjit.autodiff import jacrev as jacrev
 from meshjit.autodiff import jvp as jvp
 from meshjit.autodiff import linearize as linearize

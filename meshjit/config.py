@@ -91,6 +91,13 @@ def _platform_list(value: Any) -> str | None:
     return ",".join(names)
 
 
+def _device(value: Any) -> Any:
+    """A device of `meshjit.devices()`, or None."""
+    if value is not None and not hasattr(value, "process_index"):
+        raise ValueError("expected one of meshjit.devices(), or None")
+    return value
+
+
 _PRECISIONS = (None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
 
 OPTIONS = (
@@ -98,6 +105,11 @@ OPTIONS = (
         "enable_x64", _boolean, False,
         "Keep 64-bit types; otherwise float64, int64, … become their 32-bit kin where arrays are made.",
         ("MESHJIT_ENABLE_X64", "JAX_ENABLE_X64"),
+    ),
+    Option(
+        "default_device", _device, None,
+        "Where values go, and computations run, for which nobody named a place; None: the first device.",
+        (),
     ),
     Option(
         "num_cpu_devices", _integer_from(1), 1,
@@ -205,6 +217,7 @@ OPTIONS = (
 # What a traced function depends on. (The others say how to talk, where to compile, whom to ask.)
 TRACED = (
     "enable_x64", "threefry_partitionable", "default_matmul_precision", "debug_nans", "debug_infs", "disable_jit",
+    "default_device",
 )  # fmt: skip
 
 
@@ -275,7 +288,7 @@ class Config:
 
     def describe(self) -> str:
         """All options: name, value, environment variable, meaning. A table for people."""
-        rows = [(f"{o.name} = {self.read(o.name)!r}", o.variables[0], o.doc) for o in OPTIONS]
+        rows = [(f"{o.name} = {self.read(o.name)!r}", o.variables[0] if o.variables else "", o.doc) for o in OPTIONS]
         return "\n".join(f"{value:40} {variable:34} {doc}" for value, variable, doc in rows)
 
     def __dir__(self) -> list[str]:

@@ -514,3 +514,16 @@ def test_single_operations_leave_a_file_too(monkeypatch: pytest.MonkeyPatch) -> 
     path, content = report_of(message(InternalError, lambda: mnp.arctan2(x, x)))
     path.unlink()
     assert "atan2(" in content
+
+
+def test_default_device() -> None:
+    device, other = mj.devices()[1], mj.devices()[2]
+    f, x = mj.jit(lambda a: a + 1), mnp.ones(3)
+    with mj.default_device(device):
+        for found in (mnp.ones(2), mnp.asarray(1.0), f(1.0), f(1.0), f(x), f(x), x + 1, mj.device_put(X), mj.random.normal(mj.random.key(0))):
+            assert found.devices() == {device} and not found.committed
+        assert f(mj.device_put(X, other)).devices() == {other}
+        assert mj.jit(lambda a: a, out_shardings=on(P("x"), 4))(X).sharding == on(P("x"), 4)
+    assert mnp.ones(2).devices() == f(1.0).devices() == f(x).devices() == {mj.devices()[0]}
+    with pytest.raises(ValueError, match="config option default_device: 'cpu' does not fit: expected one of meshjit.devices"):
+        mj.config.update("jax_default_device", "cpu")

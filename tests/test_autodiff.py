@@ -407,9 +407,6 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: mj.vmap(lambda x: x, out_axes=None)(X), ValueError,
         "vmap: out_axes is None for a result that differs between the members of the batch",
     ),
-    "vmap axis_name": (
-        lambda: mj.vmap(lambda x: x, axis_name="i"), NotImplementedError, "vmap(axis_name=...)",
-    ),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from meshjit.config import OPTIONS, Config
 def test_defaults() -> None:
     config = Config({})
     assert {option.name: config.read(option.name) for option in OPTIONS} == {
-        "enable_x64": False, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
+        "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "compilation_cache_dir": None, "enable_compilation_cache": True,
@@ -51,7 +51,7 @@ def test_spelling_of_jax() -> None:
 def test_unknown_names_raise_with_the_nearest() -> None:
     with pytest.raises(AttributeError, match="there is no config option 'jax_enable_x32'; did you mean 'enable_x64'?"):
         Config({}).update("jax_enable_x32", True)
-    with pytest.raises(AttributeError, match="there is no config option 'zzz'; there are enable_x64, num_cpu_devices"):
+    with pytest.raises(AttributeError, match="there is no config option 'zzz'; there are enable_x64, default_device, num_cpu_devices"):
         Config({}).zzz  # noqa: B018
 
 

@@ -93,6 +93,8 @@ def _is_place(x: Any) -> bool:
 
 
 def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> Any:
+    if not isinstance(value, Tracer):
+        _check_array(value, name)
     if isinstance(place, PartitionSpec):
         from sharding.mesh import current_mesh
 
@@ -112,11 +114,19 @@ def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> An
         from meshjit.api.constraint import with_sharding_constraint
 
         return with_sharding_constraint(value, place) if isinstance(place, Sharding) else value
-    key_of_value(value, name)
     result = _put_one(value, place, may_alias)
     if donate and isinstance(value, Array) and result.memory is not value.memory:
         value.delete()
     return result
+
+
+def _check_array(value: Any, name: str) -> None:
+    """TypeError for what is no array, before its place is looked at."""
+    try:
+        key_of_value(value, name)
+    except TypeError as error:
+        what = str(error).split("\n")[0].removeprefix("argument ")
+        raise TypeError(f"device_put: {what}\n  fix: leave it out of the tree") from None
 
 
 def shape_of_leaf(value: Any) -> tuple[int, ...]:

@@ -125,6 +125,8 @@ class Planned(Stage):
         """Partition and emit."""
         unknown = [p for p in lowering_platforms or () if p not in PLATFORMS]
         if unknown:
+            if isinstance(lowering_platforms, str):
+                raise ValueError(f"lowering_platforms is the string {lowering_platforms!r}\n  fix: ({lowering_platforms!r},)")
             raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
         with lowering(self.program, self.mesh, self.planning.annotations):

@@ -49,6 +49,11 @@ def enable_x64(enable: bool = True) -> AbstractContextManager[None]:
     return config.using(enable_x64=enable)
 
 
+def default_device(device: Any) -> AbstractContextManager[None]:
+    """Inside, values and computations for which nobody named a place go to this device (`jax.default_device`)."""
+    return config.using(default_device=device)
+
+
 def default_matmul_precision(precision: str | None) -> AbstractContextManager[None]:
     """Inside, matrix products that state no precision have this one."""
     return config.using(default_matmul_precision=precision)

@@ -151,7 +151,8 @@ def _batch_size(dims: Sequence[int | None], arguments: Sequence[Argument], given
     if given is not None:
         sizes["axis_size"] = given
     if len(set(sizes.values())) != 1:
-        raise ValueError(f"vmap needs one batch extent, found {sizes or 'none'}")
+        fix = "in_axes=None for arguments that all members share" if sizes else "axis_size=..., how many members there are"
+        raise ValueError(f"vmap needs one batch extent, found {sizes or 'none'}\n  fix: {fix}")
     return next(iter(sizes.values()))
 
 

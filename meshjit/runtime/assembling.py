@@ -30,6 +30,11 @@ def make_array_from_callback(
 
     Raises ValueError for a slice of another shape or dtype than it should have."""
     where = "make_array_from_callback"
+    if not callable(data_callback):
+        raise TypeError(
+            f"{where}: data_callback is no function, but of type {type(data_callback).__name__}\n"
+            "  fix: lambda index: whole[index]; an array that is whole in every process is placed by meshjit.device_put"
+        )
     shape = tuple(shape)
     places = _places(shape, sharding, where)
     given = None if dtype is None else canonical(dtype, config.enable_x64)
@@ -119,6 +124,10 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     return found
 
 
+def _slice_fix(where: str) -> str:
+    return "\n  fix: give whole[index] for the index that is asked for" if where == "make_array_from_callback" else ""
+
+
 def _places(shape: tuple[int, ...], sharding: Sharding, where: str) -> Places:
     if not isinstance(sharding, Sharding):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"{where}: expected a sharding, got {sharding!r}\n  fix: NamedSharding(mesh, P(...))")
@@ -144,7 +153,8 @@ def _checked_block(
     """The dtype of a slice, which must have these extents and the dtype of the others."""
     what = "[" + ", ".join(f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}" for s in index) + "]"
     if tuple(block.shape) != extents:
-        raise ValueError(f"{where}: the slice {what} has shape {extents}, was given one of shape {tuple(block.shape)}")
+        found = f"the slice {what} has shape {extents}, was given one of shape {tuple(block.shape)}"
+        raise ValueError(f"{where}: {found}{_slice_fix(where)}")
     if dtype is not None and block.dtype != dtype:
         raise ValueError(
             f"{where}: the slice {what} has dtype {block.dtype}, expected {dtype}\n  fix: convert it with .astype({dtype})"
@@ -213,7 +223,8 @@ def _by_device(arrays: Sequence[Array], where: str) -> dict[Any, Array]:
     for i, array in enumerate(arrays):
         if not isinstance(array, Array) or len(array.devices()) != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             what = f"on {len(array.devices())} devices" if isinstance(array, Array) else f"a {type(array).__name__}"
-            raise TypeError(f"{where}: arrays[{i}] must be an Array on one device, it is {what}")
+            fix = "meshjit.device_put(values, device)"
+            raise TypeError(f"{where}: arrays[{i}] must be an Array on one device, it is {what}\n  fix: {fix}")
         (device,) = array.devices()
         if device in found:
             raise ValueError(f"{where}: two arrays are on device {device.id}: give one for each device")

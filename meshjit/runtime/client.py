@@ -38,6 +38,12 @@ def local_devices(process_index: int | None = None, backend: str | None = None, 
     return found
 
 
+def default_device() -> Any:
+    """Where values go that nobody placed: `config.default_device`, else the first of this process."""
+    chosen = config.default_device
+    return local_devices()[0] if chosen is None else chosen
+
+
 def device_count(backend: str | None = None) -> int:
     """Devices of all processes."""
     return len(_all_devices(_platform(backend)))

@@ -220,7 +220,7 @@ def spec_on(mesh: Any, sharding: Sharding, rank: int) -> PartitionSpec | None:
 
 
 def default_mesh() -> Mesh:
-    return one_device_mesh(client.local_devices()[0])
+    return one_device_mesh(client.default_device())
 
 
 @functools.lru_cache(maxsize=4096)

@@ -19,15 +19,15 @@ from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
 def default_sharding() -> Sharding:
-    """Where values go that nobody placed: this process's first device."""
-    return SingleDeviceSharding(client.local_devices()[0])
+    """Where values go that nobody placed: this process's first device, or that of `config.default_device`."""
+    return SingleDeviceSharding(client.default_device())
 
 
 def asarray(value: Any) -> Array:
     """An uncommitted Array of a NumPy array or Python scalar (which is weakly typed)."""
     if isinstance(value, Array):
         return value
-    weak = isinstance(value, int | float | complex) and not isinstance(value, bool)
+    weak = is_python_number(value) and not isinstance(value, bool)
     if is_python_number(value):
         array = np.asarray(value, canonical(dtype_of_python_scalar(value), config.enable_x64))
     else:

@@ -49,6 +49,9 @@ def batch(
 def _placed(var: Var, dim: int | None, wanted: int | None, size: int) -> Var:
     if wanted is None:
         if dim is not None:
-            raise ValueError("vmap: out_axes is None for a result that differs between the members of the batch")
+            raise ValueError(
+                f"vmap: out_axes is None for a result that differs between the members of the batch, {var.type} with the batch\n"
+                "  fix: out_axes=0, or make it one for all members, by lax.pmean or lax.psum over vmap(axis_name=...)"
+            )
         return var
     return insert(var, wanted, size) if dim is None else move(var, dim, wanted)
