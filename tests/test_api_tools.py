@@ -20,6 +20,7 @@ from meshjit.cli import main
 from meshjit.cli.reproduce import spec_of_line
 from meshjit.core.parser import parse_program
 from meshjit.errors import InternalError
+from meshjit.runtime.array import Array
 from meshjit.runtime.reproduce import _spec_text
 from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from meshjit.sharding import PartitionSpec as P
@@ -172,9 +173,9 @@ def test_ensure_compile_time_eval() -> None:
     def f(x: Any) -> Any:
         with mj.ensure_compile_time_eval():
             n = int(mnp.arange(3).sum())  # run now: its value is needed
-            assert isinstance(double(mnp.ones(2)), mj.Array)
+            assert isinstance(double(mnp.ones(2)), Array)
             y = double(x + 1)  # of a traced value: staged
-            assert not isinstance(y, mj.Array)
+            assert not isinstance(y, Array)
             constrained = mj.lax.with_sharding_constraint(y, on(P(), 4))
         return constrained[:n]
 
