@@ -152,7 +152,9 @@ def _lu_diagonal(a: Any) -> tuple[Any, Any]:
     factors, pivots, _ = factoring.lu(a)
     own = np.arange(shape_of(a)[-1], dtype=np.int32)
     odd = ufuncs.remainder(reductions.sum(cast(ufuncs.not_equal(pivots, own), np.int32), axis=-1), 2)
-    return rearranging.diagonal(factors, 0, -2, -1), cast(ufuncs.subtract(1, ufuncs.multiply(odd, 2)), dtype_of(a))
+    *batch, size, _ = shape_of(a)
+    diagonal = shaping.reshape(factors, (*batch, size * size))[..., :: size + 1]
+    return diagonal, cast(ufuncs.subtract(1, ufuncs.multiply(odd, 2)), dtype_of(a))
 
 
 def det(a: Any) -> Any:

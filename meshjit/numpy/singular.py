@@ -31,7 +31,10 @@ def svd(
 
     With `hermitian` it is had from eigh. subset_by_index (i, j) keeps the values from i to before j."""
     (a,) = matrices("svd", a, square=hermitian)
-    u, s, vh = _hermitian(a) if hermitian else bind(ops("svd"), a)
+    if not compute_uv and not hermitian:
+        u, s, vh = a, bind(ops("svd"), a, vectors=False), a
+    else:
+        u, s, vh = _hermitian(a) if hermitian else bind(ops("svd"), a, vectors=True)
     if subset_by_index is not None:
         first, end = subset_by_index
         if full_matrices and compute_uv or not 0 <= first < end <= shape_of(s)[-1]:
@@ -39,7 +42,8 @@ def svd(
                 f"svd: subset_by_index {subset_by_index} must be a range within {shape_of(s)[-1]} values, "
                 f"and needs full_matrices=False\n  at {line_of(user_source())}"
             )
-        u, s, vh = u[..., first:end], s[..., first:end], vh[..., first:end, :]
+        s = s[..., first:end]
+        u, vh = (u[..., first:end], vh[..., first:end, :]) if compute_uv else (u, vh)
     if not compute_uv:
         return s
     if full_matrices:
@@ -85,7 +89,7 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     tolerance = 10.0 * max(shape_of(a)[-2:]) * _eps(a) if rtol is None else rtol
     if not hermitian and isinstance(tolerance, int | float | np.number):
         return bind(ops("pinv"), a, rtol=float(tolerance), weak_type=False)
-    u, s, vh = _hermitian(a) if hermitian else bind(ops("svd"), a)
+    u, s, vh = _hermitian(a) if hermitian else bind(ops("svd"), a, vectors=True)
     limit = ufuncs.multiply(s[..., :1], shaping.expand_dims(tolerance, -1) if shape_of(tolerance) else tolerance)
     inverse = ufuncs.where(ufuncs.greater(s, limit), ufuncs.divide(1, s), 0)
     weighted = ufuncs.multiply(vh, shaping.expand_dims(cast(inverse, dtype_of(s)), -1))
@@ -130,7 +134,7 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
     rows, columns = _one_matrix(a, b)
     is_vector = len(shape_of(b)) == 1
     b = shaping.expand_dims(b, -1) if is_vector else b
-    u, s, vh = bind(ops("svd"), a)
+    u, s, vh = bind(ops("svd"), a, vectors=True)
     rcond = max(rows, columns) * _eps(a) if rcond is None else rcond
     counts = ufuncs.logical_and(ufuncs.greater(s, 0), ufuncs.greater_equal(s, ufuncs.multiply(s[:1], rcond)))
     inverse = cast(ufuncs.where(counts, ufuncs.divide(1, ufuncs.where(counts, s, 1)), 0), dtype_of(s))

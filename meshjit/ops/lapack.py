@@ -95,23 +95,33 @@ def info_type(type: TensorType) -> TensorType:
     return batch_type(type, dtype=INFO)
 
 
-def without_bad(e: Any, a: str, triangle_only: bool = False) -> tuple[str, str]:
-    """(A with zeros for the matrices that hold nan or inf, on which some routines never end; which matrices are good).
-    `triangle_only`: what stands above the diagonal does not count, nor stay."""
-    cleaned, good = e.program(_cleaning(e.types[a], triangle_only), [a])
-    return cleaned, good
+def finite(e: Any, a: str, triangle_only: bool = False) -> str:
+    """Which matrices hold neither nan nor inf. `triangle_only`: what stands above the diagonal does not count."""
+    return e.program(_finite(e.types[a], triangle_only), [a])[0]
 
 
 @functools.lru_cache(maxsize=64)
-def _cleaning(type: TensorType, triangle_only: bool) -> Program:
-    with Builder("cleaned") as builder:
+def _finite(type: TensorType, triangle_only: bool) -> Program:
+    with Builder("finite") as builder:
         a = builder.input(type)
         a = triangle(a, lower=True) if triangle_only else a
         parts = [real(a), imag(a)] if type.dtype.kind == "c" else [a]
-        finite = functools.reduce(and_, [is_finite(part) for part in parts])
-        good = reduce_and(finite, axes=(type.rank - 2, type.rank - 1))
+        flags = functools.reduce(and_, [is_finite(part) for part in parts])
+        return builder.build([reduce_and(flags, axes=(type.rank - 2, type.rank - 1))])
+
+
+def without_bad(e: Any, a: str) -> tuple[str, str]:
+    """(A with zeros for the matrices that hold nan or inf, on which some routines never end; which ones are finite)."""
+    good = finite(e, a)
+    return e.program(_zeroed(e.types[a]), [a, good])[0], good
+
+
+@functools.lru_cache(maxsize=64)
+def _zeroed(type: TensorType) -> Program:
+    with Builder("zeroed") as builder:
+        a, good = builder.input(type), builder.input(batch_type(type, dtype=np.bool_))
         spread = restore(good, type.shape, (type.rank - 2, type.rank - 1))
-        return builder.build([select(spread, a, zeros_like(a)), good])
+        return builder.build([select(spread, a, zeros_like(a))])
 
 
 def is_good(info: Var, finite: Var | None = None) -> Var:
@@ -179,17 +189,21 @@ def product_of_reflections(e: Any, vectors: str, scales: str) -> str:
 
 def eigen_hermitian(e: Any, a: str, outs: Types) -> list[str]:
     """[eigenvectors, eigenvalues, info, finite] of the matrix whose lower triangle A holds."""
-    a, finite = without_bad(e, a, triangle_only=True)
+    good = finite(e, a, triangle_only=True)
     results = (*outs, info_type(outs[0]))
-    return [*call(e, "syevd", [a], results, in_place={0: 0}, mode="V", uplo="L"), finite]
+    return [*call(e, "syevd", [a], results, in_place={0: 0}, mode="V", uplo="L"), good]
 
 
 def singular(e: Any, a: str, type: TensorType, outs: Types) -> list[str]:
-    """[U, s, V*, info, finite], with as many columns and rows as there are values."""
-    u, s, vh = outs
-    a, finite = without_bad(e, a)
-    _, found, left, right, info = call(e, "gesdd", [a], (type, s, u, vh, info_type(type)), in_place={0: 0}, mode="S")
-    return [left, found, right, info, finite]
+    """[U, s, V*, info, finite], with as many columns and rows as there are values; or [s, info, finite] if `outs` is s alone."""
+    *batch, rows, columns = type.shape
+    values, is_alone = outs[0 if len(outs) == 1 else 1], len(outs) == 1
+    least = min(rows, columns)
+    u, vh = type.with_shape((*batch, rows, least)), type.with_shape((*batch, least, columns))
+    a, good = without_bad(e, a)
+    results = (type, values, u, vh, info_type(type))
+    _, s, left, right, info = call(e, "gesdd", [a], results, in_place={0: 0}, mode="N" if is_alone else "S")
+    return [s, info, good] if is_alone else [left, s, right, info, good]
 
 
 def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, right: bool) -> list[str]:
@@ -197,11 +211,11 @@ def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, rig
     values, vectors = outs[0], type.with_dtype(outs[0].dtype)
     part = values.with_dtype(part_dtype(values.dtype))
     parts = (values,) if type.dtype.kind == "c" else (part, part)
-    a, finite = without_bad(e, a)
+    a, good = without_bad(e, a)
     letters = {name: "V" if wanted else "N" for name, wanted in (("compute_left", left), ("compute_right", right))}
     *found, lower, upper, info = call(e, "geev", [a], (*parts, vectors, vectors, info_type(type)), **letters)
     joined = found if len(found) == 1 else e.op("complex", found, [values])
-    return [*joined, *([lower] if left else []), *([upper] if right else []), info, finite]
+    return [*joined, *([lower] if left else []), *([upper] if right else []), info, good]
 
 
 def refuse(e: Any, op: str) -> NoReturn:

@@ -61,7 +61,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 def _program(type: TensorType, rtol: float) -> Program:
     """V (1/s) U*, without what is divided by zeros."""
     with Builder("pinv") as builder:
-        u, s, vh = svd(builder.input(type))
+        u, s, vh = svd(builder.input(type), vectors=True)
         largest = restore(reduce_max(s, axes=(s.rank - 1,)), s.shape, (s.rank - 1,))
         counts = compare(s, scale(largest, rtol), direction="GT")
         inverse = select(counts, divide(full_like(s, 1), select(counts, s, full_like(s, 1))), zeros_like(s))

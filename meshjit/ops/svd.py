@@ -1,4 +1,5 @@
-"""`svd`: singular values and vectors over the last two dims, (U, s falling, V*) with min(m, n) columns and rows.
+"""`svd`: singular values and vectors over the last two dims, (U, s falling, V*) with min(m, n) columns and rows; without the
+param `vectors` s alone.
 
 On CPU LAPACK's gesdd does it. Elsewhere it is emitted as a Program of other ops: A = Q R (of a tall A), R = W H with W unitary
 by six steps of the QDWH iteration (Nakatsukasa and Higham, 2013), H = V s V*, U = W V. Dims before the matrix cost no
@@ -35,6 +36,7 @@ from meshjit.ops.matrices import (
     emit_empty,
     matmul,
     matrix,
+    require_flag,
     require_matrix,
 )
 from meshjit.ops.ordering import concatenate, reverse
@@ -55,23 +57,29 @@ _STEPS = 6
 def _type(in_types: Types, params: Params) -> Types:
     type = require_one("svd", in_types)
     require_matrix("svd", type)
+    require_flag("svd", params, "vectors")
     *batch, rows, columns = type.shape
     count = min(rows, columns)
     values = TensorType((*batch, count), part_dtype(type.dtype))
+    if not params["vectors"]:
+        return (values,)
     return (type.with_shape((*batch, rows, count)), values, type.with_shape((*batch, count, columns)))
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a i j -> a i k, a k, a k j | replicate i j k`."""
+    """`a i j -> a i k, a k, a k j | replicate i j k`, or `a i j -> a k`."""
     batch = batch_names(in_types[0].rank - 2)
     i, j, k = ("i",), ("j",), ("k",)
-    results = ((*batch, i, k), (*batch, k), (*batch, k, j))
+    results = ((*batch, i, k), (*batch, k), (*batch, k, j)) if params["vectors"] else ((*batch, k),)
     rule = FactorRule(((*batch, i, j),), results, dict.fromkeys("ijk", "replicate"))
     return rule.with_sizes([in_types[0].shape], [t.shape for t in out_types])
 
 
-def _evaluate(a: Array) -> tuple[Array, Array, Array]:
+def _evaluate(a: Array, vectors: bool) -> Any:
     bad = np.asarray(~np.isfinite(a).all((-1, -2)))  # NumPy refuses all of a stack for one of these
+    if not vectors:
+        s = np.linalg.svd(np.where(bad[..., None, None], 0, a), compute_uv=False)
+        return np.where(bad[..., None], np.nan, s).astype(part_dtype(a.dtype))
     u, s, vh = np.linalg.svd(np.where(bad[..., None, None], 0, a), full_matrices=False)
     if a.size:
         scales = phases(adjoint_of(vh))
@@ -87,8 +95,18 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if has_lapack(e, ins[0], "gesdd"):
-        return e.program(_found_program(outs), singular(e, operands[0], ins[0], outs))
-    return e.program(_program(ins[0]), operands)
+        found = singular(e, operands[0], ins[0], outs)
+        return e.program((_found_program if params["vectors"] else _found_values)(outs), found)
+    return e.program(_program(ins[0], params["vectors"]), operands)
+
+
+@functools.lru_cache(maxsize=64)
+def _found_values(types: Types) -> Program:
+    with Builder("found") as builder:
+        s = builder.input(types[0])
+        batch = types[0].with_shape(types[0].shape[:-1])
+        good = is_good(builder.input(batch.with_dtype(INFO)), builder.input(batch.with_dtype(np.bool_)))
+        return builder.build([nan_unless(good, s)])
 
 
 @functools.lru_cache(maxsize=64)
@@ -104,13 +122,15 @@ def _found_program(types: Types) -> Program:
 
 
 @functools.lru_cache(maxsize=64)
-def _program(type: TensorType) -> Program:
+def _program(type: TensorType, vectors: bool) -> Program:
     with Builder("svd") as builder:
         a = builder.input(type)
         if type.shape[-2] >= type.shape[-1]:
             u, s, v = _tall(a)
         else:
             v, s, u = _tall(adjoint(a))
+        if not vectors:
+            return builder.build([s])
         scales = phase(v, v.rank - 2)
         return builder.build([multiply(u, per_column(scales, u)), s, adjoint(multiply(v, per_column(scales, v)))])
 
@@ -191,13 +211,16 @@ def _weights(least: float) -> list[tuple[float, float, float]]:
 
 def _jvp(primals, tangents, outs, params):
     """With D = U* dA V: ds = Re diag D, and U and V turn by F ∘ (D s + s D*) and F ∘ (s D + D* s), F_ij = 1/(s_j² - s_i²)."""
-    (tangent,), (u, s, vh) = tangents, outs
+    (tangent,) = tangents
     if tangent is None:
-        return [None, None, None]
+        return [None] * len(outs)
     if 0 in tangent.shape:
         return [zeros_like(x) for x in outs]
+    u, s, vh = outs if params["vectors"] else svd(primals[0], vectors=True)
     v = adjoint(vh)
     inside = matmul(matmul(adjoint(u), tangent), v)
+    if not params["vectors"]:
+        return [real_diagonal(inside)]
     rows, columns = (restore(s, inside.shape, (axis,)) for axis in (inside.rank - 1, inside.rank - 2))
     eye = real(eye_like(inside)) if inside.dtype.kind == "c" else eye_like(inside)
     gaps = multiply(subtract(columns, rows), add(columns, rows))
@@ -227,7 +250,9 @@ def _beyond(u: Var, moved: Var, s: Var) -> Var:
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     from meshjit.ops.batching import move
 
-    return list(svd(move(operands[0], dims[0] or 0, 0))), [0, 0, 0]
+    outs = svd(move(operands[0], dims[0] or 0, 0), **params)
+    outs = list(outs) if isinstance(outs, tuple) else [outs]
+    return outs, [0] * len(outs)
 
 
 def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array:
@@ -241,7 +266,8 @@ def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array
 
 def _samples() -> list[Sample]:
     calls = [((5, 3), "c128"), ((5, 2, 3), "f64"), ((1, 1), "f64"), ((2, 0, 3), "f32"), ((0, 2, 2), "c64")]
-    return [Sample((TensorType(shape, DTYPES[d]),), {}, _fill) for shape, d in calls]
+    found = [Sample((TensorType(shape, DTYPES[d]),), {"vectors": True}, _fill) for shape, d in calls]
+    return [*found, *(Sample(s.types, {"vectors": False}, _fill) for s in found[:4])]
 
 
 svd = Op(
@@ -254,5 +280,5 @@ svd = Op(
     batch=_batch,
     jvp=_jvp,
     whole="every rotation mixes whole rows and columns",
-    passes=lambda in_types, params: 100.0 * min(in_types[0].shape[-2:]),
+    passes=lambda in_types, params: (100.0 if params["vectors"] else 20.0) * min(in_types[0].shape[-2:]),
 )
