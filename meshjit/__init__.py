@@ -57,8 +57,10 @@ from meshjit.autodiff import vjp as vjp
 from meshjit.autodiff import vmap as vmap
 from meshjit.config import config as config
 from meshjit.inspect.verify import verify as verify
+from meshjit.runtime import _jaxlib
 from meshjit.runtime import eager as _eager
 from meshjit.runtime.array import Array as _ConcreteArray
+from meshjit.runtime.array import type_and_weak as _type_and_weak
 from meshjit.runtime.assembling import live_arrays as live_arrays
 from meshjit.runtime.assembling import make_array_from_callback as make_array_from_callback
 from meshjit.runtime.assembling import make_array_from_single_device_arrays as make_array_from_single_device_arrays
@@ -87,8 +89,9 @@ for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
     setattr(ops, _name, getattr(segments, _name))
 
 # Arrays become operands of ops, and ops outside of a trace run at once.
-_register_concrete(_ConcreteArray, lambda x: x.type, lambda x: x.weak_type)
+_register_concrete(_jaxlib.ArrayImpl, _type_and_weak)
 numpy.install_methods(_ConcreteArray)
+_jaxlib.attach(_ConcreteArray)
 _set_eager(_eager.run_op, _eager.run_program)
 _set_put(device_put)
 

@@ -68,7 +68,7 @@ class Host:
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
-register_concrete(Host, lambda x: x.type, lambda x: x.weak_type)
+register_concrete(Host, lambda x: (x.type, x.weak_type))
 install_methods(Host)
 
 

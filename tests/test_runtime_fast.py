@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import threading
@@ -78,7 +79,7 @@ def test_arrays_from_c_plus_plus_are_like_any_other() -> None:
     call = Caller(lambda x: x * 2)
     call(mj.device_put(floats(10), on(P("x"))))
     x = call(mj.device_put(floats(10), on(P("x"))))
-    assert call.misses == 1 and type(x) is mj.Array and isinstance(x.sharding, NamedSharding) and x.committed
+    assert call.misses == 1 and isinstance(x, mj.Array) and isinstance(x.sharding, NamedSharding) and x.committed
     np.testing.assert_array_equal(x, 2 * floats(10))
     assert repr(x).startswith("Array([ 0.,  2.,") and not x.is_deleted()
     for other in (copy.copy(x), copy.deepcopy(x), x.copy(), pickle.loads(pickle.dumps(x)), x + 0, call(x) / 2):
@@ -204,5 +205,46 @@ def test_functions_and_results_are_let_go() -> None:
 
 def test_layouts_lead_back_to_keys() -> None:
     x = mj.device_put(floats(10), on(P("x")))
-    assert x.handle._sharding is x._key.layout and x._key.layout.key is x._key
+    assert x._sharding is x._key.layout and x._key.layout.key is x._key
     assert _jaxlib.Layout(tuple(mj.devices())) != _jaxlib.Layout(tuple(mj.devices()))
+
+
+def test_the_class_of_arrays() -> None:
+    """It is jaxlib's; `mj.Array` stands for those of its instances that are ours."""
+    x = mj.device_put(floats(10), on(P("x")))
+    assert issubclass(type(x), mj.Array) and not issubclass(np.ndarray, mj.Array) and not isinstance(1, mj.Array)
+    assert str(type(x)) == "<class 'meshjit.Array'>"
+    bare = _jaxlib.put([floats(2)], [mj.devices()[0]])
+    assert type(bare) is type(x) and not isinstance(bare, mj.Array)
+    with pytest.raises(TypeError, match="unsupported operand type.s. for .: 'Array' and 'str'"):
+        x + "text"
+
+
+def test_dispatch_on_the_class_of_arrays() -> None:
+    @functools.singledispatch
+    def kind(x: Any) -> str:
+        return "other"
+
+    kind.register(mj.Array, lambda x: "array")
+    assert [kind(mj.device_put(1.0)), kind(1.0), kind(np.ones(2))] == ["array", "other", "other"]
+
+
+def test_values_on_the_host_do_not_keep_arrays() -> None:
+    """Without the garbage collector: elements are let go with the last reference."""
+    gc.disable()
+    try:
+        for place in (mj.devices()[0], on(P("x")), on(P())):
+            x = mj.device_put(floats(8), place)
+            value, gone = x.numpy(), weakref.ref(x)
+            del x
+            assert gone() is None and value.tolist() == floats(8).tolist()
+    finally:
+        gc.enable()
+
+
+def test_arrays_under_another_key_share_their_memory() -> None:
+    x = mj.device_put(floats(8, 2), on(P("x")))
+    y = mj.device_put(x, on(P("x", None)))
+    assert y is not x and y.memory is x.memory and mj.device_put(y, on(P("x", None))) is y
+    y.delete()
+    assert x.is_deleted()

@@ -226,7 +226,7 @@ class Compiled(Stage):
         placed: list[Array] = []
         try:
             for x, sharding in zip(leaves, self.executable.in_shardings, strict=False):  # captured arrays come last
-                if type(x) is not Array:
+                if not isinstance(x, Array):
                     x = _put(x, sharding)
                 elif not fits(x._key, sharding):
                     x = move(x, sharding)
@@ -252,13 +252,13 @@ class Compiled(Stage):
     def _check_donated(self, arguments: Sequence[Array]) -> None:
         """An array that is donated must not be any other argument: XLA would crash, or compute with what overwrote it."""
         seen: dict[int, int] = {}
-        handles = [x.memory for x in arguments]
-        handles += [x.memory for x in self.captured] if self.outer else []
-        if len(set(map(id, handles))) == len(handles):
+        memories = [x.memory for x in arguments]
+        memories += [x.memory for x in self.captured] if self.outer else []
+        if len(set(map(id, memories))) == len(memories):
             return
-        for i, handle in enumerate(handles):
-            first = seen.setdefault(id(handle), i)
-            if handle is not None and first != i and (first in self.donated or i in self.donated):
+        for i, memory in enumerate(memories):
+            first = seen.setdefault(id(memory), i)
+            if first != i and (first in self.donated or i in self.donated):
                 raise ValueError(self._donated_twice(first, i))
 
     def _donated_twice(self, i: int, j: int) -> str:
@@ -288,7 +288,5 @@ def _put(value: Any, sharding: Sharding) -> Array:
 
 def _donate(given: Any, used: Array, name: str) -> None:
     """After the call: a donated array is gone, also where XLA found no use for its memory."""
-    if isinstance(given, Array) and given._handle is not None:
-        if not _jaxlib.is_deleted(given._handle):
-            _jaxlib.delete(given._handle)
-        given._forget(name)
+    if isinstance(given, Array):
+        given._give_up(name)

@@ -125,7 +125,7 @@ class Wrapped:
         else:
             leaves, in_tree = tree.flatten((args, kwargs))
         try:
-            keys = tuple([x._key if type(x) is Array else key_of_value(x) for x in leaves])
+            keys = tuple([getattr(x, "_key", None) or key_of_value(x) for x in leaves])
         except (TypeError, ValueError):
             with staging(leaves) as trace:
                 if trace is not None:  # traced values inside ensure_compile_time_eval

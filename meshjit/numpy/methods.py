@@ -31,6 +31,8 @@ def _binary(function: Any, reflected: bool = False) -> Any:
 
     def method(self: Any, other: Any) -> Any:
         if not _is_operand(other):
+            if type(other) is type(self):  # which Python takes for a reason not to ask the other one
+                raise TypeError("one operand is a meshjit Array, the other one jax's\n  fix: meshjit.numpy.asarray(y)")
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 

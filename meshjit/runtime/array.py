@@ -1,15 +1,20 @@
 """Array: a global array. A logical shape, a sharding, and the shards that this process can reach.
 
-Users see logical shapes only: where an extent does not divide, the padding at the end of the last shards exists in
-`handle` and nowhere else. Operators and methods are attached by `meshjit.numpy.methods`.
+Users see logical shapes only: where an extent does not divide, the padding at the end of the last shards is known to
+jaxlib and nowhere else. Operators and methods are attached by `meshjit.numpy.methods`.
+
+Instances are of jaxlib's own class, to which the attributes of the one here are attached (`_jaxlib.array_class`): so a call of a
+compiled function runs from Arrays to Arrays in C++.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import operator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,32 +46,34 @@ class Shard:
         return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
 
 
-class Array:
+class Array(metaclass=_jaxlib.ArrayMeta):
     """A global array over the devices of its sharding. Made by `device_put`, `meshjit.numpy` and compiled functions."""
 
-    __slots__ = ("_key", "_handle", "_deleted_by", "_value", "_shared", "__weakref__")  # after _handle: set late, if ever
     __array_priority__ = 100
-    _key: LeafKey
-    _handle: Any
-    _deleted_by: str
-    _value: np.ndarray[Any, Any]
+    _sharding: Any  # jaxlib's: the layout of the key
+    _deleted_by: str  # this one and those below are only set where they say something
+    _host: np.ndarray[Any, Any]
     _shared: Any
 
-    def __init__(self, key: LeafKey, handle: Any) -> None:
-        self._key = key
-        self._handle = _jaxlib.in_layout(handle, key.layout)
+    def __new__(cls, key: LeafKey, handle: Any) -> Array:
+        """The handle itself if it has the key's layout, else another over the same memory."""
+        return _jaxlib.in_layout(handle, key.layout)
 
     @classmethod
     def over(cls, key: LeafKey, other: Array) -> Array:
         """`other` under another key, with the same memory: both are gone once one is deleted or donated."""
-        array = cls(key, other.handle)
-        array._shared = other.memory
+        other._require_live()
+        array = cls(key, other)
+        if array is not other:
+            array._shared = other.memory
         return array
 
     @property
     def memory(self) -> Any:
         """One object for all Arrays over the same memory."""
-        return getattr(self, "_shared", self._handle)
+        return vars(self).get("_shared", self)
+
+    _key: LeafKey = property(operator.attrgetter("_sharding.key"))  # pyright: ignore[reportAssignmentType]
 
     # -- what it is
 
@@ -74,7 +81,10 @@ class Array:
     def type(self) -> TensorType:
         return self._key.type
 
-    aval = type
+    @property
+    def aval(self) -> TensorType:
+        _jaxlib.refuse_jax(sys._getframe(1))
+        return self._key.type
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -135,18 +145,17 @@ class Array:
 
     # -- shards
 
-    @property
-    def handle(self) -> Any:
-        """The runtime's handle; RuntimeError, naming who took it, once the array is deleted."""
-        self._require_live()
-        return self._handle
-
     def _require_live(self) -> None:
+        """RuntimeError, naming who took its memory, once the array is deleted."""
         if self.is_deleted():
             raise RuntimeError(self._deleted_message())
 
+    def _live(self) -> Array:
+        self._require_live()
+        return self
+
     def _deleted_message(self) -> str:
-        deleted_by = getattr(self, "_deleted_by", "")
+        deleted_by = vars(self).get("_deleted_by", "")
         if deleted_by == "delete()":
             return f"Array {self.type} has been deleted by its delete()\n  fix: delete it after its last use"
         by = f"{deleted_by} (donated)" if deleted_by else "a call that another Array of it was donated to"
@@ -159,14 +168,18 @@ class Array:
     @property
     def addressable_shards(self) -> list[Shard]:
         """The shards on this process's devices, in mesh order. `data` is the logical slice (without padding)."""
-        here = {device: i for i, device in enumerate(_jaxlib.handle_devices(self.handle))}
+        here = self._here()
         return [self._with_data(s, here[s.device]) for s in self._shards(here)]
 
     @property
     def global_shards(self) -> list[Shard]:
         """All shards; those of other processes have no data."""
-        here = {device: i for i, device in enumerate(_jaxlib.handle_devices(self.handle))}
+        here = self._here()
         return [self._with_data(s, here[s.device]) if s.device in here else s for s in self._shards(None)]
+
+    def _here(self) -> dict[Any, int]:
+        self._require_live()
+        return {device: i for i, device in enumerate(_jaxlib.handle_devices(self))}
 
     def addressable_data(self, index: int) -> Any:
         return self.addressable_shards[index].data
@@ -187,7 +200,7 @@ class Array:
     def _shard_data(self, shard: Shard, position: int) -> Array:
         from meshjit.runtime.placing import single_device_array
 
-        local = _jaxlib.fetch(_jaxlib.shard(self.handle, position))[0][1]
+        local = _jaxlib.fetch(_jaxlib.shard(self._live(), position))[0][1]
         extents = [len(range(*s.indices(n))) for s, n in zip(shard.index, self.shape, strict=True)]
         return single_device_array(local[tuple(slice(0, n) for n in extents)], shard.device)
 
@@ -196,14 +209,14 @@ class Array:
     def numpy(self) -> np.ndarray[Any, Any]:
         """The whole logical array, read-only. Needs every shard to be on this process (or one whole copy)."""
         self._require_live()
-        value = getattr(self, "_value", None)
+        value = vars(self).get("_host")
         if value is None:
-            value = self._value = self._assemble()
+            value = self._host = self._assemble()
             value.flags.writeable = False
         return value
 
     def _assemble(self) -> np.ndarray[Any, Any]:
-        local = _jaxlib.fetch(self.handle)
+        local = _jaxlib.fetch(self)
         if self.is_fully_replicated:
             return local[0][1].view()
         if not self.is_fully_addressable:
@@ -260,11 +273,11 @@ class Array:
                 f"Array {self.type} lies on {len(self.devices())} devices, each with memory of its own\n"
                 "  fix: x.addressable_shards[i].data.unsafe_buffer_pointer()"
             )
-        return _jaxlib.buffer_address(self.handle)
+        return _jaxlib.buffer_address(self._live())
 
     def on_device_size_in_bytes(self) -> int:
         """Bytes on all devices of this process: copies count each, and so does padding."""
-        return _jaxlib.size_on_devices(self.handle)
+        return _jaxlib.size_on_devices(self._live())
 
     def platform(self) -> str:
         """Of its devices: "cpu", "cuda" or "tpu"."""
@@ -326,7 +339,7 @@ class Array:
         if not self.shape:
             raise TypeError(f"iteration over an array of 0 dims, {self.type}")
         first = self[0] if self.shape[0] else None  # pyright: ignore[reportIndexIssue] - attached by numpy.methods
-        if first is None or (type(first) is Array and self.is_fully_addressable):
+        if first is None or (isinstance(first, Array) and self.is_fully_addressable):
             return self._rows(first)
         return (self[i] for i in range(self.shape[0]))  # pyright: ignore[reportIndexIssue] - traced, or shared by processes
 
@@ -392,42 +405,42 @@ class Array:
 
     def block_until_ready(self) -> Array:
         """Wait until the shards of this process are computed; raises what their computation raised."""
-        _jaxlib.block(self.handle)
+        _jaxlib.block(self._live())
         return self
 
     def is_ready(self) -> bool:
-        return _jaxlib.is_ready(self.handle)
+        return _jaxlib.is_ready(self._live())
 
     def copy_to_host_async(self) -> None:
-        _jaxlib.copy_to_host_async(self.handle)
+        _jaxlib.copy_to_host_async(self._live())
 
     def delete(self) -> None:
         """Give the memory back now."""
-        if self._handle is not None:
-            _jaxlib.delete(self._handle)
-            self._forget("delete()")
+        if not self.is_deleted():
+            self._give_up("delete()")
 
-    def is_deleted(self) -> bool:
-        return self._handle is None or _jaxlib.is_deleted(self._handle)
+    if TYPE_CHECKING:  # jaxlib's own
 
-    def _forget(self, by: str) -> None:
-        self._handle, self._deleted_by = None, by
-        if hasattr(self, "_value"):
-            del self._value
+        def is_deleted(self) -> bool: ...
 
+    def _give_up(self, by: str) -> None:
+        """Delete it, if it is not, and note who did."""
+        _jaxlib.delete(self)
+        self._deleted_by = by
+        vars(self).pop("_host", None)
 
-def arrays_of(keys: Sequence[LeafKey], handles: Sequence[Any]) -> list[Array]:
-    """An Array for each handle, which has its key's layout. What stands in here runs at every call of a function."""
-    arrays: list[Array] = []
-    append = arrays.append
-    for key, handle in zip(keys, handles):  # noqa: B905 - as many as the program has outputs
-        append(array := _new(Array))
-        array._key = key
-        array._handle = handle
-    return arrays
+    def __jax_array__(self) -> Any:
+        """What functions of jax take it for, where it is imported: a copy, by way of the host."""
+        return sys.modules["jax.numpy"].asarray(self.numpy())
 
 
-_new = object.__new__
+_jaxlib.attach(Array)
+
+
+def type_and_weak(value: Any) -> tuple[TensorType, bool] | None:
+    """What ops see of an Array; None for an array of jax's."""
+    key = getattr(value, "_key", None)
+    return None if key is None else (key.type, key.weak)
 
 
 def _unpickled(value: np.ndarray[Any, Any], weak: bool) -> Array:

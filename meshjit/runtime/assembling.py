@@ -113,15 +113,8 @@ def make_array_from_single_device_arrays(
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
-    """An Array for each memory that Arrays of this process hold on devices of a platform (`jax.live_arrays`).
-
-    They are Arrays of their own over the same memory: deleting one deletes both."""
-    found: list[Array] = []
-    for handle in _jaxlib.live_handles(client.client(platform)):
-        key = getattr(handle._sharding, "key", None)
-        if isinstance(key, LeafKey):
-            found.append(Array(key, handle))
-    return found
+    """The Arrays of this process on devices of a platform that are not deleted (`jax.live_arrays`)."""
+    return _jaxlib.live_arrays(client.client(platform))
 
 
 def _slice_fix(where: str) -> str:
@@ -239,5 +232,5 @@ def _ids(devices: Any) -> list[int]:
 def _full_shard(array: Array, local: tuple[int, ...], device: Any) -> Any:
     """The handle of a shard of the local shape, padding included."""
     if array.shape == local:
-        return array.handle
+        return array
     return _jaxlib.put([padded(array.numpy(), local)], [device])

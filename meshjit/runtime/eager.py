@@ -91,7 +91,7 @@ def _placed(value: Value, sharding: Sharding) -> Array:
 
 
 def _key(value: Value) -> LeafKey:
-    return value._key if isinstance(value, Array) else leaf_key(type_of(np.asarray(value)), False, None, False)
+    return getattr(value, "_key", None) or leaf_key(type_of(np.asarray(value)), False, None, False)
 
 
 def _hashable(value: Any) -> Any:
@@ -112,7 +112,8 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
     """
     found: Array | None = None
     for value in values:
-        if not isinstance(value, Array) or not value.committed:
+        key = getattr(value, "_key", None)
+        if key is None or not key.committed:
             continue
         if found is None:
             found = value

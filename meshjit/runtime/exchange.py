@@ -51,9 +51,9 @@ def to_capsule(
             f"Array {array.type} lies on DLPack's device {here}, it was asked for on {tuple(dl_device)}\n"
             "  fix: meshjit.device_put(x, device) first"
         )
-    handle = (array.copy() if copy else array).handle
+    array._require_live()  # pyright: ignore[reportPrivateUsage]
     try:
-        return _jaxlib.to_dlpack(handle, stream)
+        return _jaxlib.to_dlpack(array.copy() if copy else array, stream)
     except _jaxlib.XlaError as error:
         raise BufferError(f"Array {array.type} cannot be handed over by DLPack: {error}") from None
 

@@ -15,7 +15,7 @@ from meshjit.core.verify import verify
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed, reproduce
-from meshjit.runtime.array import Array, LeafKey, arrays_of, leaf_key
+from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.emitting import emit_for
@@ -130,10 +130,10 @@ class Executable:
         if mesh.is_multi_process and self.devices[0].platform == "cpu":
             self.run = self._first_run
 
-    def _first_run(self, handles: Sequence[Any]) -> list[Any]:
+    def _first_run(self, arrays: Sequence[Any]) -> list[Any]:
         """Groups of devices meet in the first run, and Gloo says so on standard output."""
         with without_gloo_messages():
-            results = self.steady(handles)
+            results = self.steady(arrays)
             for result in results:
                 _jaxlib.block(result)
         self.run = self.steady
@@ -146,15 +146,14 @@ class Executable:
     def run_placed(self, arguments: Sequence[Array]) -> list[Array]:
         """The same for arguments that lie as `in_shardings` say, which is not checked again: this is the hot path."""
         try:
-            handles = self.run([x._handle for x in arguments])
-        except (AttributeError, RuntimeError) as error:
+            return self.run(arguments)
+        except RuntimeError as error:
             for x in arguments:
-                x._require_live()  # a deleted array has no handle; say who took it
+                x._require_live()  # say who took it
             if isinstance(error, _jaxlib.XlaError):
                 plan = self.lowering.plan
                 raise failed_to_run(error, plan.program.name, plan.mesh, self.lowering.local, self.compiled) from None
             raise
-        return arrays_of(self.out_keys, handles)
 
 
 def build(
@@ -243,10 +242,10 @@ def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:
 def reshard(array: Array, target: NamedSharding) -> Array:
     """The array under another sharding of the same devices, by the cheapest walk of collectives."""
     (result,) = _identity(array._key, target).run_placed([array])
-    return Array(leaf_key(array.type, array.weak_type, target, True), result.handle)  # the target as it was spelt
+    return Array(leaf_key(array.type, array.weak_type, target, True), result)  # the target as it was spelt
 
 
 def copied(array: Array) -> Array:
     """The same elements, sharding and commitment in memory of their own."""
     (result,) = _identity(array._key, array.sharding).run_placed([array])
-    return Array(array._key, result.handle)
+    return Array(array._key, result)

@@ -156,7 +156,7 @@ def _sent(array: Array, sharding: Sharding) -> Array | None:
         assert isinstance(source.mesh, Mesh)
         there = NamedSharding(Mesh(_shaped(row, source.mesh.devices.shape), source.mesh.axis_names), source.spec)
     key = leaf_key(array.type, array.weak_type, there, True)
-    sent = Array(key, _jaxlib.copy_to_devices(array.handle, row))
+    sent = Array(key, _jaxlib.copy_to_devices(array, row))
     if any(a == b for a, b in zip(device_row(source), row, strict=True)):
         sent._shared = array.memory  # pyright: ignore[reportPrivateUsage] - these shards are not copied
     return move(sent, sharding)

@@ -161,7 +161,7 @@ class _Traces(threading.local):
 
 _traces = _Traces()
 traces = _traces  # for code that looks at `.stack` at every call; others ask `active_trace`
-_concrete: dict[type, tuple[Callable[[Any], TensorType], Callable[[Any], bool]]] = {}
+_concrete: dict[type, Callable[[Any], tuple[TensorType, bool] | None]] = {}
 _run_op: RunOp | None = None
 _run_program: RunProgram | None = None
 _put: Callable[[Any], Value] | None = None
@@ -241,11 +241,9 @@ def _is_large(value: Any) -> bool:
     return _put is not None and value.nbytes >= LARGE and not is_splat(value)
 
 
-def register_concrete(
-    kind: type, type_of: Callable[[Any], TensorType], weak_type_of: Callable[[Any], bool] = lambda value: False
-) -> None:
-    """Values of this class are concrete arrays: operands of ops, captured by traces."""
-    _concrete[kind] = (type_of, weak_type_of)
+def register_concrete(kind: type, type_and_weak: Callable[[Any], tuple[TensorType, bool] | None]) -> None:
+    """Values of this class are concrete arrays: operands of ops, captured by traces. None: this one is not."""
+    _concrete[kind] = type_and_weak
 
 
 def concrete_info(value: Any) -> tuple[TensorType, bool] | None:
@@ -255,7 +253,7 @@ def concrete_info(value: Any) -> tuple[TensorType, bool] | None:
         known = next((_concrete[k] for k in type(value).__mro__[1:] if k in _concrete), None)
         if known is None:
             return None
-    return known[0](value), known[1](value)
+    return known(value)
 
 
 def type_and_weak(value: Value) -> tuple[TensorType, bool] | None:

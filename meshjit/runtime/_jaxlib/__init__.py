@@ -7,7 +7,8 @@ Handles, none of which is ever looked into outside this package:
     executable   a compiled program, loaded on a row of devices
     handle       the shards of one array, one per device of a row; only this process's shards can be read
 
-A handle says nothing about the logical array: shards may be anything of equal shape. jaxlib wants a global shape
+A handle whose layout has a key is an Array, as users see it: jaxlib's class has our attributes (array_class.py).
+Another says nothing about the logical array: shards may be anything of equal shape. jaxlib wants a global shape
 and a sharding with every array; we tell it the *shard's* shape under a MANUAL sharding, which is true for scalars,
 empty arrays and any number of devices. (REPLICATED must not be claimed: jaxlib then copies shard 0 to every device.)
 
@@ -26,6 +27,10 @@ from meshjit.runtime._jaxlib.analyses import hlo_text_of_module as hlo_text_of_m
 from meshjit.runtime._jaxlib.analyses import memory_stats as memory_stats  # noqa: E402
 from meshjit.runtime._jaxlib.analyses import parameter_layouts as parameter_layouts  # noqa: E402
 from meshjit.runtime._jaxlib.analyses import result_layouts as result_layouts  # noqa: E402
+from meshjit.runtime._jaxlib.array_class import ArrayImpl as ArrayImpl  # noqa: E402
+from meshjit.runtime._jaxlib.array_class import ArrayMeta as ArrayMeta  # noqa: E402
+from meshjit.runtime._jaxlib.array_class import attach as attach  # noqa: E402
+from meshjit.runtime._jaxlib.array_class import refuse_jax as refuse_jax  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import block as block  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import buffer_address as buffer_address  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import copy_to_devices as copy_to_devices  # noqa: E402
@@ -38,7 +43,7 @@ from meshjit.runtime._jaxlib.arrays import handle_devices as handle_devices  # n
 from meshjit.runtime._jaxlib.arrays import in_layout as in_layout  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import is_deleted as is_deleted  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import is_ready as is_ready  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import live_handles as live_handles  # noqa: E402
+from meshjit.runtime._jaxlib.arrays import live_arrays as live_arrays  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import put as put  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import shard as shard  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import shard_type as shard_type  # noqa: E402
@@ -52,10 +57,7 @@ from meshjit.runtime._jaxlib.base import XlaError as XlaError  # noqa: E402
 from meshjit.runtime._jaxlib.base import version as version  # noqa: E402
 from meshjit.runtime._jaxlib.calls import CompiledCall as CompiledCall  # noqa: E402
 from meshjit.runtime._jaxlib.calls import compiled_call as compiled_call  # noqa: E402
-from meshjit.runtime._jaxlib.calls import compose as compose  # noqa: E402
 from meshjit.runtime._jaxlib.calls import fast_function as fast_function  # noqa: E402
-from meshjit.runtime._jaxlib.calls import register_array as register_array  # noqa: E402
-from meshjit.runtime._jaxlib.calls import result_tree as result_tree  # noqa: E402
 from meshjit.runtime._jaxlib.clients import cpu_client as cpu_client  # noqa: E402
 from meshjit.runtime._jaxlib.clients import devices as devices  # noqa: E402
 from meshjit.runtime._jaxlib.clients import is_absent as is_absent  # noqa: E402

@@ -9,6 +9,8 @@ import numpy as np
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.errors import OutOfMemoryError
+from meshjit.runtime._jaxlib import array_class
+from meshjit.runtime._jaxlib.array_class import raw_aval
 from meshjit.runtime._jaxlib.base import ShardType, XlaError
 from meshjit.runtime._jaxlib.clients import is_absent
 from meshjit.runtime._jaxlib.layouts import Aval, Layout, shared_layout
@@ -28,7 +30,7 @@ def put(
     `alias` the device may read the NumPy memory for as long as the handle lives: only for arrays that nobody will write
     to."""
     layout = _checked_layout(shards, devices, row)
-    aval = Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else shards[0].aval
+    aval = Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else raw_aval(shards[0])
     sources = [_native(shard) if _is_host(shard) else _single(shard) for shard in shards]
     if is_absent(devices[0]):
         raise RuntimeError(
@@ -81,7 +83,8 @@ def _native(array: np.ndarray) -> np.ndarray:
 
 def shard_type(handle: Any) -> ShardType:
     """Shape and dtype of each shard."""
-    return handle.aval.shape, handle.aval.dtype
+    aval = raw_aval(handle)
+    return aval.shape, aval.dtype
 
 
 def handle_devices(handle: Any) -> tuple[Any, ...]:
@@ -116,14 +119,14 @@ def fetch(handle: Any) -> list[tuple[Any, np.ndarray]]:
 def shard(handle: Any, index: int) -> Any:
     """A handle of the `index`-th shard of this process alone. It shares the memory, and is deleted with it."""
     device, single = handle_devices(handle)[index], _singles(handle)[index]
-    return _assemble(handle.aval, shared_layout((device,)), [single])
+    return _assemble(raw_aval(handle), shared_layout((device,)), [single])
 
 
 def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | Layout | None = None) -> Any:
     """One handle of several one-shard handles, in the row's order; the inverse of `shard`."""
     devices = [handle_devices(handle)[0] for handle in handles]
     layout = _checked_layout(handles, devices, row)
-    return _assemble(handles[0].aval, layout, [_single(handle) for handle in handles])
+    return _assemble(raw_aval(handles[0]), layout, [_single(handle) for handle in handles])
 
 
 def _assemble(aval: Aval, layout: Layout, singles: list[Any]) -> Any:
@@ -132,7 +135,7 @@ def _assemble(aval: Aval, layout: Layout, singles: list[Any]) -> Any:
 
 def in_layout(handle: Any, layout: Layout) -> Any:
     """The handle itself if it has this layout, else another over the same memory, which is deleted with it."""
-    return handle if handle._sharding is layout else handle._rewrap_with_aval_and_sharding(handle.aval, layout)
+    return handle if handle._sharding is layout else handle._rewrap_with_aval_and_sharding(raw_aval(handle), layout)
 
 
 def copy_to_devices(handle: Any, devices: Sequence[Any]) -> Any:
@@ -143,14 +146,15 @@ def copy_to_devices(handle: Any, devices: Sequence[Any]) -> Any:
 def block(handle: Any) -> None:
     """Wait until every local shard is computed; raises what its computation raised."""
     try:
-        handle.block_until_ready()
+        array_class.raw_block(handle)
     except XlaError as error:
         raise _failed(handle, error) from None
 
 
 def _failed(handle: Any, error: XlaError) -> RuntimeError:
     """What a program raised while it ran, behind the call that started it."""
-    reason, what = str(error).strip(), f"the program that computes {handle.aval.dtype}{list(handle.aval.shape)} on each device"
+    shape, dtype = shard_type(handle)
+    reason, what = str(error).strip(), f"the program that computes {dtype}{list(shape)} on each device"
     if "RESOURCE_EXHAUSTED" not in reason:
         return type(error)(f"{what} failed while it ran: {reason}")
     return OutOfMemoryError(
@@ -161,12 +165,12 @@ def _failed(handle: Any, error: XlaError) -> RuntimeError:
 
 
 def is_ready(handle: Any) -> bool:
-    return handle.is_ready()
+    return array_class.raw_is_ready(handle)
 
 
 def delete(handle: Any) -> None:
     """Give the memory back now. Reading the handle afterwards raises RuntimeError."""
-    handle.delete()
+    array_class.raw_delete(handle)
 
 
 def is_deleted(handle: Any) -> bool:
@@ -202,14 +206,15 @@ def from_dlpack(capsule: Any, device: Any, stream: int | None = None) -> Any:
 def buffer_address(handle: Any) -> int:
     """Where the memory of a one-shard handle begins, on its device."""
     block(handle)
-    return _single(handle).unsafe_buffer_pointer()
+    return array_class.raw_address(_single(handle))
 
 
 def size_on_devices(handle: Any) -> int:
     """Bytes of all shards of this process, padding included."""
-    return sum(single.on_device_size_in_bytes() for single in _singles(handle))
+    return sum(array_class.raw_size_on_devices(single) for single in _singles(handle))
 
 
-def live_handles(client: Any) -> list[Any]:
-    """The handles with a layout of their own that are alive on a client's devices."""
-    return [handle for handle in client.live_arrays() if type(handle._sharding) is Layout and not handle.is_deleted()]
+def live_arrays(client: Any) -> list[Any]:
+    """The Arrays that are alive on a client's devices."""
+    found = client.live_arrays()
+    return [array for array in found if array_class.is_ours(array._sharding) and not array.is_deleted()]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import functools
-import operator
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
-from meshjit.runtime._jaxlib.base import PyTreeDef, ShardType
+from meshjit.runtime._jaxlib.base import ShardType
 from meshjit.runtime._jaxlib.layouts import Aval, Layout
-from meshjit.runtime._jaxlib.trees import call_registry, registry
+from meshjit.runtime._jaxlib.trees import registry
 
 
 class CompiledCall(NamedTuple):
@@ -29,49 +28,26 @@ class CompiledCall(NamedTuple):
     const_args: Sequence[Any]
 
 
-def register_array(kind: type, handle_field: str) -> None:
-    """Let `fast_function` take instances of `kind` apart to the handle that this attribute holds."""
-    call_registry.register_dataclass_node(kind, [handle_field], [])
-
-
 def compiled_call(
     executable: Any,
     kept: Sequence[bool],
     in_layouts: Sequence[Layout],
     outputs: Sequence[tuple[ShardType, Layout]],
-    result: Any,
+    out_tree: Any,
 ) -> CompiledCall:
-    """Run the executable on the handles that are `kept`, of these layouts, and make the `result_tree` of its outputs."""
+    """Run the executable on the arrays that are `kept`, of these layouts, and make a tree of its outputs."""
     if sum(kept) != len(in_layouts):  # C++ does not count, but reads on
         raise ValueError(f"the program takes {len(in_layouts)} arguments, {sum(kept)} of {len(kept)} are kept")
     return CompiledCall(
-        executable, result, in_layouts, [layout for _, layout in outputs], [Aval(*shard) for shard, _ in outputs],
+        executable, out_tree, in_layouts, [layout for _, layout in outputs], [Aval(*shard) for shard, _ in outputs],
         [True] * len(outputs), kept, [None] * len(in_layouts), (),
     )  # fmt: skip
-
-
-class _Result:
-    """Marks a node whose data is a function: unflattening calls it with the children."""
-
-
-registry.register_node(_Result, lambda _: ((), None), operator.call)
-
-
-def result_tree(make: Callable[[tuple[Any, ...]], Any], count: int) -> Any:
-    """A treedef of `count` leaves; unflattening it gives `make(leaves)`."""
-    leaf = registry.flatten(0)[1]
-    return PyTreeDef.from_node_data_and_children(registry, (_Result, make), [leaf] * count)
-
-
-def compose(outer: Any, inner: Any) -> Any:
-    """The treedef `outer` with `inner` at every leaf."""
-    return outer.compose(inner)
 
 
 def fast_function(name: str, miss: Callable[..., tuple[Any, CompiledCall | None]]) -> Callable[..., Any]:
     """A function of trees of arrays whose calls run in C++, once `miss` has said how for a call that looks alike.
 
-    Calls look alike if their trees are equal and their handles have the same layouts. `miss(*trees)` runs the call and
+    Calls look alike if their trees are equal and their arrays have the same layouts. `miss(*trees)` runs the call and
     gives the result and, where further ones may run without it, their CompiledCall. What is no array, or deleted, or
     has an array in it that was made outside of `miss`'s control, comes to `miss` every time."""
     _prepare_calls()
@@ -79,11 +55,11 @@ def fast_function(name: str, miss: Callable[..., tuple[Any, CompiledCall | None]
     def cache_miss(*trees: Any) -> tuple[Any, CompiledCall | None, bool]:
         return *miss(*trees), False
 
-    return _jax.pjit(name, None, cache_miss, [], [], name, call_registry, _refuse_argument)
+    return _jax.pjit(name, None, cache_miss, [], [], name, registry, _refuse_argument)
 
 
 def _refuse_argument(*_: Any) -> Any:
-    raise RuntimeError("a handle lies on other devices than those of the program that its layout leads to")
+    raise RuntimeError("an array lies on other devices than those of the program that its layout leads to")
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
+from meshjit.runtime._jaxlib.array_class import raw_delete
 from meshjit.runtime._jaxlib.base import ShardType
 from meshjit.runtime._jaxlib.layouts import Aval, Layout, shared_layout
 
@@ -38,7 +39,7 @@ def make_executor(
                 _refuse(handles, layout)
         results = run(handles).consume_with_handlers(handlers)
         for position in donated:
-            handles[position].delete()
+            raw_delete(handles[position])
         return results
 
     return execute

@@ -36,6 +36,7 @@ class Layout(_jax.GSPMDSharding):
     it does not know for their devices the slow way, hence the base class.)"""
 
     memory_kind = None
+    key: Any = None  # what arrays of this layout are; None: they are bare handles
     _internal_device_list = num_devices = device_set = None  # with jax in the process these are read-only properties
 
     def __init__(self, row: tuple[Any, ...]) -> None:

@@ -8,16 +8,9 @@ from typing import Any
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
-
-def _new_registry() -> Any:
-    """None is a node without children, as in JAX."""
-    return _jax.pytree.PyTreeRegistry(
-        enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
-    )
-
-
-registry = _new_registry()
-call_registry = _new_registry()  # also takes arrays apart: their leaves are handles
+registry = _jax.pytree.PyTreeRegistry(  # None is a node without children, as in JAX
+    enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
+)
 DictKey, SequenceKey = _jax.pytree.DictKey, _jax.pytree.SequenceKey
 GetAttrKey, FlattenedIndexKey = _jax.pytree.GetAttrKey, _jax.pytree.FlattenedIndexKey
 
@@ -67,13 +60,11 @@ def register_node(
     """Take values of `kind` apart: value -> (children, aux) and (aux, children) -> value. Registering twice raises
     ValueError."""
     registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
-    call_registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
 
 
 def register_dataclass(kind: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
     """A dataclass as a node: `data_fields` are children, `meta_fields` (hashable) are part of the structure."""
-    for each in (registry, call_registry):
-        each.register_dataclass_node(kind, list(data_fields), list(meta_fields))
+    registry.register_dataclass_node(kind, list(data_fields), list(meta_fields))
 
 
 def _register_collections() -> None:

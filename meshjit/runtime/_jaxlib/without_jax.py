@@ -1,9 +1,11 @@
-"""Keeps jaxlib from importing jax."""
+"""Keeps jaxlib from importing jax, and hears of it where the user imports it."""
 
 from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable, Sequence
+from typing import Any
 
 
 class _WithoutJax:
@@ -35,3 +37,33 @@ class _WithoutJax:
 
 
 NO_JAX = _WithoutJax()
+
+
+class _Watch:
+    """A finder of modules that leaves finding to the others, and calls a function after some modules are executed."""
+
+    def __init__(self, names: Sequence[str], then: Callable[[], None]) -> None:
+        self.names, self.then = names, then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name not in self.names:
+            return None
+        others = (getattr(finder, "find_spec", None) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, (find(name, path, target) for find in others if find)), None)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader.exec_module = self._with_then(spec.loader.exec_module)
+        return spec
+
+    def _with_then(self, execute: Callable[[Any], None]) -> Callable[[Any], None]:
+        def exec_module(module: Any) -> None:
+            try:
+                execute(module)
+            finally:
+                self.then()
+
+        return exec_module
+
+
+def after_import(names: Sequence[str], then: Callable[[], None]) -> None:
+    """Call `then` whenever one of these modules has been imported, or failed to be."""
+    sys.meta_path.insert(0, _Watch(names, then))  # pyright: ignore[reportArgumentType]
