@@ -2,7 +2,7 @@
 
     config.enable_x64                          read
     config.update("enable_x64", True)          set; JAX's spelling "jax_enable_x64" means the same
-    with config.using(enable_x64=True): ...    set for a block, in this thread (or task) only
+    with config.using(enable_x64=True): ...    set for a block, in this thread only
 
 The environment is read when meshjit is imported.
 """
@@ -10,10 +10,10 @@ The environment is read when meshjit is imported.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import difflib
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -221,6 +221,13 @@ TRACED = (
 )  # fmt: skip
 
 
+class _Overrides(threading.local):
+    """The options of one thread, by name; under "" those that traced functions depend on, as a key."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+
 class Config:
     """The values of OPTIONS. One instance, `config`; tests make others, from an environment of their own."""
 
@@ -229,8 +236,9 @@ class Config:
         self._values = {option.name: _initial(option, environ) for option in OPTIONS}
         self._frozen: dict[str, str] = {}
         self._on_update: list[Callable[[], Any]] = []
+        self._on_using: list[Callable[[], Any]] = []
         self._context = self._context_of(self._values)
-        self._overrides: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("config", default={})  # noqa: B039
+        self._overrides = _Overrides()
 
     def __getattr__(self, name: str) -> Any:
         """JAX's spellings, and names that do not exist; our own spellings are properties (see below)."""
@@ -241,7 +249,7 @@ class Config:
     def read(self, name: str) -> Any:
         """The value of an option by either spelling."""
         known = self._resolve(name)
-        return self._overrides.get().get(known, self._values[known])
+        return self._overrides.values.get(known, self._values[known])
 
     def update(self, name: str, value: Any) -> None:
         """Set an option. Raises AttributeError for an unknown name, ValueError for a value that does not fit,
@@ -257,11 +265,20 @@ class Config:
         """Called after every `update`."""
         return self._on_update
 
+    @property
+    def on_using(self) -> list[Callable[[], Any]]:
+        """Called in the thread where a block of `using` began or ended."""
+        return self._on_using
+
     def context(self) -> Any:
         """The options that traced functions depend on, as a key that is quick to get: the global ones, then this
         thread's."""
-        overrides = self._overrides.get()
+        overrides = self._overrides.values
         return (self._context, overrides[""]) if overrides and overrides[""] else self._context
+
+    def global_context(self) -> Any:
+        """The same for a thread without options of its own."""
+        return self._context
 
     def traced_values(self) -> dict[str, Any]:
         """The same for people: option → value."""
@@ -274,13 +291,19 @@ class Config:
     def using(self, **values: Any) -> Iterator[None]:
         """Set options for a block, in this thread only. Blocks nest."""
         checked = dict(self._check(name, value) for name, value in values.items())
-        overrides = {**self._overrides.get(), **checked}
+        outer = self._overrides.values
+        overrides = {**outer, **checked}
         overrides[""] = self._context_of(overrides)  # no option's name
-        token = self._overrides.set(overrides)
+        self._override(overrides)
         try:
             yield
         finally:
-            self._overrides.reset(token)
+            self._override(outer)
+
+    def _override(self, overrides: dict[str, Any]) -> None:
+        self._overrides.values = overrides
+        for tell in self.on_using:
+            tell()
 
     def freeze(self, name: str, reason: str) -> None:
         """From now on a change of this option raises: what it governs exists already."""
@@ -324,7 +347,7 @@ def _reader(name: str) -> Any:
     """A fast read: these stand on the path of every call of a jitted function."""
 
     def read(self: Config) -> Any:
-        overrides = self._overrides.get()
+        overrides = self._overrides.values
         return overrides[name] if name in overrides else self._values[name]
 
     return read
@@ -351,4 +374,3 @@ def _parse(option: Option, value: Any, where: str) -> Any:
 
 
 config = Config(os.environ)
-overrides = config._overrides.get  # this thread's options: one object while they do not change. Quicker than `context`.

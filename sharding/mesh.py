@@ -11,7 +11,7 @@ import enum
 import functools
 import math
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, cast
 
@@ -208,13 +208,13 @@ class Mesh(BaseMesh):
 
     def __enter__(self) -> Mesh:
         _STATE.outer.append(_STATE.current)
-        _STATE.current = self
+        _make_current(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _STATE.current = _STATE.outer.pop()
+        _make_current(_STATE.outer.pop())
 
 
 def canonical(ref: AxisRef, mesh: BaseMesh) -> AxisRef:
@@ -243,12 +243,18 @@ class _State(threading.local):
 
 
 _STATE = _State()
-mesh_state = _STATE  # for code that looks at `.current` at every call; others ask `current_mesh`
+on_current_mesh: list[Callable[[], None]] = []  # called in the thread whose current mesh was set
 
 
 def current_mesh() -> BaseMesh | None:
     """The mesh of the innermost `with mesh:` or `set_mesh` in this thread, or None."""
     return _STATE.current
+
+
+def _make_current(mesh: BaseMesh | None) -> None:
+    _STATE.current = mesh
+    for tell in on_current_mesh:
+        tell()
 
 
 class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
@@ -259,16 +265,16 @@ class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
             raise TypeError(f"set_mesh: expected a Mesh, AbstractMesh or None, got {type(mesh).__name__}")
         self.mesh = mesh
         self._former = _STATE.current
-        _STATE.current = mesh
+        _make_current(mesh)
 
     def __enter__(self) -> BaseMesh | None:
-        _STATE.current = self.mesh
+        _make_current(self.mesh)
         return self.mesh
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _STATE.current = self._former
+        _make_current(self._former)
 
 
 @contextlib.contextmanager

@@ -48,16 +48,16 @@ def in_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 
 def warm(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Compile; see that calls repeat; tell C++."""
+    """Compile, and call by way of C++."""
     for _ in range(3):
         f(*args, **kwargs)
 
 
-def test_the_fourth_call_is_in_c_plus_plus(in_python: list[Any]) -> None:
+def test_the_second_call_is_in_c_plus_plus(in_python: list[Any]) -> None:
     f, x = mj.jit(lambda x, y: {"sum": x + y}), sharded(10)
     for _ in range(6):
         np.testing.assert_array_equal(f(x, y=x)["sum"], 2 * floats(10))
-    assert len(in_python) == 3
+    assert len(in_python) == 1
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_the_mesh_is_seen(in_python: list[Any]) -> None:
             with mesh:
                 warm(f, y)
                 assert f(y).sharding == NamedSharding(mesh, P("x"))
-    assert len(in_python) == 2 * 3  # back in a mesh that was current before, nothing is learnt again
+    assert len(in_python) == 2  # back in a mesh that was current before, nothing is learnt again
     with pytest.raises(ValueError, match="mesh"):
         f(x)
 
@@ -222,9 +222,10 @@ def test_captured_arrays_go_along(in_python: list[Any]) -> None:
     x, y = sharded(8), mj.device_put(floats(8), on(P()))
     for _ in range(8):
         np.testing.assert_array_equal(f(x), floats(8) + floats(8) ** 2)
-    assert len(in_python) == 4  # one more, which finds out what is captured
+    assert len(in_python) == 1
     for _ in range(8):
         np.testing.assert_array_equal(f(y), floats(8) + floats(8) ** 2)
+    assert len(in_python) == 2
     one.delete()
     for _ in range(3):
         with pytest.raises(RuntimeError, match="has been deleted"):
@@ -240,11 +241,11 @@ def test_captured_arrays_of_another_trace_are_its_own() -> None:
         np.testing.assert_array_equal(f(y), floats(4, 4) + 60)
 
 
-def test_calls_that_c_plus_plus_cannot_take_stop_asking_it(in_python: list[Any]) -> None:
+def test_calls_that_c_plus_plus_cannot_take_come_to_python(in_python: list[Any]) -> None:
     f = mj.jit(lambda x: x + 1)
     for _ in range(40):
         f(floats(3))
-    assert len(in_python) == 40 and f.fast is None and not f.fast_by_context
+    assert len(in_python) == 40
     x = sharded(8)
     for _ in range(4):
         np.testing.assert_array_equal(f(x), floats(8) + 1)

@@ -36,17 +36,18 @@ class Caller:
         self.fun, self.misses = fun, 0
         self.fast = fast_function("test", self.miss)
 
-    def miss(self, args: Any, kwargs: Any) -> Any:
+    def miss(self, *args: Any, **kwargs: Any) -> Any:
         self.misses += 1
         compiled = mj.jit(self.fun).lower(*args, **kwargs).compile()
         leaves = tree.leaves((args, kwargs))
         result = compiled(*args, **kwargs)
         if not all(isinstance(x, mj.Array) for x in leaves):
-            return result, None
-        return result, fast_call(compiled.executable, compiled.out_tree, [i in compiled.kept for i in range(len(leaves))])
+            return result, None, False
+        kept = [i in compiled.kept for i in range(len(leaves))]
+        return result, fast_call(compiled.executable, compiled.out_tree, kept), False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fast(args, kwargs)
+        return self.fast(*args, **kwargs)
 
 
 def floats(*shape: int) -> np.ndarray:

@@ -45,8 +45,7 @@ class Cache:
 
     def forget_fast(self) -> None:
         for wrapped in list(self.fast):
-            wrapped.become_slow()
-        self.fast.clear()
+            wrapped.forget_fast()
 
 
 _all: weakref.WeakSet[Cache] = weakref.WeakSet()

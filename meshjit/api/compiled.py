@@ -64,7 +64,7 @@ class Compiled(Stage):
     @property
     def input_formats(self) -> Any:
         """A Format (layout and sharding) per argument."""
-        found = formats(_jaxlib.parameter_layouts(self.executable.compiled), self.executable.in_shardings)
+        found = formats(self.executable.parameter_layouts(), self.executable.in_shardings)
         return self._per_argument(found, Format(None, None))
 
     @property
@@ -188,16 +188,14 @@ class Compiled(Stage):
             _donate(leaves[i], arguments[i], self.name)
         return self.treedef.unflatten(outputs)
 
-    def fast_call(self, captured: Sequence[Array] = ()) -> Any:
-        """How C++ may run calls like those that this was compiled for, with the captured arrays as last arguments; None
-        where Python has to look at each."""
-        if self.donated or self.checks or len(captured) != len(self.outer):
-            return None
-        if any(mine is not theirs for mine, theirs in zip(self.captured, captured, strict=True)):
-            return None
+    def fast_call(self) -> Any:
+        """How C++ may run calls like those that this was compiled for; None where Python has to look at each: at results, or
+        at which of the donated arguments were given away."""
         kept = set(self.kept)
-        every = [i in kept for i in range(len(self.call.keys))] + [True] * len(captured)
-        return fast_call(self.executable, self.treedef, every)
+        flags = [i in kept for i in range(len(self.call.keys))]
+        if self.checks or any(given and not taken for given, taken in zip(self.call.donated, flags, strict=True)):
+            return None
+        return fast_call(self.executable, self.treedef, flags, self.captured if self.outer else ())
 
     def _check_results(self, arguments: Sequence[Array], outputs: Sequence[Array]) -> None:
         nans.check_results(

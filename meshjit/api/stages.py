@@ -130,7 +130,8 @@ class Planned(Stage):
             raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
         with lowering(self.program, self.mesh, self.planning.annotations):
-            found = lower_plan(self.planning, aliased, lowering_platforms or ())
+            captured = sum(i >= len(self.call.keys) for i in self.kept)
+            found = lower_plan(self.planning, aliased, lowering_platforms or (), captured)
         if aliased or not self.donated:
             warn_of_unused(self.call, self.traced_program, found, self.kept)
         return Lowered(self, found, tuple(lowering_platforms or ()))

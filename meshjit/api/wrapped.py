@@ -6,7 +6,6 @@ import functools
 import inspect
 import time
 import types
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,31 +17,33 @@ from meshjit.api.caches import cache_of
 from meshjit.api.call import Call, Context
 from meshjit.api.captured import CapturedNames
 from meshjit.api.constraint import with_sharding_constraint
+from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
 from meshjit.api.options import checked_options
 from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, check_shardings, keywords_not_placed
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
-from meshjit.config import config, overrides
-from meshjit.runtime.array import Array, LeafKey
+from meshjit.config import config
+from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import one_device_mesh
-from meshjit.runtime.fast import fast_function
+from meshjit.runtime.fast import apart, forget_calls
 from meshjit.trace import Argument, Tracer, active_trace, as_operand, require_mesh, staging, trace_to_program
 from meshjit.trace import Traced as TracedProgram
 from meshjit.trace.members import member_sizes
 from meshjit.trace.program import function_name
-from meshjit.trace.stack import traces
-from sharding.mesh import current_mesh, mesh_state
+from sharding.mesh import current_mesh
 from sharding.named import Sharding
 from sharding.spec import PartitionSpec
 
-_NEVER = object()  # is no mesh
-_PATIENCE = 16  # calls in a row that C++ handed back in vain, such as with NumPy arrays; then it is no longer asked
-
 
 class Wrapped:
-    """What `jit` gives: callable like the function, with `.trace`, `.lower`, `.eval_shape` and `.clear_cache`."""
+    """What `jit` gives: callable like the function, with `.trace`, `.lower`, `.eval_shape` and `.clear_cache`.
+
+    Each instance has a `__call__` of its own (see `entrances`), which Python finds without entering a method."""
+
+    __slots__ = ("__call__", "__dict__", "__weakref__")
+    __call__: Callable[..., Any]
 
     def __init__(
         self,
@@ -82,36 +83,12 @@ class Wrapped:
              out_shardings, self.keep_unused, device, self.inline, axes_key(abstracted_axes), dict(self.compiler_options)),
         )  # fmt: skip
         self.listeners: list[Callable[[Compiled], None]] = []
-        self.fast: Callable[..., Any] | None = None  # calls in C++, while mesh and options are those of …
-        self.fast_mesh: Any = _NEVER
-        self.fast_overrides: Any = None
-        self.fast_captured: tuple[Array, ...] = ()  # the arrays that the function closes over, further arguments for C++
-        self.vain_misses = 0
-        self.fast_by_context: dict[Any, Callable[..., Any]] = {}
+        self.fast, self.__call__ = entrances(self, self._title())
+        if self.fast is not None:
+            self.cache.fast.add(self)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            if mesh_state.current is self.fast_mesh and not traces.stack and overrides() is self.fast_overrides:
-                return self.fast(args, kwargs, self.fast_captured)  # pyright: ignore[reportOptionalCall]
-            if self.fast_by_context and self._switch_context():
-                return self.fast(args, kwargs, self.fast_captured)  # pyright: ignore[reportOptionalCall]
-            return self._call_in_python(args, kwargs)[0]
-        except Exception as error:
-            if error.__traceback__.tb_next is None:  # pyright: ignore[reportOptionalMemberAccess]
-                return self._call_after_refusal(args, kwargs)
-            hide_own_frames(error)
-            raise
-
-    def _call_after_refusal(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What C++ itself refused, because an argument was deleted or memory ran out; Python says why."""
-        try:
-            return self._call_in_python(args, kwargs)[0]
-        except Exception as error:
-            hide_own_frames(error)
-            raise
 
     def _call_in_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Compiled | None]:
         """The result, and what was run if it needs no more than Arrays that lie where it wants them."""
@@ -138,51 +115,20 @@ class Wrapped:
         except Exception:
             self.parameters.check_comparable(self.parameters.split(args, kwargs))
             raise
-        if entry is not None:
-            self._become_fast()  # a second call: there may be many
-        elif config.disable_jit:
-            return self.fun(*args, **kwargs), None
-        else:
+        if entry is None:
+            if config.disable_jit:
+                return self._call_as_it_is(args, kwargs), None
             compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
             entry = self.cache.by_look[key] = (compiled, not compiled.needs_moving(keys))
         return entry[0].run(leaves, entry[1]), entry[0] if entry[1] else None
 
-    def _become_fast(self) -> None:
-        """From now on calls in this mesh and with these options go to C++ first."""
-        if self.has_statics or self.parameters.donate_nums or self.parameters.donate_names:
-            return  # each call has something to split off or to give up first
-        if self.vain_misses > _PATIENCE:
-            return
-        key = (current_mesh(), config.context())
-        if key not in self.fast_by_context:
-            self.fast_by_context[key] = fast_function(self._title(), _weakly(self))
-            self.cache.fast.add(self)
+    def _call_as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        with apart():
+            return self.fun(*args, **kwargs)
 
-    def _switch_context(self) -> bool:
-        """Whether calls in this mesh and with these options may go to C++; further ones then go there at once."""
-        fast = None if traces.stack else self.fast_by_context.get((current_mesh(), config.context()))
-        if fast is None:
-            return False
-        self.fast, self.fast_mesh, self.fast_overrides = fast, mesh_state.current, overrides()
-        return True
-
-    def _miss(self, args: tuple[Any, ...], kwargs: dict[str, Any], captured: tuple[Array, ...]) -> tuple[Any, Any]:
-        """A call that C++ has not seen the like of: the result, and how to run the next one like it."""
-        result, compiled = self._call_in_python(args, kwargs)
-        how = None
-        if compiled is not None and compiled.outer and not captured:
-            self.fast_captured = tuple(compiled.captured)  # known by now: the next call hands them over
-        elif compiled is not None:
-            how = compiled.fast_call(captured)
-        self.vain_misses = 0 if how is not None else self.vain_misses + 1
-        if self.vain_misses > _PATIENCE:
-            self.become_slow()
-        return result, how
-
-    def become_slow(self) -> None:
+    def forget_fast(self) -> None:
         """Forget what C++ knows."""
-        self.fast, self.fast_mesh, self.fast_captured = None, _NEVER, ()
-        self.fast_by_context.clear()
+        forget_calls(self.fast)
 
     def _name_bad_leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise the error of the first argument that is no array, now with its path."""
@@ -295,7 +241,7 @@ class Wrapped:
         become constraints. It is traced once per kind of arguments, unless it closes over values of outer functions."""
         outer = active_trace()
         if outer is None or config.disable_jit:
-            return self.fun(*args, **kwargs)
+            return self._call_as_it_is(args, kwargs)
         self._check_nested()
         split = self.parameters.split(args, kwargs)
         names = self.parameters.leaf_names(split)
@@ -340,19 +286,6 @@ class Wrapped:
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
-
-
-def _weakly(wrapped: Wrapped) -> Callable[..., tuple[Any, Any]]:
-    """`wrapped._miss` without holding it, so that the function and its arrays are let go with its last user, not with the
-    next round of garbage collection."""
-    known = weakref.ref(wrapped)
-
-    def miss(args: tuple[Any, ...], kwargs: dict[str, Any], captured: tuple[Array, ...]) -> tuple[Any, Any]:
-        found = known()
-        assert found is not None, "somebody is calling it"
-        return found._miss(args, kwargs, captured)
-
-    return miss
 
 
 def check_function(fun: Any) -> None:

@@ -14,11 +14,13 @@ def emit(
     mesh: BaseMesh,
     aliases: Mapping[int, int] | None = None,
     has_kernel: Callable[[str], bool] = no_kernels,
+    leading: int = 0,
 ) -> str:
     """The module of one per-device program for `mesh.size` devices.
 
     `aliases`: input position → output position whose buffer it becomes (donation); their local types must agree.
     `has_kernel`: which kernels the devices can call by name; by default none, so that the text is legal on all platforms.
+    The last `leading` inputs are the first parameters of the module.
     """
     aliases = aliases or {}
     emitter = Emitter(mesh, has_kernel=has_kernel)
@@ -28,6 +30,7 @@ def emit(
         names.append(emitter.fresh(var.type))
         alias = f", tf.aliasing_output = {aliases[i]} : i32" if i in aliases else ""
         arguments.append(f"{names[-1]}: {tensor(var.type)} {{{MANUAL}{alias}}}")
+    arguments = arguments[len(arguments) - leading :] + arguments[: len(arguments) - leading]
     body = emitter.program(program, names)
     types = [tensor(v.type) for v in program.outputs]
     results = ", ".join(f"{t} {{{MANUAL}}}" for t in types)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import operator
 import sys
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +54,8 @@ class Array(metaclass=_jaxlib.ArrayMeta):
     _sharding: Any  # jaxlib's: the layout of the key
     _deleted_by: str  # this one and those below are only set where they say something
     _host: np.ndarray[Any, Any]
-    _shared: Any
+    _shared: Any  # the first Array over this memory
+    _sharing: list[weakref.ref[Array]]  # the others, known to the first
 
     def __new__(cls, key: LeafKey, handle: Any) -> Array:
         """The handle itself if it has the key's layout, else another over the same memory."""
@@ -65,7 +67,10 @@ class Array(metaclass=_jaxlib.ArrayMeta):
         other._require_live()
         array = cls(key, other)
         if array is not other:
-            array._shared = other.memory
+            array._shared = first = other.memory
+            known = vars(first).get("_sharing", ())
+            first._sharing = [*(ref for ref in known if ref() is not None), weakref.ref(array)]
+            _sharing[id(array)] = array
         return array
 
     @property
@@ -424,10 +429,14 @@ class Array(metaclass=_jaxlib.ArrayMeta):
         def is_deleted(self) -> bool: ...
 
     def _give_up(self, by: str) -> None:
-        """Delete it, if it is not, and note who did."""
-        _jaxlib.delete(self)
-        self._deleted_by = by
+        """Delete it, if it is not, and note who did. Others over its memory are deleted, too: C++ asks each of them only
+        whether it was deleted itself, and with the memory gone some versions crash."""
+        first = self.memory
+        for other in (first, *(ref() for ref in vars(first).get("_sharing", ()))):
+            if other is not None:
+                _jaxlib.delete(other)
         vars(self).pop("_host", None)
+        self._deleted_by = by
 
     def __jax_array__(self) -> Any:
         """What functions of jax take it for, where it is imported: a copy, by way of the host."""
@@ -441,6 +450,27 @@ def type_and_weak(value: Any) -> tuple[TensorType, bool] | None:
     """What ops see of an Array; None for an array of jax's."""
     key = getattr(value, "_key", None)
     return None if key is None else (key.type, key.weak)
+
+
+_sharing: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()  # Arrays over the memory of others
+
+
+def give_up(arrays: Sequence[Array], by: str) -> None:
+    """After a call in C++: these were donated to it, and are gone also where XLA found no use for their memory."""
+    if _sharing.data:
+        for array in arrays:
+            array._give_up(by)
+        return
+    delete, attributes = _jaxlib.array_class.raw_delete, {"_deleted_by": by}  # no copy on the host among them
+    for array in arrays:
+        delete(array)
+        array.__dict__ = attributes
+
+
+def may_share_memory(arrays: Sequence[Array]) -> bool:
+    """Whether two of these may be one array, or two over the same memory."""
+    memories = [array.memory if isinstance(array, Array) else array for array in arrays] if _sharing.data else arrays
+    return len(set(map(id, memories))) < len(arrays)
 
 
 def _unpickled(value: np.ndarray[Any, Any], weak: bool) -> Array:

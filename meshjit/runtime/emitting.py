@@ -12,12 +12,16 @@ from meshjit.runtime import _jaxlib
 
 
 def emit_for(
-    local: Program, mesh: Any, aliases: Mapping[int, int] | None = None, platforms: Sequence[str] = ()
+    local: Program,
+    mesh: Any,
+    aliases: Mapping[int, int] | None = None,
+    platforms: Sequence[str] = (),
+    leading: int = 0,
 ) -> str:
     """`emit` for the platforms named; where none is, for that of the mesh's devices. What is for CPU alone calls LAPACK;
     anything else, and a mesh without devices, gets text that is legal on all platforms."""
     wanted = set(platforms) or {device.platform for device in getattr(mesh, "flat_devices", ())}
-    return emit(local, mesh, aliases, _has_cpu_kernel if wanted == {"cpu"} else no_kernels)
+    return emit(local, mesh, aliases, _has_cpu_kernel if wanted == {"cpu"} else no_kernels, leading)
 
 
 def _has_cpu_kernel(name: str) -> bool:

@@ -40,6 +40,7 @@ class Lowering:
     aliases: Mapping[int, int]  # donated input → the output that takes its memory
     annotations: Annotations
     seconds: Mapping[str, float] = field(default_factory=dict)
+    captured: int = 0  # so many of the inputs, the last ones, are arrays that a function closes over: the text has them first
 
     @property
     def mesh(self) -> Any:
@@ -72,13 +73,16 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
     return lower_plan(plan_program(program, mesh, annotations, donated), donated)
 
 
-def lower_plan(planning: Planning, donated: Sequence[int] = (), platforms: Sequence[str] = ()) -> Lowering:
-    """Partition and emit; for the platforms named, or else for that of the mesh's devices."""
+def lower_plan(
+    planning: Planning, donated: Sequence[int] = (), platforms: Sequence[str] = (), captured: int = 0
+) -> Lowering:
+    """Partition and emit; for the platforms named, or else for that of the mesh's devices. The last `captured` inputs are
+    arrays that a function closes over."""
     plan, seconds = planning.plan, dict(planning.seconds)
     local = _timed(seconds, "partition", lambda: cleaned(partition(plan)))
     aliases = match(plan, donated)
-    text = _timed(seconds, "emit", lambda: emit_for(local, plan.mesh, aliases, platforms))
-    return Lowering(plan, local, text, aliases, planning.annotations, seconds)
+    text = _timed(seconds, "emit", lambda: emit_for(local, plan.mesh, aliases, platforms, captured))
+    return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured)
 
 
 def cleaned(local: Program) -> Program:
@@ -145,8 +149,9 @@ class Executable:
 
     def run_placed(self, arguments: Sequence[Array]) -> list[Array]:
         """The same for arguments that lie as `in_shardings` say, which is not checked again: this is the hot path."""
+        n = self.lowering.captured
         try:
-            return self.run(arguments)
+            return self.run([*arguments[-n:], *arguments[:-n]] if n else arguments)
         except RuntimeError as error:
             for x in arguments:
                 x._require_live()  # say who took it
@@ -154,6 +159,12 @@ class Executable:
                 plan = self.lowering.plan
                 raise failed_to_run(error, plan.program.name, plan.mesh, self.lowering.local, self.compiled) from None
             raise
+
+    def parameter_layouts(self) -> list[Any]:
+        """How XLA lays out each input."""
+        found = _jaxlib.parameter_layouts(self.compiled)
+        n = self.lowering.captured
+        return [*found[n:], *found[:n]]
 
 
 def build(

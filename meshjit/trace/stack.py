@@ -51,11 +51,11 @@ class Trace:
         self.ended = False
 
     def __enter__(self) -> Trace:
-        _traces.stack.append(self)
+        _push(self)
         return self
 
     def __exit__(self, *exc: object) -> None:
-        _traces.stack.pop()
+        _pop()
         self.ended = True
 
     def input(self, type: TensorType, weak: bool = False, name: str = "", hint: str = "") -> Tracer:
@@ -160,12 +160,29 @@ class _Traces(threading.local):
 
 
 _traces = _Traces()
-traces = _traces  # for code that looks at `.stack` at every call; others ask `active_trace`
+on_stack: list[Callable[[], None]] = []  # called in a thread whose stack of traces has another depth now
 _concrete: dict[type, Callable[[Any], tuple[TensorType, bool] | None]] = {}
 _run_op: RunOp | None = None
 _run_program: RunProgram | None = None
 _put: Callable[[Any], Value] | None = None
 LARGE = 1 << 20  # bytes
+
+
+def _push(trace: Trace | None) -> None:
+    _traces.stack.append(trace)
+    for tell in on_stack:
+        tell()
+
+
+def _pop() -> None:
+    _traces.stack.pop()
+    for tell in on_stack:
+        tell()
+
+
+def depth() -> int:
+    """How many functions are being traced in this thread, one inside of the other."""
+    return len(_traces.stack)
 
 
 def active_trace() -> Trace | None:
@@ -185,11 +202,11 @@ def ensure_compile_time_eval() -> Generator[None, None, None]:
 
 @contextlib.contextmanager
 def _active(trace: Trace | None) -> Generator[None, None, None]:
-    _traces.stack.append(trace)
+    _push(trace)
     try:
         yield
     finally:
-        _traces.stack.pop()
+        _pop()
 
 
 def trace_for(values: Iterable[Value]) -> Trace | None:

@@ -56,8 +56,10 @@ from meshjit.runtime._jaxlib.base import ShardType as ShardType  # noqa: E402
 from meshjit.runtime._jaxlib.base import XlaError as XlaError  # noqa: E402
 from meshjit.runtime._jaxlib.base import version as version  # noqa: E402
 from meshjit.runtime._jaxlib.calls import CompiledCall as CompiledCall  # noqa: E402
+from meshjit.runtime._jaxlib.calls import call_context as call_context  # noqa: E402
 from meshjit.runtime._jaxlib.calls import compiled_call as compiled_call  # noqa: E402
 from meshjit.runtime._jaxlib.calls import fast_function as fast_function  # noqa: E402
+from meshjit.runtime._jaxlib.calls import forget_calls as forget_calls  # noqa: E402
 from meshjit.runtime._jaxlib.clients import cpu_client as cpu_client  # noqa: E402
 from meshjit.runtime._jaxlib.clients import devices as devices  # noqa: E402
 from meshjit.runtime._jaxlib.clients import is_absent as is_absent  # noqa: E402
@@ -87,6 +89,7 @@ from meshjit.runtime._jaxlib.trees import GetAttrKey as GetAttrKey  # noqa: E402
 from meshjit.runtime._jaxlib.trees import SequenceKey as SequenceKey  # noqa: E402
 from meshjit.runtime._jaxlib.trees import children as children  # noqa: E402
 from meshjit.runtime._jaxlib.trees import flatten as flatten  # noqa: E402
+from meshjit.runtime._jaxlib.trees import flatten_quickly as flatten_quickly  # noqa: E402
 from meshjit.runtime._jaxlib.trees import flatten_up_to as flatten_up_to  # noqa: E402
 from meshjit.runtime._jaxlib.trees import flatten_with_path as flatten_with_path  # noqa: E402
 from meshjit.runtime._jaxlib.trees import is_node as is_node  # noqa: E402

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
@@ -34,28 +34,46 @@ def compiled_call(
     in_layouts: Sequence[Layout],
     outputs: Sequence[tuple[ShardType, Layout]],
     out_tree: Any,
+    leading: Sequence[Any] = (),
 ) -> CompiledCall:
-    """Run the executable on the arrays that are `kept`, of these layouts, and make a tree of its outputs."""
-    if sum(kept) != len(in_layouts):  # C++ does not count, but reads on
-        raise ValueError(f"the program takes {len(in_layouts)} arguments, {sum(kept)} of {len(kept)} are kept")
+    """Run the executable on `leading` arrays, then on the arguments that are `kept`, and make a tree of its outputs.
+
+    `in_layouts` are those of all the arrays that the program takes."""
+    if len(leading) + sum(kept) != len(in_layouts):  # C++ does not count, but reads on
+        taken = f"{len(leading) or ''}{' and ' if leading else ''}{sum(kept)} of {len(kept)}"
+        raise ValueError(f"the program takes {len(in_layouts)} arguments, {taken} are kept")
     return CompiledCall(
         executable, out_tree, in_layouts, [layout for _, layout in outputs], [Aval(*shard) for shard, _ in outputs],
-        [True] * len(outputs), kept, [None] * len(in_layouts), (),
+        [True] * len(outputs), [True] * len(leading) + list(kept), [None] * len(in_layouts), leading,
     )  # fmt: skip
 
 
-def fast_function(name: str, miss: Callable[..., tuple[Any, CompiledCall | None]]) -> Callable[..., Any]:
+def fast_function(
+    name: str,
+    miss: Callable[..., tuple[Any, CompiledCall | None, bool]],
+    static_nums: Sequence[int] = (),
+    static_names: Iterable[str] = (),
+) -> Callable[..., Any]:
     """A function of trees of arrays whose calls run in C++, once `miss` has said how for a call that looks alike.
 
-    Calls look alike if their trees are equal and their arrays have the same layouts. `miss(*trees)` runs the call and
-    gives the result and, where further ones may run without it, their CompiledCall. What is no array, or deleted, or
-    has an array in it that was made outside of `miss`'s control, comes to `miss` every time."""
+    Calls look alike if their trees are equal, their arrays have the same layouts, their static arguments (at these positions
+    and names) the same types and values, and the thread's `call_context` is the same or equal. `miss`, called likewise, runs
+    the call and gives (the result, how to run further ones without it or None, False). What is no array, or deleted, comes to
+    `miss` every time. While `miss` first runs for a call, calls of other threads that look alike wait; of the same
+    thread they are RecursionErrors.
+
+    Errors of C++ itself have no traceback below the line of the call; those of `miss` have."""
     _prepare_calls()
+    return _jax.pjit(name, None, miss, list(static_nums), list(static_names), name, registry, _refuse_argument)
 
-    def cache_miss(*trees: Any) -> tuple[Any, CompiledCall | None, bool]:
-        return *miss(*trees), False
 
-    return _jax.pjit(name, None, cache_miss, [], [], name, registry, _refuse_argument)
+def forget_calls(function: Callable[..., Any]) -> None:
+    """All calls of a `fast_function` come to its `miss` again."""
+    function._clear_cache()  # pyright: ignore[reportFunctionMemberAccess]
+
+
+# What calls depend on besides their arguments. Has a value for all threads and, if `set_local` gave one, a thread's own.
+call_context = _jax.config.Config("meshjit_context", None, include_in_jit_key=True, include_in_trace_context=False)
 
 
 def _refuse_argument(*_: Any) -> Any:

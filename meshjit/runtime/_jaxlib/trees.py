@@ -20,6 +20,9 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     return registry.flatten(tree, is_leaf)
 
 
+flatten_quickly = registry.flatten  # the same without a frame of Python
+
+
 def flatten_with_path(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:

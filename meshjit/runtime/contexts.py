@@ -1,0 +1,78 @@
+"""What calls in C++ depend on besides their arguments: the current mesh, the options, and whether a function is being traced.
+
+For C++ all of it is one object per thread, its `call_context`, which is part of what calls are found by there. Equal contexts are
+one object, so that comparing them is quick. Each change of a part renews it:
+
+    nothing is traced   one object per mesh and options
+    traced              one for all: such calls are Python's
+
+and for each depth of traces, and of blocks of `apart`, another one: a function that calls itself makes another call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Generator
+from typing import Any
+
+from meshjit.config import config
+from meshjit.runtime import _jaxlib
+from meshjit.trace import stack
+from sharding import mesh
+
+
+class _Context:
+    """Compared by identity; the text is for people who debug."""
+
+    def __init__(self, what: Any) -> None:
+        self.what = what
+
+    def __repr__(self) -> str:
+        return f"<context {self.what}>"
+
+
+_contexts: dict[Any, _Context] = {}
+
+
+def _context(what: Any) -> _Context:
+    found = _contexts.get(what)
+    return _contexts.setdefault(what, _Context(what)) if found is None else found
+
+
+class _Thread(threading.local):
+    apart = 0  # how many blocks of `apart` are open
+
+
+_thread = _Thread()
+
+
+def _renew() -> None:
+    what = "traced" if stack.active_trace() else (mesh.current_mesh(), config.context())
+    _jaxlib.call_context.set_local(_context((what, stack.depth() + _thread.apart)))
+
+
+def _renew_all() -> None:
+    """An option changed for every thread. Those that have a mesh or options of their own keep an outdated context, in which
+    nothing may be remembered of earlier calls."""
+    _jaxlib.call_context.set_global(_context(((None, config.global_context()), 0)))
+    _renew()
+
+
+@contextlib.contextmanager
+def apart() -> Generator[None]:
+    """In here no call looks like one around it: for functions that run as they are, without being traced."""
+    _thread.apart += 1
+    _renew()
+    try:
+        yield
+    finally:
+        _thread.apart -= 1
+        _renew()
+
+
+_renew_all()
+mesh.on_current_mesh.append(_renew)
+stack.on_stack.append(_renew)
+config.on_using.append(_renew)
+config.on_update.append(_renew_all)
