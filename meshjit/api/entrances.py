@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.runtime import fast
-from meshjit.runtime.array import give_up, may_share_memory
+from meshjit.runtime.array import give_up, memories
 
 if TYPE_CHECKING:
     from meshjit.api.compiled import Compiled
@@ -113,11 +113,14 @@ def _donating(known: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entran
     nums, names, flatten = p.donate_nums, p.donate_names, fast.flatten
     first_only = nums == (0,)
     several = False  # devices: there C++ crashes, rather than raises, where an array is donated and another argument, too
+    held: set[int] = set()  # the `memories` of arrays that it closes over, which are arguments for C++
 
     def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         nonlocal several
         result, compiled = _called(known)._call_in_python(args, kwargs)
-        several = several or (compiled is not None and len(compiled.executable.devices) > 1)
+        if compiled is not None:
+            several = several or len(compiled.executable.devices) > 1
+            held.update(memories(compiled.captured))
         return _ByPython(result), _how(compiled), False
 
     def donated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
@@ -136,8 +139,10 @@ def _donating(known: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entran
         given: list[Any] = []
         try:
             given = flatten(args[0])[0] if first_only and not kwargs and args else donated(args, kwargs)
-            if several and may_share_memory(with_others(given, args, kwargs)):
-                return in_python(*args, **kwargs)
+            if several:
+                every = with_others(given, args, kwargs)
+                if len(distinct := memories(every)) < len(every) or not held.isdisjoint(distinct):
+                    return in_python(*args, **kwargs)
             result = function(*args, **kwargs)
             if type(result) is _ByPython:
                 return result.result

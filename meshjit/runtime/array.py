@@ -467,10 +467,10 @@ def give_up(arrays: Sequence[Array], by: str) -> None:
         array.__dict__ = attributes
 
 
-def may_share_memory(arrays: Sequence[Array]) -> bool:
-    """Whether two of these may be one array, or two over the same memory."""
-    memories = [array.memory if isinstance(array, Array) else array for array in arrays] if _sharing.data else arrays
-    return len(set(map(id, memories))) < len(arrays)
+def memories(values: Sequence[Any]) -> set[int]:
+    """A number for each value; the same for Arrays over the same memory. Others may have the number once nobody has it."""
+    owners = [x.memory if isinstance(x, Array) else x for x in values] if _sharing.data else values
+    return set(map(id, owners))
 
 
 def _unpickled(value: np.ndarray[Any, Any], weak: bool) -> Array:
