@@ -1,8 +1,8 @@
 """How calls of a jitted function come in. What `Wrapped.__call__` is, one of:
 
     fast         jaxlib's C++ itself: it looks the call up and runs it, and asks `miss` of what it has not seen.
-    guarded      a frame around that. Where C++ refuses in words of its own (static values that cannot be hashed, a captured
-                 array that was deleted), the call is made again in Python, which says why.
+    guarded      a frame of Python around that, where C++ may refuse in words of its own (static values that cannot be hashed, a
+                 captured array that was deleted, no memory): that call is made again in Python, which says why.
     donating     the same; donated arrays are told afterwards that they are gone, and who took them.
     in Python    for static and donated arguments at places counted from the end, which C++ does not know.
 
@@ -11,6 +11,7 @@ None of them holds the function: it is let go with its last user, not with the n
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -33,9 +34,9 @@ def entrances(wrapped: Wrapped, title: str) -> tuple[Entrance | None, Entrance]:
         return None, _in_python(known)
     if p.donate_nums or p.donate_names:
         return _donating(known, title)
-    guard = bool(p.static_nums or p.static_names)
-    function = fast.fast_function(title, _miss(known, guard), p.static_nums, p.static_names)
-    return function, _guarded(known, function) if guard else function
+    function = fast.fast_function(title, _miss(known), p.static_nums, p.static_names)
+    wrapped.unguarded = not p.static_nums and not p.static_names
+    return function, _guarded(known, function)
 
 
 def _called(known: weakref.ref[Wrapped]) -> Wrapped:
@@ -44,24 +45,30 @@ def _called(known: weakref.ref[Wrapped]) -> Wrapped:
     return found
 
 
-def _miss(known: weakref.ref[Wrapped], guarded: bool) -> Entrance:
+def _miss(known: weakref.ref[Wrapped]) -> Entrance:
     """A call that C++ has not seen the like of: the result, and how to run the next one."""
 
     def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
-        nonlocal guarded
         try:
             wrapped = _called(known)
             result, compiled = wrapped._call_in_python(args, kwargs)
-            if compiled is not None and compiled.outer and not guarded:
-                guarded = True
+            if compiled is not None and _may_be_refused(compiled):
+                wrapped.unguarded = False
                 wrapped.__call__ = _guarded(known, wrapped.fast)
+            elif compiled is not None and wrapped.unguarded:
+                wrapped.__call__ = wrapped.fast
             return result, _how(compiled), False
         except Exception as error:
-            if not guarded:  # else the guard needs to see that Python was reached
-                hide_own_frames(error)
+            _reached_python(error)
+            hide_own_frames(error)
             raise
 
     return miss
+
+
+def _may_be_refused(compiled: Compiled) -> bool:
+    """Whether C++ may fail to run it with arrays that are not deleted. (For those that are it asks Python by itself.)"""
+    return bool(compiled.outer) or compiled.executable.devices[0].platform != "cpu"
 
 
 def _how(compiled: Compiled | None) -> Any:
@@ -73,6 +80,7 @@ def _in_python(known: weakref.ref[Wrapped]) -> Entrance:
         try:
             return _called(known)._call_in_python(args, kwargs)[0]
         except Exception as error:
+            _reached_python(error)
             hide_own_frames(error)
             raise
 
@@ -94,9 +102,14 @@ def _guarded(known: weakref.ref[Wrapped], function: Any) -> Entrance:
     return call
 
 
+def _reached_python(error: Exception) -> None:
+    with contextlib.suppress(Exception):  # a class that takes no attributes
+        error._meshjit = True  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def _is_refusal(error: Exception) -> bool:
-    """Whether C++ itself raised it. Seen from the frame that called C++."""
-    return error.__traceback__.tb_next is None  # pyright: ignore[reportOptionalMemberAccess]
+    """Whether C++ itself raised it."""
+    return not hasattr(error, "_meshjit")
 
 
 class _ByPython:
@@ -110,43 +123,55 @@ class _ByPython:
 
 def _donating(known: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entrance]:
     p, in_python = _called(known).parameters, _in_python(known)
-    nums, names, flatten = p.donate_nums, p.donate_names, fast.flatten
-    first_only = nums == (0,)
+    nums, names, first_only = p.donate_nums, p.donate_names, p.donate_nums == (0,)
     several = False  # devices: there C++ crashes, rather than raises, where an array is donated and another argument, too
     held: set[int] = set()  # the `memories` of arrays that it closes over, which are arguments for C++
+    flatten_alike = fast.flatten(())[1].flatten_up_to  # a tree built like the last one: quicker than to find out how it is built
 
     def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         nonlocal several
-        result, compiled = _called(known)._call_in_python(args, kwargs)
+        try:
+            result, compiled = _called(known)._call_in_python(args, kwargs)
+        except Exception as error:
+            _reached_python(error)
+            raise
         if compiled is not None:
             several = several or len(compiled.executable.devices) > 1
             held.update(memories(compiled.captured))
         return _ByPython(result), _how(compiled), False
 
     def donated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        every = [args[n] for n in nums if n < len(args)]
-        if kwargs:
-            every += [kwargs[name] for name in names if name in kwargs]
-        return flatten(every)[0]
+        return [args[n] for n in nums if n < len(args)] + [kwargs[name] for name in names if name in kwargs]
 
-    def with_others(given: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-        others = [x for n, x in enumerate(args) if n not in nums]
-        if kwargs:
-            others += [x for name, x in kwargs.items() if name not in names]
-        return given + flatten(others)[0] if others else given
+    def flatten(tree: Any) -> list[Any]:
+        nonlocal flatten_alike
+        leaves, structure = fast.flatten(tree)
+        flatten_alike = structure.flatten_up_to
+        return leaves
+
+    def may_clash(given: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        others = [x for n, x in enumerate(args) if n not in nums] + [x for name, x in kwargs.items() if name not in names]
+        every = given + fast.flatten(others)[0] if others else given
+        distinct = memories(every)
+        return len(distinct) < len(every) or not held.isdisjoint(distinct)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         given: list[Any] = []
         try:
-            given = flatten(args[0])[0] if first_only and not kwargs and args else donated(args, kwargs)
-            if several:
-                every = with_others(given, args, kwargs)
-                if len(distinct := memories(every)) < len(every) or not held.isdisjoint(distinct):
-                    return in_python(*args, **kwargs)
+            tree = args[0] if first_only and args and not kwargs else donated(args, kwargs)
+            try:
+                given = flatten(tree) if several else flatten_alike(tree)
+            except ValueError:
+                given = flatten(tree)
+            if several and may_clash(given, args, kwargs):
+                return in_python(*args, **kwargs)
             result = function(*args, **kwargs)
             if type(result) is _ByPython:
                 return result.result
-            give_up(given, title)
+            try:
+                give_up(given, title)
+            except TypeError:  # where there was a leaf there is a tree now
+                give_up(flatten(tree), title)
             return result
         except Exception as error:
             if not _is_refusal(error) or _were_taken(given, title):

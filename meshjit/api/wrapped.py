@@ -83,6 +83,7 @@ class Wrapped:
              out_shardings, self.keep_unused, device, self.inline, axes_key(abstracted_axes), dict(self.compiler_options)),
         )  # fmt: skip
         self.listeners: list[Callable[[Compiled], None]] = []
+        self.unguarded = False  # whether C++ may be called without a frame of Python around it
         self.fast, self.__call__ = entrances(self, self._title())
         if self.fast is not None:
             self.cache.fast.add(self)
