@@ -75,10 +75,15 @@ def _priorities(parameter: Any) -> Any:
     return getattr(getattr(parameter, "spec", parameter), "priorities", ())
 
 
+on_forgetting: list[Callable[[], Any]] = []  # what else is told when calls in C++ are to be forgotten
+
+
 def clear_caches() -> None:
     """Forget everything that was traced and compiled: jitted functions, single ops, resharding programs."""
     for cache in list(_all):
         cache.clear()
+    for forget in on_forgetting:
+        forget()
     eager._ops.clear()  # pyright: ignore[reportPrivateUsage]
     eager._programs.clear()  # pyright: ignore[reportPrivateUsage]
     executable._identity.cache_clear()  # pyright: ignore[reportPrivateUsage]
@@ -89,3 +94,5 @@ def _options_changed() -> None:
     """Calls in C++ do not look at the options of all threads."""
     for cache in list(_all):
         cache.forget_fast()
+    for forget in on_forgetting:
+        forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from typing import Any
 
@@ -23,20 +24,21 @@ from meshjit.numpy import (
     updates,
 )
 from meshjit.numpy.promote import cast, shape_of
+from meshjit.numpy.quick import quick
 from meshjit.trace import Tracer, type_and_weak
 
 
 def _binary(function: Any, reflected: bool = False) -> Any:
     """An operator; other kinds of values get their turn (NotImplemented)."""
 
-    def method(self: Any, other: Any) -> Any:
+    def usual(self: Any, other: Any) -> Any:
         if not _is_operand(other):
             if type(other) is type(self):  # which Python takes for a reason not to ask the other one
                 raise TypeError("one operand is a meshjit Array, the other one jax's\n  fix: meshjit.numpy.asarray(y)")
             return NotImplemented
         return function(other, self) if reflected else function(self, other)
 
-    return method
+    return quick(functools.update_wrapper(usual, function, ()), numbers=function is not ufuncs.power)
 
 
 def _is_operand(x: Any) -> bool:

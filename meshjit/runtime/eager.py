@@ -39,7 +39,7 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
         with Builder(op.name) as builder:
             inputs = [builder.input(k.type) for k in keys]
             program = builder.build(builder.emit(op, inputs, dict(params)))
-        executable = _ops[key] = _compiled(program, mesh, keys, [weak] * len(program.outputs))
+        executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs))
     return _call(executable, operands)
 
 
@@ -50,11 +50,12 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
     key = (print_program(program, sources=False), mesh, tuple(weak), keys)
     executable = _programs.get(key)
     if executable is None:
-        executable = _programs[key] = _compiled(program, mesh, keys, weak)
+        executable = _programs[key] = compiled(program, mesh, keys, weak)
     return _call(executable, operands)
 
 
-def _compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
+def compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
+    """A Program for operands with these keys, which stay where they are committed."""
     annotations = Annotations([_spec(k, mesh) for k in keys], [None] * len(program.outputs))
     return build(program, mesh, annotations, weak, any(k.committed for k in keys))
 

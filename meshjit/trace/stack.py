@@ -160,6 +160,7 @@ class _Traces(threading.local):
 
 
 _traces = _Traces()
+traces = _traces  # for code that looks at `.stack` at every call; others ask `active_trace`
 on_stack: list[Callable[[], None]] = []  # called in a thread whose stack of traces has another depth now
 _concrete: dict[type, Callable[[Any], tuple[TensorType, bool] | None]] = {}
 _run_op: RunOp | None = None
