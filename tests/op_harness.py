@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 GLOBAL_OPS = [op for op in REGISTRY.values() if op.simulate is None]
 # Ops that only LAPACK computes: their text calls it, that of the others is legal on all platforms.
-NEEDS_LAPACK = ("eig",)
+NEEDS_LAPACK = ("eig", "qr_pivoted")
 LOCAL_OPS = [op for op in REGISTRY.values() if op.simulate is not None]
 
 

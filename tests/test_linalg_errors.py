@@ -52,12 +52,12 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: linalg.norm(REAL, "fro", axis=0), ValueError, "norm: ord 'fro' is no norm of vectors; write a number"),
     (lambda: linalg.norm(REAL[None], 2), ValueError, "norm: 3 axes; name one for vectors or two for matrices"),
     (lambda: linalg.eigh(SQUARE, "X"), ValueError, "eigh: UPLO is 'X'; write \"L\" or \"U\""),
+    (lambda: scipy_linalg.eigh(SQUARE, SQUARE, type=4), ValueError, "eigh: type is 4; write 1, 2 or 3"),
     (lambda: linalg.qr(SQUARE, "raw"), ValueError, 'qr: mode is \'raw\'; write "reduced", "complete" or "r"'),
     (lambda: linalg.matrix_power(REAL, 2), ValueError, r"matrix_power: argument 0 must have shape \[..., n, n\]"),
     (lambda: linalg.multi_dot([REAL[None], REAL]), ValueError, "multi_dot: takes matrices, the first and the last may be vectors"),
     (lambda: lax.linalg.triangular_solve(SQUARE, np.ones((4, 2)), left_side=True), ValueError,
      r"triangular_solve: matrices \(3, 3\) and right-hand side \(4, 2\) do not fit: .* columns have 3 elements"),
-    (lambda: lax.linalg.qr(SQUARE, pivoting=True), NotImplementedError, "qr: there is no pivoting; leave pivoting=False"),
     (lambda: scipy_linalg.solve_triangular(SQUARE, SQUARE, trans=3), ValueError, "trans is 3; write 0, 1 or 2"),
 ]  # fmt: skip
 

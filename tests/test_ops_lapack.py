@@ -13,6 +13,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit import scipy
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
 from meshjit.runtime.emitting import emit_for
@@ -21,7 +22,7 @@ from meshjit.sharding import PartitionSpec as P
 from sharding import AbstractMesh
 from tests.op_harness import NEEDS_LAPACK, assert_close, build, called, describe, evaluated, module, out_types, run_xla, samples
 
-OPS = [REGISTRY[name] for name in ("cholesky", "triangular_solve", "lu", "lu_solve", "qr", "eigh", "svd", "pinv", "eig")]
+OPS = [REGISTRY[name] for name in ("cholesky", "triangular_solve", "lu", "lu_solve", "qr", "eigh", "svd", "pinv", "eig", "qr_pivoted")]
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 
 
@@ -153,6 +154,38 @@ def test_eig_of_what_is_empty_or_bad() -> None:
         assert np.isnan(np.asarray(result)[1]).all() and np.isfinite(np.asarray(result)[[0, 2]]).all()
     with pytest.raises(TypeError, match="eig takes float32, float64 or complex arrays, got float16"):
         mnp.linalg.eig(np.eye(2, dtype=np.float16))
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 4, 4), (5, 6, 3), (5, 3, 6)])
+def test_pivoted_qr(dtype: Any, shape: tuple[int, ...]) -> None:
+    a = random(dtype, shape)
+    with mj.config.using(enable_x64=True):
+        q, r, order = (np.asarray(x) for x in mj.lax.linalg.qr(a, pivoting=True, full_matrices=False))
+        full = scipy.linalg.qr(a, pivoting=True)
+    tolerance = 2e-5 if np.finfo(dtype).bits == 32 else 1e-12
+    np.testing.assert_allclose(q @ r, np.take_along_axis(a, order[:, None, :], -1), rtol=tolerance, atol=tolerance)
+    sizes = np.abs(np.diagonal(r, 0, -2, -1))
+    assert order.dtype == np.int32 and (np.sort(order) == np.arange(shape[-1])).all() and (np.diff(sizes) <= tolerance).all()
+    assert [x.shape for x in full] == [(5, shape[1], shape[1]), shape, (5, shape[2])]
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("kind", [1, 2, 3])
+def test_generalised_eigenvalues(kind: int, dtype: Any, lower: bool) -> None:
+    """Only one triangle of both is read."""
+    a, b = random(dtype, (4, 4)), random(dtype, (4, 4), 1)
+    a, b = a + a.conj().T, b @ b.conj().T + np.eye(4)
+    keep = np.tril if lower else np.triu
+    with mj.config.using(enable_x64=True):
+        values, v = (np.asarray(x) for x in scipy.linalg.eigh(keep(a), keep(b), lower=lower, type=kind))
+    left, right = {1: (a @ v, b @ v), 2: (a @ b @ v, v), 3: (b @ a @ v, v)}[kind]
+    np.testing.assert_allclose(left, right * values, atol=1e-10)
+    metric = np.linalg.inv(b) if kind == 3 else b
+    np.testing.assert_allclose(v.conj().T @ metric @ v, np.eye(4), atol=1e-10)
+    assert (np.diff(values) > 0).all()
 
 
 def test_the_derivative_of_eigenvalues() -> None:

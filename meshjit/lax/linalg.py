@@ -83,11 +83,13 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     return fori_loop(0, steps, exchange, broadcast_to(places, (*batch, permutation_size)))
 
 
-def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, Any]:
-    """(Q, R) with x = Q R, of x [..., m, n]: Q is [..., m, m], or [..., m, min(m, n)] without full_matrices."""
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, ...]:
+    """(Q, R) with x = Q R, of x [..., m, n]: Q is [..., m, m], or [..., m, min(m, n)] without full_matrices.
+
+    With pivoting (Q, R, i32 [..., n] p) with x[..., p] = Q R, the diagonal of R falling in size; on CPU alone."""
     del use_magma
     if pivoting:
-        raise NotImplementedError("qr: there is no pivoting; leave pivoting=False")
+        return tuple(factoring.qr_pivoted(x, full_matrices))
     return factoring.qr(x, full_matrices)
 
 

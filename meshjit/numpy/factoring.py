@@ -68,6 +68,12 @@ def qr(x: Any, full_matrices: bool) -> tuple[Any, Any]:
     return bind(ops("qr"), x, full_matrices=full_matrices)
 
 
+def qr_pivoted(x: Any, full_matrices: bool) -> tuple[Any, Any, Any]:
+    """(Q, R, the order of the columns)."""
+    (x,) = matrices("qr", x)
+    return bind(ops("qr_pivoted"), x, full_matrices=full_matrices)
+
+
 def lu(x: Any) -> tuple[Any, Any, Any]:
     """(L and U in one matrix, exchanges, order of the rows)."""
     (x,) = matrices("lu", x)

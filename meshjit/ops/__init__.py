@@ -26,6 +26,7 @@ from meshjit.ops import (  # noqa: F401
     pinv,
     placement,
     qr,
+    qr_pivoted,
     random,
     reduce_window,
     reduction,

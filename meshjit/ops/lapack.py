@@ -179,6 +179,14 @@ def reflections(e: Any, a: str, type: TensorType) -> tuple[str, str]:
     return packed, factors
 
 
+def factor_pivoted(e: Any, a: str, type: TensorType) -> list[str]:
+    """`reflections` of the columns in another order: [R and vectors, the columns' order counted from 1, scales]."""
+    order = batch_type(type, type.shape[-1], dtype=INFO)
+    free = e.constant(np.broadcast_to(np.zeros((), INFO), order.shape))  # no column has to come first
+    scales = batch_type(type, min(type.shape[-2:]))
+    return call(e, "geqp3", [a, free], (type, order, scales), in_place={0: 0, 1: 1})
+
+
 def product_of_reflections(e: Any, vectors: str, scales: str) -> str:
     """Q of as many columns as `vectors` has."""
     return call(e, "orgqr", [vectors, scales], (e.types[vectors],), in_place={0: 0})[0]

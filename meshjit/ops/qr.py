@@ -43,9 +43,13 @@ Array = np.ndarray[Any, Any]
 
 
 def _qr_type(in_types: Types, params: Params) -> Types:
-    type = require_one("qr", in_types)
-    require_matrix("qr", type)
-    require_flag("qr", params, "full_matrices")
+    return qr_type("qr", in_types, params)
+
+
+def qr_type(name: str, in_types: Types, params: Params) -> Types:
+    type = require_one(name, in_types)
+    require_matrix(name, type)
+    require_flag(name, params, "full_matrices")
     *batch, rows, columns = type.shape
     kept = rows if params["full_matrices"] else min(rows, columns)
     return (type.with_shape((*batch, rows, kept)), type.with_shape((*batch, kept, columns)))
@@ -60,25 +64,31 @@ def _qr_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     return rule.with_sizes([in_types[0].shape], [t.shape for t in out_types])
 
 
-def _qr(a: Array, full_matrices: bool) -> tuple[Array, Array]:
+def qr_evaluate(a: Array, full_matrices: bool) -> tuple[Array, Array]:
     q, r = np.linalg.qr(a, mode="complete" if full_matrices else "reduced")
     return q.astype(a.dtype), r.astype(a.dtype)
 
 
 def _qr_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     type, (q_type, r_type) = ins[0], outs
-    *batch, rows, columns = type.shape
     if 0 in type.shape:
-        return [_emit_eye(e, q_type), emit_empty(e, (r_type,))[0]]
-    steps = min(rows, columns)
-    scales = type.with_shape((*batch, steps))
+        return [emit_eye(e, q_type), emit_empty(e, (r_type,))[0]]
     by_lapack = has_lapack(e, type, "geqrf", "orgqr")
     if by_lapack:
         packed, factors = reflections(e, operands[0], type)
     else:
+        scales = type.with_shape((*type.shape[:-2], min(type.shape[-2:])))
         packed, factors = e.op("custom_call", operands, [type, scales], 'call_target_name = "Qr"')
+    r = emit_triangle(e, emit_corner(e, packed, type, r_type), r_type, lower=False)
+    return [emit_q(e, packed, factors, type, q_type, by_lapack), r]
+
+
+def emit_q(e: Any, packed: str, factors: str, type: TensorType, q_type: TensorType, by_lapack: bool) -> str:
+    """Q from the reflections below the diagonal of `packed`; columns beyond those of A have none."""
+    *batch, rows, columns = type.shape
+    steps = min(rows, columns)
     kept = type.with_shape((*batch, rows, steps))
-    vectors = _emit_corner(e, packed, type, kept)
+    vectors = emit_corner(e, packed, type, kept)
     if q_type != kept:
         zero = e.constant(np.zeros((), type.dtype))
         edges = [f"edge_padding_{side} = array<i64: {', '.join(map(str, (*[0] * (len(batch) + 1), n)))}>"
@@ -86,14 +96,12 @@ def _qr_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: P
         inner = f"interior_padding = array<i64: {', '.join(['0'] * type.rank)}>"
         vectors = e.op("pad", [vectors, zero], [q_type], ", ".join([*edges, inner]))[0]
     if by_lapack:
-        q = product_of_reflections(e, vectors, factors)
-    else:
-        name = 'call_target_name = "ProductOfElementaryHouseholderReflectors"'
-        q = e.op("custom_call", [vectors, factors], [q_type], name)[0]
-    return [q, emit_triangle(e, _emit_corner(e, packed, type, r_type), r_type, lower=False)]
+        return product_of_reflections(e, vectors, factors)
+    name = 'call_target_name = "ProductOfElementaryHouseholderReflectors"'
+    return e.op("custom_call", [vectors, factors], [q_type], name)[0]
 
 
-def _emit_corner(e: Any, x: str, type: TensorType, corner: TensorType) -> str:
+def emit_corner(e: Any, x: str, type: TensorType, corner: TensorType) -> str:
     if type == corner:
         return x
     zeros, limit, ones = (", ".join(map(str, n)) for n in ([0] * type.rank, corner.shape, [1] * type.rank))
@@ -101,12 +109,12 @@ def _emit_corner(e: Any, x: str, type: TensorType, corner: TensorType) -> str:
     return e.op("slice", [x], [corner], attributes)[0]
 
 
-def _emit_eye(e: Any, type: TensorType) -> str:
+def emit_eye(e: Any, type: TensorType) -> str:
     """Of a matrix without columns the full Q is the identity."""
     return e.constant(np.broadcast_to(np.eye(*type.shape[-2:], dtype=type.dtype), type.shape).copy())
 
 
-def _qr_jvp(primals, tangents, outs, params):
+def qr_jvp(primals, tangents, outs, params):
     """dQ = Q W + (1 - Q Q*) dA R⁻¹ with W antihermitian, its lower part that of Q* dA R⁻¹; dR = Q* dA - W R."""
     (tangent,), (q, r) = tangents, outs
     if tangent is None:
@@ -150,10 +158,10 @@ qr = Op(
     type_rule=_qr_type,
     factor_rule=_qr_rule,
     whole="every reflection mixes whole columns",
-    evaluate=_qr,
+    evaluate=qr_evaluate,
     emit=_qr_emit,
     samples=_qr_samples,
     batch=_qr_batch,
-    jvp=_qr_jvp,
+    jvp=qr_jvp,
     passes=lambda in_types, params: 4.0 * min(in_types[0].shape[-2:]),
 )

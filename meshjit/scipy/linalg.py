@@ -127,12 +127,12 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True,
 ) -> tuple[Any, ...]:
-    """`jax.scipy.linalg.qr`: mode is "full", "economic" or "r" (R alone, in a tuple)."""
+    """`jax.scipy.linalg.qr`: mode is "full", "economic" or "r" (R alone, in a tuple); with pivoting the columns' order, too."""
     del overwrite_a, lwork, check_finite
     if mode not in ("full", "economic", "r"):
         raise ValueError(f'qr: mode is {mode!r}; write "full", "economic" or "r"\n  at {line_of(user_source())}')
-    q, r = lax_linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
-    return (r,) if mode == "r" else (q, r)
+    found = lax_linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
+    return found[1:] if mode == "r" else found
 
 
 def eigh(
@@ -147,12 +147,39 @@ def eigh(
     type: int = 1,  # noqa: A002
     check_finite: bool = True,
 ) -> Any:
-    """`jax.scipy.linalg.eigh`: (eigenvalues, rising, eigenvectors) of Hermitian `a`, or the eigenvalues alone."""
+    """`scipy.linalg.eigh`: (eigenvalues, rising, eigenvectors) of Hermitian `a`, or the eigenvalues alone.
+
+    With a positive definite `b`, for all three types (JAX has none of them): a v = w b v (1), a b v = w v (2) or b a v = w v
+    (3); vectors have v* b v = 1, of type 3 v* b⁻¹ v = 1. One triangle of both is read."""
     del overwrite_a, overwrite_b, turbo, check_finite
-    if b is not None or eigvals is not None or type != 1:
-        raise NotImplementedError("eigh: only b=None, eigvals=None and type=1 are there")
-    vectors, values = factoring.eigh(a, lower, False)
+    if eigvals is not None:
+        raise NotImplementedError("eigh: eigvals must be None; take a slice of all of them\n  fix: eigh(a)[0][first:end]")
+    if type not in (1, 2, 3):
+        raise ValueError(f"eigh: type is {type!r}; write 1, 2 or 3\n  at {line_of(user_source())}")
+    if b is None:
+        vectors, values = factoring.eigh(a, lower, False)
+    else:
+        vectors, values = _generalised(a, b, lower, type)
     return values if eigvals_only else (values, vectors)
+
+
+def _generalised(a: Any, b: Any, lower: bool, kind: int) -> tuple[Any, Any]:
+    """With b = L L*: the eigenvectors y of L⁻¹ a L⁻* (type 1) or L* a L; v is L⁻* y, of type 3 L y."""
+    a, b = matrices("eigh", a, b, square=True)
+    a, b = (x if lower else adjoint(x) for x in (a, b))
+    a = tril(a, -1) + adjoint(tril(a))
+    factor = factoring.cholesky(b, False)
+    if kind == 1:
+        half = solve_triangular(factor, a, lower=True)
+        inner = adjoint(solve_triangular(factor, adjoint(half), lower=True))
+    else:
+        inner = _product(_product(adjoint(factor), a), factor)
+    y, values = factoring.eigh(inner, True, True)
+    return _product(factor, y) if kind == 3 else solve_triangular(factor, y, trans=2, lower=True), values
+
+
+def _product(a: Any, b: Any) -> Any:
+    return numpy_linalg.matmul(a, b, precision="highest")
 
 
 def solve(
