@@ -77,11 +77,11 @@ class Eqn:
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:
-        return tuple(v.type for v in self.inputs)
+        return tuple([v.type for v in self.inputs])
 
     @property
     def output_types(self) -> tuple[TensorType, ...]:
-        return tuple(v.type for v in self.outputs)
+        return tuple([v.type for v in self.outputs])
 
     def with_params(self, params: Mapping[str, Any]) -> Eqn:
         return replace(self, params=params)
@@ -98,11 +98,11 @@ class Program:
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:
-        return tuple(v.type for v in self.inputs)
+        return tuple([v.type for v in self.inputs])
 
     @property
     def output_types(self) -> tuple[TensorType, ...]:
-        return tuple(v.type for v in self.outputs)
+        return tuple([v.type for v in self.outputs])
 
     def vars(self) -> Iterator[Var]:
         """Every Var once, inputs first, in the order of definition."""

@@ -29,6 +29,8 @@ class Assigner:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.mesh = machine.mesh
+        self.kinds: dict[Eqn, int] = {}  # which of the equations that are alike
+        self.numbers: dict[Any, int] = {}
         self.known: dict[Any, EquationPlan] = {}
 
     def assign(
@@ -48,11 +50,19 @@ class Assigner:
         have = tuple([tuple(versions.get(v, ())) for v in eqn.inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
         sides = tuple([placements[v] for v in eqn.inputs])
-        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn), _priced(eqn), joins
-        key = (rule, said, eqn.input_types, eqn.output_types, have, sides, homes)
-        if key not in self.known:
-            self.known[key] = self._cheapest(eqn, rule, have, sides, homes, joins)
-        return self.known[key]
+        kind = self.kinds.get(eqn)
+        key = self._kind_of(eqn, rule) if kind is None else kind, joins, have, sides, homes
+        step = self.known.get(key)
+        if step is None:
+            step = self.known[key] = self._cheapest(eqn, rule, have, sides, homes, joins)
+        return step
+
+    def _kind_of(self, eqn: Eqn, rule: FactorRule) -> int:
+        """A number for all that the choice depends on besides placements."""
+        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn), _priced(eqn)
+        found = self.numbers.setdefault((rule, said, eqn.input_types, eqn.output_types), len(self.numbers))
+        self.kinds[eqn] = found
+        return found
 
     def _cheapest(
         self,

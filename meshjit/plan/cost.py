@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from meshjit.core.plan import EquationPlan, PlanCost, made_again
 from meshjit.core.program import Eqn, Program, Var
@@ -26,6 +27,18 @@ UNKNOWN_TRIPS = 16  # what a while loop is taken to run where nobody knows
 FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What comes of an equation under a plan: where its operands have to be, where its results then are and how many
+    bytes of each a device holds, and the seconds of its own work."""
+
+    step: EquationPlan
+    operands: tuple[Placement, ...]
+    results: tuple[Placement, ...]
+    held: tuple[int, ...]
+    work: float
+
+
 class Machine:
     """Prices on one mesh and topology; every question is answered once."""
 
@@ -36,6 +49,7 @@ class Machine:
         self.walk = functools.cache(self._walk)
         self.work = functools.cache(self._work)
         self.local_bytes = functools.cache(self._local_bytes)
+        self.effects: dict[int, Effect] = {}  # by id of the step, which the Effect keeps alive
 
     def _walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
         return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
@@ -49,6 +63,17 @@ class Machine:
 
     def _local_bytes(self, type: TensorType, placement: Placement) -> int:
         return math.prod(placement.local_shape(type.shape, self.mesh)) * type.dtype.itemsize
+
+    def effect(self, eqn: Eqn, step: EquationPlan) -> Effect:
+        """Equations that share a step are alike."""
+        found = self.effects.get(id(step))
+        if found is None:
+            types, placements = (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results)
+            work = 0.0 if step.bodies else self.work(step.rule, types, placements, work_passes(eqn))
+            operands, results = (tuple(map(self.normal, side)) for side in (step.operands, step.results))
+            held = tuple(map(self.local_bytes, eqn.output_types, results))
+            found = self.effects[id(step)] = Effect(step, operands, results, held, work)
+        return found
 
     def _work(
         self,
@@ -93,6 +118,7 @@ class Flow:
         self.program = program
         self.machine = machine
         self.versions: dict[Var, list[Placement]] = {}
+        self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
         self.made: dict[Var, int] = {}
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
@@ -101,31 +127,33 @@ class Flow:
 
     def start(self, inputs: Sequence[Placement]) -> None:
         for var, placement in zip(self.program.inputs, inputs, strict=True):
-            self._keep(var, self.machine.normal(placement))
+            placement = self.machine.normal(placement)
+            self._keep(var, placement, self.machine.local_bytes(var.type, placement))
 
     def run(self, eqn: Eqn, step: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
-        for var, placement in zip(eqn.inputs, step.operands, strict=True):
-            self.bring(var, placement)
-        self._nested(eqn, step)
-        placements = (*step.operands, *step.results)
-        types = (*eqn.input_types, *eqn.output_types)
-        if not step.bodies:
-            self.work += self.machine.work(step.rule, types, placements, work_passes(eqn))
+        effect = self.machine.effect(eqn, step)
+        for var, placement in zip(eqn.inputs, effect.operands, strict=True):
+            have = self.versions.get(var)
+            if have is not None and placement not in have:
+                self.bring(var, placement)
+        if step.bodies:
+            self._nested(eqn, step)
+        self.work += effect.work
         size = made_again(eqn, step.rule, self.made)
         if size is not None:
             self.made[eqn.outputs[0]] = size
         else:
-            for var, placement in zip(eqn.outputs, step.results, strict=True):
-                self._keep(var, self.machine.normal(placement))
+            for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
+                self._keep(var, placement, size)
         self.peak = max(self.peak, self.held)
         for var in self.ends[self.at]:
-            self.held -= sum(self.machine.local_bytes(var.type, p) for p in self.versions.get(var, ()))
+            self.held -= self.sizes.get(var, 0)
         self.at += 1
 
     def _nested(self, eqn: Eqn, step: EquationPlan) -> None:
         """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
-        regions = eqn.op.regions(eqn.params) if eqn.op.regions is not None and step.bodies else ()
+        regions = eqn.op.regions(eqn.params) if eqn.op.regions is not None else ()
         branches = len(regions) if not any(region.loops for region in regions) else 1
         for region, body in zip(regions, step.bodies, strict=True):
             assert body.cost is not None
@@ -146,7 +174,7 @@ class Flow:
             self.bytes += walk.bytes
             for between in walk.placements[1:]:
                 if between not in have:
-                    self._keep(var, between)
+                    self._keep(var, between, self.machine.local_bytes(var.type, between))
 
     def change(self, eqn: Eqn, step: EquationPlan) -> None:
         """An equation that has run already is planned otherwise after all: other operands are brought, and its results
@@ -158,9 +186,10 @@ class Flow:
             self.versions[var] = [self.machine.normal(placement)]
         self.held = held
 
-    def _keep(self, var: Var, placement: Placement) -> None:
+    def _keep(self, var: Var, placement: Placement, size: int) -> None:
         self.versions.setdefault(var, []).append(placement)
-        self.held += self.machine.local_bytes(var.type, placement)
+        self.sizes[var] = self.sizes.get(var, 0) + size
+        self.held += size
 
     def end(self, outputs: Sequence[Placement]) -> PlanCost:
         """Hand the outputs over; what all of it cost."""

@@ -68,6 +68,15 @@ class Delays:
 
         Chains that end here are settled, for which `flow` is told of the equations that are planned otherwise.
         """
+        if not self.pending.keys().isdisjoint(eqn.inputs):
+            step = self.with_sums(eqn, step, placements, flow)
+        for var, natural in zip(eqn.outputs, step.results, strict=True):
+            if natural.partial and natural.partial_kind == "sum":
+                self.pending[var] = self.possible[var] = natural
+        return step
+
+    def with_sums(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement], flow: Flow) -> EquationPlan:
+        """The plan of an equation some of whose operands are partial sums."""
         group = self.accepted(eqn, step)
         if not group:
             together = self.together(eqn, step)
@@ -78,9 +87,6 @@ class Delays:
                 self.settle(var, wanted, placements, flow)
         if group:
             step = self.absorb(eqn, step, group, placements)
-        for var, natural in zip(eqn.outputs, step.results, strict=True):
-            if natural.partial and natural.partial_kind == "sum":
-                self.pending[var] = self.possible[var] = natural
         return step
 
     def settle(self, var: Var, wanted: Placement, placements: dict[Var, Placement], flow: Flow) -> None:
@@ -156,5 +162,7 @@ class Delays:
 
 def _addends(eqn: Eqn) -> list[Var]:
     """The operands of an equation that is linear in several of them together."""
+    if len(eqn.inputs) < 2:
+        return []
     groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
     return [eqn.inputs[i] for group in groups if len(group) > 1 for i in group if i < len(eqn.inputs)]
