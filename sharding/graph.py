@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.placement import Placement
@@ -103,6 +103,7 @@ class Propagated:
     placements: list[Placement]
     origins: Mapping[tuple[int, int, AxisRef], Origin]
     conflicts: list[Conflict]
+    structure: Any = dataclasses.field(default=None, repr=False, compare=False)  # for propagating with other seeds
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,67 +47,42 @@ from sharding.propagation_state import (
     NodeKey,
     Offer,
     Place,
+    Structure,
     Value,
     memory_of,
     places_of,
-    stages_of,
+    structure_of,
 )
 from sharding.rule import FactorRule
 from sharding.spec import Placement, ShardingError
 
 
-def propagate(graph: Graph, mesh: BaseMesh) -> Propagated:
-    """The fixed point that the module's text describes.
+def propagate(graph: Graph, mesh: BaseMesh, like: Propagated | None = None) -> Propagated:
+    """The fixed point that the module's text describes. `like` was found for a graph that differs in its seeds only.
 
     ShardingError when shapes of tied values differ, or a seed or a node does not fit the shapes of its values.
     """
-    return _Propagation(graph, mesh).run()
+    return _Propagation(graph, mesh, like.structure if like is not None else None).run()
 
 
 class _Propagation:
-    def __init__(self, graph: Graph, mesh: BaseMesh) -> None:
+    def __init__(self, graph: Graph, mesh: BaseMesh, known: Structure | None) -> None:
         self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
         self.memory = memory_of(tuple(self.sizes.items()))
         self.memory.trim()
         self.conflicts: list[Conflict] = []
-        self.values = self._tied_values()
-        for node in graph.nodes:
-            _check_node(node, graph.shapes)
+        if known is None or known.memory is not self.memory:
+            for node in graph.nodes:
+                _check_node(node, graph.shapes)
+            known = structure_of(graph, self.memory)
+        self.structure = known
+        self.kinds, self.stages, self.nodes_of = known.kinds, known.stages, known.nodes_of
+        made = {first: Value(first, graph.shapes[first]) for first in known.nodes_of}
+        self.values = [made[first] for first in known.firsts]
+        self.slots = [[made[first] for first in firsts] for firsts in known.slots]
         self._plant_seeds()
-        self.slots = [tuple(self.values[v] for v in (*node.operands, *node.results)) for node in graph.nodes]
-        self.nodes_of: dict[Value, list[int]] = {value: [] for value in self.values}
-        for index, slots in enumerate(self.slots):
-            for value in dict.fromkeys(slots):
-                self.nodes_of[value].append(index)
-        rules = [node.rule for node in graph.nodes]
-        self.kinds = [
-            self.memory.kind_of(rule, [value.first for value in slots]) for rule, slots in zip(rules, self.slots, strict=True)
-        ]
-        self.stages = [stages_of(rule) for rule in rules]
         self.queue: list[tuple[int, int]] = []
         self.queued: set[tuple[int, int]] = set()
-
-    def _tied_values(self) -> list[Value]:
-        """One Value for every value; the same for those that are tied, directly or through others."""
-        leader = list(range(len(self.graph.shapes)))
-
-        def find(value: int) -> int:
-            while leader[value] != value:
-                leader[value] = leader[leader[value]]
-                value = leader[value]
-            return value
-
-        for tie in self.graph.ties:
-            for value in tie:
-                if self.graph.shapes[value] != self.graph.shapes[tie[0]]:
-                    shapes = self.graph.shapes[tie[0]], self.graph.shapes[value]
-                    raise ShardingError(
-                        f"tied values {tie[0]} and {value} differ in shape: {shapes[0]} and {shapes[1]}"
-                    )
-                low, high = sorted((find(tie[0]), find(value)))
-                leader[high] = low
-        made = {v: Value(v, shape) for v, shape in enumerate(self.graph.shapes) if find(v) == v}
-        return [made[find(v)] for v in range(len(self.graph.shapes))]
 
     def _plant_seeds(self) -> None:
         planted: set[Value] = set()
@@ -155,7 +130,7 @@ class _Propagation:
         for index in range(len(self.graph.nodes)):
             self._record_conflicts(index)
         placements, origins = self._result()
-        return Propagated(self.graph, placements, origins, self.conflicts)
+        return Propagated(self.graph, placements, origins, self.conflicts, self.structure)
 
     def _let_speak(self, priority: int) -> None:
         """Dims of this priority offer their axes from now on."""
@@ -167,7 +142,7 @@ class _Propagation:
                     self._enqueue(value)
 
     def _enqueue(self, value: Value) -> None:
-        for index in self.nodes_of[value]:
+        for index in self.nodes_of[value.first]:
             for stage in self.stages[index]:
                 entry = (stage, index)
                 if entry not in self.queued:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, overlap
-from sharding.graph import Axes, Origin
+from sharding.graph import Axes, Graph, Origin
 from sharding.rule import FactorRule
-from sharding.spec import Placement
+from sharding.spec import Placement, ShardingError
 
 State: TypeAlias = tuple[
     tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool, tuple[bool, ...]
@@ -93,6 +93,51 @@ class Value:
 
     def placement(self) -> Placement:
         return Placement(tuple(self.dims), self.partial)
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, its
+    kind and its turns; for every first the nodes that it stands at."""
+
+    memory: Memory
+    firsts: list[int]
+    slots: list[tuple[int, ...]]
+    kinds: list[int]
+    stages: list[tuple[int, ...]]
+    nodes_of: dict[int, list[int]]
+
+
+def structure_of(graph: Graph, memory: Memory) -> Structure:
+    """ShardingError when shapes of tied values differ."""
+    firsts = _firsts(graph)
+    slots = [tuple([firsts[v] for v in (*node.operands, *node.results)]) for node in graph.nodes]
+    nodes_of: dict[int, list[int]] = {first: [] for first in firsts}
+    for index, members in enumerate(slots):
+        for first in dict.fromkeys(members):
+            nodes_of[first].append(index)
+    kinds = [memory.kind_of(node.rule, members) for node, members in zip(graph.nodes, slots, strict=True)]
+    return Structure(memory, firsts, slots, kinds, [stages_of(node.rule) for node in graph.nodes], nodes_of)
+
+
+def _firsts(graph: Graph) -> list[int]:
+    """For every value the first of those that are tied to it, directly or through others."""
+    leader = list(range(len(graph.shapes)))
+
+    def find(value: int) -> int:
+        while leader[value] != value:
+            leader[value] = leader[leader[value]]
+            value = leader[value]
+        return value
+
+    for tie in graph.ties:
+        for value in tie:
+            if graph.shapes[value] != graph.shapes[tie[0]]:
+                shapes = graph.shapes[tie[0]], graph.shapes[value]
+                raise ShardingError(f"tied values {tie[0]} and {value} differ in shape: {shapes[0]} and {shapes[1]}")
+            low, high = sorted((find(tie[0]), find(value)))
+            leader[high] = low
+    return [find(v) for v in range(len(graph.shapes))]
 
 
 @dataclasses.dataclass(frozen=True)

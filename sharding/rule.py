@@ -93,7 +93,7 @@ class FactorRule:
         """Whether no dim holds several factors."""
         return all(len(dim) <= 1 for value in (*self.operands, *self.results) for dim in value)
 
-    @property
+    @functools.cached_property
     def reductions(self) -> dict[str, str]:
         """Factor -> reduction kind, for the reduced factors."""
         return {name: kind for name, kind in self.kinds.items() if kind in PARTIAL_KINDS}

@@ -13,6 +13,7 @@ elements of different places meet (reduced factors) it is replaced by the identi
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
@@ -46,6 +47,8 @@ class _Partitioner:
         self.topology = topology
         self.builder = Builder(plan.program.name)
         self.moves = Moves(self.mesh, topology)
+        self.normal = functools.cache(lambda placement: normalized(placement, self.mesh))
+        self.local_type = functools.cache(lambda type, placement: local_type(type, placement, plan))
         self.versions: dict[Var, dict[Placement, Var]] = {}
         self.sources: dict[Var, Source | None] = {v: eqn.source for eqn in plan.program.eqns for v in eqn.outputs}
         self.makers: dict[Var, tuple[Eqn, EquationPlan]] = {}  # of values that can be made again
@@ -55,8 +58,8 @@ class _Partitioner:
         program = self.plan.program
         with self.builder:
             for var, placement in zip(program.inputs, self.plan.inputs, strict=True):
-                type = local_type(var.type, placement, self.plan)
-                self.versions[var] = {normalized(placement, self.mesh): self.builder.input(type, var.hint)}
+                type = self.local_type(var.type, placement)
+                self.versions[var] = {self.normal(placement): self.builder.input(type, var.hint)}
             for eqn, step in zip(program.eqns, self.plan.equations, strict=True):
                 with self.builder.at(eqn.source):
                     self.equation(eqn, step)
@@ -70,16 +73,16 @@ class _Partitioner:
         operands = [self.operand(v, p) for v, p in zip(eqn.inputs, step.operands, strict=True)]
         results = self.local_equation(eqn, step, operands)
         for var, result, placement in zip(eqn.outputs, results, step.results, strict=True):
-            expected = local_type(var.type, placement, self.plan)
+            expected = self.local_type(var.type, placement)
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
-            self.versions[var] = {normalized(placement, self.mesh): result}
+            self.versions[var] = {self.normal(placement): result}
         size = made_again(eqn, step.rule, self.made)
         if size is not None:
             self.made[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, step)
 
     def operand(self, var: Var, placement: Placement) -> Var:
         """The local value as `wanted` gives it; where a sum is wanted of a whole value, as a sum of that and zeros."""
-        if not placement.partial or normalized(placement, self.mesh) in self.versions[var]:
+        if not placement.partial or self.normal(placement) in self.versions[var]:
             return self.wanted(var, placement)
         return self.moves.addend(self.wanted(var, placement.without_partial()), placement.partial_axes)
 
@@ -97,11 +100,12 @@ class _Partitioner:
                 self.moves.index, self.moves.mask, lambda i, placement: self.wanted(eqn.inputs[i], placement),
             )  # fmt: skip
             return eqn.op.partition(local)
-        operands = [self.masked(i, v, eqn, step) for i, v in enumerate(operands)]
+        if step.rule.reductions:
+            operands = [self.masked(i, v, eqn, step) for i, v in enumerate(operands)]
         params = eqn.params
         if eqn.op.localize is not None:
             types = tuple(
-                local_type(v.type, p, self.plan) for v, p in zip(eqn.outputs, step.results, strict=True)
+                self.local_type(v.type, p) for v, p in zip(eqn.outputs, step.results, strict=True)
             )
             params = eqn.op.localize(params, tuple(v.type for v in operands), types)
         return self.builder.emit(eqn.op, operands, params)
@@ -122,7 +126,7 @@ class _Partitioner:
 
         The reduction of a partial sum is blamed on the line that made the sum, other moves on the line that wants them.
         """
-        versions, placement = self.versions[var], normalized(placement, self.mesh)
+        versions, placement = self.versions[var], self.normal(placement)
         if placement not in versions and var in self.makers:
             self.make_again(var, placement)
         if placement not in versions:

@@ -44,7 +44,7 @@ def settled(
             break
         tried.add(turn.key)
         trials += 1
-        other = propagate(_turned(best, turn), mesh)
+        other = propagate(_turned(best, turn), mesh, best)
         rival = plan_of(other)
         assert rival.cost is not None and plan.cost is not None
         if is_cheaper(rival.cost, plan.cost, memory):

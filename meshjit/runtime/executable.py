@@ -87,7 +87,7 @@ def lower_plan(
 
 def cleaned(local: Program) -> Program:
     """What partitioning wrote, without what is written twice; collectives side by side become one."""
-    return verify(fuse(simplify(verify(local, "partition"))), "simplify")
+    return verify(fuse(simplify(local)), "partition")
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
