@@ -111,10 +111,16 @@ def expected_trips(region: Region) -> int:
     return UNKNOWN_TRIPS if region.trips is None else region.trips
 
 
-class Flow:
-    """Follows the values of one Program through its equations: where each is, and what it cost so far."""
+class TooDear(Exception):
+    """Planning was stopped: the plan takes longer than the one that it was to be compared with."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+
+class Flow:
+    """Follows the values of one Program through its equations: where each is, and what it cost so far. TooDear is raised
+    where that is more than `limit` seconds."""
+
+    def __init__(self, program: Program, machine: Machine, limit: float = math.inf) -> None:
+        self.limit = limit
         self.program = program
         self.machine = machine
         self.versions: dict[Var, list[Placement]] = {}
@@ -140,6 +146,8 @@ class Flow:
         if step.bodies:
             self._nested(eqn, step)
         self.work += effect.work
+        if self.work + self.moving > self.limit:
+            raise TooDear
         size = made_again(eqn, step.rule, self.made)
         if size is not None:
             self.made[eqn.outputs[0]] = size

@@ -26,7 +26,7 @@ from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations as Annotations
 from meshjit.plan.graph import Flattened, flatten
 from meshjit.plan.settle import is_cheaper, settled
-from meshjit.plan.slices import slice_turns
+from meshjit.plan.slices import SliceTurn, slice_turns
 from meshjit.transform.align import align
 from meshjit.transform.apart import keep_apart, merged
 from meshjit.transform.commute import commute
@@ -94,19 +94,20 @@ def _merging_gathers(plan: Plan) -> Iterator[Var]:
 
 def _settled(program: Program, annotations: Annotations, assigner: Assigner) -> Plan:
     machine, flat = assigner.machine, flatten(program, annotations, assigner.machine.mesh)
-    return settled(
-        flat.graph,
-        machine.mesh,
-        lambda found: _plan(program, annotations, flat, found, assigner),
-        machine.topology.memory,
-        lambda found: slice_turns(program, flat.numbers, found, machine.mesh),
-    )
+
+    def plan_of(found: Propagated, limit: float) -> Plan:
+        return _plan(program, annotations, flat, found, assigner, limit)
+
+    def other_turns(found: Propagated) -> list[SliceTurn]:
+        return slice_turns(program, flat.numbers, found, machine.mesh)
+
+    return settled(flat.graph, machine.mesh, plan_of, machine.topology.memory, other_turns)
 
 
 def _plan(
-    program: Program, annotations: Annotations, flat: Flattened, found: Propagated, assigner: Assigner
+    program: Program, annotations: Annotations, flat: Flattened, found: Propagated, assigner: Assigner, limit: float
 ) -> Plan:
-    """The plan that follows from what propagation found."""
+    """The plan that follows from what propagation found. TooDear if it takes more than `limit` seconds."""
     machine = assigner.machine
     placements = {var: found.placements[i] for var, i in flat.numbers.items()}
     inputs = tuple(placements[v] for v in program.inputs)
@@ -115,7 +116,7 @@ def _plan(
         for v, spec in zip(program.outputs, annotations.outputs, strict=True)
     )
     outputs = tuple(p.without_partial() for p in outputs)
-    flow = Flow(program, machine)
+    flow = Flow(program, machine, limit)
     equations = Planner(assigner, placements, flat.rules).equations(program, outputs, flow=flow)
     cost, origins, conflicts = flow.end(outputs), flat.origins(found), tuple(found.conflicts)
     return Plan(

@@ -9,10 +9,12 @@ Everything here is deterministic: the same Program, annotations and machine give
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost
+from meshjit.plan.cost import TooDear
 from meshjit.plan.slices import SliceTurn
 from sharding.alternatives import Turn, turns
 from sharding.graph import Graph, Propagated
@@ -27,14 +29,14 @@ WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much o
 def settled(
     graph: Graph,
     mesh: BaseMesh,
-    plan_of: Callable[[Propagated], Plan],
+    plan_of: Callable[[Propagated, float], Plan],
     memory: float,
     other_turns: Callable[[Propagated], Sequence[SliceTurn]],
 ) -> Plan:
-    """The cheapest plan found. `plan_of` makes a plan of what propagation gives; `memory` is what a device has;
-    `other_turns` are tried before those of conflicts."""
+    """The cheapest plan found. `plan_of` makes a plan of what propagation gives, and stops with TooDear beyond so many
+    seconds; `memory` is what a device has; `other_turns` are tried before those of conflicts."""
     best = propagate(graph, mesh)
-    plan = plan_of(best)
+    plan = plan_of(best, math.inf)
     tried, hopeless = set[object](), set[object]()
     trials = 0
     while trials < TRIALS:
@@ -45,8 +47,13 @@ def settled(
         tried.add(turn.key)
         trials += 1
         other = propagate(_turned(best, turn), mesh, best)
-        rival = plan_of(other)
-        assert rival.cost is not None and plan.cost is not None
+        assert plan.cost is not None
+        try:
+            rival = plan_of(other, _hopeless_from(plan.cost) if plan.cost.peak_bytes <= memory else math.inf)
+        except TooDear:
+            hopeless.add(turn.key)
+            continue
+        assert rival.cost is not None
         if is_cheaper(rival.cost, plan.cost, memory):
             best, plan = other, rival
         elif _is_hopeless(rival.cost, plan.cost):
@@ -56,8 +63,11 @@ def settled(
 
 def _is_hopeless(new: PlanCost, old: PlanCost) -> bool:
     """Whether parts of the turn that led from the old to the new need not be tried."""
-    more = new.seconds - old.seconds
-    return more > HOPELESS * old.move_seconds or (more == 0 and new.wire_bytes == old.wire_bytes)
+    return new.seconds > _hopeless_from(old) or (new.seconds == old.seconds and new.wire_bytes == old.wire_bytes)
+
+
+def _hopeless_from(old: PlanCost) -> float:
+    return old.seconds + HOPELESS * old.move_seconds
 
 
 def _turned(found: Propagated, turn: Turn | SliceTurn) -> Graph:
