@@ -398,7 +398,7 @@ class _Propagation:
             for dim, known in enumerate(value.origins):
                 for axis, origin in known.items():
                     origins[index, dim, axis] = origin
-        placements = {value: value.placement() for value in dict.fromkeys(self.values)}
+        placements = {value: value.placement(self.memory) for value in dict.fromkeys(self.values)}
         return [placements[value] for value in self.values], origins
 
 

@@ -7,7 +7,7 @@ import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.graph import Axes, Graph, Origin
@@ -38,10 +38,11 @@ class Memory:
         self.states: dict[State, int] = {}
         self.changes: tuple[dict[NodeKey, tuple[Change, ...]], ...] = ({}, {}, {})  # before contests, there, and behind
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
+        self.placements: dict[Any, Placement] = {}
 
     def trim(self) -> None:
         if sum(map(len, self.changes)) + len(self.clashes) > 200_000:
-            for table in (self.kinds, self.states, *self.changes, self.clashes):
+            for table in (self.kinds, self.states, *self.changes, self.clashes, self.placements):
                 table.clear()
 
     def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> int:
@@ -91,8 +92,13 @@ class Value:
         others = [other for d, axes in enumerate(self.dims) if d != dim for other in axes]
         return tuple(other for other in (*others, *(a for a, _ in self.partial)) if overlap(other, axis))
 
-    def placement(self) -> Placement:
-        return Placement(tuple(self.dims), self.partial)
+    def placement(self, memory: Memory) -> Placement:
+        """One object for equal ones, which makes comparing them quick."""
+        key = tuple(self.dims), self.partial
+        found = memory.placements.get(key)
+        if found is None:
+            found = memory.placements[key] = Placement(*key)
+        return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -29,6 +30,7 @@ def element_type(dtype: np.dtype[Any]) -> str:
     return _ELEMENT.get(name, name)
 
 
+@functools.lru_cache(maxsize=4096)
 def tensor(type: TensorType) -> str:
     """`f32[8,4]` → `tensor<8x4xf32>`."""
     return f"tensor<{''.join(f'{n}x' for n in type.shape)}{element_type(type.dtype)}>"
@@ -149,6 +151,7 @@ class Emitter:
         return f"channel_handle = #stablehlo.channel_handle<handle = {self._counter[1]}, type = 1>"
 
 
+@functools.lru_cache(maxsize=4096)
 def _location(source: Source | None) -> str:
     """XLA carries these into its profiles and error messages."""
     if source is None:

@@ -10,6 +10,7 @@ import numpy as np
 from meshjit.core.program import Eqn, Program, Var
 
 _SMALL = 64  # constants of more elements are compared by identity: hashing them costs more than it saves
+_PLAIN = {int}  # equal ones are the same: not so True and 1, or 0.0 and -0.0
 
 
 def cse(program: Program, constants: bool = False) -> Program:
@@ -22,7 +23,7 @@ def cse(program: Program, constants: bool = False) -> Program:
     seen: dict[Any, tuple[Var, ...]] = {}
     kept: list[Eqn] = []
     for eqn in program.eqns:
-        inputs = tuple(names.get(v, v) for v in eqn.inputs)
+        inputs = tuple([names.get(v, v) for v in eqn.inputs])
         key = _key(eqn, inputs) if inputs or constants else None
         if key is not None and key in seen:
             names.update(zip(eqn.outputs, seen[key], strict=True))
@@ -34,7 +35,7 @@ def cse(program: Program, constants: bool = False) -> Program:
 
 
 def _key(eqn: Eqn, inputs: tuple[Var, ...]) -> Any:
-    return (eqn.op, inputs, tuple((k, _hashable(v)) for k, v in eqn.params.items()))
+    return (eqn.op, inputs, tuple([(k, _hashable(v)) for k, v in eqn.params.items()]))
 
 
 def _hashable(value: Any) -> Any:
@@ -47,5 +48,5 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, tuple):
         if len(value) > _SMALL and type(value[0]) is tuple:  # pairs of devices
             return value
-        return tuple(_hashable(v) for v in value)
+        return value if {*map(type, value)} <= _PLAIN else tuple([_hashable(v) for v in value])
     return (type(value), value)
