@@ -51,6 +51,7 @@ class WalkSearch:
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
         self.cheapest_start = min(topology.latency.values(), default=0.0)
         self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
+        self.known = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
 
     # Setting up ...
@@ -86,7 +87,7 @@ class WalkSearch:
         done: set[_State] = set()
         tie = itertools.count()
         heap = [(self._at_least(self.source), next(tie), self.source)]
-        refused = known = math.inf  # known: seconds of the quickest walk found so far
+        refused, self.known = math.inf, math.inf
         while heap:
             _, _, state = heapq.heappop(heap)
             if state in done:
@@ -95,7 +96,7 @@ class WalkSearch:
                 return self._traced(came), refused
             done.add(state)
             local, here = self._local_shape(state), best[state]
-            for edge in sorted(self._edges(state, local), key=lambda edge: edge[3] != self.target):
+            for edge in self._edges(state, local, here):
                 after = edge[3]
                 if after in done:
                     continue
@@ -104,14 +105,14 @@ class WalkSearch:
                     refused = min(refused, size)
                     continue
                 rest = self._at_least(after)
-                if here + rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > known:
+                if here + rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > self.known:
                     continue  # without asking for its price
                 reached = here + self._seconds(edge, state, local)
                 if reached < best.get(after, math.inf):
                     best[after] = reached
                     came[after] = (state, edge)
                     heapq.heappush(heap, (reached + rest, next(tie), after))
-                    known = min(known, reached if after == self.target else math.inf)
+                    self.known = min(self.known, reached if after == self.target else math.inf)
         return None, refused
 
     def _traced(self, came: dict[_State, tuple[_State, _Edge]]) -> list[_Edge]:
@@ -124,7 +125,17 @@ class WalkSearch:
 
     # ... the edges out of a state ...
 
-    def _edges(self, state: _State, local: tuple[int, ...]) -> Iterator[_Edge]:
+    def _edges(self, state: _State, local: tuple[int, ...], here: float) -> Iterator[_Edge]:
+        """Those that lead to the target first; permutations, of which there are many, only if one could pay."""
+        found = self._changes_of_count(state, local)
+        yield from sorted(found, key=lambda edge: edge[3] != self.target)
+        lacking = state[1] != self.target[1] or self._bytes(state) < self.target_bytes  # then another collective follows
+        if here + (2 if lacking else 1) * self.cheapest_start <= self.known:
+            used = {*itertools.chain.from_iterable(state[0]), *state[1]}
+            free = [i for i in range(len(self.atoms)) if i not in used]
+            yield from sorted(self._permutations(state, free), key=lambda edge: edge[3] != self.target)
+
+    def _changes_of_count(self, state: _State, local: tuple[int, ...]) -> Iterator[_Edge]:
         dims, partial = state
         used = {*itertools.chain.from_iterable(dims), *partial}
         free = [i for i in range(len(self.atoms)) if i not in used]
@@ -137,7 +148,6 @@ class WalkSearch:
                     yield "gather", (dim,), moved, (gathered, partial)
                     yield from self._exchanges(dim, moved, gathered, partial)
         yield from self._reductions(state)
-        yield from self._permutations(state, free)
 
     def _slices(self, state: _State, free: list[int]) -> Iterator[_Edge]:
         dims, partial = state
