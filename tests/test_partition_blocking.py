@@ -353,3 +353,40 @@ def check_random(seed: int) -> str:
 @pytest.mark.parametrize("seed", range(8))
 def test_random_loops(seed: int) -> None:
     check_random(seed)
+
+
+def life(u: Any) -> Any:
+    """Conway's game: neighbours counted by a convolution."""
+    kernel = mnp.asarray([[1.0, 1, 1], [1, 0, 1], [1, 1, 1]])
+    count = lax.conv(u[None, None], kernel[None, None], (1, 1), "SAME")[0, 0]
+    return mnp.where((count == 3) | ((count == 2) & (u > 0)), 1.0, 0.0)
+
+
+def eroded(u: Any) -> Any:
+    lowest = lax.reduce_window(u, np.inf, lax.min, (3, 2), (1, 1), ((2, 0), (1, 0)))
+    return lowest + 1
+
+
+def dilated(u: Any) -> Any:
+    wide = lax.reduce_window(u, -np.inf, lax.max, (2, 1), (1, 1), ((1, 2), (0, 0)), None, (3, 1))
+    return u - 2 * wide % 5
+
+
+@pytest.mark.parametrize("body", [life, eroded, dilated])
+@pytest.mark.parametrize("rows", [64, 61])
+def test_windows_that_slide_by_one(body: Any, rows: int) -> None:
+    fun, spec = steps(lambda u: body(u) % 7), P("x", "y")
+    arrays = [np.random.default_rng(7).integers(0, 2, (rows, 24)).astype(np.float32)]
+    types = [f"f32[{rows}, 24]"]
+    for mesh, specs in ((X4, [ROWS]), (XY, [spec]), (X2, [ROWS])):
+        check_law(traced(fun, types), mesh, specs, specs, arrays)
+    assert sum(times for _, times in collectives(fun, types, X4, [ROWS], [ROWS])) <= 6
+
+
+def test_windows_in_a_ring_and_large_strides_stay_as_they_are() -> None:
+    def mixed(u: Any) -> Any:
+        return dilated(ring(u)) % 7
+
+    arrays = [np.random.default_rng(7).integers(0, 5, (64, 6)).astype(np.float32)]
+    check_law(traced(steps(mixed), ["f32[64, 6]"]), X4, [ROWS], [ROWS], arrays)
+    assert sum(times for _, times in collectives(steps(mixed), ["f32[64, 6]"], X4, [ROWS], [ROWS])) >= 20

@@ -34,7 +34,8 @@ Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
 
 
-def _slides(in_types: Types, params: Params) -> list[Slide]:
+def kernel_slides(in_types: Types, params: Params) -> list[Slide]:
+    """How the kernel slides along every spatial dim."""
     lhs, rhs = in_types
     lhs_spec, rhs_spec, _ = params["dimension_numbers"]
     pairs = zip(
@@ -56,7 +57,7 @@ def _type(in_types: Types, params: Params) -> Types:
     _check_params(lhs.rank, params)
     batch, features = _check_features(in_types, params)
     out_spec = params["dimension_numbers"][2]
-    extents = dict(zip(out_spec, (batch, features, *(w.out for w in _slides(in_types, params))), strict=True))
+    extents = dict(zip(out_spec, (batch, features, *(w.out for w in kernel_slides(in_types, params))), strict=True))
     dtype = params.get("preferred") or lhs.dtype
     return (TensorType(tuple(extents[d] for d in range(lhs.rank)), dtype),)
 
@@ -105,7 +106,7 @@ def _evaluate(lhs: Array, rhs: Array, **params: Any) -> Array:
     """Windows of the padded lhs as rows, the kernel as columns, one matrix product per group."""
     types = tuple(TensorType(a.shape, a.dtype) for a in (lhs, rhs))
     (out_type,) = _type(types, params)
-    slides, (lhs_spec, rhs_spec, out_spec) = _slides(types, params), params["dimension_numbers"]
+    slides, (lhs_spec, rhs_spec, out_spec) = kernel_slides(types, params), params["dimension_numbers"]
     wide = _accumulator(lhs.dtype, out_type.dtype)
     x, kernel = (np.transpose(a, spec).astype(wide) for a, spec in ((lhs, lhs_spec), (rhs, rhs_spec)))
     for d, slide in enumerate(slides):
@@ -198,7 +199,7 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
         lhs[c if groups > 1 else n] = group + (into if groups > 1 else batch)
         kinds[(into if groups > 1 else batch)[0]] = "replicate"
         sizes[group[0]] = count
-    for a, b, r, slide in zip(places, kernel, results, _slides(in_types, params), strict=True):
+    for a, b, r, slide in zip(places, kernel, results, kernel_slides(in_types, params), strict=True):
         lhs[a] = place = (next(names),)
         rhs[b], out[r] = (place, ()) if _is_contracted(slide) else ((), place)
         sizes[place[0]] = slide.extent
@@ -226,7 +227,7 @@ def _partition(local: LocalEquation) -> list[Var]:
     lhs = local.mask(lhs, c, types[0].shape[c], axes, 0)
     rhs = local.mask(rhs, i, types[1].shape[i], axes, 0)
     padding, dilations = list(params["padding"]), list(params["lhs_dilation"])
-    for k, slide in enumerate(_slides(types, params)):
+    for k, slide in enumerate(kernel_slides(types, params)):
         a, b, axes = places[k], kernel[k], shard_axes(local, factors[places[k]][0])
         if slide.is_trivial or not axes:
             continue

@@ -18,8 +18,11 @@ from meshjit.ops.bits import and_
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import constant, full, full_like, iota, is_splat, scalar, spread, zeros_like
 from meshjit.ops.conversion import convert
+from meshjit.ops.convolution import convolution
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.identity import identity_element
 from meshjit.ops.ordering import concatenate
+from meshjit.ops.reduce_window import reduce_window
 from meshjit.ops.roll import roll, shift
 from meshjit.ops.shape import broadcast_in_dim
 from meshjit.ops.slicing import pad, slice_
@@ -28,12 +31,15 @@ from meshjit.ops.windows import between, cut
 from meshjit.partition.moves import Moves
 from meshjit.partition.stretches import (
     Offsets,
+    Sliding,
     Space,
     Spaces,
     Stretch,
     Stretches,
     known_integers,
     offsets_of,
+    seen_by,
+    sliding_of,
     starts_of,
 )
 
@@ -85,7 +91,9 @@ class Stretcher:
             return [self.constant(eqn, wanted[0])]
         if eqn.op is iota:
             return [self.iota(eqn, wanted[0])]
-        offsets = offsets_of(eqn, self.constants)
+        offsets, slides = offsets_of(eqn, self.constants), sliding_of(eqn)
+        if slides is not None:
+            return self.windows(eqn, slides, wanted[0])
         if offsets is None:
             return self.alike(eqn, wanted)
         operands = [
@@ -113,6 +121,27 @@ class Stretcher:
         if eqn.op.localize is not None:
             types = tuple(self.type(v, s) for v, s in zip(eqn.outputs, wanted, strict=True))
             params = eqn.op.localize(params, tuple(v.type for v in operands), types)
+        return self.builder.emit(eqn.op, operands, params)
+
+    def windows(self, eqn: Eqn, slides: Sequence[Sliding], wanted: Stretches) -> Sequence[Var]:
+        """Windows over stretches that are long enough: no padding, but what padding holds beyond the ends of the dim."""
+        var, (out,) = eqn.inputs[0], eqn.outputs
+        stretches = seen_by(var, slides, wanted)
+        local, params = self.at(var, stretches), dict(eqn.params)
+        fill = identity_element(params["kind"], var.dtype) if eqn.op is reduce_window else 0
+        spatial = params["dimension_numbers"][0][2:] if eqn.op is convolution else range(var.rank)
+        padding = list(params["padding"])
+        for d, stretch in enumerate(stretches):
+            if stretch is not None and d in spatial:
+                number = list(spatial).index(d)
+                if max(padding[number]) > 0:
+                    mask = self.within(self.spaces[var, d], stretch, 0, var.shape[d], d, local.shape)
+                    local = select(mask, local, full(local.type, fill))
+                padding[number] = (0, 0)
+        params["padding"] = tuple(padding)
+        operands = (local, *(self.at(v, (None,) * v.rank) for v in eqn.inputs[1:]))
+        if eqn.op.localize is not None:
+            params = eqn.op.localize(params, tuple(v.type for v in operands), (self.type(out, wanted),))
         return self.builder.emit(eqn.op, operands, params)
 
     # -- values from nothing
@@ -154,9 +183,11 @@ class Stretcher:
 
     def inside(self, var: Var, dim: int, stretch: Stretch, low: int, high: int, shape: Sequence[int]) -> Var | None:
         """bool of this shape: which elements along `dim` have a place in [low, high); None if all that matter have."""
-        space, extent = self.spaces[var, dim], var.shape[dim]
-        if low <= 0 and high >= extent:
+        if low <= 0 and high >= var.shape[dim]:
             return None
+        return self.within(self.spaces[var, dim], stretch, low, high, dim, shape)
+
+    def within(self, space: Space, stretch: Stretch, low: int, high: int, dim: int, shape: Sequence[int]) -> Var:
         key = space, stretch, low, high
         if key not in self.columns:
             self.columns[key] = between(self.places(space, stretch), low, high)

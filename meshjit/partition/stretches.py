@@ -6,6 +6,7 @@ places from i * block - before up to (i + 1) * block + after. What a value is wa
     u + v                     the same of both
     u[a:], pad(u, low)        moved by the difference between a place of the result and that of the operand: +a, -low
     shift(u, s), roll(u, s)   moved by -s
+    windows that slide by 1   longer by what the windows reach to either side
 
 Of two neighbours a step backwards in time has thus one more on each side. Spaces in a ring go on at the other end of the
 dim: place p stands for p mod (block * devices). In others, what lies outside of the dim is unspecified.
@@ -20,11 +21,14 @@ from typing import Any, TypeAlias
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.ops.constants import constant, iota
+from meshjit.ops.convolution import convolution, kernel_slides
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.ordering import concatenate
+from meshjit.ops.reduce_window import reduce_window
 from meshjit.ops.roll import roll, shift
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import update_slice
+from meshjit.ops.window_params import slides_of
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
@@ -37,6 +41,16 @@ Offsets: TypeAlias = tuple[int | None, ...]  # per dim: place of the operand les
 
 OWN: Stretch = (0, 0)
 _ALONG_WHOLE_DIMS = {"reverse", "cumsum", "cumprod", "cummax", "cummin", "sort"}  # their params mention no extents
+
+
+@dataclass(frozen=True)
+class Sliding:
+    """Along these dims of operand 0 and of the result, place p of the result sees places p - low to p - low + reach - 1."""
+
+    operand_dim: int
+    result_dim: int
+    low: int = 0
+    reach: int = 1
 
 
 class Refused(Exception):
@@ -131,6 +145,10 @@ def _check(body: Program, spaces: Spaces) -> None:
         space = spaces.get((eqn.inputs[0], eqn.params["dimension"])) if eqn.op is roll else None
         if space is not None and eqn.inputs[0].shape[eqn.params["dimension"]] != space.period:
             raise Refused(f"{eqn.inputs[0].type} is rolled around, and its shards are uneven")
+        for each in sliding_of(eqn) or ():
+            space = spaces.get((eqn.inputs[0], each.operand_dim))
+            if space is not None and space.in_ring and (each.low, each.reach) != (0, 1):
+                raise Refused(f"windows end where {eqn.inputs[0].type} does, which is rolled around elsewhere")
 
 
 def known_integers(body: Program) -> dict[Var, int]:
@@ -154,6 +172,14 @@ def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
                     classes.whole.update(nodes)
                 else:
                     classes.join(nodes)
+        return
+    slides = sliding_of(eqn)
+    if slides is not None:
+        joined: list[list[Node]] = [[(eqn.inputs[0], s.operand_dim), (eqn.outputs[0], s.result_dim)] for s in slides]
+        for pair in joined:
+            classes.join(pair)
+        known = {node for pair in joined for node in pair}
+        classes.whole.update({(v, d) for v in (*eqn.inputs, *eqn.outputs) for d in range(v.rank)} - known)
         return
     rule = rule_of_eqn(eqn)
     for nodes in _factor_nodes(eqn, rule, classes).values():
@@ -209,6 +235,31 @@ def offsets_of(eqn: Eqn, constants: Mapping[Var, int]) -> list[Offsets | None] |
     return None
 
 
+def sliding_of(eqn: Eqn) -> list[Sliding] | None:
+    """The dims along which windows slide by 1 over the elements themselves; None for ops without windows."""
+    if eqn.op is reduce_window:
+        slides = [(d, d, slide) for d, slide in enumerate(slides_of(eqn.inputs[0].type, eqn.params))]
+        found = list[Sliding]()
+    elif eqn.op is convolution:
+        lhs, _, out = eqn.params["dimension_numbers"]
+        slides = [(lhs[2 + k], out[2 + k], slide) for k, slide in enumerate(kernel_slides(eqn.input_types, eqn.params))]
+        found = [Sliding(lhs[0], out[0])] if eqn.params["batch_group_count"] == 1 else []
+    else:
+        return None
+    plain = [(d, e, slide) for d, e, slide in slides if slide.stride == slide.base_dilation == 1]
+    return [*found, *(Sliding(d, e, slide.low, slide.reach) for d, e, slide in plain)]
+
+
+def seen_by(var: Var, slides: Sequence[Sliding], result: Stretches) -> Stretches:
+    """Where operand 0 is wanted for the windows of a result."""
+    found: list[Stretch | None] = [None] * var.rank
+    for each in slides:
+        stretch = result[each.result_dim]
+        if stretch is not None:
+            found[each.operand_dim] = stretch[0] + each.low, stretch[1] + each.reach - 1 - each.low
+    return tuple(found)
+
+
 def starts_of(
     eqn: Eqn, first: int, shape: Sequence[int], part: Sequence[int], constants: Mapping[Var, int]
 ) -> tuple[int | None, ...]:
@@ -241,6 +292,10 @@ def wanted_before(
         if offsets is not None:
             for var, column in zip(eqn.inputs, offsets, strict=True):
                 want(var, () if column is None else _displaced(var, column, wanted[eqn.outputs[0]], spaces))
+        elif (slides := sliding_of(eqn)) is not None:
+            want(eqn.inputs[0], seen_by(eqn.inputs[0], slides, wanted[eqn.outputs[0]]))
+            for var in eqn.inputs[1:]:
+                want(var, (None,) * var.rank)
         elif eqn.inputs:
             _want_alike(eqn, spaces, wanted, want)
     return wanted
