@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import traceback
 import weakref
@@ -335,6 +337,18 @@ def test_functions_are_let_go_with_what_they_hold(options: dict[str, Any]) -> No
         assert [ref() for ref in gone] == [None, None]
     finally:
         gc.enable()
+
+
+@mj.jit
+def named(x: Any) -> Any:
+    return x + 1
+
+
+def test_copies_and_pickles_are_those_of_functions() -> None:
+    assert pickle.loads(pickle.dumps(named)) is named
+    assert copy.copy(named) is named and copy.deepcopy({"f": named})["f"] is named
+    with pytest.raises((pickle.PicklingError, AttributeError), match="lambda"):
+        pickle.dumps(mj.jit(lambda x: x))
 
 
 def test_methods_attributes_and_signatures() -> None:

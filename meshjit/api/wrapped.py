@@ -91,6 +91,17 @@ class Wrapped:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
 
+    def __copy__(self) -> Wrapped:
+        """Itself, as of any function."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Wrapped:
+        return self
+
+    def __reduce__(self) -> str:
+        """Pickled by its name, as any function."""
+        return getattr(self, "__qualname__", self._title())
+
     def _call_in_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Compiled | None]:
         """The result, and what was run if it needs no more than Arrays that lie where it wants them."""
         if active_trace() is not None:
