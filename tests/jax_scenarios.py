@@ -357,6 +357,60 @@ jax.lax.map(lambda a: jax.lax.with_sharding_constraint(a, on(other,'q'))*2, x, b
 jax.hessian(lambda a: (jax.lax.with_sharding_constraint(a, on(other,'q'))**3).sum())(x[0])
 jax.jacfwd(lambda a: (jax.lax.with_sharding_constraint(a, on(other,'q'))**3))(x[0])
 values(jit(jax.vmap(lambda a: jax.lax.with_sharding_constraint(a, on(other,'q'))))(x))
+# arrays
+four.view('int32')
+four.view('int8')
+four.view('uint16')
+four[:, :2].view('complex64')
+four.view('complex64')
+four.astype('bfloat16').view('int8')
+(four > 3).view('int8')
+four[0, 0].view('int8')
+four.view('int32', type=np.ndarray)
+jit(lambda a: a.view('int16'))(four)
+jax.vmap(lambda a: a.view('int8'))(four)
+jnp.float32(2.5)
+jnp.int8([1, 2])
+jit(lambda a: jnp.int32(a) + jnp.bfloat16(a))(1.5)
+[jnp.float32 == np.float32, np.dtype(jnp.bfloat16) == jnp.bfloat16, jnp.float32 == 'float32', {np.float32: 1}.get(jnp.float32)]
+[isinstance(four, jax.Array), isinstance(np.ones(1), jax.Array), issubclass(type(four), jax.Array)]
+seen(lambda a: isinstance(a, jax.Array))
+seen(len)
+seen(lambda a: [b.shape[0] for b in reversed(a)])
+seen(lambda a: a.devices())
+seen(lambda a: a.addressable_shards)
+seen(lambda a: a.is_fully_replicated)
+seen(lambda a: a.tobytes())
+seen(lambda a: a.nothing)
+seen(lambda a: hasattr(a, 'nothing'))
+seen(lambda a: a.sum(axis=a[0, 0].astype(int)))
+seen(lambda a: jnp.arange(a[0, 0]))
+np.sum(four)
+np.sum(four, axis=0, keepdims=True)
+np.mean(four, 1)
+np.max(four, axis=0)
+np.any(four > 3)
+np.std(four, ddof=1)
+np.round(four, 1)
+np.cumsum(four, axis=1)
+np.argmax(four)
+np.sum(four, out=np.zeros(()))
+jnp.sum(four, 0, None, None, True)
+jnp.take(four, 1, mode='raise')
+four.astype('bfloat16') * np.float64(2)
+four.astype('bfloat16') * 2.0
+four.astype('int8') * np.float64(2)
+[jnp.asarray(np.float64(2)).weak_type, jnp.asarray(2.0).weak_type, jit(same)(np.float64(1)).weak_type]
+jit(same)(np.ma.masked_array([1.0, 2.0], [False, True]))
+jnp.asarray(np.ma.masked_array([1.0, 2.0], [False, True]))
+under(lambda: jax.default_device(devices()[1]), lambda: [jnp.ones(2), jit(same)(1.0), jit(lambda a: a + 1)(four), jnp.asarray(x)])
+under(lambda: jax.default_device(devices()[1]), lambda: jit(lambda a: a + 1)(on_device(2)))
+jit(lambda a: jax.device_put(a, SingleDeviceSharding(devices()[1])) * 1)(x)
+jax.ShapeDtypeStruct((2,), None)
+jax.ShapeDtypeStruct((2,), np.float32, sharding='x')
+jit(lambda a, n: a * n, static_argnums=1).trace(x, 3)(x)
+jax.jacobian(lambda a: a * 2)(four[0])
+jax.typeof(x).shape
 """
 
 
@@ -400,8 +454,14 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
     def grid(sizes: Any, names: Any, step: int = 1) -> Any:
         return placement.Mesh(np.array(jax.devices()[: int(np.prod(sizes))])[::step].reshape(sizes), names)
 
+    def seen(use: Any) -> Any:
+        """What a traced value says."""
+        found: list[Any] = []
+        jax.jit(lambda a: found.append(use(a)) or a)(x)
+        return found[0]
+
     return {
-        "on": on, "members": members, "four": jnp.arange(12, dtype=np.float32).reshape(4, 3),
+        "seen": seen, "on": on, "members": members, "four": jnp.arange(12, dtype=np.float32).reshape(4, 3),
         "cube": np.arange(64, dtype=np.float32).reshape(8, 4, 2),
         "other": grid((2, 4), ("p", "q")), "line": grid((8,), ("z",)), "half": grid((4,), ("h",)),
         "backwards": grid((4, 2), ("x", "y"), -1),
