@@ -94,3 +94,7 @@ def test_shapes_are_checked() -> None:
         mj.ShapeDtypeStruct((2,), np.float32, sharding="x")
     with pytest.raises(ValueError, match="ShapeDtypeStruct: dtype is None"):
         mj.ShapeDtypeStruct((2,), None)
+
+
+def test_device_get_leaves_traced_values() -> None:
+    np.testing.assert_array_equal(mj.jit(lambda x: mj.device_get({"a": x, "b": 1})["a"] * 2)(X), 2 * X)

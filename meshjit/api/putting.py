@@ -134,9 +134,10 @@ def shape_of_leaf(value: Any) -> tuple[int, ...]:
 
 
 def device_get(x: Any) -> Any:
-    """The arrays of a tree as NumPy arrays, read-only; numbers as they are (`jax.device_get`). Copies run side by side."""
+    """The arrays of a tree as NumPy arrays, read-only; numbers and traced values as they are (`jax.device_get`). Copies run
+    side by side."""
     copy_to_host_async(x)
-    return tree.map(lambda v: v.__array__() if hasattr(v, "__array__") else v, x)
+    return tree.map(lambda v: v.__array__() if hasattr(v, "__array__") and not isinstance(v, Tracer) else v, x)
 
 
 def copy_to_host_async(x: Any) -> Any:
