@@ -276,7 +276,7 @@ def test_on_xla_the_numbers_are_the_same(body: Any) -> None:
 
 def random_body(generator: np.random.Generator, count: int, dims: int) -> Callable[..., list[Any]]:
     """Some moves, choices and sums of a few values: (fields, coefficients, slices) -> values of the same shape."""
-    script = [(int(generator.integers(12)), *(int(n) for n in generator.integers(0, 97, 4))) for _ in range(7)]
+    script = [(int(generator.integers(14)), *(int(n) for n in generator.integers(0, 97, 4))) for _ in range(7)]
 
     def body(i: Any, fields: list[Any], others: list[Any]) -> list[Any]:
         values = [*fields, *others]
@@ -309,6 +309,14 @@ def random_body(generator: np.random.Generator, count: int, dims: int) -> Callab
             elif kind == 10:
                 new = mnp.pad(lax.slice_in_dim(x, 0, n - 1, axis=dim) * lax.slice_in_dim(y, 1, n, axis=dim),
                               [(0, 1) if k == dim else (0, 0) for k in range(dims)])  # fmt: skip
+            elif kind in (11, 12):
+                window = tuple(3 - d % 2 if k == dim else 1 for k in range(dims))
+                pads = [(2 - amount % 2, window[k] * 2 - 4 + amount % 2) if k == dim else (0, 0) for k in range(dims)]
+                pads = [(low, high + 2 * (kind == 12)) if k == dim else (0, 0) for k, (low, high) in enumerate(pads)]
+                holes = tuple(2 if k == dim else 1 for k in range(dims))
+                new = lax.reduce_window(x, -np.inf, lax.max, window, (1,) * dims, pads, None, holes)
+                new = lax.slice_in_dim(new, 0, n, axis=dim) if kind == 12 else new
+                new = mnp.where(mnp.isinf(new), 0, new)
             else:
                 new = 2 * x - y
             values.append(new % 9)
