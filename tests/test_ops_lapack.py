@@ -95,6 +95,15 @@ def test_one_bad_matrix_leaves_the_others_alone_and_ends(name: str, bad: float) 
 
 
 @pytest.mark.device
+def test_eigh_of_one_triangle_reads_no_other() -> None:
+    a = random(np.float32, (4, 4))
+    a = a + a.T
+    for uplo, keep in (("L", np.tril), ("U", np.triu)):
+        values, _ = mnp.linalg.eigh(np.where(keep(np.ones((4, 4))) > 0, a, np.nan).astype(np.float32), UPLO=uplo)
+        np.testing.assert_allclose(values, np.linalg.eigvalsh(a), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.device
 def test_what_has_no_factor_is_nan() -> None:
     a = np.stack([np.eye(3), -np.eye(3)]).astype(np.float32)
     factor = np.asarray(mnp.linalg.cholesky(a))

@@ -60,7 +60,7 @@ def _eigh_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 
 
 def _eigh(a: Array) -> tuple[Array, Array]:
-    bad = np.asarray(~np.isfinite(np.tril(a)).all((-1, -2)))  # NumPy refuses all of a stack for one of these
+    bad = np.asarray(~np.isfinite(a).all((-1, -2)))  # NumPy refuses all of a stack for one of these
     values, vectors = np.linalg.eigh(np.where(bad[..., None, None], 0, a))
     values, vectors = np.where(bad[..., None], np.nan, values), np.where(bad[..., None, None], np.nan, vectors)
     if a.size:

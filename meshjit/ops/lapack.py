@@ -21,7 +21,7 @@ from meshjit.ops.comparison import compare, is_finite, select
 from meshjit.ops.constants import full_like, zeros_like
 from meshjit.ops.conversion import imag, real
 from meshjit.ops.families import part_dtype
-from meshjit.ops.matrices import emit_triangle, triangle
+from meshjit.ops.matrices import emit_triangle
 from meshjit.ops.reduction import reduce_and, restore
 
 INFO = DTYPES["i32"]
@@ -95,16 +95,15 @@ def info_type(type: TensorType) -> TensorType:
     return batch_type(type, dtype=INFO)
 
 
-def finite(e: Any, a: str, triangle_only: bool = False) -> str:
-    """Which matrices hold neither nan nor inf. `triangle_only`: what stands above the diagonal does not count."""
-    return e.program(_finite(e.types[a], triangle_only), [a])[0]
+def finite(e: Any, a: str) -> str:
+    """Which matrices hold neither nan nor inf."""
+    return e.program(_finite(e.types[a]), [a])[0]
 
 
 @functools.lru_cache(maxsize=64)
-def _finite(type: TensorType, triangle_only: bool) -> Program:
+def _finite(type: TensorType) -> Program:
     with Builder("finite") as builder:
         a = builder.input(type)
-        a = triangle(a, lower=True) if triangle_only else a
         parts = [real(a), imag(a)] if type.dtype.kind == "c" else [a]
         flags = functools.reduce(and_, [is_finite(part) for part in parts])
         return builder.build([reduce_and(flags, axes=(type.rank - 2, type.rank - 1))])
@@ -197,7 +196,7 @@ def product_of_reflections(e: Any, vectors: str, scales: str) -> str:
 
 def eigen_hermitian(e: Any, a: str, outs: Types) -> list[str]:
     """[eigenvectors, eigenvalues, info, finite] of the matrix whose lower triangle A holds."""
-    good = finite(e, a, triangle_only=True)
+    good = finite(e, a)
     results = (*outs, info_type(outs[0]))
     return [*call(e, "syevd", [a], results, in_place={0: 0}, mode="V", uplo="L"), good]
 
