@@ -81,7 +81,9 @@ def make_jaxpr(
     @functools.wraps(fun)
     def made(*args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
-            outer = stack.enter_context(Trace("axis_env")) if axis_env else None
+            outer = Trace("axis_env")
+            if axis_env:
+                stack.enter_context(outer)
             for name, size in axis_env or ():
                 number = outer.input(TensorType((), np.dtype(np.int32)), hint=str(name))
                 stack.enter_context(member_axis(name, int(size), number))

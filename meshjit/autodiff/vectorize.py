@@ -101,7 +101,7 @@ def _check_spread(name: str | tuple[str, ...], mesh: Any, program: Program) -> N
             )
     for eqn in program.eqns:
         spec = eqn.op.seed(eqn.params) if eqn.op.seed is not None else ()
-        used = {name_of(ref) for entry in spec for ref in (entry if isinstance(entry, tuple) else (entry,)) if _is_ref(ref)}
+        used = {name for entry in spec for name in _names_of(entry)}
         twice = next((axis for axis in names if axis in used), None)
         if twice is not None:
             raise ShardingError(
@@ -112,8 +112,11 @@ def _check_spread(name: str | tuple[str, ...], mesh: Any, program: Program) -> N
             _check_spread(name, mesh, nested)
 
 
-def _is_ref(entry: Any) -> bool:
-    return entry is not None and entry is not PartitionSpec.UNCONSTRAINED
+def _names_of(entry: Any) -> list[str]:
+    """The mesh axes in one entry of a spec."""
+    if entry is None or entry is PartitionSpec.UNCONSTRAINED:
+        return []
+    return [name_of(ref) for ref in (entry if isinstance(entry, tuple) else (entry,))]
 
 
 def _argument_axes(in_axes: Any, args: tuple[Any, ...]) -> list[int | None]:

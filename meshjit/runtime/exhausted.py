@@ -20,7 +20,7 @@ _FIX = (
 )
 
 
-def failed_to_run(error: _jaxlib.XlaError, title: str, mesh: Any, local: Program, compiled: Any) -> RuntimeError:
+def failed_to_run(error: RuntimeError, title: str, mesh: Any, local: Program, compiled: Any) -> RuntimeError:
     """The error to raise for what XLA raised when a program was started: of the same kind, or OutOfMemoryError."""
     reason = str(error).strip()
     if not is_exhausted(reason):
