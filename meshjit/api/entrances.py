@@ -56,7 +56,7 @@ def _miss(known: weakref.ref[Wrapped]) -> Entrance:
                 wrapped.unguarded = False
                 wrapped.__call__ = _guarded(known, wrapped.fast)
             elif compiled is not None and wrapped.unguarded:
-                wrapped.__call__ = wrapped.fast
+                wrapped.__call__ = wrapped.fast  # pyright: ignore[reportAttributeAccessIssue] - it is there, it called
             return result, _how(compiled), False
         except Exception as error:
             _reached_python(error)

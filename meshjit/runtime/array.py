@@ -453,23 +453,24 @@ def type_and_weak(value: Any) -> tuple[TensorType, bool] | None:
 
 
 _sharing: weakref.WeakValueDictionary[int, Array] = weakref.WeakValueDictionary()  # Arrays over the memory of others
+_shared_memory: Callable[[], int] = _sharing.data.__len__  # pyright: ignore - whether there are any: quicker than its own
 
 
 def give_up(arrays: Sequence[Array], by: str) -> None:
     """After a call in C++: these were donated to it, and are gone also where XLA found no use for their memory."""
-    if _sharing.data:
+    if _shared_memory():
         for array in arrays:
             array._give_up(by)
         return
-    delete, attributes = _jaxlib.array_class.raw_delete, {"_deleted_by": by}  # no copy on the host among them
+    delete, attributes = _jaxlib.raw_delete, {"_deleted_by": by}  # no copy on the host among them
     for array in arrays:
         delete(array)
-        array.__dict__ = attributes
+        array.__dict__ = attributes  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def memories(values: Sequence[Any]) -> set[int]:
     """A number for each value; the same for Arrays over the same memory. Others may have the number once nobody has it."""
-    owners = [x.memory if isinstance(x, Array) else x for x in values] if _sharing.data else values
+    owners = [x.memory if isinstance(x, Array) else x for x in values] if _shared_memory() else values
     return set(map(id, owners))
 
 

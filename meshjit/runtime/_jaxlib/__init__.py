@@ -30,6 +30,7 @@ from meshjit.runtime._jaxlib.analyses import result_layouts as result_layouts  #
 from meshjit.runtime._jaxlib.array_class import ArrayImpl as ArrayImpl  # noqa: E402
 from meshjit.runtime._jaxlib.array_class import ArrayMeta as ArrayMeta  # noqa: E402
 from meshjit.runtime._jaxlib.array_class import attach as attach  # noqa: E402
+from meshjit.runtime._jaxlib.array_class import raw_delete as raw_delete  # noqa: E402
 from meshjit.runtime._jaxlib.array_class import refuse_jax as refuse_jax  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import block as block  # noqa: E402
 from meshjit.runtime._jaxlib.arrays import buffer_address as buffer_address  # noqa: E402
