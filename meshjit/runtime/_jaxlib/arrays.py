@@ -151,7 +151,7 @@ def block(handle: Any) -> None:
         raise _failed(handle, error) from None
 
 
-def _failed(handle: Any, error: XlaError) -> RuntimeError:
+def _failed(handle: Any, error: RuntimeError) -> RuntimeError:
     """What a program raised while it ran, behind the call that started it."""
     shape, dtype = shard_type(handle)
     reason, what = str(error).strip(), f"the program that computes {dtype}{list(shape)} on each device"
