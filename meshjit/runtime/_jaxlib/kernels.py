@@ -36,9 +36,9 @@ def cpu_kernels() -> frozenset[str]:
 
 def prepare_kernels(program: str | bytes, client: Any) -> None:
     """Make known what a program calls, that may come from another process; call this before it is compiled or loaded."""
-    if (_PREFIX if isinstance(program, str) else _PREFIX.encode()) in program and client.platform == "cpu":
-        if cpu_kernels():
-            _share_processor(len(client.local_devices()))
+    calls = _PREFIX in program if isinstance(program, str) else _PREFIX.encode() in program
+    if calls and client.platform == "cpu" and cpu_kernels():
+        _share_processor(len(client.local_devices()))
 
 
 @functools.cache
