@@ -219,8 +219,9 @@ def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, rig
     part = values.with_dtype(part_dtype(values.dtype))
     parts = (values,) if type.dtype.kind == "c" else (part, part)
     a, good = without_bad(e, a)
-    letters = {name: "V" if wanted else "N" for name, wanted in (("compute_left", left), ("compute_right", right))}
-    *found, lower, upper, info = call(e, "geev", [a], (*parts, vectors, vectors, info_type(type)), **letters)
+    results = (*parts, vectors, vectors, info_type(type))
+    ways = ["V" if wanted else "N" for wanted in (left, right)]
+    *found, lower, upper, info = call(e, "geev", [a], results, compute_left=ways[0], compute_right=ways[1])
     joined = found if len(found) == 1 else e.op("complex", found, [values])
     return [*joined, *([lower] if left else []), *([upper] if right else []), info, good]
 
