@@ -140,7 +140,8 @@ class Wrapped:
 
     def forget_fast(self) -> None:
         """Forget what C++ knows."""
-        forget_calls(self.fast)
+        if self.fast is not None:
+            forget_calls(self.fast)
 
     def _name_bad_leaf(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise the error of the first argument that is no array, now with its path."""

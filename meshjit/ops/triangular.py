@@ -179,7 +179,7 @@ def _solve_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params
     if 0 in outs[0].shape:
         return emit_empty(e, outs)
     if has_lapack(e, ins[0], "trsm"):
-        return [solve_triangular(e, *operands, params)]
+        return [solve_triangular(e, operands[0], operands[1], params)]
     flags = ", ".join(f"{name} = {str(params[name]).lower()}" for name in ("left_side", "lower", "unit_diagonal"))
     how = TRANSPOSES[params["transpose_a"]]
     return e.op("triangular_solve", operands, outs, f"{flags}, transpose_a = #stablehlo<transpose {how}>")
