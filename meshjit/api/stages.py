@@ -18,6 +18,7 @@ from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, placements
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.config import config
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
@@ -78,6 +79,7 @@ class Traced(Stage):
         used = {v for eqn in live.eqns for v in eqn.inputs} | set(live.outputs)
         return [i for i, v in enumerate(self.program.inputs) if v in used]
 
+    @rarely_collected
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Plan, partition and emit. `lowering_platforms` says which platforms may compile the text; without it the text is for
         that of the mesh's devices, and for all of them where the mesh has none."""

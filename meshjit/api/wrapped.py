@@ -25,6 +25,7 @@ from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, check_sha
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.config import config
+from meshjit.core.garbage import rarely_collected
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import apart, forget_calls
@@ -161,7 +162,7 @@ class Wrapped:
         call = self._call(split, in_tree, keys)
         if config.explain_cache_misses:
             explain_miss(self.fun, call, [c.call for c in self.cache.by_meaning.values()])
-        lowered = self._traced(split, call).lower()
+        lowered = rarely_collected(lambda: self._traced(split, call).lower())()
         log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()))
         compiled = lowered.compile()
         log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds)
@@ -230,6 +231,7 @@ class Wrapped:
             hide_own_frames(error)
             raise
 
+    @rarely_collected
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace, plan, partition and emit for these arguments."""
         try:

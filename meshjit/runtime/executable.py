@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
@@ -56,6 +57,7 @@ class Planning:
     seconds: Mapping[str, float]
 
 
+@rarely_collected
 def plan_program(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Planning:
     """Simplify and plan. `donated` are positions of inputs whose memory results may take."""
     seconds: dict[str, float] = {}
@@ -73,6 +75,7 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
     return lower_plan(plan_program(program, mesh, annotations, donated), donated)
 
 
+@rarely_collected
 def lower_plan(
     planning: Planning, donated: Sequence[int] = (), platforms: Sequence[str] = (), captured: int = 0
 ) -> Lowering:

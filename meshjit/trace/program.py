@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit import tree
 from meshjit.config import config
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.program import Program
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
@@ -47,6 +48,7 @@ class Traced:
         return tuple(Argument(t, w) for t, w in zip(self.program.output_types, self.out_weak, strict=True))
 
 
+@rarely_collected
 def trace_to_program(
     fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any, name: str | None = None
 ) -> Traced:
