@@ -12,6 +12,7 @@ from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
 from meshjit.ops.convolution import convolution
 from meshjit.ops.reduce_window import reduce_window
+from meshjit.ops.select_and_gather import select_and_gather
 from meshjit.ops.select_and_scatter import select_and_scatter
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
@@ -228,3 +229,26 @@ def test_the_gradient_of_a_max_pool_exchanges_border_rows() -> None:
 
 def one(op: Any, *types: str, **params: Any) -> Program:
     return build([TensorType.parse(t) for t in types], lambda inputs: [op(*inputs, **params)])
+
+
+@pytest.mark.parametrize("spec", [P("x"), P(None, "x"), P(("x", "y")), P("y", "x")], ids=str)
+@pytest.mark.parametrize("kind", ["max", "min"])
+def test_where_a_global_pool_chose_is_settled_among_shards(kind: str, spec: P) -> None:
+    """Of equal elements the first in the order of the whole operand, whichever dim is sharded; unevenly, too."""
+    params = {"window": (11, 7), "strides": (1, 1), "padding": ((0, 0),) * 2, "window_dilation": (1, 1), "kind": kind}
+    type, out = TensorType.parse("f32[11,7]"), TensorType.parse("f32[1,1]")
+    calls = [(select_and_gather, 1, 0), (select_and_scatter, 0, 2)]
+    program = build([type, type, out], lambda v: [op(v[i], v[j], **params) for op, i, j in calls])
+    generator = np.random.default_rng(3)
+    for high in (1, 2, 4):  # with 1 all elements are equal
+        arrays = [generator.integers(0, high, t.shape).astype(np.float32) for t in program.input_types]
+        arrays[1] = np.arange(77, dtype=np.float32).reshape(11, 7)
+        check_law(program, AbstractMesh((3, 2), ("x", "y")), [spec, spec, P()], [P(), spec], arrays)
+
+
+def test_the_gradient_of_a_global_pool_sends_one_element_a_window() -> None:
+    params = {"window": (64, 1), "strides": (1, 1), "padding": ((0, 0),) * 2, "window_dilation": (1, 1), "kind": "max"}
+    back = one(select_and_scatter, "f32[64,10]", "f32[1,10]", **params)
+    assert exchanged(back, X8, [P("x"), P()], [P("x")]) == ["all_reduce 10"] * 2  # the value, and which of equal ones is first
+    along = one(select_and_gather, "f32[64,10]", "f32[64,10]", **params)
+    assert exchanged(along, X8, [P("x"), P("x")], [P()]) == ["all_reduce 10"] * 3

@@ -19,18 +19,16 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers, literal, tensor
-from meshjit.ops.arithmetic import add, multiply, remainder
-from meshjit.ops.bits import and_
-from meshjit.ops.comparison import compare
+from meshjit.ops.arithmetic import add, multiply
 from meshjit.ops.constants import full_like, ones, scalar, zeros
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.identity import identity_element
 from meshjit.ops.select_and_gather import select_and_gather
 from meshjit.ops.shape import require_one
 from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.sliding import Slide, dilated, padded, select_or, window_views, windows_seen
+from meshjit.ops.sliding import dilated, only_window, padded, window_views, windows_seen
 from meshjit.ops.window_params import PER_DIM, batched_windows, check_windows, places_in, slides_of, window_samples
-from meshjit.ops.windows import between, positions, shard_axes
+from meshjit.ops.windows import shard_axes
 from sharding.rule import FactorRule
 
 if TYPE_CHECKING:
@@ -119,7 +117,7 @@ def _partition(local: LocalEquation) -> list[Var]:
         if slide.is_trivial or not axes:
             continue
         if slide.out == 1:
-            var = _inside(local, var, dim, slide, axes, fill)
+            var = only_window(local, var, dim, slide, axes, fill)
             entries = (var.shape[dim], 1, (0, 0), 1, 1)
         else:
             found = windows_seen(local, var, dim, slide, axes, type.shape[dim], fill)
@@ -128,18 +126,6 @@ def _partition(local: LocalEquation) -> list[Var]:
         for name, entry in zip(PER_DIM, entries, strict=True):
             changed[name][dim] = entry
     return [reduce_window(var, **params | {name: tuple(values) for name, values in changed.items()})]
-
-
-def _inside(local: LocalEquation, var: Var, dim: int, slide: Slide, axes: Any, fill: Any) -> Var:
-    """The shard with `fill` wherever the only window does not look: element i is at place i * base + low of it."""
-    places = positions(local, var.shape, dim, axes)
-    base, low = slide.base_dilation, slide.low
-    mask = between(places, -(low // base), min(slide.extent, -((low - slide.reach) // base)))
-    if slide.window_dilation > 1:
-        steps = add(multiply(places, full_like(places, base)), full_like(places, low))
-        rest = remainder(steps, full_like(places, slide.window_dilation))
-        mask = and_(mask, compare(rest, full_like(rest, 0), direction="EQ"))
-    return select_or(mask, var, fill)
 
 
 # -- derivatives, batching

@@ -14,13 +14,14 @@ from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full, zeros
-from meshjit.ops.families import require
+from meshjit.ops.families import factor_names, require
 from meshjit.ops.identity import identity_element
 from meshjit.ops.sliding import padded, windows_seen
 from meshjit.ops.window_choice import (
     CHOICE_KINDS,
     CHOICE_PARAMS,
     UNROLLED,
+    alone_params,
     at_place,
     check_choice,
     choice_batch,
@@ -28,7 +29,9 @@ from meshjit.ops.window_choice import (
     emit_body,
     index,
     keeps,
+    owners,
     pooled,
+    seen_alone,
     window_attributes,
     with_padding,
 )
@@ -47,7 +50,7 @@ def _gather_type(in_types: Types, params: Params) -> Types:
     moved, operand = check_choice("select_and_gather", in_types, params)
     require(moved.shape == operand.shape, "select_and_gather", f"operand shapes differ: {moved} and {operand}")
     check_windows("select_and_gather", operand, params)
-    return (pooled(operand, params),)
+    return (pooled(operand, params).with_dtype(moved.dtype),)
 
 
 def _gather(moved: Array, operand: Array, **params: Any) -> Array:
@@ -69,7 +72,7 @@ def _gather_body(params: Params) -> Callable[[Var, Var], Var]:
         start = identity_element(params["kind"], operand.dtype)
         slides, type = slides_of(operand.type, params), pooled(operand.type, params)
         operand, moved = with_padding(operand, params, start), with_padding(moved, params, 0)
-        best, result = full(type, start), zeros(type)
+        best, result = full(type, start), zeros(type.with_dtype(moved.dtype))
         for place in places_in(params["window"]):
             here = at_place(operand, place, slides)
             keep = compare(best, here, direction=keeps(params["kind"]))
@@ -85,14 +88,15 @@ def _gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, param
         return [e.constant(np.zeros(outs[0].shape, outs[0].dtype))]
     if math.prod(params["window"]) <= UNROLLED:
         return emit_body(e, operands, ins, _gather_body(params))
-    dtype = ins[0].dtype
+    brought, dtype = (type.dtype for type in ins)
     element, flag = TensorType((), dtype), TensorType((), np.dtype(np.bool_))
 
     def choose(inner: Any, names: Sequence[str]) -> list[str]:
         a, b, c, d = names
         word = f"comparison_direction = #stablehlo<comparison_direction {keeps(params['kind'])}>"
         keep = inner.op("compare", [a, c], [flag], word)[0]
-        return [inner.op("select", [keep, *pair], [element])[0] for pair in ((a, c), (b, d))]
+        pairs = (((a, c), element), ((b, d), element.with_dtype(brought)))
+        return [inner.op("select", [keep, *pair], [type])[0] for pair, type in pairs]
 
     moved, operand = emit_body(e, operands[:1], ins[:1], lambda x: with_padding(x, params, 0)), None
     start = identity_element(params["kind"], dtype)
@@ -100,9 +104,10 @@ def _gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, param
     ones = integers((1,) * ins[0].rank)
     attributes = window_attributes(params, [(0, 0)] * ins[0].rank)
     attributes += f", base_dilations = {ones}, window_dilations = {integers(params['window_dilation'])}"
-    starts = [e.constant(np.asarray(start, dtype)), e.constant(np.zeros((), dtype))]
-    region = e.region([element] * 4, choose)
-    return e.op("reduce_window", [*operand, *moved, *starts], [outs[0]] * 2, attributes, [region])[1:]
+    starts = [e.constant(np.asarray(start, dtype)), e.constant(np.zeros((), brought))]
+    region = e.region([element, element.with_dtype(brought)] * 2, choose)
+    types = [outs[0].with_dtype(dtype), outs[0]]
+    return e.op("reduce_window", [*operand, *moved, *starts], types, attributes, [region])[1:]
 
 
 def _gather_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
@@ -110,19 +115,24 @@ def _gather_rule(in_types: Types, out_types: Types, params: Params) -> FactorRul
 
 
 def _gather_partition(local: LocalEquation) -> list[Var]:
-    """As reduce_window: both operands bring their borders."""
+    """As reduce_window: both operands bring their borders. Who owns the chosen element gives what it brings."""
     (moved, operand), (type,), params = local.operands, local.result_types, dict(local.params)
     if 0 in (type.size, operand.type.size):
         return [zeros(type)]
     padding, fill = list(params["padding"]), identity_element(params["kind"], operand.dtype)
-    names = _gather_rule(local.eqn.input_types, (), params).results[0]
-    for dim, slide in enumerate(slides_of(local.eqn.inputs[1].type, params)):
-        axes = shard_axes(local, names[dim][0])
-        if axes and not slide.is_trivial:
+    slides = slides_of(local.eqn.inputs[1].type, params)
+    operand, alone = seen_alone(local, operand, slides, fill)
+    for dim, (name, slide) in enumerate(zip(factor_names(len(slides)), slides, strict=True)):
+        axes = shard_axes(local, name)
+        if axes and not slide.is_trivial and dim not in alone:
             count, padding[dim] = type.shape[dim], (0, 0)
             moved = windows_seen(local, moved, dim, slide, axes, count, 0).var
             operand = windows_seen(local, operand, dim, slide, axes, count, fill).var
-    return [select_and_gather(moved, operand, **params | {"padding": tuple(padding)})]
+    params = alone_params(params | {"padding": tuple(padding)}, operand.shape, tuple(alone))
+    result = select_and_gather(moved, operand, **params)
+    if not alone:
+        return [result]
+    return [select(owners(local, operand, alone, params), result, zeros(result.type))]
 
 
 def _gather_jvp(primals, tangents, outs, params):
@@ -144,7 +154,6 @@ select_and_gather = Op(
     name="select_and_gather",
     type_rule=_gather_type,
     factor_rule=_gather_rule,
-    whole="one window that covers all there is has no neighbours to exchange borders with",
     evaluate=_gather,
     emit=_gather_emit,
     samples=_gather_samples,

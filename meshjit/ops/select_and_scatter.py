@@ -14,7 +14,7 @@ from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full, full_like, scalar, zeros, zeros_like
-from meshjit.ops.families import require
+from meshjit.ops.families import factor_names, require
 from meshjit.ops.identity import identity_element
 from meshjit.ops.select_and_gather import select_and_gather
 from meshjit.ops.slicing import pad
@@ -23,6 +23,7 @@ from meshjit.ops.window_choice import (
     CHOICE_KINDS,
     CHOICE_PARAMS,
     UNROLLED,
+    alone_params,
     at_place,
     bounds,
     check_choice,
@@ -31,7 +32,9 @@ from meshjit.ops.window_choice import (
     emit_body,
     index,
     keeps,
+    owners,
     pooled,
+    seen_alone,
     window_attributes,
     with_padding,
 )
@@ -145,15 +148,17 @@ def _scatter_rule(in_types: Types, out_types: Types, params: Params) -> FactorRu
 
 def _scatter_partition(local: LocalEquation) -> list[Var]:
     """A shard looks at all windows that see an element of it: these need their part of the source, and all that they
-    see of the operand. What they add outside of the shard is its neighbours' business."""
+    see of the operand. What they add outside of the shard is its neighbours' business. A window that sees a whole sharded
+    dim has its part of the source where the chosen element is."""
     (operand, source), (type,), params = local.operands, local.result_types, dict(local.params)
     if 0 in (type.size, source.type.size):
         return [zeros(type)]
-    padding, names = list(params["padding"]), _scatter_rule(local.eqn.input_types, (), params).operands[0]
+    padding, slides = list(params["padding"]), slides_of(local.eqn.inputs[0].type, params)
     back: list[tuple[int, Any, list[int], int]] = []
-    for dim, slide in enumerate(slides_of(local.eqn.inputs[0].type, params)):
-        axes = shard_axes(local, names[dim][0])
-        if axes and not slide.is_trivial:
+    operand, alone = seen_alone(local, operand, slides, identity_element(params["kind"], operand.dtype))
+    for dim, (name, slide) in enumerate(zip(factor_names(len(slides)), slides, strict=True)):
+        axes = shard_axes(local, name)
+        if axes and not slide.is_trivial and dim not in alone:
             shard, padding[dim] = operand.shape[dim], (0, 0)
             shards = [i * shard for i in range(local.mesh.axes_size(axes))]
             firsts = [-(-(begin + slide.low - slide.reach + 1) // slide.stride) for begin in shards]
@@ -164,7 +169,10 @@ def _scatter_partition(local: LocalEquation) -> list[Var]:
             operand = _part(local, operand, dim, slide.extent, axes, places, reach, fill)
             source = _part(local, source, dim, slide.out, axes, firsts, max(count, 1), 0)
             back.append((dim, axes, [b - p for b, p in zip(shards, places, strict=True)], shard))
-    result = select_and_scatter(operand, source, **params | {"padding": tuple(padding)})
+    params = alone_params(params | {"padding": tuple(padding)}, operand.shape, tuple(alone))
+    if alone:
+        source = select(owners(local, operand, alone, params), source, zeros_like(source))
+    result = select_and_scatter(operand, source, **params)
     for dim, axes, begins, shard in back:
         result = cut_at(local, [result], dim, axes, begins, shard)
     return [result]
@@ -195,7 +203,6 @@ select_and_scatter = Op(
     name="select_and_scatter",
     type_rule=_scatter_type,
     factor_rule=_scatter_rule,
-    whole="one window that covers all there is has no neighbours to exchange borders with",
     evaluate=_scatter,
     emit=_scatter_emit,
     samples=_scatter_samples,

@@ -157,6 +157,24 @@ def filled(
     return select_or(between(places, 0, extent), var, fill)
 
 
+def only_window(local: LocalEquation, var: Var, dim: int, slide: Slide, axes: Any, fill: Any) -> Var:
+    """The shard with `fill` wherever the only window does not look: element i is at place i * base + low of it."""
+    from meshjit.ops.arithmetic import add, multiply, remainder
+    from meshjit.ops.bits import and_
+    from meshjit.ops.comparison import compare
+    from meshjit.ops.constants import full_like
+    from meshjit.ops.windows import positions
+
+    places = positions(local, var.shape, dim, axes)
+    base, low = slide.base_dilation, slide.low
+    mask = between(places, -(low // base), min(slide.extent, -((low - slide.reach) // base)))
+    if slide.window_dilation > 1:
+        steps = add(multiply(places, full_like(places, base)), full_like(places, low))
+        rest = remainder(steps, full_like(places, slide.window_dilation))
+        mask = and_(mask, compare(rest, full_like(rest, 0), direction="EQ"))
+    return select_or(mask, var, fill)
+
+
 def select_or(mask: Var, var: Var, fill: Any) -> Var:
     from meshjit.ops.comparison import select
 
