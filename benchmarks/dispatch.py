@@ -109,8 +109,7 @@ def our_calls(kind: str, devices: int, leaves: int) -> dict[str, Callable[[], An
     import numpy as np
 
     import meshjit as mj
-    from meshjit.sharding import Mesh, NamedSharding
-    from meshjit.sharding import PartitionSpec as P
+    from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
     sharding = NamedSharding(Mesh(np.array(mj.devices()[:devices]), ("x",)), P("x"))
     values = [mj.device_put(np.ones(16, np.float32), sharding) for _ in range(leaves)]

@@ -24,8 +24,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.partition import blocking
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 STEPS, ROUNDS = 48, 15
 

@@ -22,8 +22,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 
 def eight_devices() -> None:

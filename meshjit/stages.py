@@ -6,9 +6,7 @@ from typing import Any
 from meshjit.api.call import ArgInfo as ArgInfo
 from meshjit.api.compiled import Compiled as Compiled
 from meshjit.api.memory import MemoryAnalysis as MemoryAnalysis
-from meshjit.api.stages import Lowered as Lowered
-from meshjit.api.stages import Planned as Planned
-from meshjit.api.stages import Traced as Traced
+from meshjit.api.stages import Lowered as Lowered, Planned as Planned, Traced as Traced
 from meshjit.api.wrapped import Wrapped as Wrapped
 from meshjit.core.plan import Plan as Plan
 

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit.runtime import _jaxlib
-from meshjit.runtime._jaxlib import DictKey as DictKey
-from meshjit.runtime._jaxlib import FlattenedIndexKey as FlattenedIndexKey
-from meshjit.runtime._jaxlib import GetAttrKey as GetAttrKey
-from meshjit.runtime._jaxlib import PyTreeDef as PyTreeDef
-from meshjit.runtime._jaxlib import SequenceKey as SequenceKey
+from meshjit.runtime._jaxlib import (
+    DictKey as DictKey,
+    FlattenedIndexKey as FlattenedIndexKey,
+    GetAttrKey as GetAttrKey,
+    PyTreeDef as PyTreeDef,
+    SequenceKey as SequenceKey,
+)
 
 IsLeaf = Callable[[Any], bool] | None
 

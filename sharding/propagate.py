@@ -35,9 +35,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sharding.axes import AxisRef, canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
 from sharding.displace import refuge
-from sharding.graph import Axes, Conflict, Graph, Node, Origin, Propagated, Seed
-from sharding.graph import Reason as Reason
-from sharding.graph import explain as explain
+from sharding.graph import Axes, Conflict, Graph, Node, Origin, Propagated, Reason as Reason, Seed, explain as explain
 from sharding.mesh import BaseMesh
 from sharding.propagation_state import (
     CONTESTS,

@@ -15,11 +15,13 @@ from sharding.axes import (
     overlap,
 )
 from sharding.mesh import BaseMesh
-from sharding.placement import PARTIAL_KINDS as PARTIAL_KINDS
-from sharding.placement import Placement as Placement
-from sharding.placement import ShardingError as ShardingError
-from sharding.placement import shard_bounds as shard_bounds
-from sharding.placement import used_size as used_size
+from sharding.placement import (
+    PARTIAL_KINDS as PARTIAL_KINDS,
+    Placement as Placement,
+    ShardingError as ShardingError,
+    shard_bounds as shard_bounds,
+    used_size as used_size,
+)
 
 
 class UnconstrainedType:

@@ -17,8 +17,7 @@ from meshjit.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
 

@@ -10,8 +10,7 @@ import pytest
 
 import meshjit as mj
 from meshjit.lax import with_sharding_constraint as constrained
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from sharding.spec import ShardingError
 
 pytestmark = pytest.mark.device

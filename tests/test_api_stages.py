@@ -12,8 +12,7 @@ import meshjit.numpy as mnp
 from meshjit import stages
 from meshjit.core.parser import parse_program
 from meshjit.experimental.layout import Format, Layout
-from meshjit.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 pytestmark = pytest.mark.device
 

@@ -22,8 +22,7 @@ from meshjit.core.parser import parse_program
 from meshjit.errors import InternalError
 from meshjit.runtime.array import Array
 from meshjit.runtime.reproduce import _spec_text
-from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 pytestmark = pytest.mark.device
 

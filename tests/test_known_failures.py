@@ -11,8 +11,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from sharding import AbstractMesh
-from sharding import PartitionSpec as P
+from sharding import AbstractMesh, PartitionSpec as P
 
 pytestmark = pytest.mark.device
 

@@ -13,8 +13,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from sharding.spec import ShardingError
 
 pytestmark = pytest.mark.device

@@ -13,8 +13,7 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.inspect.collectives import collective_rows
 from meshjit.scipy import linalg as scipy_linalg
-from meshjit.sharding import NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import NamedSharding, PartitionSpec as P
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from tests.laws import MESHES, check_law, random_spec

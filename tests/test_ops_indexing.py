@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from meshjit.core.op import REGISTRY, MissingRule
 from meshjit.core.types import TensorType, type_of

@@ -17,8 +17,7 @@ from meshjit import scipy
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
 from meshjit.runtime.emitting import emit_for
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from sharding import AbstractMesh
 from tests.op_harness import NEEDS_LAPACK, assert_close, build, called, describe, evaluated, module, out_types, run_xla, samples
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit import numpy as mnp
-from meshjit import ops, segments
+from meshjit import numpy as mnp, ops, segments
 from meshjit.errors import ConcretizationTypeError
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh

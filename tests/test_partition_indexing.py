@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit import lax
-from meshjit import numpy as mnp
+from meshjit import lax, numpy as mnp
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType

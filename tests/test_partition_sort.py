@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit import lax
-from meshjit import numpy as mnp
+from meshjit import lax, numpy as mnp
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
 from meshjit.ops import sort_partition

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit import lax
-from meshjit import numpy as mnp
+from meshjit import lax, numpy as mnp
 from meshjit.ops.top_k import least, total_order
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh

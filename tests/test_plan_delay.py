@@ -14,8 +14,7 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from tests.test_plan_bytes import moved, traced

@@ -13,8 +13,7 @@ import meshjit as mj
 from meshjit import random
 from meshjit.ops.random import threefry2x32
 from meshjit.random.threefry import positions
-from meshjit.sharding import NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import NamedSharding, PartitionSpec as P
 
 
 def same(got: Any, want: Any) -> None:

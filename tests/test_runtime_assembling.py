@@ -11,8 +11,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 
 pytestmark = pytest.mark.device
 

@@ -18,8 +18,7 @@ import pytest
 import meshjit as mj
 from meshjit.emit.emitter import without_locations
 from meshjit.runtime import _jaxlib, compilation_cache
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
 

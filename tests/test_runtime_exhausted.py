@@ -15,8 +15,7 @@ from meshjit.core.types import TensorType
 from meshjit.errors import OutOfMemoryError
 from meshjit.ops.arithmetic import add
 from meshjit.runtime import _jaxlib, exhausted
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 HUGE = 2**48  # a pebibyte of floats: no machine of ours has it
 

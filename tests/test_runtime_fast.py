@@ -19,8 +19,7 @@ import meshjit.numpy as mnp
 from meshjit import tree
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.fast import fast_call, fast_function
-from meshjit.sharding import Mesh, NamedSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
 

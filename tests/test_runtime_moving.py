@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit.sharding import Mesh, NamedSharding, SingleDeviceSharding
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 from tests.test_runtime_distributed import needs_mpi, side_by_side, under_mpirun
 
 pytestmark = pytest.mark.device

@@ -10,8 +10,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from sharding import AbstractMesh, AxisType, Mesh, SubAxis, canonical, current_mesh, make_mesh, set_mesh, use_mesh
 from sharding.axes import canonical_axes, common_prefix, is_prefix, overlap, parse_ref, without_prefix

@@ -18,8 +18,7 @@ from meshjit.inspect.verify import _Verifier, run_partitioned, run_whole
 from meshjit.ops.arithmetic import add, subtract
 from meshjit.ops.reduction import reduce_sum
 from meshjit.plan.make import Annotations, make_plan
-from sharding import AbstractMesh, Placement
-from sharding import PartitionSpec as P
+from sharding import AbstractMesh, PartitionSpec as P, Placement
 from tests.broken import broken, passthrough
 
 X = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)

@@ -29,8 +29,16 @@ from meshjit.core.garbage import rarely_collected
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import apart, forget_calls
-from meshjit.trace import Argument, Tracer, active_trace, as_operand, require_mesh, staging, trace_to_program
-from meshjit.trace import Traced as TracedProgram
+from meshjit.trace import (
+    Argument,
+    Traced as TracedProgram,
+    Tracer,
+    active_trace,
+    as_operand,
+    require_mesh,
+    staging,
+    trace_to_program,
+)
 from meshjit.trace.members import member_sizes
 from meshjit.trace.program import function_name
 from sharding.mesh import current_mesh

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.trace import Argument, Traced, argument_of, as_operand, bind_program, trace_to_program
 from meshjit.trace.program import function_name

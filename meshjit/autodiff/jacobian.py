@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, no_derivative, parameter_names
 from meshjit.autodiff.gradient import positions_of

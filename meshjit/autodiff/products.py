@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Call, Function, call_of, direction_of, inexact, no_derivative, run, value_leaves
-from meshjit.transform.jvp import jvp as jvp_program
-from meshjit.transform.jvp import linearize as linearize_program
+from meshjit.transform.jvp import jvp as jvp_program, linearize as linearize_program
 from meshjit.transform.transpose import vjp as vjp_program
 
 

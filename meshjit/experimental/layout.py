@@ -1,4 +1,3 @@
 """`jax.experimental.layout`: what `Compiled.input_formats` and `output_formats` hold."""
 
-from meshjit.api.layouts import Format as Format
-from meshjit.api.layouts import Layout as Layout
+from meshjit.api.layouts import Format as Format, Layout as Layout

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.core.program import Builder, Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.core.promotion import is_python_number
 from meshjit.lax.slicing import dynamic_index_in_dim
 from meshjit.numpy.promote import cast, normal_axis, ops, shape_of, value

@@ -9,9 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshjit.numpy.contraction import dot_general
-from meshjit.numpy.convolution import conv as conv
-from meshjit.numpy.convolution import conv_general_dilated as conv_general_dilated
-from meshjit.numpy.convolution import dimension_specs, padding_of
+from meshjit.numpy.convolution import conv as conv, conv_general_dilated as conv_general_dilated, dimension_specs, padding_of
 from meshjit.numpy.promote import asarray, dtype_of, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import moveaxis, swapaxes

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.config import config
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType

@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.lax import elementwise
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import concatenate, moveaxis, reshape
-from meshjit.numpy.shaping import slice_in_dim as slice_dim
-from meshjit.numpy.sorting import sort_together
-from meshjit.numpy.sorting import top_k as top_k
+from meshjit.numpy.shaping import concatenate, moveaxis, reshape, slice_in_dim as slice_dim
+from meshjit.numpy.sorting import sort_together, top_k as top_k
 from meshjit.trace import bind
 
 

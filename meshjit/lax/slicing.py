@@ -9,8 +9,7 @@ import numpy as np
 
 from meshjit.numpy import ufuncs
 from meshjit.numpy.promote import asarray, cast, normal_axis, ops, promoted, shape_of
-from meshjit.numpy.shaping import expand_dims, squeeze
-from meshjit.numpy.shaping import slice_in_dim as _slice_in_dim
+from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze
 from meshjit.trace import bind
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.core.types import TensorType
 from meshjit.lax import elementwise
 from meshjit.numpy.convolution import padding_of

@@ -10,10 +10,7 @@ from meshjit import numpy as mnp
 from meshjit.core.types import is_inexact
 from meshjit.nn import initializers as initializers
 from meshjit.nn.attention import dot_product_attention as dot_product_attention
-from meshjit.nn.pooling import avg_pool as avg_pool
-from meshjit.nn.pooling import max_pool as max_pool
-from meshjit.nn.pooling import min_pool as min_pool
-from meshjit.nn.pooling import pool as pool
+from meshjit.nn.pooling import avg_pool as avg_pool, max_pool as max_pool, min_pool as min_pool, pool as pool
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.reductions import logsumexp as logsumexp
 from meshjit.numpy.ufuncs import tanh as tanh

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meshjit import lax
-from meshjit import numpy as mnp
+from meshjit import lax, numpy as mnp
 from meshjit.numpy.promote import asarray, dtype_of, shape_of
 from meshjit.trace import line_of, user_source
 

@@ -1,9 +1,7 @@
 """`jax.numpy` for meshjit: `import meshjit.numpy as mnp`. Thin functions on ops, staged under jit and run at once outside."""
 
 import meshjit.ops as _ops  # noqa: F401  fills the registry
-from meshjit.numpy import fft as fft
-from meshjit.numpy import linalg as linalg
-from meshjit.numpy import methods as _methods
+from meshjit.numpy import fft as fft, linalg as linalg, methods as _methods
 from meshjit.numpy.calculus import (
     corrcoef,
     cov,
@@ -35,6 +33,7 @@ from meshjit.numpy.convolution import (
 from meshjit.numpy.creation import (
     arange,
     array,
+    asarray_ as asarray,
     diag_indices,
     empty,
     empty_like,
@@ -61,7 +60,6 @@ from meshjit.numpy.creation import (
     zeros,
     zeros_like,
 )
-from meshjit.numpy.creation import asarray_ as asarray
 from meshjit.numpy.dtypes import (
     bfloat16,
     bool_,
@@ -182,6 +180,7 @@ from meshjit.numpy.reductions import (
     allclose,
     amax,
     amin,
+    any_ as any,  # noqa: A004
     argmax,
     argmin,
     array_equal,
@@ -200,7 +199,6 @@ from meshjit.numpy.reductions import (
     sum,  # noqa: A004
     var,
 )
-from meshjit.numpy.reductions import any_ as any  # noqa: A004
 from meshjit.numpy.selection import (
     apply_along_axis,
     apply_over_axes,

@@ -15,17 +15,17 @@ import numpy as np
 from meshjit.numpy import calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
 from meshjit.numpy.creation import eye
 from meshjit.numpy.factoring import adjoint, matrices
-from meshjit.numpy.norms import matrix_norm as matrix_norm
-from meshjit.numpy.norms import norm as norm
-from meshjit.numpy.norms import vector_norm as vector_norm
+from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector_norm as vector_norm
 from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, promoted, shape_of
-from meshjit.numpy.singular import SVDResult as SVDResult
-from meshjit.numpy.singular import cond as cond
-from meshjit.numpy.singular import lstsq as lstsq
-from meshjit.numpy.singular import matrix_rank as matrix_rank
-from meshjit.numpy.singular import pinv as pinv
-from meshjit.numpy.singular import svd as svd
-from meshjit.numpy.singular import svdvals as svdvals
+from meshjit.numpy.singular import (
+    SVDResult as SVDResult,
+    cond as cond,
+    lstsq as lstsq,
+    matrix_rank as matrix_rank,
+    pinv as pinv,
+    svd as svd,
+    svdvals as svdvals,
+)
 from meshjit.trace import line_of, user_source
 
 matmul = contraction.matmul

@@ -9,9 +9,7 @@ import numpy as np
 from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.promote import asarray, cast, dtype_of
-from meshjit.numpy.sorting import nanmedian as nanmedian
-from meshjit.numpy.sorting import nanpercentile as nanpercentile
-from meshjit.numpy.sorting import nanquantile as nanquantile
+from meshjit.numpy.sorting import nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile
 
 
 def _without(x: Any, fill: Any) -> Any:

@@ -233,8 +233,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     rank = len(shape_of(x))
     x = slice_in_dim(slice_in_dim(x, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
     from meshjit.numpy.creation import eye
-    from meshjit.numpy.reductions import any_
-    from meshjit.numpy.reductions import sum as total
+    from meshjit.numpy.reductions import any_, sum as total
     from meshjit.numpy.ufuncs import logical_and, where
 
     on = eye(count, dtype=np.bool_)

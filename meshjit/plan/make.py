@@ -23,8 +23,7 @@ from meshjit.core.region import without_sharing
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.equations import Planner
-from meshjit.plan.graph import Annotations as Annotations
-from meshjit.plan.graph import Flattened, flatten
+from meshjit.plan.graph import Annotations as Annotations, Flattened, flatten
 from meshjit.plan.settle import is_cheaper, settled
 from meshjit.plan.slices import SliceTurn, slice_turns
 from meshjit.transform.align import align

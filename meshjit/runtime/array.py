@@ -21,8 +21,7 @@ import numpy as np
 
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.leaf_key import LeafKey as LeafKey
-from meshjit.runtime.leaf_key import leaf_key as leaf_key
+from meshjit.runtime.leaf_key import LeafKey as LeafKey, leaf_key as leaf_key
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import spec_text
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.lax import linalg as lax_linalg
-from meshjit.numpy import factoring, rearranging, ufuncs
-from meshjit.numpy import linalg as numpy_linalg
+from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, ufuncs
 from meshjit.numpy.creation import eye, tril, triu, zeros
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis

@@ -1,4 +1,3 @@
 """The meaning of Programs, where users of the simulator look for it."""
 
-from meshjit.core.evaluate import evaluate as evaluate
-from meshjit.core.evaluate import evaluate_eqn as evaluate_eqn
+from meshjit.core.evaluate import evaluate as evaluate, evaluate_eqn as evaluate_eqn

@@ -19,82 +19,104 @@ import os as _os
 
 _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when jaxlib loads: else one line per device
 
-from meshjit.runtime._jaxlib.analyses import computation as computation  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import cost_analysis as cost_analysis  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import cost_of_module as cost_of_module  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import hlo_text as hlo_text  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import hlo_text_of_module as hlo_text_of_module  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import memory_stats as memory_stats  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import parameter_layouts as parameter_layouts  # noqa: E402
-from meshjit.runtime._jaxlib.analyses import result_layouts as result_layouts  # noqa: E402
-from meshjit.runtime._jaxlib.array_class import ArrayImpl as ArrayImpl  # noqa: E402
-from meshjit.runtime._jaxlib.array_class import ArrayMeta as ArrayMeta  # noqa: E402
-from meshjit.runtime._jaxlib.array_class import attach as attach  # noqa: E402
-from meshjit.runtime._jaxlib.array_class import raw_delete as raw_delete  # noqa: E402
-from meshjit.runtime._jaxlib.array_class import refuse_jax as refuse_jax  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import block as block  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import buffer_address as buffer_address  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import copy_to_devices as copy_to_devices  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import copy_to_host_async as copy_to_host_async  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import delete as delete  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import fetch as fetch  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import from_dlpack as from_dlpack  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import from_single_device_handles as from_single_device_handles  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import handle_devices as handle_devices  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import in_layout as in_layout  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import is_deleted as is_deleted  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import is_ready as is_ready  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import live_arrays as live_arrays  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import put as put  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import shard as shard  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import shard_type as shard_type  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import size_on_devices as size_on_devices  # noqa: E402
-from meshjit.runtime._jaxlib.arrays import to_dlpack as to_dlpack  # noqa: E402
-from meshjit.runtime._jaxlib.base import CompilationError as CompilationError  # noqa: E402
-from meshjit.runtime._jaxlib.base import Device as Device  # noqa: E402
-from meshjit.runtime._jaxlib.base import PyTreeDef as PyTreeDef  # noqa: E402
-from meshjit.runtime._jaxlib.base import ShardType as ShardType  # noqa: E402
-from meshjit.runtime._jaxlib.base import XlaError as XlaError  # noqa: E402
-from meshjit.runtime._jaxlib.base import version as version  # noqa: E402
-from meshjit.runtime._jaxlib.calls import CompiledCall as CompiledCall  # noqa: E402
-from meshjit.runtime._jaxlib.calls import call_context as call_context  # noqa: E402
-from meshjit.runtime._jaxlib.calls import compiled_call as compiled_call  # noqa: E402
-from meshjit.runtime._jaxlib.calls import fast_function as fast_function  # noqa: E402
-from meshjit.runtime._jaxlib.calls import forget_calls as forget_calls  # noqa: E402
-from meshjit.runtime._jaxlib.clients import cpu_client as cpu_client  # noqa: E402
-from meshjit.runtime._jaxlib.clients import devices as devices  # noqa: E402
-from meshjit.runtime._jaxlib.clients import is_absent as is_absent  # noqa: E402
-from meshjit.runtime._jaxlib.clients import local_devices as local_devices  # noqa: E402
-from meshjit.runtime._jaxlib.clients import plugin_client as plugin_client  # noqa: E402
-from meshjit.runtime._jaxlib.clients import plugin_path as plugin_path  # noqa: E402
-from meshjit.runtime._jaxlib.clients import topology_devices as topology_devices  # noqa: E402
-from meshjit.runtime._jaxlib.compiling import compile as compile  # noqa: E402
-from meshjit.runtime._jaxlib.compiling import deserialize as deserialize  # noqa: E402
-from meshjit.runtime._jaxlib.compiling import parse_module as parse_module  # noqa: E402
-from meshjit.runtime._jaxlib.compiling import serialize as serialize  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import barrier as barrier  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import connect_coordinator as connect_coordinator  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import start_coordinator as start_coordinator  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import store_delete as store_delete  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import store_get as store_get  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import store_list as store_list  # noqa: E402
-from meshjit.runtime._jaxlib.coordination import store_set as store_set  # noqa: E402
-from meshjit.runtime._jaxlib.executing import execute as execute  # noqa: E402
-from meshjit.runtime._jaxlib.executing import make_executor as make_executor  # noqa: E402
+from meshjit.runtime._jaxlib.analyses import (
+    computation as computation,  # noqa: E402
+    cost_analysis as cost_analysis,  # noqa: E402
+    cost_of_module as cost_of_module,  # noqa: E402
+    hlo_text as hlo_text,  # noqa: E402
+    hlo_text_of_module as hlo_text_of_module,  # noqa: E402
+    memory_stats as memory_stats,  # noqa: E402
+    parameter_layouts as parameter_layouts,  # noqa: E402
+    result_layouts as result_layouts,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.array_class import (
+    ArrayImpl as ArrayImpl,  # noqa: E402
+    ArrayMeta as ArrayMeta,  # noqa: E402
+    attach as attach,  # noqa: E402
+    raw_delete as raw_delete,  # noqa: E402
+    refuse_jax as refuse_jax,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.arrays import (
+    block as block,  # noqa: E402
+    buffer_address as buffer_address,  # noqa: E402
+    copy_to_devices as copy_to_devices,  # noqa: E402
+    copy_to_host_async as copy_to_host_async,  # noqa: E402
+    delete as delete,  # noqa: E402
+    fetch as fetch,  # noqa: E402
+    from_dlpack as from_dlpack,  # noqa: E402
+    from_single_device_handles as from_single_device_handles,  # noqa: E402
+    handle_devices as handle_devices,  # noqa: E402
+    in_layout as in_layout,  # noqa: E402
+    is_deleted as is_deleted,  # noqa: E402
+    is_ready as is_ready,  # noqa: E402
+    live_arrays as live_arrays,  # noqa: E402
+    put as put,  # noqa: E402
+    shard as shard,  # noqa: E402
+    shard_type as shard_type,  # noqa: E402
+    size_on_devices as size_on_devices,  # noqa: E402
+    to_dlpack as to_dlpack,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.base import (
+    CompilationError as CompilationError,  # noqa: E402
+    Device as Device,  # noqa: E402
+    PyTreeDef as PyTreeDef,  # noqa: E402
+    ShardType as ShardType,  # noqa: E402
+    XlaError as XlaError,  # noqa: E402
+    version as version,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.calls import (
+    CompiledCall as CompiledCall,  # noqa: E402
+    call_context as call_context,  # noqa: E402
+    compiled_call as compiled_call,  # noqa: E402
+    fast_function as fast_function,  # noqa: E402
+    forget_calls as forget_calls,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.clients import (
+    cpu_client as cpu_client,  # noqa: E402
+    devices as devices,  # noqa: E402
+    is_absent as is_absent,  # noqa: E402
+    local_devices as local_devices,  # noqa: E402
+    plugin_client as plugin_client,  # noqa: E402
+    plugin_path as plugin_path,  # noqa: E402
+    topology_devices as topology_devices,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.compiling import (
+    compile as compile,  # noqa: E402
+    deserialize as deserialize,  # noqa: E402
+    parse_module as parse_module,  # noqa: E402
+    serialize as serialize,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.coordination import (
+    barrier as barrier,  # noqa: E402
+    connect_coordinator as connect_coordinator,  # noqa: E402
+    start_coordinator as start_coordinator,  # noqa: E402
+    store_delete as store_delete,  # noqa: E402
+    store_get as store_get,  # noqa: E402
+    store_list as store_list,  # noqa: E402
+    store_set as store_set,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.executing import (
+    execute as execute,  # noqa: E402
+    make_executor as make_executor,  # noqa: E402
+)
 from meshjit.runtime._jaxlib.kernels import cpu_kernels as cpu_kernels  # noqa: E402
-from meshjit.runtime._jaxlib.layouts import Layout as Layout  # noqa: E402
-from meshjit.runtime._jaxlib.layouts import shared_layout as shared_layout  # noqa: E402
-from meshjit.runtime._jaxlib.trees import DictKey as DictKey  # noqa: E402
-from meshjit.runtime._jaxlib.trees import FlattenedIndexKey as FlattenedIndexKey  # noqa: E402
-from meshjit.runtime._jaxlib.trees import GetAttrKey as GetAttrKey  # noqa: E402
-from meshjit.runtime._jaxlib.trees import SequenceKey as SequenceKey  # noqa: E402
-from meshjit.runtime._jaxlib.trees import children as children  # noqa: E402
-from meshjit.runtime._jaxlib.trees import flatten as flatten  # noqa: E402
-from meshjit.runtime._jaxlib.trees import flatten_quickly as flatten_quickly  # noqa: E402
-from meshjit.runtime._jaxlib.trees import flatten_up_to as flatten_up_to  # noqa: E402
-from meshjit.runtime._jaxlib.trees import flatten_with_path as flatten_with_path  # noqa: E402
-from meshjit.runtime._jaxlib.trees import is_node as is_node  # noqa: E402
-from meshjit.runtime._jaxlib.trees import path_text as path_text  # noqa: E402
-from meshjit.runtime._jaxlib.trees import register_dataclass as register_dataclass  # noqa: E402
-from meshjit.runtime._jaxlib.trees import register_node as register_node  # noqa: E402
-from meshjit.runtime._jaxlib.trees import unflatten as unflatten  # noqa: E402
+from meshjit.runtime._jaxlib.layouts import (
+    Layout as Layout,  # noqa: E402
+    shared_layout as shared_layout,  # noqa: E402
+)
+from meshjit.runtime._jaxlib.trees import (
+    DictKey as DictKey,  # noqa: E402
+    FlattenedIndexKey as FlattenedIndexKey,  # noqa: E402
+    GetAttrKey as GetAttrKey,  # noqa: E402
+    SequenceKey as SequenceKey,  # noqa: E402
+    children as children,  # noqa: E402
+    flatten as flatten,  # noqa: E402
+    flatten_quickly as flatten_quickly,  # noqa: E402
+    flatten_up_to as flatten_up_to,  # noqa: E402
+    flatten_with_path as flatten_with_path,  # noqa: E402
+    is_node as is_node,  # noqa: E402
+    path_text as path_text,  # noqa: E402
+    register_dataclass as register_dataclass,  # noqa: E402
+    register_node as register_node,  # noqa: E402
+    unflatten as unflatten,  # noqa: E402
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
-from jaxlib import version as _version
+from jaxlib import (
+    _jax,  # pyright: ignore[reportAttributeAccessIssue]
+    version as _version,
+)
 
 version: str = _version.__version__
 XlaError = _jax.JaxRuntimeError  # a RuntimeError; what XLA raises while running or talking to the coordinator
