@@ -9,44 +9,23 @@ compiled function runs from Arrays to Arrays in C++.
 
 from __future__ import annotations
 
-import functools
 import operator
 import sys
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
+from meshjit.runtime.array_shards import ArrayShards, Shard as Shard
+from meshjit.runtime.array_values import ArrayValues
 from meshjit.runtime.leaf_key import LeafKey as LeafKey, leaf_key as leaf_key
-from sharding.named import NamedSharding, Sharding
-from sharding.spec import spec_text
-
-Index = tuple[slice, ...]
+from sharding.named import Sharding
 
 
-@dataclass(frozen=True)
-class Shard:
-    """One device's part: where it is, which slice of the logical array it is, and which copy of that slice."""
-
-    device: Any
-    index: Index
-    replica_id: int
-    fetch: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
-
-    @functools.cached_property
-    def data(self) -> Any:
-        """The slice as an Array on that device alone; None where another process holds it."""
-        return None if self.fetch is None else self.fetch()
-
-    def __repr__(self) -> str:
-        return f"Shard(device={self.device!r}, index={self.index}, replica_id={self.replica_id}, data={self.data})"
-
-
-class Array(metaclass=_jaxlib.ArrayMeta):
+class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
     """A global array over the devices of its sharding. Made by `device_put`, `meshjit.numpy` and compiled functions."""
 
     __array_priority__ = 100
@@ -169,45 +148,6 @@ class Array(metaclass=_jaxlib.ArrayMeta):
             "  fix: use the function's result instead, pass x.copy(), or do not donate it"
         )
 
-    @property
-    def addressable_shards(self) -> list[Shard]:
-        """The shards on this process's devices, in mesh order. `data` is the logical slice (without padding)."""
-        here = self._here()
-        return [self._with_data(s, here[s.device]) for s in self._shards(here)]
-
-    @property
-    def global_shards(self) -> list[Shard]:
-        """All shards; those of other processes have no data."""
-        here = self._here()
-        return [self._with_data(s, here[s.device]) if s.device in here else s for s in self._shards(None)]
-
-    def _here(self) -> dict[Any, int]:
-        self._require_live()
-        return {device: i for i, device in enumerate(_jaxlib.handle_devices(self))}
-
-    def addressable_data(self, index: int) -> Any:
-        return self.addressable_shards[index].data
-
-    def _shards(self, only: Any) -> list[Shard]:
-        seen: dict[Any, int] = {}
-        shards: list[Shard] = []
-        for device, index in self.sharding.devices_indices_map(self.shape).items():
-            key = tuple((s.start, s.stop) for s in index)
-            seen[key] = seen.get(key, -1) + 1
-            if only is None or device in only:
-                shards.append(Shard(device, index, seen[key]))
-        return shards
-
-    def _with_data(self, shard: Shard, position: int) -> Shard:
-        return Shard(shard.device, shard.index, shard.replica_id, functools.partial(self._shard_data, shard, position))
-
-    def _shard_data(self, shard: Shard, position: int) -> Array:
-        from meshjit.runtime.placing import single_device_array
-
-        local = _jaxlib.fetch(_jaxlib.shard(self._live(), position))[0][1]
-        extents = [len(range(*s.indices(n))) for s, n in zip(shard.index, self.shape, strict=True)]
-        return single_device_array(local[tuple(slice(0, n) for n in extents)], shard.device)
-
     # -- values
 
     def numpy(self) -> np.ndarray[Any, Any]:
@@ -294,102 +234,6 @@ class Array(metaclass=_jaxlib.ArrayMeta):
         if stream is not None:
             raise NotImplementedError("to_device: streams cannot be chosen\n  fix: leave stream out")
         return device_put(self, device)
-
-    def item(self, *index: int) -> Any:
-        """The only element, or the one at `index`, as a Python scalar."""
-        return self.numpy().item(*index)
-
-    def tolist(self) -> Any:
-        return self.numpy().tolist()
-
-    def tobytes(self, order: str = "C") -> bytes:
-        """The elements' bytes, as NumPy's."""
-        return self.numpy().tobytes(order)  # pyright: ignore[reportArgumentType]
-
-    def __bool__(self) -> bool:
-        if self.size != 1:
-            raise ValueError(
-                f"the truth value of an array of {self.size} elements, {self.type}, is ambiguous\n"
-                "  fix: use x.any() or x.all(); x.size > 0 asks whether there are elements"
-            )
-        return bool(self.numpy().item())
-
-    def __int__(self) -> int:
-        return int(self._scalar("int"))
-
-    def __float__(self) -> float:
-        return float(self._scalar("float"))
-
-    def __complex__(self) -> complex:
-        return complex(self._scalar("complex"))
-
-    def __index__(self) -> int:
-        if self.dtype.kind not in "iu":
-            raise TypeError(f"only integer scalar arrays can be used as an index or size, got {self.type}")
-        return int(self._scalar("index"))
-
-    def _scalar(self, kind: str) -> Any:
-        if self.shape:
-            raise TypeError(f"{kind}() needs an array without dims, got {self.type}\n  fix: index it first, or use x.item()")
-        return self.numpy().item()
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError(f"len() of {self.type}, an array without dims")
-        return self.shape[0]
-
-    def __iter__(self) -> Iterator[Any]:
-        """The elements along the first dim, all placed alike. They come from the host: one program for each would be slow."""
-        if not self.shape:
-            raise TypeError(f"iteration over an array of 0 dims, {self.type}")
-        first = self[0] if self.shape[0] else None  # pyright: ignore[reportIndexIssue] - attached by numpy.methods
-        if first is None or (isinstance(first, Array) and self.is_fully_addressable):
-            return self._rows(first)
-        return (self[i] for i in range(self.shape[0]))  # pyright: ignore[reportIndexIssue] - traced, or shared by processes
-
-    def _rows(self, first: Array | None) -> Iterator[Array]:
-        from meshjit.runtime.placing import place
-
-        if first is not None:
-            yield first
-            for row in self.numpy()[1:]:
-                yield place(np.asarray(row), first.sharding, committed=first.committed, weak=first.weak_type)
-
-    def __reversed__(self) -> Iterator[Any]:
-        return reversed(list(self))
-
-    def __contains__(self, value: Any) -> bool:
-        return bool((self == value).any())  # pyright: ignore[reportAttributeAccessIssue] - attached by numpy.methods
-
-    def __hash__(self) -> int:
-        raise TypeError(
-            "Arrays cannot be hashed: they have no identity beyond their elements; use id(x) or a tuple key"
-        )
-
-    def __repr__(self) -> str:
-        if self.is_deleted():
-            return f"Array(shape={self.shape}, dtype={self.dtype}, deleted)"
-        weak = ", weak_type=True" if self.weak_type else ""
-        if not (self.is_fully_addressable or self.is_fully_replicated):
-            return f"Array(shape={self.shape}, dtype={self.dtype}{weak}{self._place_text()})"
-        body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
-        shape = f", shape={self.shape}" if self.size == 0 and self.shape != (0,) else ""
-        return f"Array({body}{shape}, dtype={self.dtype}{weak}{self._place_text()})"
-
-    def _place_text(self) -> str:
-        """Where it lies, if anybody chose the place: `, P("x") on Mesh('x': 4)`."""
-        sharding = self.sharding
-        if isinstance(sharding, NamedSharding):
-            return f", {spec_text(sharding.spec)} on {sharding.mesh}"
-        return f", on {self.device}" if self.committed else ""
-
-    def __str__(self) -> str:
-        if self.is_deleted() or not (self.is_fully_addressable or self.is_fully_replicated):
-            return repr(self)
-        return str(self.numpy())
-
-    def __format__(self, spec: str) -> str:
-        return format(self.numpy()[()] if self.ndim == 0 else self.numpy(), spec)
 
     def __reduce__(self) -> Any:
         return _unpickled, (np.array(self.numpy()), self.weak_type)

@@ -53,8 +53,9 @@ def is_ours(sharding: Any) -> bool:
 
 
 def attach(kind: type) -> None:
-    """Give Arrays the attributes of `kind`. Again, for attributes that it got since."""
-    _ours.update((name, value) for name, value in vars(kind).items() if name not in _NOT_ATTACHED)
+    """Give Arrays the attributes of `kind` and of its bases. Again, for attributes that it got since."""
+    for base in reversed(kind.__mro__[:-1]):
+        _ours.update((name, value) for name, value in vars(base).items() if name not in _NOT_ATTACHED)
     _attach_all()
 
 

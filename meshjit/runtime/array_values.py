@@ -1,0 +1,128 @@
+"""What Python's own protocols ask of an Array: a number, a length, elements one by one, a text. All by way of the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meshjit.core.types import TensorType
+from sharding.named import NamedSharding, Sharding
+from sharding.spec import spec_text
+
+
+class ArrayValues:
+    """Methods of `meshjit.runtime.array.Array` that need its elements or say what it is."""
+
+    if TYPE_CHECKING:
+        type: TensorType
+        shape: tuple[int, ...]
+        dtype: np.dtype[Any]
+        ndim: int
+        size: int
+        weak_type: bool
+        sharding: Sharding
+        committed: bool
+        device: Any
+        is_fully_addressable: bool
+        is_fully_replicated: bool
+
+        def numpy(self) -> np.ndarray[Any, Any]: ...
+        def is_deleted(self) -> bool: ...
+
+    def item(self, *index: int) -> Any:
+        """The only element, or the one at `index`, as a Python scalar."""
+        return self.numpy().item(*index)
+
+    def tolist(self) -> Any:
+        return self.numpy().tolist()
+
+    def tobytes(self, order: str = "C") -> bytes:
+        """The elements' bytes, as NumPy's."""
+        return self.numpy().tobytes(order)  # pyright: ignore[reportArgumentType]
+
+    def __bool__(self) -> bool:
+        if self.size != 1:
+            raise ValueError(
+                f"the truth value of an array of {self.size} elements, {self.type}, is ambiguous\n"
+                "  fix: use x.any() or x.all(); x.size > 0 asks whether there are elements"
+            )
+        return bool(self.numpy().item())
+
+    def __int__(self) -> int:
+        return int(self._scalar("int"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex"))
+
+    def __index__(self) -> int:
+        if self.dtype.kind not in "iu":
+            raise TypeError(f"only integer scalar arrays can be used as an index or size, got {self.type}")
+        return int(self._scalar("index"))
+
+    def _scalar(self, kind: str) -> Any:
+        if self.shape:
+            raise TypeError(f"{kind}() needs an array without dims, got {self.type}\n  fix: index it first, or use x.item()")
+        return self.numpy().item()
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError(f"len() of {self.type}, an array without dims")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        """The elements along the first dim, all placed alike. They come from the host: one program for each would be slow."""
+        if not self.shape:
+            raise TypeError(f"iteration over an array of 0 dims, {self.type}")
+        first = self[0] if self.shape[0] else None  # pyright: ignore[reportIndexIssue] - attached by numpy.methods
+        if first is None or (type(first) is type(self) and self.is_fully_addressable):
+            return self._rows(first)
+        return (self[i] for i in range(self.shape[0]))  # pyright: ignore[reportIndexIssue] - traced, or shared by processes
+
+    def _rows(self, first: Any) -> Iterator[Any]:
+        from meshjit.runtime.placing import place
+
+        if first is not None:
+            yield first
+            for row in self.numpy()[1:]:
+                yield place(np.asarray(row), first.sharding, committed=first.committed, weak=first.weak_type)
+
+    def __reversed__(self) -> Iterator[Any]:
+        return reversed(list(self))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())  # pyright: ignore[reportAttributeAccessIssue] - attached by numpy.methods
+
+    def __hash__(self) -> int:
+        raise TypeError(
+            "Arrays cannot be hashed: they have no identity beyond their elements; use id(x) or a tuple key"
+        )
+
+    def __repr__(self) -> str:
+        if self.is_deleted():
+            return f"Array(shape={self.shape}, dtype={self.dtype}, deleted)"
+        weak = ", weak_type=True" if self.weak_type else ""
+        if not (self.is_fully_addressable or self.is_fully_replicated):
+            return f"Array(shape={self.shape}, dtype={self.dtype}{weak}{self._place_text()})"
+        body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
+        shape = f", shape={self.shape}" if self.size == 0 and self.shape != (0,) else ""
+        return f"Array({body}{shape}, dtype={self.dtype}{weak}{self._place_text()})"
+
+    def _place_text(self) -> str:
+        """Where it lies, if anybody chose the place: `, P("x") on Mesh('x': 4)`."""
+        sharding = self.sharding
+        if isinstance(sharding, NamedSharding):
+            return f", {spec_text(sharding.spec)} on {sharding.mesh}"
+        return f", on {self.device}" if self.committed else ""
+
+    def __str__(self) -> str:
+        if self.is_deleted() or not (self.is_fully_addressable or self.is_fully_replicated):
+            return repr(self)
+        return str(self.numpy())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.numpy()[()] if self.ndim == 0 else self.numpy(), spec)
