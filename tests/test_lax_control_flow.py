@@ -302,3 +302,16 @@ def test_mistakes_are_explained(call: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError)) as caught:
         call()
     assert re.search(text, str(caught.value)), str(caught.value)
+
+
+def test_a_loop_gets_what_was_transposed_only_in_dims_of_one() -> None:
+    """XLA makes a reshape of such a transposition, forgets its sharding, and then refused the loop."""
+    mesh = mj.make_mesh((8,), ("x",))
+    x = mj.device_put(ramp(8, 4), NamedSharding(mesh, P("x")))
+
+    def run(x: Any) -> Any:
+        y = mnp.transpose(x[None], (1, 0, 2))
+        return lax.scan(lambda c, _: (mnp.sin(c * y), None), y * 2, None, length=2)[0]
+
+    y = ramp(8, 4)[:, None]
+    same(mj.jit(run)(x), np.sin(np.sin(y * 2 * y) * y))

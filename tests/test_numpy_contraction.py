@@ -11,6 +11,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit import lax
 from tests.numpy_eager import host, numpy_eager
 
 
@@ -229,3 +230,16 @@ def test_einsum_under_jit():
     _same(found, np.einsum("bthd,bshd->bhts", q, k))
     found = mj.jit(lambda x: mnp.einsum("ii,ij->j", x, x))(some(3, 3))
     _same(found, np.einsum("ii,ij->j", some(3, 3), some(3, 3)))
+
+
+def test_convolutions_add_up_in_the_preferred_dtype() -> None:
+    x, kernel = np.full((1, 1, 2), 100, np.int8), np.full((1, 1, 1), 2, np.int8)
+    found = lax.conv_general_dilated(x, kernel, (1,), "SAME", preferred_element_type=np.int32)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, [[[200, 200]]])
+    half = np.ones((1, 300, 1), mnp.bfloat16)
+    kernel = np.ones((1, 300, 1), mnp.bfloat16)
+    wide = lax.conv_general_dilated(half, kernel, (1,), "SAME", preferred_element_type=np.float64)
+    assert wide.dtype == np.float32
+    assert wide.item() == 300
+    assert mnp.dot(half[0].T, kernel[0], preferred_element_type=np.float64).dtype == np.float32

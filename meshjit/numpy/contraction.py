@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.config import config
+from meshjit.core.promotion import canonical
 from meshjit.numpy import ufuncs
 from meshjit.numpy.promote import (
     asarray,
@@ -39,7 +40,7 @@ def dot_general(
     """`jax.lax.dot_general`: dimension_numbers = ((x contracted, y contracted), (x batch, y batch))."""
     (x, y), weak = promoted(x, y)
     contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
-    preferred = None if preferred_element_type is None else np.dtype(preferred_element_type)
+    preferred = preferred_dtype(preferred_element_type)
     return bind(
         ops("dot_general"), x, y,
         contract=contract, batch=batch, preferred=preferred, precision=_precision(precision), weak_type=weak,
@@ -64,6 +65,11 @@ def _precision(precision: Any) -> str | None:
     if word not in _PRECISIONS:
         raise ValueError(f"precision {precision!r} is not one of {', '.join(_PRECISIONS)}\n  at {line_of(user_source())}")
     return _PRECISIONS[word]
+
+
+def preferred_dtype(dtype: Any) -> np.dtype[Any] | None:
+    """What `preferred_element_type` asks to add up in, and to return."""
+    return None if dtype is None else canonical(np.dtype(dtype), config.enable_x64)
 
 
 def dot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import _precision as precision_word
-from meshjit.numpy.promote import cast, ops, promoted, shape_of
+from meshjit.numpy.contraction import preferred_dtype
+from meshjit.numpy.promote import ops, promoted, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import reshape
 from meshjit.trace import bind, line_of, user_source
@@ -38,16 +39,13 @@ def conv_general_dilated(
         extents = [shape_of(lhs)[d] for d in specs[0][2:]]
         windows = [(shape_of(rhs)[d] - 1) * dil + 1 for d, dil in zip(specs[1][2:], rhs_dilation, strict=True)]
         padding = padding_of(padding, extents, windows, window_strides)
-    result = bind(
+    return bind(
         ops("convolution"), lhs, rhs,
         window_strides=tuple(map(int, window_strides)), padding=tuple((int(a), int(b)) for a, b in padding),
         lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, dimension_numbers=specs,
         feature_group_count=feature_group_count, batch_group_count=batch_group_count, precision=precision_word(precision),
-        weak_type=weak,
+        preferred=preferred_dtype(preferred_element_type), weak_type=weak,
     )  # fmt: skip
-    if preferred_element_type is None:
-        return result
-    return cast(result, preferred_element_type)
 
 
 def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None) -> Any:

@@ -132,6 +132,10 @@ def _transpose_rule(in_types: Types, out_types: Types, params: Params) -> Factor
 
 
 def _transpose_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    moved = [d for d in params["permutation"] if ins[0].shape[d] != 1]
+    if moved == sorted(moved):
+        # XLA rewrites these as reshapes before it reads shardings, and then takes what a loop gets of them for replicated.
+        return e.op("reshape", operands, outs)
     return e.op("transpose", operands, outs, f"permutation = {integers(params['permutation'])}")
 
 
