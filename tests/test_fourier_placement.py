@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,17 @@ from meshjit import lax, tree
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.inspect.collectives import collective_rows
+from meshjit.ops.fft_partition import rows_and_columns
+from meshjit.partition.partition import partition
+from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
+from meshjit.simulate.devices import gather, scatter, simulate
+from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
+from sharding.topology import Topology
 from tests.laws import MESHES, check_law, random_spec
 
 X = AbstractMesh((8,), ("x",))
@@ -74,6 +81,14 @@ CASES = {
         mnp.fft.fft, ("c64[16,512]",), (P(None, "x"),), P(None, "x"), X, {"all_to_all": 2}, 2 * (16 * 512 * 8 // 8 * 7 // 8)),
     "no other dim": Case(
         mnp.fft.fft, ("c64[512]",), (P("x"),), P("x"), X, {"all_gather": 1}, 512 * 8 // 8 * 7),
+    "a long line": Case(  # in four steps, with a third of what gathering takes
+        mnp.fft.fft, ("c64[65536]",), (P("x"),), P("x"), X, {"all_to_all": 3}, 3 * (65536 * 8 // 8 * 7 // 8)),
+    "a long line there and back": Case(
+        lambda u: mnp.fft.ifft(mnp.fft.fft(u) * 2), ("c64[65536]",), (P("x"),), P("x"), X,
+        {"all_to_all": 6}, 6 * (65536 * 8 // 8 * 7 // 8)),
+    "two long lines over eight devices": Case(
+        lambda u: mnp.fft.fft(u, axis=1), ("c64[2,65536]",), (P(None, "x"),), P(None, "x"), X,
+        {"all_to_all": 3}, 2 * 3 * (65536 * 8 // 8 * 7 // 8)),
     "slabs": Case(
         around, ("c64[16,16,16]",), (P("x"),), P("x"), X, {"all_to_all": 2}, 2 * (16**3 * 8 // 8 * 7 // 8)),
     "pencils": Case(
@@ -118,6 +133,31 @@ def test_any_placement(seed: int) -> None:
         mesh = MESHES[int(generator.integers(len(MESHES)))]
         specs = [random_spec(generator, v.rank, mesh) for v in (*program.inputs, *program.outputs)]
         check_law(program, mesh, specs[:-1], specs[-1:], arrays, exact=False)
+
+
+@pytest.mark.parametrize(
+    ("fun", "type"),
+    [
+        (mnp.fft.fft, "c64[144]"), (mnp.fft.ifft, "c64[144]"), (mnp.fft.rfft, "f32[144]"), (mnp.fft.rfft, "f32[81]"),
+        (lambda x: mnp.fft.irfft(x, 144), "c64[73]"), (lambda x: mnp.fft.irfft(x, 81), "c64[41]"),
+        (lambda x: mnp.fft.fft(x, axis=0), "c64[36,3]"), (mnp.fft.fft, "c128[15]"), (mnp.fft.rfft, "f64[7]"),
+    ],
+)  # fmt: skip
+def test_a_line_in_four_steps(fun: Callable[..., Any], type: str) -> None:
+    """On machines where starting a collective costs nothing; lines that do not divide are gathered."""
+    program = traced(fun, type)
+    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    for mesh in MESHES:
+        free = dataclasses.replace(Topology.cpu(mesh), latency=dict.fromkeys(mesh.axis_names, 0.0))
+        for axes in [*mesh.axis_names, tuple(mesh.axis_names)]:
+            plan = make_plan(program, mesh, Annotations([P(axes)], [P(axes)]), free)
+            local = partition(plan)
+            n, devices = max(program.input_types[0].shape), mesh.axes_size(plan.inputs[0].dims[0])
+            if rows_and_columns(n, devices) and devices > 2 and fun is mnp.fft.fft:
+                assert "all_gather" not in str(local)
+            (result,) = simulate(local, mesh, [scatter(a, p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)])
+            (want,) = evaluate(program, arrays)
+            np.testing.assert_allclose(gather(result, plan.outputs[0], want.shape, mesh), want, rtol=1e-3, atol=1e-3)
 
 
 # -- fusing

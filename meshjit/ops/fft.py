@@ -4,7 +4,8 @@
     RFFT        real → complex; the last of `axes` keeps length // 2 + 1 elements, the others follow by symmetry
     IRFFT       complex → real: its inverse; the last of `axes` grows from length // 2 + 1 to length
 
-A transformed dim is whole on every device; all others are free and cost no communication. What users call makes one
+A transformed dim is whole on every device; all others are free and cost no communication. Only where there is next to
+nothing else to deal out does a line stay sharded while it is transformed (fft_partition.py). What users call makes one
 equation per dim, so that each dim can be whole in its own turn; `transform/fuse.py` makes one of those that ended up
 side by side. Elements of the last of `axes` that symmetry leaves no freedom (place 0, and length / 2 where that is
 whole) have their imaginary part ignored by IRFFT.
@@ -26,6 +27,7 @@ from meshjit.ops.arithmetic import multiply, scale
 from meshjit.ops.constants import constant
 from meshjit.ops.conversion import complex_, conjugate
 from meshjit.ops.families import factor_names, require, require_param
+from meshjit.ops.fft_partition import is_line, partition_fft, price_of_fft
 from meshjit.ops.shape import broadcast_in_dim, require_one
 from sharding.rule import FactorRule
 
@@ -64,10 +66,11 @@ def _extents(kind: str, lengths: Sequence[int]) -> tuple[tuple[int, ...], tuple[
 
 
 def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a b -> a b | replicate b`."""
+    """`a b -> a b | replicate b`; of a line by itself `a -> a | permute a`."""
     names = factor_names(in_types[0].rank)
     dims = tuple((name,) for name in names)
-    kinds = {names[d]: "replicate" for d in params["axes"]}
+    kind = "permute" if is_line(in_types[0], params) else "replicate"
+    kinds = {names[d]: kind for d in params["axes"]}
     return FactorRule((dims,), (dims,), kinds, dict(zip(names, in_types[0].shape, strict=True)))
 
 
@@ -154,6 +157,10 @@ def _samples() -> list[Sample]:
         ((2, 3, 4, 5), (1, 2, 3)),
         ((2, 4, 3), (2, 1, 0)),
         ((0, 4), (1,)),
+        ((16,), (0,)),
+        ((36,), (0,)),
+        ((2, 16), (1,)),
+        ((18, 1), (0,)),
     ]
     found: list[Sample] = []
     for kind in KINDS:
@@ -176,12 +183,14 @@ fft = Op(
     name="fft",
     type_rule=_type,
     factor_rule=_rule,
-    whole="every result needs every element of the transformed dims",
+    whole="every result needs every element of the transformed dims, and there are lines enough to deal out",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,
     batch=_batch,
     linear=((0,),),
     transpose=_transpose,
+    partition=lambda local: partition_fft(local, fft),
     passes=_passes,
+    price=price_of_fft,
 )
