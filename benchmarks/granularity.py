@@ -17,11 +17,7 @@ import numpy as np  # noqa: E402
 
 import meshjit as mj  # noqa: E402
 import meshjit.numpy as mnp  # noqa: E402
-from meshjit.sharding import (  # noqa: E402
-    Mesh,
-    NamedSharding,
-    PartitionSpec as P,  # noqa: E402
-)
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 
 
 def milliseconds(call: Callable[[], Any], rounds: int = 20) -> float:

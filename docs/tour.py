@@ -24,11 +24,7 @@ from meshjit.emit.module import emit  # noqa: E402
 from meshjit.inspect.collectives import collective_rows  # noqa: E402
 from meshjit.partition.partition import partition  # noqa: E402
 from meshjit.plan.make import Annotations, make_plan  # noqa: E402
-from meshjit.sharding import (  # noqa: E402
-    Mesh,
-    NamedSharding,
-    PartitionSpec as P,  # noqa: E402
-)
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E402
 from meshjit.simulate.devices import gather, scatter, simulate  # noqa: E402
 from meshjit.simulate.evaluate import evaluate  # noqa: E402
 from meshjit.trace import argument_of, trace_to_program  # noqa: E402
