@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshjit.numpy import ufuncs
-from meshjit.numpy.contraction import _precision as precision_word
-from meshjit.numpy.contraction import preferred_dtype
+from meshjit.numpy.contraction import _precision as precision_word, preferred_dtype
 from meshjit.numpy.promote import ops, promoted, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import reshape
