@@ -311,6 +311,7 @@ collective_permute = collective(
 # -- axis_index
 
 _INDEX = TensorType((), DTYPES["i32"])
+_POSITION = TensorType((), DTYPES["u32"])
 
 
 def _axis_index_type(in_types: Types, params: Params) -> Types:
@@ -321,24 +322,34 @@ def _axis_index_type(in_types: Types, params: Params) -> Types:
 def _axis_index_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """From the partition's number, which is its flat mesh position: per axis (position / stride) % size, major first.
 
-    On x=4, y=2 the axis x has stride 2, and its minor half x:(2)2 has stride 2 and size 2, its major half stride 4.
+    On x=4, y=2 the axis x has stride 2, and its minor half x:(2)2 has stride 2 and size 2, its major half stride 4. Unsigned
+    until the end: XLA makes a shift of one division and a mask of one remainder, where signed ones take six steps more.
     """
     refs = axis_refs(params["axes"])
     if not refs:
-        return [_index_constant(e, 0)]
-    raw = e.op("partition_id", [], [TensorType((), DTYPES["u32"])])[0]
-    position = e.op("convert", [raw], [_INDEX])[0]
+        return [e.constant(np.array(0, np.int32))]
+    position = e.op("partition_id", [], [_POSITION])[0]
     total = ""
-    for stride, size in _strides(refs, e.mesh):
-        digit = e.op("divide", [position, _index_constant(e, stride)], [_INDEX])[0]
-        digit = e.op("remainder", [digit, _index_constant(e, size)], [_INDEX])[0]
-        major = e.op("multiply", [total, _index_constant(e, size)], [_INDEX])[0] if total else ""
-        total = e.op("add", [major, digit], [_INDEX])[0] if total else digit
-    return [total]
+    for stride, size in _merged(_strides(refs, e.mesh)):
+        digit = _position_op(e, "divide", position, stride) if stride > 1 else position
+        if stride * size < e.mesh.size:
+            digit = _position_op(e, "remainder", digit, size)
+        total = e.op("add", [_position_op(e, "multiply", total, size), digit], [_POSITION])[0] if total else digit
+    return [e.op("convert", [total], [_INDEX])[0]]
 
 
-def _index_constant(e: Any, value: int) -> str:
-    return e.constant(np.array(value, np.int32))
+def _position_op(e: Any, name: str, position: str, number: int) -> str:
+    return e.op(name, [position, e.constant(np.array(number, np.uint32))], [_POSITION])[0]
+
+
+def _merged(strides: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours that are one number of more digits: of (2, 4) and (1, 2), axes x and y of 4 and 2, only (1, 8) is left."""
+    merged: list[tuple[int, int]] = []
+    for stride, size in strides:
+        if merged and merged[-1][0] == stride * size:
+            size *= merged.pop()[1]
+        merged.append((stride, size))
+    return merged
 
 
 def _strides(refs: Sequence[AxisRef], mesh: BaseMesh) -> list[tuple[int, int]]:
@@ -356,10 +367,12 @@ def _axis_index_simulate(values: Values, mesh: BaseMesh, params: Params) -> Valu
     return [(np.array(i, np.int32),) for i in index]
 
 
+_AXES = (("x",), ("y",), ("x", "y"), ("y", "x"), SUB_AXES, (), (("x", 1, 2),))
+
 axis_index = collective(
     "axis_index",
     type_rule=_axis_index_type,
     emit=_axis_index_emit,
     simulate=_axis_index_simulate,
-    samples=lambda: [Sample((), {"axes": axes}) for axes in (("x",), ("y",), ("y", "x"), SUB_AXES, (), (("x", 1, 2),))],
+    samples=lambda: [Sample((), {"axes": axes}) for axes in _AXES],
 )
