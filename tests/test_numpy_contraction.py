@@ -237,9 +237,9 @@ def test_convolutions_add_up_in_the_preferred_dtype() -> None:
     found = lax.conv_general_dilated(x, kernel, (1,), "SAME", preferred_element_type=np.int32)
     assert found.dtype == np.int32
     np.testing.assert_array_equal(found, [[[200, 200]]])
-    half = np.ones((1, 300, 1), mnp.bfloat16)
-    kernel = np.ones((1, 300, 1), mnp.bfloat16)
+    half = mnp.ones((1, 300, 1), mnp.bfloat16)
+    kernel = mnp.ones((1, 300, 1), mnp.bfloat16)
     wide = lax.conv_general_dilated(half, kernel, (1,), "SAME", preferred_element_type=np.float64)
     assert wide.dtype == np.float32
-    assert wide.item() == 300
+    np.testing.assert_array_equal(wide, [[[300]]])
     assert mnp.dot(half[0].T, kernel[0], preferred_element_type=np.float64).dtype == np.float32
