@@ -98,6 +98,30 @@ class FactorRule:
         """Factor -> reduction kind, for the reduced factors."""
         return {name: kind for name, kind in self.kinds.items() if kind in PARTIAL_KINDS}
 
+    @functools.cached_property
+    def parts(self) -> dict[str, int]:
+        """Factor -> the number of its part. Factors of different parts may be sharded over the same axes: nothing is
+        made of both. `a b, c -> a b, c` has the parts a b and c. In any other op that combines, reduces or moves elements
+        all factors are one part, whether or not some value holds two of them: `v, b -> b | sum v` looks b up in v."""
+        heads = {name: name for name in self.factors}
+        if self.kinds or len(self.results) < 2:
+            return dict.fromkeys(heads, 0)
+
+        def head(name: str) -> str:
+            while heads[name] != name:
+                name = heads[name]
+            return name
+
+        for value in (*self.operands, *self.results):
+            first, *others = [name for dim in value for name in dim] or [""]
+            for name in others:
+                heads[head(name)] = head(first)
+        sides = [{head(name) for name in _factors_of(values)} for values in (self.operands, self.results)]
+        if sides[0] != sides[1]:
+            return dict.fromkeys(heads, 0)
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(map(head, self.factors)))}
+        return {name: numbers[head(name)] for name in self.factors}
+
     # --- text ---------------------------------------------------------------------------------------------------------
 
     @staticmethod

@@ -151,3 +151,12 @@ def test_a_turned_conflict_may_shard_a_carry_that_would_have_collected() -> None
 
 def test_what_is_made_again_fits_uneven_shards_of_merged_dims() -> None:
     check_law(*drawn_by(5879))  # (6 5) of 30 over 8: dims of 6 can be cut so, the merged one cannot
+
+
+def test_what_waits_at_one_barrier_may_be_sharded_over_the_same_axis() -> None:
+    def step(w: Any, v: Any, x: Any) -> Any:
+        w, v, x = lax.optimization_barrier((w, v, x))
+        return (x @ w) @ v
+
+    specs = {"f32[16, 32]": P(None, "model"), "f32[32, 16]": P("model"), "f32[8, 16]": P("data")}
+    assert moved(step, specs, [P("data")]) == ["1 all_reduce(model) 128"]

@@ -167,3 +167,21 @@ def test_projection_inverts_placement_on_the_mesh(number: int) -> None:
     if not rule.dropped(rule.operands[0], Placement(dims), MESH):
         assert rule.placement(rule.operands[0], factors, MESH) == dims
     assert len(set(itertools.chain.from_iterable(factors.values()))) == sum(len(axes) for axes in factors.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a b, c -> a b, c", [0, 0, 1]),
+        ("a, [], b c, d -> a, [], b c, d", [0, 1, 1, 2]),
+        ("m, n -> m n", [0, 0]),
+        ("m k, k n -> m n | sum k", [0, 0, 0]),
+        ("v, b -> b | sum v", [0, 0]),
+        ("a, b -> b, a", [0, 1]),
+        ("a b, c -> b, c | sum a", [0, 0, 0]),
+        ("a, b -> a, b | permute b", [0, 0]),
+        ("a -> a, b", [0, 0]),
+    ],
+)
+def test_factors_that_never_meet_may_share_axes(text: str, parts: list[int]) -> None:
+    assert list(FactorRule.parse(text).parts.values()) == parts

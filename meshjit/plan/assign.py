@@ -78,7 +78,7 @@ class Assigner:
         candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
         for first in range(len(views)):
             ordered = [views[first], *views[:first], *views[first + 1 :]]
-            merged = _merge(ordered, wholes)
+            merged = _merge(rule, ordered, wholes)
             others = [*displaced(rule, ordered, merged, wholes, self.mesh), *self._made_whole(eqn, rule, ordered, merged)]
             for spread in (merged, *others, *(() if joins else _unreduced(eqn, rule, merged))):
                 spread = consistent(rule, spread, self.mesh)
@@ -155,17 +155,19 @@ def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignmen
     return [{f: axes for f, axes in merged.items() if f not in rule.reductions}]
 
 
-def _merge(views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:
+def _merge(rule: FactorRule, views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:
     """The first view's axes, then for factors without any those of the next views, as far as axes are free.
 
-    No axis serves two factors, even two that meet in no value: one device cannot be two different rows at once.
+    No axis serves two factors of one part, even two that meet in no value: one device cannot be two different rows at
+    once.
     """
     merged: Assignment = {}
-    used: list[AxisRef] = []
+    taken: dict[int, list[AxisRef]] = {}
     for view in views:
         for factor, axes in view.items():
             if factor in wholes or merged.get(factor):
                 continue
+            used = taken.setdefault(rule.parts[factor], [])
             free = _free_prefix(axes, used)
             if free:
                 merged[factor] = free
