@@ -73,7 +73,7 @@ def whole_dims(op: Op, sample: Sample) -> tuple[FactorRule | None, list[str]]:
         return None, []
     outs = op.type_rule(sample.types, sample.params)
     rule = op.factor_rule(sample.types, outs, sample.params)
-    names = [f for f, kind in rule.kinds.items() if kind == "replicate" or (kind == "permute" and op.partition is None)]
+    names = [f for f, kind in rule.kinds.items() if kind == "replicate" or (kind == "permute" and not op.exchanges)]
     sides = [*zip(rule.operands, sample.types, strict=True), *zip(rule.results, outs, strict=True)]
     bare = any(not dim and n > 1 for dims, type in sides for dim, n in zip(dims, type.shape, strict=True))
     return rule, [*names, *(["1"] if bare else [])]
@@ -125,7 +125,7 @@ def cell(rule: object, reasons: dict[str, int]) -> str:
 def partitioning(op: Op) -> str:
     if op.simulate is not None:
         return "collective"
-    return "own" if op.partition else "localized" if op.localize else "rule"
+    return "own" if op.exchanges else "localized" if op.localize else "rule"
 
 
 def main() -> int:

@@ -45,7 +45,9 @@ class FactorRule:
     """Factors per dim of every operand and result, and what is special about a factor (see the module's text).
 
     `kinds`: factor -> a reduction kind, "replicate" or "permute"; other factors pass through. `sizes`: factor ->
-    extent, possibly empty; needed only where a dim holds several factors. ValueError for a factor that stands twice
+    extent, possibly empty; needed only where a dim holds several factors. `loose`: factors that stand first wherever they
+    stand, and whose dims may be sharded over axes that do not divide them: the op then exchanges what lies across
+    borders, as long as no other factor of these dims has axes. ValueError for a factor that stands twice
     in one value, a kind for no factor, a reduced factor in a result, or a factor of operands alone without a kind.
     Hashable.
     """
@@ -54,6 +56,7 @@ class FactorRule:
     results: tuple[ValueDims, ...]
     kinds: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+    loose: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for value in (*self.operands, *self.results):
@@ -239,7 +242,14 @@ class FactorRule:
         """`project` of one dim: the axes of each of its factors, and the axes that cannot be said in factors."""
         if len(dim) == 1:
             return {dim[0]: axes}, []
-        return _split_axes([(name, self._size(name)) for name in dim], axes, mesh.shape)
+        found, rest = _split_axes([(name, self._size(name)) for name in dim], axes, mesh.shape)
+        if rest and self._fits_loosely(dim, axes, mesh):
+            return {name: axes if name == dim[0] else () for name in dim}, []
+        return found, rest
+
+    def _fits_loosely(self, dim: Dim, axes: Sequence[AxisRef], mesh: BaseMesh) -> bool:
+        """Whether the axes may cut the dim where its first factor has no border: no more shards than that is long."""
+        return bool(dim) and dim[0] in self.loose and mesh.axes_size(axes) <= self._size(dim[0])
 
     def join_dim(self, dim: Dim, assignment: Assignment, mesh: BaseMesh) -> tuple[AxisRef, ...]:
         """`placement` of one dim."""
@@ -247,6 +257,9 @@ class FactorRule:
             return tuple(assignment.get(dim[0], ()))
         sizes = mesh.shape
         kept: list[AxisRef] = []
+        first = tuple(assignment.get(dim[0], ())) if dim else ()
+        if first and self._fits_loosely(dim, first, mesh) and self._size(dim[0]) % mesh.axes_size(first):
+            return first
         for name in dim:
             size, shards = self._size(name), 1
             for axis in assignment.get(name, ()):

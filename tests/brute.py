@@ -145,7 +145,7 @@ def _spread_cases(op: Op, sample: Sample, mesh: AbstractMesh) -> Iterator[Case]:
 
 def _whole(op: Op, rule: FactorRule, factor: str) -> bool:
     kind = rule.kinds.get(factor)
-    return kind == "replicate" or (kind == "permute" and op.partition is None)
+    return kind == "replicate" or (kind == "permute" and not op.exchanges)
 
 
 def spreads(factors: Sequence[str], axes: Sequence[str]) -> Iterator[dict[str, tuple[str, ...]]]:

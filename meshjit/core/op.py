@@ -16,6 +16,8 @@ How each rule is called (T = TensorType, V = Var; rules that build equations cal
     samples() -> iterable of Sample                                 calls that every test of every rule goes through
     localize(params, in_types, out_types) -> params                 params that mention sizes, for local types
     partition(local) -> list[V]                                     full override of the generic partitioning of one equation
+    reblock(local) -> list[V]                              the same for ops that look at no place: they only exchange what
+                                                           lies across borders, of loose factors and of permuted ones
     simulate(values, mesh, params) -> values                        collectives only: one entry per device, in and out
     passes(in_types, params) -> float                      how often the op goes over its operands, for planning; a sort
                                                            of n elements some log2(n) times. None: once, or as good as
@@ -112,6 +114,7 @@ class Op:
     transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
+    reblock: Callable[..., list[Var]] | None = None
     whole: str | None = None
     simulate: Callable[..., list[Any]] | None = None
     passes: Callable[[Types, Params], float] | None = None
@@ -134,6 +137,11 @@ class Op:
         """Add an equation to the innermost builder; one output comes bare, several as a tuple."""
         outputs = current_builder().emit(self, operands, params)
         return outputs[0] if len(outputs) == 1 else outputs
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether the op has a way of its own to exchange borders: its permuted factors can be sharded."""
+        return self.partition is not None or self.reblock is not None
 
     def linear_groups(self, in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
         """`linear` for operands of these types and these params."""

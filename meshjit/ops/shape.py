@@ -16,6 +16,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.families import factor_names, require, require_param
+from meshjit.ops.reblocking import price_of_reblocking, reblock, reshape_rule
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -187,85 +188,6 @@ def _reshape_type(in_types: Types, params: Params) -> Types:
     return (type.with_shape(shape),)
 
 
-class _Side:
-    """One of the two shapes on its way through the common split: the factors of each dim, and what is left of one."""
-
-    def __init__(self, shape: Sequence[int]) -> None:
-        self.shape = shape
-        self.factors: list[list[str]] = [[] for _ in shape]
-        self.dim = -1
-        self.room = 1
-
-    def advance(self) -> bool:
-        """Go on to the next dim that has room; False at the end."""
-        while self.room == 1 and self.dim + 1 < len(self.shape):
-            self.dim += 1
-            self.room = self.shape[self.dim]
-        return self.room != 1
-
-    def take(self, name: str, size: int) -> None:
-        self.factors[self.dim].append(name)
-        self.room //= size
-
-    @property
-    def dims(self) -> tuple[tuple[str, ...], ...]:
-        return tuple(map(tuple, self.factors))
-
-
-def reshape_rule(in_shape: Sequence[int], out_shape: Sequence[int]) -> FactorRule:
-    """The factors that two shapes of equal size have in common, major to minor.
-
-        [8, 1024] -> [8192]      a b -> (a b)
-        [12] -> [3, 1, 4]        (a b) -> a 1 b
-        [4, 6, 5] -> [6, 4, 5]   (a b) d f -> (a c) e f | replicate b d c e
-
-    Where neither of two extents divides the other they share their common divisor, as the major part; the rest of
-    both, up to where the dims meet again, has to be whole.
-    """
-    left, right = _Side(in_shape), _Side(out_shape)
-    sizes: dict[str, int] = {}
-    kinds: dict[str, str] = {}
-    names = iter(factor_names(2 * (len(in_shape) + len(out_shape)) + 1))
-    if 0 in in_shape:
-        return _empty_reshape_rule(left, right)
-    while left.advance() and right.advance():
-        common = math.gcd(left.room, right.room)
-        if common > 1:
-            name = next(names)
-            sizes[name] = common
-            left.take(name, common)
-            right.take(name, common)
-        if left.room > 1 and right.room > 1:
-            _close(left, right, names, sizes, kinds)
-    return FactorRule((left.dims,), (right.dims,), kinds, sizes)
-
-
-def _close(left: _Side, right: _Side, names: Any, sizes: dict[str, int], kinds: dict[str, str]) -> None:
-    """Pass over dims of both sides up to where they meet, with factors that are never sharded."""
-    products = {left: 1, right: 1}
-    pending = [left, right]
-    while pending:
-        for side in pending:
-            name = next(names)
-            sizes[name], kinds[name] = side.room, "replicate"
-            products[side] *= side.room
-            side.take(name, side.room)
-        short = left if products[left] < products[right] else right
-        pending = [short] if products[left] != products[right] and short.advance() else []
-
-
-def _empty_reshape_rule(left: _Side, right: _Side) -> FactorRule:
-    """Without elements any split is right: equal leading dims stay together, the rest is never sharded."""
-    names = factor_names(len(left.shape) + len(right.shape))
-    pairs = zip(left.shape, right.shape, strict=False)
-    equal = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(left.shape), len(right.shape)))
-    operand = names[: len(left.shape)]
-    result = (*names[:equal], *names[len(left.shape) : len(left.shape) + len(right.shape) - equal])
-    kinds = dict.fromkeys((*operand[equal:], *result[equal:]), "replicate")
-    rule = FactorRule((tuple((n,) for n in operand),), (tuple((n,) for n in result),), kinds)
-    return rule.with_sizes([left.shape], [right.shape])
-
-
 def _reshape_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     from meshjit.ops.batching import move
 
@@ -297,7 +219,7 @@ reshape = Op(
     name="reshape",
     type_rule=_reshape_type,
     factor_rule=lambda in_types, out_types, params: reshape_rule(in_types[0].shape, out_types[0].shape),
-    whole="where borders of the dims before and after do not meet, no block of the one is a block of the other",
+    whole="a block of any but the first of some dims that are merged, or split at other borders, is in pieces all over them",
     evaluate=lambda a, shape: np.reshape(a, shape),
     emit=lambda e, operands, ins, outs, params: e.op("reshape", operands, outs),
     samples=_reshape_samples,
@@ -305,6 +227,8 @@ reshape = Op(
     transpose=lambda cts, operands, in_types, params: [reshape(cts[0], shape=in_types[0].shape)],
     batch=_reshape_batch,
     localize=out_shape_localized,
+    reblock=reblock,
+    price=price_of_reblocking,
 )
 
 

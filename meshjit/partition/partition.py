@@ -94,12 +94,13 @@ class _Partitioner:
                 return blocked
             local = iter(bodies)
             return self.builder.emit(eqn.op, operands, with_programs(eqn.params, lambda _: next(local)))
-        if eqn.op.partition is not None and any(step.assignment.values()):
+        own = eqn.op.partition or eqn.op.reblock
+        if own is not None and any(step.assignment.values()):
             local = LocalEquation(
                 eqn, tuple(operands), step.operands, step.results, step.assignment, self.mesh,
                 self.moves.index, self.moves.mask, lambda i, placement: self.wanted(eqn.inputs[i], placement),
             )  # fmt: skip
-            return eqn.op.partition(local)
+            return own(local)
         if step.rule.reductions:
             operands = [self.masked(i, v, eqn, step) for i, v in enumerate(operands)]
         params = eqn.params

@@ -139,7 +139,7 @@ class Assigner:
 
 def _stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
-    return kind == "replicate" or (kind == "permute" and eqn.op.partition is None)
+    return kind == "replicate" or (kind == "permute" and not eqn.op.exchanges)
 
 
 def _priced(eqn: Eqn) -> Any:

@@ -70,6 +70,8 @@ class Machine:
         if found is None:
             types, placements = (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results)
             work = 0.0 if step.bodies else self.work(step.rule, types, placements, work_passes(eqn))
+            if eqn.op.price is not None:
+                work += eqn.op.price(eqn.input_types, eqn.params, step.assignment, self.mesh, self.topology)
             operands, results = (tuple(map(self.normal, side)) for side in (step.operands, step.results))
             held = tuple(map(self.local_bytes, eqn.output_types, results))
             found = self.effects[id(step)] = Effect(step, operands, results, held, work)

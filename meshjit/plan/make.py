@@ -15,6 +15,7 @@ where transforms along several dims may begin with those that are whole.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from meshjit.core.plan import Plan
@@ -81,13 +82,15 @@ def _with_dims_apart(plan: Plan, annotations: Annotations, assigner: Assigner) -
 
 
 def _merging_gathers(plan: Plan) -> Iterator[Var]:
-    """Results of reshapes that merge two dims and want their operand less sharded than it is."""
+    """Results of reshapes that merge two dims, and want their operand less sharded than it is, or cut it at other places."""
     for eqn, step in zip(plan.program.eqns, plan.equations, strict=True):
         for body in step.bodies:
             yield from _merging_gathers(body)
         if merged(eqn) is not None:
             have, wanted = plan.placements[eqn.inputs[0]], step.operands[0]
-            if any(wanted.shards(d, plan.mesh) < have.shards(d, plan.mesh) for d in range(have.rank)):
+            sides = ((wanted, eqn.inputs[0]), (step.results[0], eqn.outputs[0]))
+            before, after = (math.prod(p.local_shape(v.shape, plan.mesh)) for p, v in sides)
+            if before != after or any(wanted.shards(d, plan.mesh) < have.shards(d, plan.mesh) for d in range(have.rank)):
                 yield eqn.outputs[0]
 
 
