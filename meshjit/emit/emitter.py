@@ -36,6 +36,11 @@ def tensor(type: TensorType) -> str:
     return f"tensor<{''.join(f'{n}x' for n in type.shape)}{element_type(type.dtype)}>"
 
 
+def platform_of(mesh: BaseMesh | None) -> str:
+    """The platform of a mesh's devices; "cpu" where it has none."""
+    return next((device.platform for device in getattr(mesh, "flat_devices", ())), "cpu")
+
+
 def no_kernels(name: str) -> bool:
     """Text for any platform calls none."""
     return False
@@ -61,7 +66,7 @@ class Emitter:
     def platform(self) -> str:
         """The platform of the mesh's devices; "cpu" where it has none. Text that depends on it is legal on all platforms all the
         same: it serves to write what one of them is fast at."""
-        return next((device.platform for device in getattr(self.mesh, "flat_devices", ())), "cpu")
+        return platform_of(self.mesh)
 
     def program(self, program: Program, operands: Sequence[str]) -> list[str]:
         """A Program's equations, its inputs being `operands`; gives the names of its outputs."""
