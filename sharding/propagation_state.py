@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from sharding.axes import AxisRef, overlap
@@ -17,7 +17,7 @@ from sharding.spec import Placement, ShardingError
 State: TypeAlias = tuple[
     tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool, tuple[bool, ...]
 ]
-NodeKey: TypeAlias = tuple[int, ...]  # which kind of node, then which states its values are in, by number
+NodeKey: TypeAlias = tuple[int | None, ...]  # which states a node's values are in, by number
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
 Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
 
@@ -25,35 +25,55 @@ CONTESTS: Final = 3  # the last stages of propagation; see the text of propagate
 DISPLACEMENTS: Final = 4
 
 
-class Memory:
-    """What visits of nodes came to, by rule and states: layers that are alike are worked out once, also across runs.
+class Kind:
+    """What visits of nodes of one kind came to: a rule with an order of its values, which says the first of equal ones."""
 
-    Rules and states are numbered, so that looking up does not compare them again and again. A rule goes with an order of
-    its values: which of equal ones comes first. Numbers are never given twice, for several threads may propagate at once.
+    __slots__ = ("changes", "clashes")
+
+    def __init__(self) -> None:
+        self.changes: tuple[dict[NodeKey, tuple[Change, ...]], ...] = ({}, {}, {})  # before contests, there, and behind
+        self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
+
+
+class Memory:
+    """What visits of nodes came to, by kind and states: layers that are alike are worked out once, also across runs.
+
+    States are numbered, so that looking up does not compare them again and again. Numbers are never given twice, for
+    several threads may propagate at once.
     """
 
     def __init__(self) -> None:
         self.numbers = itertools.count()
-        self.kinds: dict[tuple[FactorRule, tuple[int, ...]], int] = {}
+        self.kinds: dict[tuple[FactorRule, tuple[int, ...]], Kind] = {}
         self.states: dict[State, int] = {}
-        self.changes: tuple[dict[NodeKey, tuple[Change, ...]], ...] = ({}, {}, {})  # before contests, there, and behind
-        self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
         self.placements: dict[Any, Placement] = {}
+        self.placed: dict[int, Placement] = {}  # by number of the state
 
     def trim(self) -> None:
-        if sum(map(len, self.changes)) + len(self.clashes) > 200_000:
-            for table in (self.kinds, self.states, *self.changes, self.clashes, self.placements):
+        known = sum(sum(map(len, kind.changes)) + len(kind.clashes) for kind in [*self.kinds.values()])
+        if known + len(self.states) > 200_000:
+            for table in (self.kinds, self.states, self.placements, self.placed):
                 table.clear()
 
-    def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> int:
+    def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> Kind:
         order = sorted(firsts)
         key = rule, tuple([order.index(first) for first in firsts])
-        number = self.kinds.get(key)
-        return self.kinds.setdefault(key, next(self.numbers)) if number is None else number
+        kind = self.kinds.get(key)
+        return self.kinds.setdefault(key, Kind()) if kind is None else kind
 
     def number_of(self, state: State) -> int:
         number = self.states.get(state)
         return self.states.setdefault(state, next(self.numbers)) if number is None else number
+
+    def placement_of(self, value: Value) -> Placement:
+        """Where the value is; one object for equal placements, which makes comparing them quick."""
+        if value.number is None:
+            value.number = self.number_of(value.state)
+        found = self.placed.get(value.number)
+        if found is None:
+            key = tuple(value.dims), value.partial
+            found = self.placed[value.number] = self.placements.setdefault(key, Placement(*key))
+        return found
 
 
 @functools.lru_cache(maxsize=64)
@@ -62,25 +82,30 @@ def memory_of(axes: tuple[tuple[str, int], ...]) -> Memory:
     return Memory()
 
 
+_NOWHERE: Final[Mapping[AxisRef, Origin]] = {}
+
+
 class Value:
     """What is known of a value, or of all values of a tie together."""
 
-    __slots__ = (
-        "dims", "elements", "first", "is_active", "is_open", "is_quiet", "number", "origins", "partial", "priority", "shape",
-    )  # fmt: skip
+    __slots__ = ("dims", "first", "is_active", "is_open", "is_quiet", "number", "origins", "partial", "priority", "shape")
 
-    def __init__(self, first: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, first: int, shape: tuple[int, ...], number: int | None = None) -> None:
+        rank = len(shape)
         self.first = first
         self.shape = shape
-        self.elements = math.prod(shape)
-        self.dims: list[Axes] = [()] * len(shape)
-        self.origins: list[dict[AxisRef, Origin]] = [{} for _ in shape]
-        self.is_open = [True] * len(shape)
+        self.dims: list[Axes] = [()] * rank
+        self.origins: list[Mapping[AxisRef, Origin]] = [_NOWHERE] * rank
+        self.is_open = [True] * rank
         self.partial: tuple[tuple[AxisRef, str], ...] = ()
         self.is_active = True
-        self.is_quiet = [False] * len(shape)  # dims that hold axes but offer them only when their priority's turn comes
+        self.is_quiet = [False] * rank  # dims that hold axes but offer them only when their priority's turn comes
         self.priority = 0
-        self.number: int | None = None  # of its state; forgotten when something changes
+        self.number = number  # of its state; forgotten when something changes
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def state(self) -> State:
@@ -92,38 +117,30 @@ class Value:
         others = [other for d, axes in enumerate(self.dims) if d != dim for other in axes]
         return tuple(other for other in (*others, *(a for a, _ in self.partial)) if overlap(other, axis))
 
-    def placement(self, memory: Memory) -> Placement:
-        """One object for equal ones, which makes comparing them quick."""
-        key = tuple(self.dims), self.partial
-        found = memory.placements.get(key)
-        if found is None:
-            found = memory.placements[key] = Placement(*key)
-        return found
-
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, its
-    kind and its turns; for every first the nodes that it stands at."""
+    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, and
+    its kind; for every first the turns (stage * nodes + node) of the nodes that it stands at."""
 
     memory: Memory
     firsts: list[int]
     slots: list[tuple[int, ...]]
-    kinds: list[int]
-    stages: list[tuple[int, ...]]
-    nodes_of: dict[int, list[int]]
+    kinds: list[Kind]
+    turns_of: dict[int, list[int]]
 
 
 def structure_of(graph: Graph, memory: Memory) -> Structure:
     """ShardingError when shapes of tied values differ."""
     firsts = _firsts(graph)
     slots = [tuple([firsts[v] for v in (*node.operands, *node.results)]) for node in graph.nodes]
-    nodes_of: dict[int, list[int]] = {first: [] for first in firsts}
-    for index, members in enumerate(slots):
+    turns_of: dict[int, list[int]] = {first: [] for first in firsts}
+    for index, (node, members) in enumerate(zip(graph.nodes, slots, strict=True)):
+        turns = [stage * len(slots) + index for stage in stages_of(node.rule)]
         for first in dict.fromkeys(members):
-            nodes_of[first].append(index)
+            turns_of[first] += turns
     kinds = [memory.kind_of(node.rule, members) for node, members in zip(graph.nodes, slots, strict=True)]
-    return Structure(memory, firsts, slots, kinds, [stages_of(node.rule) for node in graph.nodes], nodes_of)
+    return Structure(memory, firsts, slots, kinds, turns_of)
 
 
 def _firsts(graph: Graph) -> list[int]:

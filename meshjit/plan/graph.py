@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.plan.rules import rule_of
+from sharding.axes import AxisRef
+from sharding.graph import Origin
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.propagate import Graph, Node, Propagated, Seed
@@ -35,10 +37,26 @@ class Flattened:
     numbers: Mapping[Var, int]
     rules: Mapping[Eqn, FactorRule]
 
-    def origins(self, found: Propagated) -> dict[object, object]:
+    def origins(self, found: Propagated) -> Mapping[tuple[Var, int, AxisRef], Origin]:
         """Where axes came from, keyed by Var instead of number: (var, dim, axis) → origin."""
-        names = {i: var for var, i in self.numbers.items()}
-        return {(names[v], dim, axis): origin for (v, dim, axis), origin in found.origins.items()}
+        return _Origins(self.numbers, found.origins)
+
+
+class _Origins(Mapping[tuple[Var, int, AxisRef], Origin]):
+    def __init__(self, numbers: Mapping[Var, int], known: Mapping[tuple[int, int, AxisRef], Origin]) -> None:
+        self._numbers, self._known = numbers, known
+
+    def __getitem__(self, key: tuple[Var, int, AxisRef]) -> Origin:
+        var, dim, axis = key
+        return self._known[self._numbers[var], dim, axis]
+
+    def __iter__(self) -> Iterator[tuple[Var, int, AxisRef]]:
+        names = {i: var for var, i in self._numbers.items()}
+        for value, dim, axis in self._known:
+            yield names[value], dim, axis
+
+    def __len__(self) -> int:
+        return len(self._known)
 
 
 def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flattened:

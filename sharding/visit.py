@@ -1,0 +1,211 @@
+"""One visit of a node in propagation: what its values learn of one another, and where they disagree.
+
+What comes of a visit is a function of the node's rule and of the states of its values, so it is kept as a list of changes
+and applied to all nodes that are alike (propagate.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+from sharding.axes import canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
+from sharding.displace import refuge
+from sharding.graph import Axes
+from sharding.mesh import BaseMesh
+from sharding.propagation_state import CONTESTS, DISPLACEMENTS, Change, Clash, Offer, Place, Value, places_of
+from sharding.rule import FactorRule
+
+
+class Visit:
+    """Values of one node at its rule. Their dims change at once; `trail` says how, in order."""
+
+    def __init__(self, rule: FactorRule, slots: Sequence[Value], mesh: BaseMesh) -> None:
+        self.rule, self.slots, self.mesh, self.sizes = rule, slots, mesh, mesh.shape
+        self.trail: list[Change] = []
+
+    def run(self, stage: int) -> tuple[Change, ...]:
+        """Exchange axes among the values: what all agree on, or one contest, or displacements."""
+        if stage == DISPLACEMENTS:
+            self._displace()
+        elif stage == CONTESTS:
+            self._settle_one()
+        else:
+            self._exchange()
+        return tuple(self.trail)
+
+    def _exchange(self) -> None:
+        offers = self._offers()
+        claims = {name: tuple(axis for offer in found for axis in offer.axes) for name, found in offers.items()}
+        for name, places in places_of(self.rule):
+            if offers[name]:
+                agreed = self._agreed([offer.axes for offer in offers[name]])
+                for place in places:
+                    self._extend(name, place, agreed, offers[name], claims)
+
+    def _settle_one(self) -> None:
+        """The first contest that changes something: whatever follows from it comes before the next."""
+        offers = self._offers()
+        contested = [(name, places) for name, places in places_of(self.rule) if offers[name]]
+        for name, places in sorted(contested, key=lambda item: _rank(_heaviest(offers[item[0]]))):
+            best = _heaviest(offers[name])
+            if any([self._extend(name, place, best.axes, offers[name], None) for place in places]):
+                return
+
+    def _displace(self) -> None:
+        """Values that share a whole factor with one that is sharded along it get its axes on another dim."""
+        rule, slots = self.rule, self.slots
+        sides = (*rule.operands, *rule.results)
+        for name in [factor for factor, kind in rule.kinds.items() if kind == "replicate"]:
+            holders = [(slot, dims.index((name,))) for slot, dims in enumerate(sides) if (name,) in dims]
+            for slot, dim in holders:
+                offer = Offer(slots[slot].dims[dim], slots[slot], slot, dim)
+                busy = [factor for factor, found in self._offers().items() if found]
+                chosen = refuge(rule, sides[slot], offer.axes, busy, self.mesh) if offer.value.is_active else None
+                for other, _ in holders:
+                    if chosen and (chosen,) in sides[other] and not _uses_any(slots[other], offer.axes):
+                        place = Place(other, sides[other].index((chosen,)), (chosen,))
+                        self._extend(chosen, place, offer.axes, [offer], None)
+
+    def _offers(self) -> dict[str, list[Offer]]:
+        offers: dict[str, list[Offer]] = {}
+        for name, places in places_of(self.rule):
+            found = offers[name] = []
+            for place in places:
+                value = self.slots[place.slot]
+                axes = self._factor_axes(name, place, value)
+                if axes and value.is_active and not value.is_quiet[place.dim]:
+                    found.append(Offer(axes, value, place.slot, place.dim))
+        return offers
+
+    def _factor_axes(self, name: str, place: Place, value: Value) -> Axes:
+        axes = value.dims[place.dim]
+        if len(place.factors) == 1 or not axes:
+            return axes
+        return self.rule.split_dim(place.factors, axes, self.mesh)[0][name]
+
+    def _agreed(self, offered: Sequence[Axes]) -> Axes:
+        """The longest axes that all offers are prefixes of; where some part ways, the prefix before they do."""
+        longest = max(offered, key=self._shards)
+        agreed = longest
+        for axes in offered:
+            if axes != longest and not is_prefix(axes, longest, self.sizes):
+                shared = common_prefix(longest, axes, self.sizes)
+                agreed = min(agreed, shared, key=self._shards)
+        return agreed
+
+    def _shards(self, axes: Axes) -> int:
+        return math.prod(span(axis, self.sizes).size for axis in axes)
+
+    # --- extending a dim ----------------------------------------------------------------------------------------------
+
+    def _extend(
+        self, name: str, place: Place, offered: Axes, offers: Sequence[Offer], claims: Mapping[str, Axes] | None
+    ) -> bool:
+        """Give the dim at `place` what it may take of `offered`, behind what it has; whether that was anything."""
+        value = self.slots[place.slot]
+        if not value.is_open[place.dim] or not value.is_active:
+            return False
+        have = self._factor_axes(name, place, value)
+        if have == offered or not is_prefix(have, offered, self.sizes):
+            return False
+        room = self._room(name, place, value, offers)
+        wanted = self._allowed(name, place, have, offered, claims, room)
+        joined = self._with_factor(name, place, value, wanted)
+        old = value.dims[place.dim]
+        if joined == old or not is_prefix(old, joined, self.sizes):
+            return False
+        ranked = sorted(offers, key=_rank)
+        self.trail.append((place.slot, place.dim, joined, tuple([(offer.slot, offer.dim) for offer in ranked])))
+        value.dims[place.dim] = joined
+        return True
+
+    def _room(self, name: str, place: Place, value: Value, offers: Sequence[Offer]) -> int:
+        """Into how many shards a factor may be cut: its extent, or more where a seed has done so to as long a dim."""
+        if len(place.factors) > 1:
+            return self.rule.sizes[name]
+        extent = value.shape[place.dim]
+        alike = [offer for offer in offers if offer.value.shape[offer.dim] == extent]
+        return max([extent, *(self._shards(offer.axes) for offer in alike)]) if extent > 1 else extent
+
+    def _allowed(
+        self,
+        name: str,
+        place: Place,
+        have: Axes,
+        offered: Axes,
+        claims: Mapping[str, Axes] | None,
+        room: int,
+    ) -> Axes:
+        """The longest part of `offered` whose axes are free in the value, not contested, and not too many."""
+        value = self.slots[place.slot]
+        rivals = self._siblings(name, place, value)
+        rivals += () if claims is None else self._rivals(name, place, claims)
+        taken = list(have)
+        for axis in without_prefix(offered, have, self.sizes):
+            busy = value.blockers(place.dim, axis) or any(overlap(axis, rival) for rival in rivals)
+            if busy or self._shards((*taken, axis)) > room:
+                break
+            taken.append(axis)
+        return offered if len(taken) == len(have) + len(offered) else canonical_axes(taken, self.sizes)
+
+    def _siblings(self, name: str, place: Place, value: Value) -> Axes:
+        """The axes that the dim at `place` spends on its other factors."""
+        if len(place.factors) == 1:
+            return ()
+        split, rest = self.rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
+        return (*(axis for other, axes in split.items() if other != name for axis in axes), *rest)
+
+    def _rivals(self, name: str, place: Place, claims: Mapping[str, Axes]) -> Axes:
+        """The axes that other factors of the same value are offered at this node."""
+        value_dims = (*self.rule.operands, *self.rule.results)[place.slot]
+        others = (other for dim in value_dims for other in dim if other != name)
+        return tuple(axis for other in others for axis in claims.get(other, ()))
+
+    def _with_factor(self, name: str, place: Place, value: Value, axes: Axes) -> Axes:
+        """The dim's axes when `name` has `axes`, and its other factors what they have."""
+        if len(place.factors) == 1:
+            return axes
+        assignment, _ = self.rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
+        return self.rule.join_dim(place.factors, {**assignment, name: axes}, self.mesh)
+
+    # --- what collided ------------------------------------------------------------------------------------------------
+
+    def clashes(self) -> Iterator[Clash]:
+        """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
+        slots, offers = self.slots, self._offers()
+        for name, places in places_of(self.rule):
+            if not offers[name]:
+                continue
+            best = max(offers[name], key=lambda offer: (self._shards(offer.axes), offer.value.elements))
+            by = next(slot for slot, value in enumerate(slots) if value is best.value)
+            for place in places:
+                kept = self._kept_instead(name, place, slots[place.slot], best.axes)
+                if kept:
+                    yield name, place.slot, place.dim, kept, best.axes, by
+
+    def _kept_instead(self, name: str, place: Place, value: Value, offered: Axes) -> Axes:
+        """What keeps `offered` from the dim at `place`: other axes on it, or the same ones elsewhere; () if neither."""
+        have = self._factor_axes(name, place, value)
+        if is_prefix(offered, have, self.sizes):
+            return ()
+        if not is_prefix(have, offered, self.sizes):
+            return have
+        if not value.is_open[place.dim]:
+            return ()
+        return value.blockers(place.dim, without_prefix(offered, have, self.sizes)[0])
+
+
+def _heaviest(offers: Sequence[Offer]) -> Offer:
+    return min(offers, key=_rank)
+
+
+def _rank(offer: Offer) -> tuple[int, int]:
+    """The smaller, the stronger in a contest: values of most elements first, then the first ones."""
+    return -offer.value.elements, offer.value.first
+
+
+
+def _uses_any(value: Value, axes: Axes) -> bool:
+    used = (*(a for dim in value.dims for a in dim), *(a for a, _ in value.partial))
+    return any(overlap(axis, other) for axis in axes for other in used)
