@@ -79,7 +79,7 @@ class _Propagation:
                 )
             if value not in planted:
                 value.priority, value.is_active = min(seed.priorities, default=seed.priority), False
-                value.is_quiet = [p > value.priority for p in seed.priorities] or value.is_quiet
+                value.is_quiet = tuple([p > value.priority for p in seed.priorities]) or value.is_quiet
                 value.partial = seed.placement.partial
             for dim, axes in enumerate(seed.placement.dims):
                 self._plant(value, dim, axes, index, seed, value not in planted)
@@ -93,11 +93,11 @@ class _Propagation:
             and is_prefix(have, axes, self.sizes)
             and not any(value.blockers(dim, axis) for axis in axes)
         ):
-            value.dims[dim] = axes
             if axes:
-                said = dict(seed.origins)
-                value.origins[dim] = {a: value.origins[dim].get(a) or said.get(a) or Origin(index) for a in axes}
-            value.is_open[dim] = seed.is_open(dim)
+                value.put(dim, axes)
+                said, known = dict(seed.origins), value.origins[dim]
+                value.trace(dim, {a: known.get(a) or said.get(a) or Origin(index) for a in axes})
+            value.is_open = (*value.is_open[:dim], seed.is_open(dim), *value.is_open[dim + 1 :])
         elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
 
@@ -105,7 +105,7 @@ class _Propagation:
 
     def run(self) -> Propagated:
         seeds = self.graph.seeds.values()
-        queue, count = self.queue, len(self.kinds)
+        queue, queued, count = self.queue, self.queued, len(self.kinds)
         for priority in sorted({0, *(p for seed in seeds for p in (seed.priority, *seed.priorities))}):
             for value in dict.fromkeys(self.values):
                 if not value.is_active and value.priority <= priority:
@@ -114,9 +114,10 @@ class _Propagation:
             self._let_speak(priority)
             while queue:
                 turn = heapq.heappop(queue)
-                self.queued.discard(turn)
-                stage, index = divmod(turn, count)
-                self._visit(index, max(stage, CONTESTS - 1))
+                if turn in queued:
+                    queued.discard(turn)
+                    stage, index = divmod(turn, count)
+                    self._visit(index, max(stage, CONTESTS - 1))
         for index in range(count):
             self._record_conflicts(index)
         placements = [self.memory.placement_of(value) for value in self.values]
@@ -128,7 +129,8 @@ class _Propagation:
             value = self.values[index]
             for dim, own in enumerate(seed.priorities):
                 if value.is_quiet[dim] and own <= priority:
-                    value.is_quiet[dim], value.number = False, None
+                    value.is_quiet = (*value.is_quiet[:dim], False, *value.is_quiet[dim + 1 :])
+                    value.number = None
                     self._enqueue(value)
 
     def _enqueue(self, value: Value) -> None:
@@ -154,6 +156,14 @@ class _Propagation:
             trail = known[key] = Visit(self.graph.nodes[index].rule, self.slots[index], self.mesh).run(stage)
         if trail:
             self._apply(index, trail)
+        elif stage < CONTESTS:
+            self._skip_idle_turns(index, key)
+
+    def _skip_idle_turns(self, index: int, key: NodeKey) -> None:
+        """Where nothing comes of a visit, nor is known to come of the later ones as long as no value changes."""
+        for stage, known in enumerate(self.kinds[index].changes[1:], CONTESTS):
+            if known.get(key) == ():
+                self.queued.discard(stage * len(self.kinds) + index)
 
     def _apply(self, index: int, trail: Sequence[Change]) -> None:
         """Put axes on dims, because of offers, the weightiest first."""
@@ -161,8 +171,8 @@ class _Propagation:
         for slot, dim, axes, offers in trail:
             value = slots[slot]
             known = value.origins[dim]
-            value.origins[dim] = {a: _origin_of(known, a) or _origin_at(index, a, slots, offers) for a in axes}
-            value.dims[dim], value.number = axes, None
+            value.trace(dim, {a: _origin_of(known, a) or _origin_at(index, a, slots, offers) for a in axes})
+            value.put(dim, axes)
             self._enqueue(value)
 
     def _record_conflicts(self, index: int) -> None:

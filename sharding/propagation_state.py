@@ -71,7 +71,7 @@ class Memory:
             value.number = self.number_of(value.state)
         found = self.placed.get(value.number)
         if found is None:
-            key = tuple(value.dims), value.partial
+            key = value.dims, value.partial
             found = self.placed[value.number] = self.placements.setdefault(key, Placement(*key))
         return found
 
@@ -94,14 +94,22 @@ class Value:
         rank = len(shape)
         self.first = first
         self.shape = shape
-        self.dims: list[Axes] = [()] * rank
-        self.origins: list[Mapping[AxisRef, Origin]] = [_NOWHERE] * rank
-        self.is_open = [True] * rank
+        self.dims: tuple[Axes, ...] = ((),) * rank
+        self.origins: tuple[Mapping[AxisRef, Origin], ...] = (_NOWHERE,) * rank
+        self.is_open: tuple[bool, ...] = (True,) * rank
         self.partial: tuple[tuple[AxisRef, str], ...] = ()
         self.is_active = True
-        self.is_quiet = [False] * rank  # dims that hold axes but offer them only when their priority's turn comes
+        self.is_quiet: tuple[bool, ...] = (False,) * rank  # dims that hold axes but offer them only when their priority's turn comes
         self.priority = 0
         self.number = number  # of its state; forgotten when something changes
+
+    def put(self, dim: int, axes: Axes) -> None:
+        self.dims = (*self.dims[:dim], axes, *self.dims[dim + 1 :])
+        self.number = None
+
+    def trace(self, dim: int, origins: Mapping[AxisRef, Origin]) -> None:
+        """Say where the axes of a dim come from."""
+        self.origins = (*self.origins[:dim], origins, *self.origins[dim + 1 :])
 
     @property
     def elements(self) -> int:
@@ -110,7 +118,7 @@ class Value:
     @property
     def state(self) -> State:
         """All that a node learns of the value when it is visited."""
-        return self.shape, tuple(self.dims), tuple(self.is_open), self.partial, self.is_active, tuple(self.is_quiet)
+        return self.shape, self.dims, self.is_open, self.partial, self.is_active, self.is_quiet
 
     def blockers(self, dim: int, axis: AxisRef) -> Axes:
         """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""

@@ -29,6 +29,29 @@ _COLLECTIVES: Final = {
 }  # fmt: skip
 
 
+class _Counts(dict[_Atoms, int]):
+    """Atoms → into how many shards they cut."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes = sizes
+
+    def __missing__(self, atoms: _Atoms) -> int:
+        count = self[atoms] = math.prod([self.sizes[atom] for atom in atoms])
+        return count
+
+
+class _Seen:
+    """What is known of a state: its shard, a bound on what is left to go, and the quickest way to it so far."""
+
+    __slots__ = ("came", "is_done", "local", "rest", "seconds", "size")
+
+    def __init__(self, local: tuple[int, ...], size: float, rest: float) -> None:
+        self.local, self.size, self.rest = local, size, rest
+        self.seconds = math.inf
+        self.came: tuple[_State, _Edge] | None = None
+        self.is_done = False
+
+
 class WalkSearch:
     """One search. Atoms are small ints here; they become axes again when the walk is written down."""
 
@@ -45,10 +68,12 @@ class WalkSearch:
         self.atoms, self.dims = search_space(shape, source, target, mesh, topology)
         self.sizes = [piece.size for piece in self.atoms]
         self.kind = source.partial_kind or ""
+        self.counts = _Counts(self.sizes)
         self.source, self.target = self._state(source), self._state(target)
         self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
         self.latency = [topology.latency[piece.name] for piece in self.atoms]
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
+        self.links: dict[_Atoms, tuple[float, float]] = {}
         self.cheapest_start = min(topology.latency.values(), default=0.0)
         self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
         self.known = math.inf  # seconds of the quickest walk found so far
@@ -82,95 +107,104 @@ class WalkSearch:
 
     def _shortest(self, bound: float) -> tuple[list[_Edge] | None, float]:
         """A* among states whose shard is at most `bound` bytes; or the smallest shard refused for that."""
-        best: dict[_State, float] = {self.source: 0.0}
-        came: dict[_State, tuple[_State, _Edge]] = {}
-        done: set[_State] = set()
-        tie = itertools.count()
-        heap = [(self._at_least(self.source), next(tie), self.source)]
-        refused, self.known = math.inf, math.inf
-        while heap:
-            _, _, state = heapq.heappop(heap)
-            if state in done:
+        self.known = self.refused = math.inf
+        self.seen: dict[_State, _Seen] = {}
+        start = self.seen[self.source] = self._seen(self.source)
+        start.seconds = 0.0
+        self.heap = [(start.rest, 0, self.source)]
+        self.pushed = 1
+        while self.heap:
+            _, _, state = heapq.heappop(self.heap)
+            at = self.seen[state]
+            if at.is_done:
                 continue
             if state == self.target:
-                return self._traced(came), refused
-            done.add(state)
-            local, here = self._local_shape(state), best[state]
-            for edge in self._edges(state, local, here):
-                after = edge[3]
-                if after in done:
-                    continue
-                size = self._bytes(after)
-                if size > bound:
-                    refused = min(refused, size)
-                    continue
-                rest = self._at_least(after)
-                if here + rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > self.known:
-                    continue  # without asking for its price
-                reached = here + self._seconds(edge, state, local)
-                if reached < best.get(after, math.inf):
-                    best[after] = reached
-                    came[after] = (state, edge)
-                    heapq.heappush(heap, (reached + rest, next(tie), after))
-                    self.known = min(self.known, reached if after == self.target else math.inf)
-        return None, refused
+                return self._traced(), self.refused
+            at.is_done = True
+            self._follow(state, at, self._changes_of_count(state), bound)
+            lacking = state[1] != self.target[1] or at.size < self.target_bytes  # then another collective follows
+            if at.seconds + (2 if lacking else 1) * self.cheapest_start <= self.known:
+                self._follow(state, at, self._permutations(state), bound)
+        return None, self.refused
 
-    def _traced(self, came: dict[_State, tuple[_State, _Edge]]) -> list[_Edge]:
+    def _follow(self, state: _State, at: _Seen, edges: list[_Edge], bound: float) -> None:
+        """Note where the edges lead from `state`, those that lead to the target first."""
+        seen, target, here = self.seen, self.target, at.seconds
+        direct = [edge for edge in edges if edge[3] == target]
+        for edge in (*direct, *[edge for edge in edges if edge[3] != target]) if direct else edges:
+            after = edge[3]
+            there = seen.get(after)
+            if there is None:
+                there = seen[after] = self._seen(after)
+            if there.is_done:
+                continue
+            if there.size > bound:
+                self.refused = min(self.refused, there.size)
+                continue
+            if here + there.rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > self.known:
+                continue  # without asking for its price
+            reached = here + self._seconds(edge, state, at.local)
+            if reached < there.seconds:
+                there.seconds, there.came = reached, (state, edge)
+                heapq.heappush(self.heap, (reached + there.rest, self.pushed, after))
+                self.pushed += 1
+                if after == target and reached < self.known:
+                    self.known = reached
+
+    def _seen(self, state: _State) -> _Seen:
+        local = self._local_shape(state[0])
+        size = math.prod(local) * self.itemsize
+        return _Seen(local, size, self._at_least(state, size))
+
+    def _traced(self) -> list[_Edge]:
         edges: list[_Edge] = []
         state = self.target
         while state != self.source:
-            state, edge = came[state]
+            came = self.seen[state].came
+            assert came is not None
+            state, edge = came
             edges.append(edge)
         return edges[::-1]
 
     # ... the edges out of a state ...
 
-    def _edges(self, state: _State, local: tuple[int, ...], here: float) -> Iterator[_Edge]:
-        """Those that lead to the target first; permutations, of which there are many, only if one could pay."""
-        found = self._changes_of_count(state, local)
-        yield from sorted(found, key=lambda edge: edge[3] != self.target)
-        lacking = state[1] != self.target[1] or self._bytes(state) < self.target_bytes  # then another collective follows
-        if here + (2 if lacking else 1) * self.cheapest_start <= self.known:
-            used = {*itertools.chain.from_iterable(state[0]), *state[1]}
-            free = [i for i in range(len(self.atoms)) if i not in used]
-            yield from sorted(self._permutations(state, free), key=lambda edge: edge[3] != self.target)
-
-    def _changes_of_count(self, state: _State, local: tuple[int, ...]) -> Iterator[_Edge]:
+    def _changes_of_count(self, state: _State) -> list[_Edge]:
         dims, partial = state
-        used = {*itertools.chain.from_iterable(dims), *partial}
-        free = [i for i in range(len(self.atoms)) if i not in used]
-        yield from self._slices(state, free)
+        free = self._free(state)
+        found: list[_Edge] = []
+        for dim in self.dims:
+            for added in self._additions(dim, dims[dim], free) if free else ():
+                found.append(("slice", (dim,), added, (_replaced(dims, dim, dims[dim] + added), partial)))
         for dim in self.dims:
             for count in range(1, len(dims[dim]) + 1):
                 kept, moved = dims[dim][:-count], dims[dim][-count:]
                 if self._nests(dim, kept, moved):
                     gathered = _replaced(dims, dim, kept)
-                    yield "gather", (dim,), moved, (gathered, partial)
-                    yield from self._exchanges(dim, moved, gathered, partial)
-        yield from self._reductions(state)
+                    found.append(("gather", (dim,), moved, (gathered, partial)))
+                    for split in self.dims:
+                        if split != dim and self._nests(split, gathered[split], moved):
+                            joined = _replaced(gathered, split, gathered[split] + moved)
+                            found.append(("exchange", (split, dim), moved, (joined, partial)))
+        if partial:
+            found += self._reductions(state)
+        return found
 
-    def _slices(self, state: _State, free: list[int]) -> Iterator[_Edge]:
-        dims, partial = state
-        for dim in self.dims:
-            for added in self._additions(dim, dims[dim], free):
-                yield "slice", (dim,), added, (_replaced(dims, dim, dims[dim] + added), partial)
+    def _free(self, state: _State) -> list[int]:
+        """The atoms that the state does not use."""
+        used = {*itertools.chain.from_iterable(state[0]), *state[1]}
+        return [i for i in range(len(self.atoms)) if i not in used]
 
     def _additions(self, dim: int, axes: _Atoms, free: Sequence[int]) -> Iterator[_Atoms]:
         """Atoms that may be added behind `axes`: one at a time, and several at once where boundaries nest only so."""
         for atom in free:
             if self._nests(dim, axes, (atom,)):
                 yield (atom,)
-        if axes:
+        if axes or self.is_even:  # where all divides evenly, everything nests
             return
         for count in range(2, len(free) + 1):
             for added in itertools.permutations(free, count):
                 if not all(self._nests(dim, added[:i], added[i : i + 1]) for i in range(1, count)):
                     yield added
-
-    def _exchanges(self, concat: int, moved: _Atoms, dims: tuple[_Atoms, ...], partial: _Atoms) -> Iterator[_Edge]:
-        for split in self.dims:
-            if split != concat and self._nests(split, dims[split], moved):
-                yield "exchange", (split, concat), moved, (_replaced(dims, split, dims[split] + moved), partial)
 
     def _reductions(self, state: _State) -> Iterator[_Edge]:
         dims, partial = state
@@ -184,13 +218,11 @@ class WalkSearch:
                         if self._nests(dim, dims[dim], order):
                             yield "scatter", (dim,), order, (_replaced(dims, dim, dims[dim] + order), rest)
 
-    def _permutations(self, state: _State, free: list[int]) -> Iterator[_Edge]:
+    def _permutations(self, state: _State) -> list[_Edge]:
         dims, partial = state
-        movable = frozenset((*free, *itertools.chain.from_iterable(dims)))
-        counts = tuple(math.prod(self.sizes[a] for a in axes) for axes in dims)
-        for other in self._arrangements(counts, movable):
-            if other != dims:
-                yield "permute", (), (), (other, partial)
+        movable = frozenset((*self._free(state), *itertools.chain.from_iterable(dims)))
+        others = self._arrangements(tuple([self.counts[axes] for axes in dims]), movable)
+        return [("permute", (), (), (other, partial)) for other in others if other != dims]
 
     def _arrangements(self, counts: tuple[int, ...], movable: frozenset[int]) -> list[tuple[_Atoms, ...]]:
         """Placements with these shard counts that agree with the target as far as both go, dim by dim."""
@@ -232,28 +264,13 @@ class WalkSearch:
     # ... and their prices
 
     def _nests(self, dim: int, outer: _Atoms, inner: _Atoms) -> bool:
-        return nests(self.shape[dim], self._count(outer), self._count(inner))
+        return self.is_even or not outer or nests(self.shape[dim], self.counts[outer], self.counts[inner])
 
-    def _count(self, axes: _Atoms) -> int:
-        if axes not in self._counts:
-            self._counts[axes] = math.prod(self.sizes[a] for a in axes)
-        return self._counts[axes]
-
-    @functools.cached_property
-    def _counts(self) -> dict[_Atoms, int]:
-        return {}
-
-    def _local_shape(self, state: _State) -> tuple[int, ...]:
-        return tuple(-(-extent // self._count(axes)) for extent, axes in zip(self.shape, state[0], strict=True))
+    def _local_shape(self, dims: tuple[_Atoms, ...]) -> tuple[int, ...]:
+        return tuple([-(-extent // self.counts[axes]) for extent, axes in zip(self.shape, dims, strict=True)])
 
     def _bytes(self, state: _State) -> float:
-        if state[0] not in self._sizes:
-            self._sizes[state[0]] = math.prod(self._local_shape(state)) * self.itemsize
-        return self._sizes[state[0]]
-
-    @functools.cached_property
-    def _sizes(self) -> dict[tuple[_Atoms, ...], float]:
-        return {}
+        return math.prod(self._local_shape(state[0])) * self.itemsize
 
     def _seconds(self, edge: _Edge, state: _State, local: tuple[int, ...]) -> float:
         key = (edge[0], edge[1], self._edge_atoms(edge, state), local)
@@ -263,26 +280,38 @@ class WalkSearch:
 
     def _price(self, name: str, dims: tuple[int, ...], atoms: _Atoms, local: tuple[int, ...]) -> float:
         if name == "slice":
-            return slice_seconds(self._count(atoms), self.topology)
+            return slice_seconds(self.counts[atoms], self.topology)
         is_minor = name in ("gather", "scatter") and math.prod(local[: dims[0]]) != 1
-        links = max((self.latency[a] for a in atoms), default=0.0), min((self.bandwidth[a] for a in atoms), default=math.inf)
         size = math.prod(local) * self.itemsize
-        return seconds_over(links, _COLLECTIVES[name], size, self._count(atoms), self.topology, is_minor)
+        return seconds_over(self._links(atoms), _COLLECTIVES[name], size, self.counts[atoms], self.topology, is_minor)
+
+    def _links(self, atoms: _Atoms) -> tuple[float, float]:
+        """Latency and bandwidth of the slowest of the axes."""
+        links = self.links.get(atoms)
+        if links is None:
+            slowest = min([self.bandwidth[a] for a in atoms], default=math.inf)
+            links = self.links[atoms] = max([self.latency[a] for a in atoms], default=0.0), slowest
+        return links
 
     @functools.cached_property
     def _prices(self) -> dict[tuple[str, tuple[int, ...], _Atoms, tuple[int, ...]], float]:
         return {}
 
-    def _at_least(self, state: _State) -> float:
+    def _at_least(self, state: _State, size: float) -> float:
         """A lower bound on the seconds from here to the target: what A* needs to look in the right direction.
 
         Slices alone reach the target from placements that it extends. Otherwise a collective has to start; and where
         the shard is too small, only gathers make it larger, by as many bytes as they put on the wire (padding apart).
         """
-        if state[1] == self.target[1] and all(t[: len(s)] == s for s, t in zip(state[0], self.target[0], strict=True)):
-            return 0.0
-        lacking = max(0.0, self.target_bytes - self._bytes(state)) if self.is_even else 0.0
-        return self.cheapest_start + lacking * self.cheapest_byte
+        if state[1] == self.target[1]:
+            for axes, wanted in zip(state[0], self.target[0], strict=True):
+                if axes and wanted[: len(axes)] != axes:
+                    break
+            else:
+                return 0.0
+        if self.is_even and size < self.target_bytes:
+            return self.cheapest_start + (self.target_bytes - size) * self.cheapest_byte
+        return self.cheapest_start
 
     def _edge_atoms(self, edge: _Edge, state: _State) -> _Atoms:
         """The atoms over which the edge's groups run; of a permutation those whose place changes."""

@@ -117,7 +117,7 @@ class Visit:
             return False
         ranked = sorted(offers, key=_rank)
         self.trail.append((place.slot, place.dim, joined, tuple([(offer.slot, offer.dim) for offer in ranked])))
-        value.dims[place.dim] = joined
+        value.put(place.dim, joined)
         return True
 
     def _room(self, name: str, place: Place, value: Value, offers: Sequence[Offer]) -> int:
