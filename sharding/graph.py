@@ -20,7 +20,7 @@ class Node:
     rule: FactorRule
     operands: tuple[int, ...]
     results: tuple[int, ...]
-    label: str = ""
+    label: object = ""  # its text says what the node is
 
 
 @dataclasses.dataclass(slots=True, unsafe_hash=True)  # never changed; saying so would double the time of making one
@@ -148,6 +148,6 @@ def explain(propagated: Propagated, value: int) -> tuple[Reason, ...]:
         for axis in axes:
             origin = propagated.origins[value, dim, axis]
             path = origin.path
-            labels = tuple(propagated.graph.nodes[node].label for node in path)
+            labels = tuple(str(propagated.graph.nodes[node].label) for node in path)
             reasons.append(Reason(dim, axis, origin.seed, path, labels))
     return tuple(reasons)

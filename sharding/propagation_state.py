@@ -99,7 +99,8 @@ class Value:
         self.is_open: tuple[bool, ...] = (True,) * rank
         self.partial: tuple[tuple[AxisRef, str], ...] = ()
         self.is_active = True
-        self.is_quiet: tuple[bool, ...] = (False,) * rank  # dims that hold axes but offer them only when their priority's turn comes
+        # dims that hold axes but offer them only when their priority's turn comes:
+        self.is_quiet: tuple[bool, ...] = (False,) * rank
         self.priority = 0
         self.number = number  # of its state; forgotten when something changes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes
@@ -46,15 +46,34 @@ def is_inexact(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "c" or is_float(dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class TensorType:
     """Shape and dtype of one value. `str` gives `f32[8,512]`; `TensorType.parse` reads it back."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    _hash: int = field(init=False, repr=False)  # every pass looks types up
 
     def __post_init__(self) -> None:
-        short_name(self.dtype)
+        if self.dtype not in _NAMES:
+            short_name(self.dtype)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, TensorType) and self.shape == other.shape and (
+            self.dtype is other.dtype or self.dtype == other.dtype
+        )
+
+    def __hash__(self) -> int:
+        try:
+            return self._hash
+        except AttributeError:
+            object.__setattr__(self, "_hash", hash((self.shape, self.dtype)))
+            return self._hash
+
+    def __reduce__(self) -> tuple[type[TensorType], tuple[tuple[int, ...], np.dtype[Any]]]:
+        return TensorType, (self.shape, self.dtype)
 
     @property
     def rank(self) -> int:

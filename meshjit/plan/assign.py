@@ -47,9 +47,10 @@ class Assigner:
         is said of values that come from no operands (iota): partitioning makes these again wherever they are wanted.
         `joins`: whether a partial result is added to another, so that its reduction may cost nothing.
         """
-        have = tuple([tuple(versions.get(v, ())) for v in eqn.inputs])
+        inputs = eqn.inputs
+        have = tuple([tuple(versions.get(v, ())) for v in inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
-        sides = tuple([placements[v] for v in eqn.inputs])
+        sides = tuple([placements[v] for v in inputs])
         kind = self.kinds.get(eqn)
         key = self._kind_of(eqn, rule) if kind is None else kind, joins, have, sides, homes
         step = self.known.get(key)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -50,6 +51,7 @@ class Machine:
         self.work = functools.cache(self._work)
         self.local_bytes = functools.cache(self._local_bytes)
         self.effects: dict[int, Effect] = {}  # by id of the step, which the Effect keeps alive
+        self.uses_of = functools.cache(Uses)
 
     def _walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
         return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
@@ -113,6 +115,25 @@ def expected_trips(region: Region) -> int:
     return UNKNOWN_TRIPS if region.trips is None else region.trips
 
 
+class Uses:
+    """How often a Program uses its values, and after which equation each is needed no more; whatever the plan is."""
+
+    def __init__(self, program: Program) -> None:
+        self.ends = _last_uses(program)
+        self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
+        self.counts.update(program.outputs)
+        self.counts.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
+        self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.counts[v] == 1}
+
+
+def _addends(eqn: Eqn) -> list[Var]:
+    """The operands of an equation that is linear in several of them together."""
+    if len(eqn.inputs) < 2 or eqn.op.linear == ():
+        return []
+    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
+    return [eqn.inputs[i] for group in groups if len(group) > 1 for i in group if i < len(eqn.inputs)]
+
+
 class TooDear(Exception):
     """Planning was stopped: the plan takes longer than the one that it was to be compared with."""
 
@@ -130,7 +151,7 @@ class Flow:
         self.made: dict[Var, int] = {}
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
-        self.ends: list[list[Var]] = _last_uses(program)
+        self.ends = machine.uses_of(program).ends
         self.at = 0
 
     def start(self, inputs: Sequence[Placement]) -> None:
@@ -140,9 +161,9 @@ class Flow:
 
     def run(self, eqn: Eqn, step: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
-        effect = self.machine.effect(eqn, step)
+        effect, versions, made = self.machine.effect(eqn, step), self.versions, self.made
         for var, placement in zip(eqn.inputs, effect.operands, strict=True):
-            have = self.versions.get(var)
+            have = versions.get(var)
             if have is not None and placement not in have:
                 self.bring(var, placement)
         if step.bodies:
@@ -150,13 +171,16 @@ class Flow:
         self.work += effect.work
         if self.work + self.moving > self.limit:
             raise TooDear
-        size = made_again(eqn, step.rule, self.made)
+        size = made_again(eqn, step.rule, made) if not eqn.inputs or eqn.inputs[0] in made else None
         if size is not None:
-            self.made[eqn.outputs[0]] = size
+            made[eqn.outputs[0]] = size
         else:
             for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
-                self._keep(var, placement, size)
-        self.peak = max(self.peak, self.held)
+                versions[var] = [placement]
+                self.sizes[var] = size
+                self.held += size
+        if self.held > self.peak:
+            self.peak = self.held
         for var in self.ends[self.at]:
             self.held -= self.sizes.get(var, 0)
         self.at += 1

@@ -19,7 +19,6 @@ wanted in shards (a reduce_scatter).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -49,14 +48,12 @@ class Delays:
 
     def __init__(self, program: Program, machine: Machine, pending: Mapping[Var, Placement] | None = None) -> None:
         self.machine = machine
-        self.uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
-        self.uses.update(program.outputs)
-        self.uses.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
+        self.uses = machine.uses_of(program).counts
+        self.addends = machine.uses_of(program).addends
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
         self.possible = dict(self.pending)  # all that were pending, also those that were reduced sooner after all
         self.delayed: dict[Var, _Delayed] = {}  # by result
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
-        self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.uses[v] == 1}
 
     def joins(self, eqn: Eqn) -> bool:
         """Whether a partial result would only be added to another value, which may be partial as well: then it is not
@@ -68,7 +65,7 @@ class Delays:
 
         Chains that end here are settled, for which `flow` is told of the equations that are planned otherwise.
         """
-        if not self.pending.keys().isdisjoint(eqn.inputs):
+        if self.pending and not self.pending.keys().isdisjoint(eqn.inputs):
             step = self.with_sums(eqn, step, placements, flow)
         for var, natural in zip(eqn.outputs, step.results, strict=True):
             if natural.partial and natural.partial_kind == "sum":
@@ -136,14 +133,17 @@ class Delays:
         first = sums[0]
         if first is None or any(p is None or p.partial != first.partial for p in sums):
             return False
-        alone = all(self.uses[eqn.inputs[i]] == list(eqn.inputs).count(eqn.inputs[i]) for i in group)
-        in_place = all(p.dims == step.operands[i].dims for i, p in zip(group, sums, strict=True) if p is not None)
-        others = [i for i in range(len(eqn.inputs)) if i not in group]
-        whole = not any(eqn.inputs[i] in (eqn.inputs[j] for j in group) for i in others)
+        together = [eqn.inputs[i] for i in group]
+        if any(self.uses[v] != eqn.inputs.count(v) for v in together):  # somebody else needs the sum
+            return False
+        if any(p.dims != step.operands[i].dims for i, p in zip(group, sums, strict=True) if p is not None):
+            return False
+        if any(v in together for i, v in enumerate(eqn.inputs) if i not in group):
+            return False
         busy = [axis for p in (*step.operands, *step.results) for axis in p.axes()]
-        free = not any(overlap(axis, other) for axis in first.partial_axes for other in busy)
-        reduced = sum(eqn.inputs[i].type.nbytes for i in group)
-        return alone and in_place and whole and free and sum(v.type.nbytes for v in eqn.outputs) <= reduced
+        if any(overlap(axis, other) for axis in first.partial_axes for other in busy):
+            return False
+        return sum(v.type.nbytes for v in eqn.outputs) <= sum(v.type.nbytes for v in together)
 
     def absorb(
         self, eqn: Eqn, step: EquationPlan, group: tuple[int, ...], placements: dict[Var, Placement]
@@ -158,11 +158,3 @@ class Delays:
         for i in group:
             placements[eqn.inputs[i]] = operands[i]
         return EquationPlan(step.rule, step.assignment, operands, results)
-
-
-def _addends(eqn: Eqn) -> list[Var]:
-    """The operands of an equation that is linear in several of them together."""
-    if len(eqn.inputs) < 2:
-        return []
-    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
-    return [eqn.inputs[i] for group in groups if len(group) > 1 for i in group if i < len(eqn.inputs)]

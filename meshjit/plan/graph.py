@@ -89,21 +89,29 @@ def programs_in(program: Program) -> Iterator[Program]:
 
 
 def _node(eqn: Eqn, rule: FactorRule, numbers: Mapping[Var, int]) -> Node:
-    return Node(rule, tuple(numbers[v] for v in eqn.inputs), tuple(numbers[v] for v in eqn.outputs), _label(eqn))
+    return Node(rule, tuple([numbers[v] for v in eqn.inputs]), tuple([numbers[v] for v in eqn.outputs]), _Label(eqn))
 
 
-def _label(eqn: Eqn) -> str:
-    return f"{eqn.op} at {eqn.source}" if eqn.source else str(eqn.op)
+class _Label:
+    """`add at train.py:31 loss`, written only where somebody reads it."""
+
+    __slots__ = ("eqn", "prefix")
+
+    def __init__(self, eqn: Eqn, prefix: str = "") -> None:
+        self.eqn, self.prefix = eqn, prefix
+
+    def __str__(self) -> str:
+        return f"{self.prefix}{self.eqn.op}{f' at {self.eqn.source}' if self.eqn.source else ''}"
 
 
 def _links(eqn: Eqn, region: Region, numbers: Mapping[Var, int]) -> Iterator[Node]:
     for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
         outer = eqn.inputs[operand]
-        yield Node(_same(inner, i in region.sliced, True), (numbers[outer],), (numbers[inner],), f"into {_label(eqn)}")
+        yield Node(_same(inner, i in region.sliced, True), (numbers[outer],), (numbers[inner],), _Label(eqn, "into "))
     for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
         if result is not None:
             rule = _same(inner, i in region.stacked, False)
-            yield Node(rule, (numbers[inner],), (numbers[eqn.outputs[result]],), f"out of {_label(eqn)}")
+            yield Node(rule, (numbers[inner],), (numbers[eqn.outputs[result]],), _Label(eqn, "out of "))
 
 
 def _same(inner: Var, is_slice: bool, inwards: bool) -> FactorRule:
