@@ -258,7 +258,11 @@ def test_rules_read_aloud() -> None:
     )
     assert (
         text(dynamic_slice, "f32[8,6]", str(start), str(start), slice_sizes=(8, 2))
-        == "a b, [], [] -> a c | sum b, replicate c"
+        == "a b, [], [] -> a d | sum b"
+    )
+    assert (
+        text(dynamic_slice, "f32[8,6]", str(start), str(start), slice_sizes=(8, 5))
+        == "a b, [], [] -> a b | permute b"
     )
     assert text(dynamic_update_slice, "f32[8,6]", "f32[8,2]", str(start), str(start)) == (
         "a b, a d, [], [] -> a b | replicate d"

@@ -1,14 +1,12 @@
 """Parts of a dim whose place is computed: dynamic_slice, dynamic_update_slice.
 
-Starts are integer scalars, one per dim, and are clamped so that the part lies inside. On a sharded dim they are clamped
-globally first; then every device works on what it holds of the part. A slice becomes a partial sum of that (zeros
-elsewhere), an update stays where it is: nothing is gathered, and no more than the part is touched.
+Starts are integer scalars, one per dim, and are clamped so that the part lies inside. Sharded dims: dynamic_partition.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +14,11 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
-from meshjit.ops.arithmetic import add, multiply, subtract
-from meshjit.ops.bits import and_
-from meshjit.ops.comparison import clamp, select
-from meshjit.ops.constants import iota, scalar, spread, zeros
-from meshjit.ops.conversion import convert
+from meshjit.ops.constants import scalar, zeros
+from meshjit.ops.dynamic_partition import is_nearly_all, partition_slice, partition_update, price_of_part
 from meshjit.ops.families import factor_names, require, require_param
-from meshjit.ops.slicing import pad, reduction_of
-from meshjit.ops.windows import between, shard_axes
+from meshjit.ops.slicing import reduction_of
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 I32 = np.dtype(np.int32)
@@ -74,16 +65,19 @@ def _slice_type(in_types: Types, params: Params) -> Types:
 
 
 def _slice_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a b, [], [] -> a c | sum b, replicate c`: of b each device gives what it holds."""
+    """`a b, [], [] -> a d | sum b`: of b each device gives what it holds. `a b, [], [] -> a b | permute b` where d would be
+    nearly all of b: shards exchange borders."""
     type, out = in_types[0], out_types[0]
-    names, spare = factor_names(2 * type.rank), iter(factor_names(2 * type.rank)[type.rank :])
-    kinds, results = dict[str, str](), []
-    sizes = dict(zip(names, type.shape, strict=False))
-    for name, n, m in zip(names, type.shape, out.shape, strict=False):
-        kept = name if n == m else next(spare)
-        if n != m:
-            kinds[name], kinds[kept], sizes[kept] = reduction_of(type.dtype), "replicate", m
-        results.append((kept,))
+    names = factor_names(2 * type.rank)
+    kinds, sizes = dict[str, str](), dict(zip(names, type.shape, strict=False))
+    results = list[tuple[str, ...]]()
+    for name, part, n, m in zip(names, names[type.rank :], type.shape, out.shape, strict=False):
+        is_cut = n != m and not is_nearly_all(n, m)
+        results.append((part if is_cut else name,))
+        if is_cut:
+            kinds[name], sizes[part] = reduction_of(type.dtype), m
+        elif n != m:
+            kinds[name] = "permute"
     operand = tuple((name,) for name in names[: type.rank])
     return FactorRule((operand, *((),) * (len(in_types) - 1)), (tuple(results),), kinds, sizes)
 
@@ -124,62 +118,6 @@ def stacked_starts(starts: Sequence[Var], dims: Sequence[int | None]) -> Var:
     return concatenate(*(expand(s, 1) for s in align(starts, dims)), dimension=1)
 
 
-def clamped_start(start: Var, extent: int, size: int) -> Var:
-    """i32[]: where a part of this size begins in a dim of this extent."""
-    wide = convert(start, dtype=I32) if start.dtype.itemsize < 4 else start
-    inside = clamp(scalar(0, wide.dtype), wide, scalar(extent - size, wide.dtype))
-    return inside if inside.dtype == I32 else convert(inside, dtype=I32)
-
-
-def _in_shard(local: LocalEquation, begin: Var, dim: int, size: int, axes: Any) -> tuple[Var, Var, int]:
-    """For a part of a sharded dim that begins at this global place: where it begins in this shard (maybe outside), and
-    where the run of the shard begins that holds all of the part that the shard has, and the length of that run."""
-    shard = local.operands[0].shape[dim]
-    offset = subtract(begin, multiply(local.index(axes), scalar(shard, I32)))
-    length = min(size, shard)
-    return offset, clamp(scalar(0, I32), offset, scalar(shard - length, I32)), length
-
-
-def _sharded_dims(local: LocalEquation, sizes: Sequence[int]) -> list[tuple[int, Any]]:
-    """The sharded dims of the operand of which a part is taken, with their axes."""
-    shape = local.eqn.inputs[0].shape
-    named = zip(factor_names(2 * len(shape)), shape, sizes, strict=False)
-    axes = [(dim, shard_axes(local, name)) for dim, (name, n, m) in enumerate(named) if n != m]
-    return [(dim, each) for dim, each in axes if each]
-
-
-def _local_starts(local: LocalEquation, starts: Sequence[Var], sizes: Sequence[int]) -> list[Var]:
-    """Clamped globally, in one dtype; 0 where the whole dim is taken."""
-    shape = local.eqn.inputs[0].shape
-    return [clamped_start(start, n, m) for start, n, m in zip(starts, shape, sizes, strict=True)]
-
-
-def _slice_partition(local: LocalEquation) -> list[Var]:
-    """Along each sharded dim cut the run that holds what this shard has of the part, then move it to its place."""
-    var, *given = local.operands
-    sizes = local.params["slice_sizes"]
-    starts, moves = _local_starts(local, given, sizes), list[tuple[int, Var]]()
-    run = [m if m != n else here for m, n, here in zip(sizes, local.eqn.inputs[0].shape, var.shape, strict=True)]
-    if 0 in run:
-        return [zeros(local.result_types[0])]
-    for dim, axes in _sharded_dims(local, sizes):
-        offset, starts[dim], run[dim] = _in_shard(local, starts[dim], dim, sizes[dim], axes)
-        moves.append((dim, subtract(starts[dim], offset)))
-    var = dynamic_slice(var, *starts, slice_sizes=tuple(run))
-    for dim, distance in moves:
-        var = shift(var, dim, distance, sizes[dim])
-    return [var]
-
-
-def shift(var: Var, dim: int, distance: Var, size: int) -> Var:
-    """Element j of the result, of `size` along `dim`, is element j - distance of `var`, or 0 where it has none."""
-    low = tuple(size if d == dim else 0 for d in range(var.rank))
-    padded = pad(var, scalar(0, var.dtype), low=low, high=low, interior=(0,) * var.rank)
-    start = subtract(scalar(size, I32), distance)
-    starts = [start if d == dim else scalar(0, I32) for d in range(var.rank)]
-    return dynamic_slice(padded, *starts, slice_sizes=tuple(size if d == dim else n for d, n in enumerate(var.shape)))
-
-
 def _slice_samples() -> list[Sample]:
     calls = [
         ((8, 6), (3, 6)),
@@ -189,6 +127,8 @@ def _slice_samples() -> list[Sample]:
         ((), ()),
         ((6,), (0,)),
         ((8, 8), (7, 3)),
+        ((16, 2), (13, 2)),
+        ((13,), (10,)),
     ]
     dtypes = [("f32", "i32"), ("c64", "u8"), ("bool", "i64")]
     samples = []
@@ -203,15 +143,15 @@ dynamic_slice = Op(
     name="dynamic_slice",
     type_rule=_slice_type,
     factor_rule=_slice_rule,
-    whole="where the slice begins is known only when it runs, so any device may hold any part of it",
     evaluate=lambda x, *starts, slice_sizes: x[_places(x.shape, slice_sizes, starts)],
     emit=_slice_emit,
     samples=_slice_samples,
     linear=((0,),),
     transpose=_slice_transpose,
     batch=_slice_batch,
-    partition=_slice_partition,
+    partition=partition_slice,
     passes=lambda in_types, params: 1.0,
+    price=price_of_part,
 )
 
 
@@ -229,20 +169,21 @@ def _update_type(in_types: Types, params: Params) -> Types:
 
 
 def _update_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
-    """`a b, a c, [], [] -> a b | replicate c`: each device writes what it holds of the part."""
+    """`a b, a d, [], [] -> a b | replicate d`: each device writes what it holds of the part. `a b, a b, [], [] -> a b |
+    permute b` where the part is nearly all of b: shards exchange borders."""
     type, update = in_types[:2]
     names = factor_names(2 * type.rank)
-    sizes = dict(zip(names, (*type.shape, *update.shape), strict=True))
-    whole, part = names[: type.rank], list(names[type.rank :])
-    kinds = dict[str, str]()
-    for dim, (n, m) in enumerate(zip(type.shape, update.shape, strict=True)):
-        if n == m:
-            del sizes[part[dim]]
-            part[dim] = whole[dim]
-        else:
-            kinds[part[dim]] = "replicate"
-    dims, parts = (tuple((n,) for n in each) for each in (whole, part))
-    return FactorRule((dims, parts, *((),) * (len(in_types) - 2)), (dims,), kinds, sizes)
+    kinds, sizes = dict[str, str](), dict(zip(names, type.shape, strict=False))
+    parts = list[tuple[str, ...]]()
+    for name, part, n, m in zip(names, names[type.rank :], type.shape, update.shape, strict=False):
+        is_cut = n != m and not is_nearly_all(n, m)
+        parts.append((part if is_cut else name,))
+        if is_cut:
+            kinds[part], sizes[part] = "replicate", m
+        elif n != m:
+            kinds[name] = "permute"
+    dims = tuple((name,) for name in names[: type.rank])
+    return FactorRule((dims, tuple(parts), *((),) * (len(in_types) - 2)), (dims,), kinds, sizes)
 
 
 def _updated(x: Array, update: Array, *starts: Array) -> Array:
@@ -284,27 +225,6 @@ def _update_each(x: Var, update: Var, starts: Var) -> Var:
     return scatter_windows(x, update, starts)
 
 
-def _update_partition(local: LocalEquation) -> list[Var]:
-    """Along sharded dims read the run that the part may touch, replace what belongs to the part, write it back."""
-    var, update, *given = local.operands
-    sizes = local.eqn.inputs[1].shape
-    if 0 in sizes or 0 in var.shape:
-        return [var]
-    starts, moves = _local_starts(local, given, sizes), list[tuple[int, Var]]()
-    for dim, axes in _sharded_dims(local, sizes):
-        offset, starts[dim], length = _in_shard(local, starts[dim], dim, sizes[dim], axes)
-        update = shift(update, dim, subtract(offset, starts[dim]), length)
-        moves.append((dim, subtract(starts[dim], offset)))
-    keep = None
-    for dim, ahead in moves:  # element j of the run is element j + ahead of the update, if there is such a one
-        places = add(iota(dtype=I32, shape=update.shape, dimension=dim), spread(ahead, update.shape))
-        inside = between(places, 0, sizes[dim])
-        keep = inside if keep is None else and_(keep, inside)
-    if keep is not None:
-        update = select(keep, update, dynamic_slice(var, *starts, slice_sizes=update.shape))
-    return [dynamic_update_slice(var, update, *starts)]
-
-
 def _update_samples() -> list[Sample]:
     calls = [
         ((8, 6), (3, 6)),
@@ -314,6 +234,8 @@ def _update_samples() -> list[Sample]:
         ((), ()),
         ((6,), (0,)),
         ((8, 8), (7, 3)),
+        ((16, 2), (13, 2)),
+        ((13,), (10,)),
     ]
     dtypes = [("f32", "i32"), ("c64", "u8"), ("bool", "i64")]
     samples = []
@@ -329,12 +251,13 @@ dynamic_update_slice = Op(
     name="dynamic_update_slice",
     type_rule=_update_type,
     factor_rule=_update_rule,
-    whole="where the update goes is known only when it runs, so any device may need any part of it",
+    whole="where the update goes is known only when it runs: one of less than three quarters of a dim may go to one device whole",
     evaluate=_updated,
     emit=lambda e, operands, ins, outs, params: e.op("dynamic_update_slice", operands, outs),
     samples=_update_samples,
     linear=((0, 1),),
     transpose=_update_transpose,
     batch=_update_batch,
-    partition=_update_partition,
+    partition=partition_update,
+    price=price_of_part,
 )
