@@ -85,12 +85,18 @@ class BaseMesh:
 
     def axis_size(self, ref: AxisRef) -> int:
         """Size of an axis or a part of one; ValueError if the mesh has no such axis."""
-        check_ref(ref, self.shape)
-        return self.shape[ref] if isinstance(ref, str) else ref.size
+        sizes = self.shape
+        if isinstance(ref, str) and ref in sizes:
+            return sizes[ref]
+        check_ref(ref, sizes)
+        return sizes[ref] if isinstance(ref, str) else ref.size
 
     def axes_size(self, refs: Iterable[AxisRef]) -> int:
         """Product of the sizes: the number of shards that `refs` make together."""
-        return math.prod(self.axis_size(ref) for ref in refs)
+        size = 1
+        for ref in refs:
+            size *= self.axis_size(ref)
+        return size
 
     def overlap(self, a: AxisRef, b: AxisRef) -> bool:
         """Whether the two refs share a part of an axis, so that no array may use both."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -29,7 +28,7 @@ class ShardingError(ValueError):
     """A placement that cannot be: says which argument, both numbers or axes, why, and a fix."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Placement:
     """Axes per dim, major to minor; partial axes with their kind, sorted; replicated over the rest. Hashable.
 
@@ -44,7 +43,8 @@ class Placement:
         if self.partial:
             object.__setattr__(self, "partial", tuple(sorted(self.partial, key=_partial_order)))
             self._check_kinds()
-        clash = first_overlap(self.axes())
+        axes = self.axes()
+        clash = first_overlap(axes) if len(axes) > 1 else None
         if clash is not None:
             raise ShardingError(f"placement {self} uses an axis twice: {clash[0]} and {clash[1]} overlap")
 
@@ -55,6 +55,11 @@ class Placement:
             raise ShardingError(f"unknown partial kind {min(unknown)!r}; the kinds are {', '.join(PARTIAL_KINDS)}")
         if len(kinds) > 1:
             raise ShardingError(f"placement {self} mixes partial kinds, which do not commute: reduce one of them first")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Placement) and self.dims == other.dims and self.partial == other.partial
 
     def __hash__(self) -> int:
         return self._hash
@@ -73,7 +78,8 @@ class Placement:
 
     def axes(self) -> tuple[AxisRef, ...]:
         """All axes in use: those of the dims in order, then the partial ones."""
-        return (*itertools.chain.from_iterable(self.dims), *(axis for axis, _ in self.partial))
+        found = [axis for axes in self.dims for axis in axes]
+        return (*found, *[axis for axis, _ in self.partial]) if self.partial else tuple(found)
 
     @property
     def partial_axes(self) -> tuple[AxisRef, ...]:
@@ -97,7 +103,8 @@ class Placement:
     def local_shape(self, shape: Sequence[int], mesh: BaseMesh) -> tuple[int, ...]:
         """Shape of one device's shard, padding included: ceil(extent / shards) per dim."""
         self._check_rank(shape)
-        return tuple(-(-extent // self.shards(dim, mesh)) for dim, extent in enumerate(shape))
+        sides = zip(shape, self.dims, strict=True)
+        return tuple([-(-extent // mesh.axes_size(axes)) if axes else extent for extent, axes in sides])
 
     def is_even(self, dim: int, extent: int, mesh: BaseMesh) -> bool:
         """Whether the shards of `dim` hold no padding."""

@@ -33,7 +33,18 @@ import heapq
 from collections.abc import Mapping, Sequence
 
 from sharding.axes import AxisRef, is_prefix, overlap
-from sharding.graph import Axes, Conflict, Graph, Node, Origin, Origins, Propagated, Reason as Reason, Seed, explain as explain
+from sharding.graph import (
+    Axes,
+    Conflict,
+    Graph,
+    Node as Node,
+    Origin,
+    Origins,
+    Propagated,
+    Reason as Reason,
+    Seed,
+    explain as explain,
+)
 from sharding.mesh import BaseMesh
 from sharding.propagation_state import CONTESTS, Change, NodeKey, Structure, Value, memory_of, structure_of
 from sharding.spec import ShardingError
@@ -55,8 +66,6 @@ class _Propagation:
         self.memory.trim()
         self.conflicts: list[Conflict] = []
         if known is None or known.memory is not self.memory:
-            for node in graph.nodes:
-                _check_node(node, graph.shapes)
             known = structure_of(graph, self.memory)
         self.structure, self.kinds = known, known.kinds
         untouched = {shape: self.memory.number_of(Value(0, shape).state) for shape in {*graph.shapes}}
@@ -203,13 +212,3 @@ def _origin_at(index: int, axis: AxisRef, slots: Sequence[Value], offers: Sequen
         if origin is not None:
             return Origin(origin.seed, index, origin)
     raise AssertionError(f"axis {axis} of node {index} was offered by nobody")
-
-
-def _check_node(node: Node, shapes: Sequence[tuple[int, ...]]) -> None:
-    sides = ((node.rule.operands, node.operands, "operands"), (node.rule.results, node.results, "results"))
-    for dims, values, what in sides:
-        ranks, have = [len(value) for value in dims], [len(shapes[value]) for value in values]
-        if ranks != have:
-            raise ShardingError(
-                f"node {node.label or node.rule}: the rule's {what} have ranks {ranks}, its values {have}"
-            )

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from sharding.axes import AxisRef, overlap
-from sharding.graph import Axes, Graph, Origin
+from sharding.graph import Axes, Graph, Node, Origin
 from sharding.rule import FactorRule
 from sharding.spec import Placement, ShardingError
 
@@ -28,9 +28,12 @@ DISPLACEMENTS: Final = 4
 class Kind:
     """What visits of nodes of one kind came to: a rule with an order of its values, which says the first of equal ones."""
 
-    __slots__ = ("changes", "clashes")
+    __slots__ = ("changes", "clashes", "operands", "ranks", "stages")
 
-    def __init__(self) -> None:
+    def __init__(self, rule: FactorRule) -> None:
+        self.stages = stages_of(rule)
+        self.operands = len(rule.operands)
+        self.ranks = [len(value) for value in (*rule.operands, *rule.results)]
         self.changes: tuple[dict[NodeKey, tuple[Change, ...]], ...] = ({}, {}, {})  # before contests, there, and behind
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
 
@@ -56,10 +59,9 @@ class Memory:
                 table.clear()
 
     def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> Kind:
-        order = sorted(firsts)
-        key = rule, tuple([order.index(first) for first in firsts])
+        key = rule, tuple(map(sorted(firsts).index, firsts))
         kind = self.kinds.get(key)
-        return self.kinds.setdefault(key, Kind()) if kind is None else kind
+        return self.kinds.setdefault(key, Kind(rule)) if kind is None else kind
 
     def number_of(self, state: State) -> int:
         number = self.states.get(state)
@@ -140,16 +142,31 @@ class Structure:
 
 
 def structure_of(graph: Graph, memory: Memory) -> Structure:
-    """ShardingError when shapes of tied values differ."""
-    firsts = _firsts(graph)
-    slots = [tuple([firsts[v] for v in (*node.operands, *node.results)]) for node in graph.nodes]
+    """ShardingError when shapes of tied values differ, or a rule does not fit its values."""
+    firsts, count = _firsts(graph), len(graph.nodes)
+    ranks = [len(shape) for shape in graph.shapes]
+    slots: list[tuple[int, ...]] = []
+    kinds: list[Kind] = []
     turns_of: dict[int, list[int]] = {first: [] for first in firsts}
-    for index, (node, members) in enumerate(zip(graph.nodes, slots, strict=True)):
-        turns = [stage * len(slots) + index for stage in stages_of(node.rule)]
-        for first in dict.fromkeys(members):
+    for index, node in enumerate(graph.nodes):
+        values = (*node.operands, *node.results)
+        members = tuple([firsts[v] for v in values])
+        kind = memory.kind_of(node.rule, members)
+        if kind.operands != len(node.operands) or kind.ranks != [ranks[v] for v in values]:
+            raise ShardingError(_unfit(node, ranks))
+        slots.append(members)
+        kinds.append(kind)
+        turns = [stage * count + index for stage in kind.stages]
+        for first in {*members}:
             turns_of[first] += turns
-    kinds = [memory.kind_of(node.rule, members) for node, members in zip(graph.nodes, slots, strict=True)]
     return Structure(memory, firsts, slots, kinds, turns_of)
+
+
+def _unfit(node: Node, ranks: Sequence[int]) -> str:
+    sides = ((node.rule.operands, node.operands, "operands"), (node.rule.results, node.results, "results"))
+    sought = [([len(value) for value in dims], [ranks[v] for v in values], what) for dims, values, what in sides]
+    asked, have, what = next(side for side in sought if side[0] != side[1])
+    return f"node {node.label or node.rule}: the rule's {what} have ranks {asked}, its values {have}"
 
 
 def _firsts(graph: Graph) -> list[int]:

@@ -12,8 +12,7 @@ own copy. A Program is built by a `Builder`, which runs the type rule of every o
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +83,10 @@ class Eqn:
         return tuple([v.type for v in self.outputs])
 
     def with_params(self, params: Mapping[str, Any]) -> Eqn:
-        return replace(self, params=params)
+        return Eqn(self.op, self.inputs, self.outputs, params, self.source)
+
+    def with_inputs(self, inputs: tuple[Var, ...]) -> Eqn:
+        return Eqn(self.op, inputs, self.outputs, self.params, self.source)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +157,8 @@ class Builder:
 
     def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
         """Add one equation; the op's type rule gives the output types or raises TypeError."""
-        types = op.type_rule(tuple(v.type for v in inputs), params)
-        outputs = tuple(Var(t) for t in types)
+        types = op.type_rule(tuple([v.type for v in inputs]), params)
+        outputs = tuple([Var(t) for t in types])
         self.eqns.append(Eqn(op, tuple(inputs), outputs, params, self.source))
         return outputs
 
@@ -164,23 +166,33 @@ class Builder:
         """Copy a Program's equations here, its inputs replaced; gives its outputs."""
         env = dict(zip(program.inputs, inputs, strict=True))
         for eqn in program.eqns:
-            outputs = tuple(Var(v.type, v.hint) for v in eqn.outputs)
-            self.eqns.append(replace(eqn, inputs=tuple(env[v] for v in eqn.inputs), outputs=outputs))
+            outputs = tuple([Var(v.type, v.hint) for v in eqn.outputs])
+            self.eqns.append(Eqn(eqn.op, tuple([env[v] for v in eqn.inputs]), outputs, eqn.params, eqn.source))
             env.update(zip(eqn.outputs, outputs, strict=True))
         return [env[v] for v in program.outputs]
 
-    @contextmanager
-    def at(self, source: Source | None, note: str = "") -> Generator[None, None, None]:
+    def at(self, source: Source | None, note: str = "") -> _At:
         """Equations added inside carry this source line."""
-        before = self.source
-        self.source = source.noted(note) if source is not None and note else source
-        try:
-            yield
-        finally:
-            self.source = before
+        return _At(self, source.noted(note) if source is not None and note else source)
 
     def build(self, outputs: Sequence[Var]) -> Program:
         return Program(self.name, tuple(self.inputs), tuple(self.eqns), tuple(outputs))
+
+
+class _At:
+    """A source line for the equations of a builder; a class because passes enter one for every equation."""
+
+    __slots__ = ("before", "builder", "source")
+
+    def __init__(self, builder: Builder, source: Source | None) -> None:
+        self.builder, self.source = builder, source
+        self.before: Source | None = None
+
+    def __enter__(self) -> None:
+        self.before, self.builder.source = self.builder.source, self.source
+
+    def __exit__(self, *exc: object) -> None:
+        self.builder.source = self.before
 
 
 def current_builder() -> Builder:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
+from meshjit.core.op import Op, Types
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import programs_of
 
@@ -33,7 +37,7 @@ def _check_eqn(eqn: Eqn, defined: set[Var], after: str) -> None:
     for var in eqn.inputs:
         if var not in defined:
             raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
-    types = eqn.op.type_rule(eqn.input_types, eqn.params)
+    types = _types(eqn)
     if types != eqn.output_types:
         raise _illegal(f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
     for nested in programs_of(eqn.params) if eqn.op.regions is not None else ():
@@ -42,6 +46,21 @@ def _check_eqn(eqn: Eqn, defined: set[Var], after: str) -> None:
         if var in defined:
             raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
         defined.add(var)
+
+
+def _types(eqn: Eqn) -> Types:
+    """What the op's type rule gives, which is asked once for equations that are alike."""
+    if eqn.op.regions is not None:  # nothing to share, and a cache would keep the nested Programs alive
+        return eqn.op.type_rule(eqn.input_types, eqn.params)
+    try:
+        return _known_types(eqn.op, eqn.input_types, tuple(eqn.params.items()))
+    except TypeError:  # a param that cannot be hashed, such as an array; or types that do not fit
+        return eqn.op.type_rule(eqn.input_types, eqn.params)
+
+
+@functools.lru_cache(maxsize=4096)
+def _known_types(op: Op, in_types: Types, params: tuple[tuple[str, Any], ...]) -> Types:
+    return op.type_rule(in_types, dict(params))
 
 
 def _illegal(message: str, after: str) -> IllegalProgram:

@@ -33,11 +33,13 @@ def _type(in_types: Types, params: Params) -> Types:
     for name in ("contract", "batch"):
         left, right = params[name]
         require_param(len(left) == len(right), "dot_general", name, params[name], "both sides need as many dims")
-        for i, j in zip(left, right, strict=True):
-            fits = 0 <= i < a.rank and 0 <= j < b.rank
-            require_param(fits, "dot_general", name, params[name], f"operands are {a} and {b}")
-            require(a.shape[i] == b.shape[j], "dot_general", f"{name} dims {i} of {a} and {j} of {b} differ in extent")
-    require(a.dtype == b.dtype, "dot_general", f"operand dtypes differ: {a} and {b}")
+        for i, j in zip(left, right, strict=True):  # texts cost more than the checks
+            if not (0 <= i < a.rank and 0 <= j < b.rank):
+                require_param(False, "dot_general", name, params[name], f"operands are {a} and {b}")
+            if a.shape[i] != b.shape[j]:
+                require(False, "dot_general", f"{name} dims {i} of {a} and {j} of {b} differ in extent")
+    if a.dtype != b.dtype:
+        require(False, "dot_general", f"operand dtypes differ: {a} and {b}")
     lb, _, lf, _, _, rf = _dims(in_types, params)
     shape = [a.shape[d] for d in (*lb, *lf)] + [b.shape[d] for d in rf]
     return (TensorType(tuple(shape), params.get("preferred") or a.dtype),)

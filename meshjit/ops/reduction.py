@@ -32,14 +32,16 @@ def _kept(rank: int, axes: Sequence[int]) -> tuple[int, ...]:
 
 def check_axes(op: str, type: TensorType, axes: Sequence[int]) -> None:
     fits = len(set(axes)) == len(axes) and all(0 <= a < type.rank for a in axes)
-    require_param(fits, op, "axes", axes, f"name each dim of {type} at most once")
+    if not fits:
+        require_param(False, op, "axes", axes, f"name each dim of {type} at most once")
 
 
 def _reduction(name: str, kind: str, evaluate: Any, accepts: str, **rules: Any) -> Op:
     def type_rule(in_types: Types, params: Params) -> Types:
         type, axes = require_one(name, in_types), params["axes"]
         check_axes(name, type, axes)
-        require(DTYPE_CLASSES[accepts](type.dtype), name, f"takes {accepts} operands, was given {type}")
+        if not DTYPE_CLASSES[accepts](type.dtype):
+            require(False, name, f"takes {accepts} operands, was given {type}")
         return (type.with_shape(tuple(type.shape[d] for d in _kept(type.rank, axes))),)
 
     def factor_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:

@@ -37,13 +37,14 @@ def require_one(op: str, in_types: Types) -> TensorType:
 
 def _broadcast_type(in_types: Types, params: Params) -> Types:
     type, shape, dims = require_one("broadcast_in_dim", in_types), params["shape"], params["dimensions"]
-    fits = len(dims) == type.rank
-    require_param(fits, "broadcast_in_dim", "dimensions", dims, f"operand {type} needs {type.rank} entries")
+    if len(dims) != type.rank:  # texts cost more than the checks
+        require_param(False, "broadcast_in_dim", "dimensions", dims, f"operand {type} needs {type.rank} entries")
     fits = list(dims) == sorted(set(dims)) and all(0 <= d < len(shape) for d in dims)
     require_param(fits, "broadcast_in_dim", "dimensions", dims, f"they must rise and be dims of {shape}")
     for dim, (extent, target) in enumerate(zip(type.shape, dims, strict=True)):
-        why = f"dim {dim} of operand {type} has extent {extent}, which cannot become {shape[target]}"
-        require_param(extent in (1, shape[target]), "broadcast_in_dim", "shape", shape, why)
+        if extent not in (1, shape[target]):
+            why = f"dim {dim} of operand {type} has extent {extent}, which cannot become {shape[target]}"
+            require_param(False, "broadcast_in_dim", "shape", shape, why)
     return (type.with_shape(shape),)
 
 
@@ -121,8 +122,8 @@ broadcast_in_dim = Op(
 
 def _transpose_type(in_types: Types, params: Params) -> Types:
     type, order = require_one("transpose", in_types), params["permutation"]
-    fits = sorted(order) == list(range(type.rank))
-    require_param(fits, "transpose", "permutation", order, f"operand {type} has {type.rank} dims; name each once")
+    if sorted(order) != list(range(type.rank)):
+        require_param(False, "transpose", "permutation", order, f"operand {type} has {type.rank} dims; name each once")
     return (type.with_shape(tuple(type.shape[d] for d in order)),)
 
 
@@ -183,8 +184,8 @@ transpose = Op(
 def _reshape_type(in_types: Types, params: Params) -> Types:
     type, shape = require_one("reshape", in_types), params["shape"]
     count = math.prod(shape)
-    fits = count == type.size and all(n >= 0 for n in shape)
-    require_param(fits, "reshape", "shape", shape, f"it holds {count} elements, operand {type} has {type.size}")
+    if count != type.size or any(n < 0 for n in shape):
+        require_param(False, "reshape", "shape", shape, f"it holds {count} elements, operand {type} has {type.size}")
     return (type.with_shape(shape),)
 
 

@@ -7,6 +7,7 @@ elements of different places meet masks it first (`mask`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ class LocalEquation:
     def params(self) -> Mapping[str, Any]:
         return self.eqn.params
 
-    @property
+    @functools.cached_property
     def result_types(self) -> tuple[TensorType, ...]:
         """Local types of the results."""
         return tuple(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def cse(program: Program, constants: bool = False) -> Program:
             continue
         if key is not None:
             seen[key] = eqn.outputs
-        kept.append(eqn if inputs == eqn.inputs else replace(eqn, inputs=inputs))
+        kept.append(eqn if inputs == eqn.inputs else eqn.with_inputs(inputs))
     return Program(program.name, program.inputs, tuple(kept), tuple(names.get(v, v) for v in program.outputs))
 
 

@@ -25,6 +25,7 @@ Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no 
 # Exact in NumPy and XLA alike; anything transcendental is not.
 _ARITHMETIC = {"add", "subtract", "multiply", "divide", "negate", "maximum", "minimum"}
 _SPREADING = {"broadcast_in_dim", "reshape", "transpose", "convert", "slice", "reverse"}
+_FOLDED = _ARITHMETIC | _SPREADING
 
 
 def fold(program: Program) -> Program:
@@ -49,10 +50,10 @@ def fold(program: Program) -> Program:
 
 
 def _renamed(eqn: Eqn, names: dict[Var, Var], reshapes: dict[Var, Var]) -> Eqn:
-    inputs = tuple(names.get(v, v) for v in eqn.inputs)
+    inputs = tuple([names.get(v, v) for v in eqn.inputs])
     if eqn.op.name == "reshape":
-        inputs = tuple(reshapes.get(v, v) for v in inputs)
-    return eqn if inputs == eqn.inputs else replace(eqn, inputs=inputs)
+        inputs = tuple([reshapes.get(v, v) for v in inputs])
+    return eqn if inputs == eqn.inputs else eqn.with_inputs(inputs)
 
 
 def _one_value(value: np.ndarray[Any, Any]) -> bool:
@@ -138,7 +139,9 @@ _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
 
 def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
     """The equation as a constant of one value, where its operands are such and it is exact."""
-    if not eqn.inputs or eqn.op.name not in _ARITHMETIC | _SPREADING or any(v not in values for v in eqn.inputs):
+    if not eqn.inputs or eqn.inputs[0] not in values or eqn.op.name not in _FOLDED:
+        return eqn
+    if any(v not in values for v in eqn.inputs):
         return eqn
     out = eqn.outputs[0].type
     if eqn.op.name in _ARITHMETIC or eqn.op.name == "convert":
