@@ -105,6 +105,19 @@ def test_setting_keeps_the_sign_of_zero():
 # -- windows of some elements of a sharded dim
 
 
+def test_parts_of_windows_are_set_where_they_lie():
+    """Many long windows over a short dim, sharded along the windows: what is summed is one result, not all updates."""
+    numbers = lax.ScatterDimensionNumbers((1, 2), (), (0,))
+    write = lambda x, i, u: lax.scatter(x, i, u, numbers)  # noqa: E731
+    types = ["f32[64, 8]", "i32[200, 1]", "f32[200, 32, 8]"]
+    found = traffic(write, types, MESH, [P(), P(), P(None, "x")], [P()])
+    assert found == {"all_reduce": 2 * 64 * 8 * 4 * 7 / 8}
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=(64, 8)), rng.integers(-9, 64, (200, 1)), rng.normal(size=(200, 30, 8))]
+    arrays = [a.astype(t) for a, t in zip(arrays, (np.float32, np.int32, np.float32), strict=True)]
+    check_function(write, arrays, MESH, [P(), P(), P(None, "x")], [P()])  # 30 over 8: of the last shards some is padding
+
+
 @pytest.mark.parametrize("mode", ["clip", "fill"])
 @pytest.mark.parametrize("size", [2, 5, 9])
 def test_windows_of_a_sharded_dim(size, mode):
@@ -130,7 +143,8 @@ def test_windows_written_to_a_sharded_dim(kind, mode):
     numbers = lax.ScatterDimensionNumbers((1, 2), (), (0,))
     put = {"set": lax.scatter, "add": lax.scatter_add, "max": lax.scatter_max}[kind]
     write = lambda x, i, u: put(x, i, u, numbers, mode=mode)  # noqa: E731
-    for place, given in itertools.product([P("x"), P("x", "y"), P(("y", "x")), P()], [P(), P("y"), P("x"), P(None, "x")]):
+    given_places = [P(), P("y"), P("x"), P(None, "x"), P("y", "x"), P(None, ("y", "x"))]
+    for place, given in itertools.product([P("x"), P("x", "y"), P(("y", "x")), P()], given_places):
         check_function(write, [x, starts, updates], GRID, [place, P(*given[:1]), given], [None])
     assert traffic(write, ["i32[1100, 3]", "i32[6, 1]", "i32[6, 4, 3]"], MESH, [P("x"), P(), P()], [P("x")]) == {}
 

@@ -147,7 +147,7 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
             inner[d] = target[d] if m == n else ()
             if m not in (1, n):
                 inner[d] = (next(names),)
-                kinds[inner[d][0]] = "replicate" if params["kind"] == "set" or not m else reduction
+                kinds[inner[d][0]] = reduction if m else "replicate"
     kept, rest = iter(windows.kept), iter(outer)
     given = tuple(inner[next(kept)] if d in windows.places else next(rest) for d in range(updates.rank))
     rule = FactorRule((tuple(target), (*outer, ()), given), (tuple(target),), kinds)
@@ -239,7 +239,7 @@ scatter = Op(
     name="scatter",
     type_rule=_type,
     factor_rule=_rule,
-    whole="the numbers of an index are read together; windows that are set to part of a dim are written in one piece",
+    whole="the numbers of an index are read together",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

@@ -2,8 +2,8 @@
 
 - a dim of the operand into which windows fall: every device writes what falls into its shard and leaves out the rest.
   Windows of some elements of such a dim are taken apart into single elements first (see gather_partition.py).
-- the windows, that is the indices and the updates: every device applies its own, which makes a partial result. The
-  operand is counted on one device only.
+- the windows, that is the indices and the updates, or a dim of windows of some elements: every device applies its own,
+  which makes a partial result. The operand is counted on one device only.
 
 Setting is no reduction; of several updates of one element the last, in the order of the indices' elements, is kept. So
 every device looks at the indices of all (indices, not updates, are gathered), finds the number of the last update of
@@ -48,9 +48,11 @@ def partition_scatter(local: LocalEquation, rule: FactorRule, windows: Windows) 
     operand, indices, updates = local.operands
     sharded = owned_dims(local, windows)
     parts = parts_of(local, windows, sharded, rule.operands[2], updates.shape)
-    params = dict(local.params)
+    params, everyone = dict(local.params), indices
     if sharded or parts:
         indices, order = _local_indices(local, windows, sharded, parts)
+        whole = {d: (windows.sizes[d], ()) for d in parts}
+        everyone = indices if whole == parts else _local_indices(local, windows, sharded, whole)[0]
         params |= {"scatter_dims_to_operand_dims": order, "mode": "fill", "indices_are_sorted": False}
     if parts:
         updates = _in_front(updates, windows, parts)
@@ -60,7 +62,7 @@ def partition_scatter(local: LocalEquation, rule: FactorRule, windows: Windows) 
         return [scatter(operand, indices, updates, **params)]
     params |= {"unique_indices": False, "indices_are_sorted": False}  # the indices of padding are anything
     if params["kind"] == "set":
-        return [_set_apart(local, (operand, indices, updates), rule, params)]
+        return [_set_apart(local, (operand, indices, updates), everyone, rule, params, _all_axes(spread_over))]
     updates = _without_padding(local, updates, rule, windows, parts)
     operand = _counted_once(local, operand, next(iter(rule.reductions.values())), _all_axes(spread_over))
     return [scatter(operand, indices, updates, **params)]
@@ -140,8 +142,11 @@ def _counted_once(local: LocalEquation, operand: Var, kind: str, axes: Axes) -> 
 # -- setting
 
 
-def _set_apart(local: LocalEquation, operands: Sequence[Var], rule: FactorRule, params: dict[str, Any]) -> Var:
-    """This device's addend of the result (see the module's text)."""
+def _set_apart(
+    local: LocalEquation, operands: Sequence[Var], everyone: Var, rule: FactorRule, params: dict[str, Any], together: Axes
+) -> Var:
+    """This device's addend of the result over the axes `together` (see the module's text). `everyone`: the indices of whole
+    windows, where this device has those of parts only. What is padding of a part is in no window, and so never the last."""
     from meshjit.ops.gather import gather
     from meshjit.ops.scatter import scatter
 
@@ -149,7 +154,6 @@ def _set_apart(local: LocalEquation, operands: Sequence[Var], rule: FactorRule, 
     windows = windows_of(operand.type, updates.type, params)
     outer = [dim[0] if dim else "" for dim in rule.operands[1][:-1]]  # dims of parts stand behind these
     axes = {i: local.assignment[f] for i, f in enumerate(outer) if f in rule.reductions and local.assignment.get(f)}
-    everyone = indices
     for dim, over in axes.items():
         everyone = all_gather(everyone, axes=tuple(over), size=local.mesh.axes_size(over), dim=dim)
     small = [1 if d in windows.kept and m == n else n for d, (n, m) in enumerate(zip(operand.shape, windows.sizes, strict=True))]
@@ -163,7 +167,7 @@ def _set_apart(local: LocalEquation, operands: Sequence[Var], rule: FactorRule, 
     found = gather(last, indices, **gather_back(params, small_windows))
     is_last = compare(found, _wide(mine, shape, windows), direction="EQ")
     updates = select(_repeated(is_last, updates.shape), updates, nothing(updates.type))
-    keep = and_(compare(last, zeros(last.type), direction="EQ"), spread(is_first(local, _all_axes(axes)), last.shape))
+    keep = and_(compare(last, zeros(last.type), direction="EQ"), spread(is_first(local, together), last.shape))
     rest = select(_repeated(keep, operand.shape), operand, nothing(operand.type))
     return scatter(rest, indices, updates, **{**params, "kind": "max" if operand.dtype == np.bool_ else "add"})
 
