@@ -5,12 +5,15 @@ Every function is also verified on imaginary devices: all its values, not only i
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from meshjit.sharding import NamedSharding
 from sharding import AbstractMesh, PartitionSpec as P
 
 pytestmark = pytest.mark.device
@@ -330,3 +333,20 @@ def test_a_vocabulary_of_50257_over_16_devices():
     assert found.mesh.size == 16 and found.largest_error < 1e-4
     found = mj.verify(mj.grad(lambda t, i: loss(t, i)[0]), table, tokens, in_shardings=(P("x"), P()), mesh=mesh)
     assert found.largest_error < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [np.float32, mnp.bfloat16])
+def test_nan_is_the_extreme_whichever_device_has_it(dtype: Any) -> None:
+    """XLA's CPU collectives give the largest number instead."""
+    mesh = mj.make_mesh((8,), ("x",))
+    for place, sign in ((0, 1), (3, -1), (9, 1)):
+        x = np.arange(10, dtype=np.float32) - 4
+        x[place], x[5] = sign * np.nan, np.inf
+        a = mj.device_put(mnp.asarray(x).astype(dtype), NamedSharding(mesh, P("x")))
+        assert np.isnan(np.asarray(mj.jit(lambda a: mnp.stack([a.max(), a.min()]))(a)).astype(np.float32)).all()
+    x = np.array([-0.0, -3, -np.inf, 2, 7, np.inf, -1, 4], np.float32)
+    a = mj.device_put(mnp.asarray(x).astype(dtype), NamedSharding(mesh, P("x")))
+    for part in (a[:2], a[2:5], a[1:2], a):
+        got = np.asarray(mj.jit(lambda a: mnp.stack([a.max(), a.min()]))(part)).astype(np.float32)
+        want = np.asarray(part).astype(np.float32)
+        np.testing.assert_array_equal(got, [want.max(), want.min()])

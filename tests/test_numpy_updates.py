@@ -171,3 +171,28 @@ def test_updates_under_jit():
     ]
     for found, wanted in zip(f(x, places), expected, strict=True):
         _same(found, wanted)
+
+
+def test_what_is_out_of_bounds_is_clipped_and_has_no_gradient() -> None:
+    """As in JAX 0.10.2: gradients of arrays of indices are dropped, of single ones given to where they were taken."""
+    x, i = np.arange(1.0, 6.0, dtype=np.float32), np.array([7, -9, 2, -1])
+    for read, gradient in ((lambda x, i: x[i], [0, 0, 1, 0, 1]), (lambda x, i: x.at[i].get(mode="clip"), [1, 0, 1, 0, 2])):
+        taken, back = mj.jit(mj.value_and_grad(lambda x, i, r=read: (r(x, i) * np.ones(4)).sum()))(x, i)
+        assert float(taken) == 5 + 1 + 3 + 5
+        np.testing.assert_array_equal(np.asarray(back), gradient)
+    np.testing.assert_array_equal(np.asarray(mj.jit(mj.grad(lambda x, i: x[i]))(x, 7)), [0, 0, 0, 0, 1])
+
+
+def test_apply_takes_a_mode() -> None:
+    x = mnp.asarray(np.arange(4.0, dtype=np.float32))
+    found = [x.at[np.array([1, 9])].apply(lambda x: x + 10, mode=mode) for mode in (None, "drop", "clip")]
+    np.testing.assert_array_equal(np.asarray(mnp.stack(found)), [[0, 11, 2, 3], [0, 11, 2, 3], [0, 11, 2, 13]])
+
+
+def test_updates_know_their_words() -> None:
+    x = mnp.zeros(4)
+    x.at[1].set(2.0, indices_are_sorted=True, unique_indices=True, wrap_negative_indices=True)
+    with pytest.raises(TypeError, match=r"\.at\[\.\.\.\]\.set: there is no argument 'mod', only mode, indices_are_sorted"):
+        x.at[1].set(2.0, mod="drop")
+    with pytest.raises(ValueError, match="get: wrap_negative_indices=False is not supported; write mnp.where"):
+        x.at[1].get(wrap_negative_indices=False)

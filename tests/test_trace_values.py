@@ -98,3 +98,14 @@ def test_shapes_are_checked() -> None:
 
 def test_device_get_leaves_traced_values() -> None:
     np.testing.assert_array_equal(mj.jit(lambda x: mj.device_get({"a": x, "b": 1})["a"] * 2)(X), 2 * X)
+
+
+def test_values_being_traced_have_all_methods_of_arrays() -> None:
+    from meshjit.numpy.methods import _METHODS
+    from meshjit.trace import Tracer
+
+    assert all(callable(getattr(Tracer, name)) for name in _METHODS)
+    x = np.arange(9, dtype=np.float32).reshape(3, 3)
+    spread, trace = mj.jit(lambda x: (x.var(0), x.trace(1)))(x)
+    np.testing.assert_allclose(np.asarray(spread), x.var(0))
+    assert float(trace) == 6

@@ -54,7 +54,7 @@ def gather(
     mode: Any = None,
     fill_value: Any = None,
 ) -> Any:
-    """`jax.lax.gather`; out of range windows are filled (NaN, or the extreme integer) unless mode says otherwise."""
+    """`jax.lax.gather`; out of range windows are moved inside, or filled, as mode says."""
     del unique_indices
     numbers = dimension_numbers
     return bind(
@@ -63,7 +63,7 @@ def gather(
         operand_batching_dims=_dims(numbers.operand_batching_dims),
         start_indices_batching_dims=_dims(numbers.start_indices_batching_dims),
         start_index_map=_dims(numbers.start_index_map), slice_sizes=_dims(slice_sizes),
-        mode=mode_word(mode, "fill"), fill_value=fill_value, indices_are_sorted=bool(indices_are_sorted),
+        mode=mode_word(mode, "promise_in_bounds"), fill_value=fill_value, indices_are_sorted=bool(indices_are_sorted),
     )  # fmt: skip
 
 

@@ -301,8 +301,9 @@ def _gathered(x: Any, parsed: Index, mode: str | None, fill_value: Any) -> Any:
     first = parsed.first if parsed.first is not None else 0
     result_rank = len(kept) + len(shape)
     offset = tuple(d for d in range(result_rank) if not first <= d < first + len(shape))
-    return gather(x, vectors, offset, dims, dims, tuple(1 if d in dims else n for d, n in enumerate(extents)), mode=mode,
-                  fill_value=fill_value)  # fmt: skip
+    # Clipped by default, but what an array has out of bounds gets no gradient, as in JAX: the scatter drops it.
+    return gather(x, vectors, offset, dims, dims, tuple(1 if d in dims else n for d, n in enumerate(extents)),
+                  mode=mode_word(mode, "promise_in_bounds" if shape else "clip"), fill_value=fill_value)  # fmt: skip
 
 
 def gather(

@@ -31,7 +31,7 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     `dtype` is what the caller will convert to: Python integers too large for the default integer may fit into that.
     """
     if type(x) is Tracer:
-        return x, x.var.type, x.weak_type
+        return x, x.variable.type, x.weak_type
     if is_python_number(x):
         array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype))
         return array, TensorType((), array.dtype), not isinstance(x, bool)
@@ -201,9 +201,9 @@ def broadcast_all(xs: Sequence[Any]) -> list[Any]:
 def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
     """One elementwise op on promoted and broadcast operands."""
     first = xs[0]
-    if type(first) is Tracer and (not inexact or is_inexact(first.var.type.dtype)):
-        known = first.var.type
-        if all(type(x) is Tracer and x.var.type == known for x in xs):  # nothing to promote or to broadcast
+    if type(first) is Tracer and (not inexact or is_inexact(first.variable.type.dtype)):
+        known = first.variable.type
+        if all(type(x) is Tracer and x.variable.type == known for x in xs):  # nothing to promote or to broadcast
             return bind(REGISTRY[name], *xs, weak_type=all(x.weak_type for x in xs), **params)
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
     dtype, weak = _common_dtype(values, inexact)

@@ -41,42 +41,59 @@ class _Update:
     def __init__(self, x: Any, index: Any) -> None:
         self.x, self.index = x, index
 
-    def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: bool) -> Any:
+    def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Any:
+        _check_hints("get", hints)
         return getitem(self.x, self.index, mode, fill_value)
 
-    def set(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def set(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "set", mode, hints)
 
-    def add(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def add(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "add", mode, hints)
 
-    def subtract(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, ufuncs.negative(values), "add", mode, hints)
 
-    def multiply(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def multiply(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "mul", mode, hints)
 
     mul = multiply
 
-    def divide(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def divide(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
         return ufuncs.true_divide(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
-    def power(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
         return ufuncs.power(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
-    def min(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def min(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "min", mode, hints)
 
-    def max(self, values: Any, *, mode: str | None = None, **hints: bool) -> Any:
+    def max(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "max", mode, hints)
 
-    def apply(self, function: Any) -> Any:
-        return self.set(function(self.get()))
+    def apply(self, function: Any, *, mode: str | None = None, **hints: Any) -> Any:
+        """Every element that the index names, once, however often it does."""
+        return self.set(function(self.get(mode="clip")), mode=mode, **hints)
+
+
+_HINTS = ("indices_are_sorted", "unique_indices", "wrap_negative_indices", "out_sharding")
+
+
+def _check_hints(method: str, hints: dict[str, Any]) -> None:
+    """TypeError for words that JAX has none of, ValueError for those that would change the result here."""
+    for name, value in hints.items():
+        if name not in _HINTS:
+            known = ", ".join(("mode", *_HINTS))
+            raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {known}\n  at {line_of(user_source())}")
+        if (name == "wrap_negative_indices" and not value) or (name == "out_sharding" and value is not None):
+            fix = "write mnp.where(i < 0, extent, i)" if name != "out_sharding" else "use lax.with_sharding_constraint"
+            raise ValueError(f".at[...].{method}: {name}={value!r} is not supported; {fix}\n  at {line_of(user_source())}")
 
 
 def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
+    _check_hints({"mul": "multiply"}.get(kind, kind), hints)
     x = asarray(x)
     parts = index if isinstance(index, tuple) else (index,)
     values = cast(values, dtype_of(x))

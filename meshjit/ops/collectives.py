@@ -33,6 +33,7 @@ from meshjit.ops.collective_rules import (
     scaled,
 )
 from meshjit.ops.constants import emit_splat
+from meshjit.ops.extremes import emit_floats, emit_keys, key_type, loses_nan
 from meshjit.ops.families import require, require_param
 from meshjit.ops.identity import identity_element
 from sharding.axes import AxisRef, span
@@ -177,8 +178,17 @@ def _all_reduce_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, p
         gathered = scaled(type, 0, times=size)
         members = _all_gather_emit(e, [expanded], (type,), (gathered,), {**params, "dim": 0})
         return _emit_reduced(e, members[0], outs[0], params["kind"])
-    region = e.reducer(params["kind"], outs[0].dtype)
-    return e.op("all_reduce", operands, outs, e.collective(axis_refs(params["axes"])), [region])
+    groups = e.collective(axis_refs(params["axes"]))
+    return _emit_collective(e, "all_reduce", operands[0], outs[0], params["kind"], groups)
+
+
+def _emit_collective(e: Any, name: str, x: str, out: TensorType, kind: str, attributes: str) -> Sequence[str]:
+    """A collective that reduces."""
+    if not loses_nan(e, out, kind):
+        return e.op(name, [x], [out], attributes, [e.reducer(kind, out.dtype)])
+    keys = key_type(out)
+    found = e.op(name, [emit_keys(e, x, e.types[x], kind)], [keys], attributes, [e.reducer(kind, keys.dtype)])
+    return [emit_floats(e, found[0], out)]
 
 
 def _all_reduce_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
@@ -230,7 +240,7 @@ def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Type
         members = _all_to_all_emit(e, [expanded], (type,), _all_to_all_type((type,), parts), parts)
         return _emit_reduced(e, members[0], outs[0], params["kind"])
     attributes = f"scatter_dimension = {params['dim']} : i64, {e.collective(axis_refs(params['axes']))}"
-    return e.op("reduce_scatter", operands, outs, attributes, [e.reducer(params["kind"], outs[0].dtype)])
+    return _emit_collective(e, "reduce_scatter", operands[0], outs[0], params["kind"], attributes)
 
 
 def _reduce_scatter_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:

@@ -7,7 +7,7 @@ Both ops move windows of the operand. Of every operand dim a window takes
     `sizes[d]` elements from a start on      (window)               start 0 unless the dim has a column
 
 A window is *in bounds* if it lies inside the operand in all dims; modes act on whole windows. "clip" moves a window
-inside, "fill" drops it (a gather fills it instead), "promise_in_bounds" leaves open what happens.
+inside, "fill" drops it (a gather fills it instead), "promise_in_bounds" clips in a gather and drops single elements in a scatter.
 """
 
 from __future__ import annotations

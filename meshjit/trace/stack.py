@@ -68,7 +68,7 @@ class Trace:
     def lift(self, value: Value) -> Tracer:
         """A value of any kind that an operand may be, as a Tracer of this trace."""
         if isinstance(value, Tracer):
-            if value.trace is self:
+            if value.tracing is self:
                 return value
             _require_live(value)
             return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
@@ -101,11 +101,11 @@ class Trace:
 
     def emit(self, op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> list[Tracer]:
         """Stage one equation. `weak` None: results are weak when all operands are, and of the first one's dtype."""
-        tracers = [x if type(x) is Tracer and x.trace is self else self.lift(x) for x in operands]
+        tracers = [x if type(x) is Tracer and x.tracing is self else self.lift(x) for x in operands]
         source = user_source()
         self.builder.source = source
         try:
-            outputs = self.builder.emit(op, [t.var for t in tracers], params)
+            outputs = self.builder.emit(op, [t.variable for t in tracers], params)
         except TypeError as error:
             raise _located(error, source) from None
         if weak is None:
@@ -115,7 +115,7 @@ class Trace:
 
     def inline(self, program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Tracer]:
         """Copy a Program's equations here; its lines stay those it was traced at."""
-        outputs = self.builder.inline(program, [self.lift(x).var for x in operands])
+        outputs = self.builder.inline(program, [self.lift(x).variable for x in operands])
         source = user_source()
         return [Tracer(v, self, w, source) for v, w in zip(outputs, weak, strict=True)]
 
@@ -149,7 +149,7 @@ class Trace:
 
     def build(self, outputs: Sequence[Tracer]) -> Program:
         """The Program; captured values are its last inputs."""
-        program = self.builder.build([t.var for t in outputs])
+        program = self.builder.build([t.variable for t in outputs])
         extra = tuple(var for _, var in self.captured.values())
         return Program(program.name, program.inputs + extra, program.eqns, program.outputs)
 
@@ -277,7 +277,7 @@ def concrete_info(value: Any) -> tuple[TensorType, bool] | None:
 def type_and_weak(value: Value) -> tuple[TensorType, bool] | None:
     """(type, weak) of anything an operand may be, else None."""
     if isinstance(value, Tracer):
-        return value.var.type, value.weak_type
+        return value.variable.type, value.weak_type
     if isinstance(value, np.ndarray | np.generic):
         return type_of(np.asarray(value)), False
     return concrete_info(value)
@@ -338,7 +338,7 @@ def _require_no_tracers(operands: Sequence[Value]) -> None:
 
 
 def _require_live(tracer: Tracer) -> None:
-    if tracer.trace.ended or tracer.trace not in _traces.stack:
+    if tracer.tracing.ended or tracer.tracing not in _traces.stack:
         raise leaked(tracer)
 
 

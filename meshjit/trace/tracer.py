@@ -26,49 +26,49 @@ if TYPE_CHECKING:
 
 
 class Tracer:
-    """A value of a function that is being traced; `var` is its name in the Program that `trace` is building.
+    """A value of a function that is being traced; `variable` is its name in the Program that `tracing` is building.
 
     `weak_type` says that its dtype came from a Python scalar and yields to that of any array (see core/promotion.py).
     """
 
-    __slots__ = ("var", "trace", "weak_type", "source", "__weakref__")
+    __slots__ = ("variable", "tracing", "weak_type", "source", "__weakref__")
     __array_priority__ = 100  # NumPy scalars and arrays leave `np_array + tracer` to the Tracer
 
     def __init__(self, var: Var, trace: Trace, weak_type: bool, source: Source | None) -> None:
-        self.var = var
-        self.trace = trace
+        self.variable = var
+        self.tracing = trace
         self.weak_type = weak_type
         self.source = source
 
     @property
     def type(self) -> TensorType:
-        return self.var.type
+        return self.variable.type
 
     aval = type
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.var.type.shape
+        return self.variable.type.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self.var.type.dtype
+        return self.variable.type.dtype
 
     @property
     def ndim(self) -> int:
-        return len(self.var.type.shape)
+        return len(self.variable.type.shape)
 
     @property
     def size(self) -> int:
-        return self.var.type.size
+        return self.variable.type.size
 
     @property
     def itemsize(self) -> int:
-        return self.var.type.dtype.itemsize
+        return self.variable.type.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        return self.var.type.nbytes
+        return self.variable.type.nbytes
 
     def __repr__(self) -> str:
         dims = ",".join(map(str, self.shape))
@@ -155,7 +155,7 @@ _OF_CONCRETE_ARRAYS = frozenset({
 
 def origin(tracer: Tracer) -> str:
     """Where a traced value comes from: `argument params['w1']` or `computed at train.py:31 (loss)`."""
-    name = tracer.trace.names.get(tracer.var)
+    name = tracer.tracing.names.get(tracer.variable)
     return f"argument {name}" if name else f"computed at {line_of(tracer.source)}"
 
 
@@ -163,10 +163,10 @@ def not_concrete(
     tracer: Tracer, kind: type[ConcretizationTypeError], what: str, fix: str
 ) -> ConcretizationTypeError:
     """The error for a traced value that Python wanted concrete; a leaked Tracer is reported as that instead."""
-    if tracer.trace.ended:
+    if tracer.tracing.ended:
         raise leaked(tracer)
     return kind(
-        f"{tracer!r} has no value while {tracer.trace.name} is traced: {what} at {line_of(user_source())}\n"
+        f"{tracer!r} has no value while {tracer.tracing.name} is traced: {what} at {line_of(user_source())}\n"
         f"  the value: {origin(tracer)}\n"
         f"  fix: {fix}"
     )
@@ -174,9 +174,9 @@ def not_concrete(
 
 def leaked(tracer: Tracer) -> UnexpectedTracerError:
     """The error for a Tracer used after its trace ended, or in a thread that is not tracing it."""
-    why = "has ended" if tracer.trace.ended else "runs in another thread"
+    why = "has ended" if tracer.tracing.ended else "runs in another thread"
     return UnexpectedTracerError(
-        f"{tracer!r} belongs to the trace of {tracer.trace.name}, which {why}; used at {line_of(user_source())}\n"
+        f"{tracer!r} belongs to the trace of {tracer.tracing.name}, which {why}; used at {line_of(user_source())}\n"
         f"  the value: {origin(tracer)}\n"
         f"  fix: return it from the function instead of keeping it in a global, an attribute or a closure"
     )
