@@ -310,7 +310,8 @@ convolution = Op(
     name="convolution",
     type_rule=_type,
     factor_rule=_rule,
-    whole="kernel windows slide over everything; of grouped channels only whole groups are dealt out",
+    whole="a kernel slides over all places, so it is whole along them, or its result where that is shorter; "
+    "of grouped channels only whole groups are dealt out",
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

@@ -177,8 +177,8 @@ def price_of_reblocking(
     """Seconds of exchanging what lies across borders: the last shard's begins differ by most."""
     (type,), after = in_types, params["shape"]
     rule = reshape_rule(type.shape, after)
-    special = [f for f in rule.factors if (f in rule.loose or rule.kinds.get(f) == "permute") and assignment.get(f)]
-    if not special:
+    shards = {f: mesh.axes_size(axes) for f, axes in assignment.items() if axes}
+    if not any(rule.kinds.get(f) == "permute" or (f in rule.loose and rule.sizes[f] % n) for f, n in shards.items()):
         return 0.0
     step = equation_plan(rule, assignment, mesh)
     (have, want) = (p.local_shape(s, mesh) for p, s in ((step.operands[0], type.shape), (step.results[0], after)))
