@@ -86,6 +86,9 @@ CASES = {
     "a long line there and back": Case(
         lambda u: mnp.fft.ifft(mnp.fft.fft(u) * 2), ("c64[65536]",), (P("x"),), P("x"), X,
         {"all_to_all": 6}, 6 * (65536 * 8 // 8 * 7 // 8)),
+    "a long real line there and back": Case(  # gathered twice it would be 2 * 917504
+        lambda u: mnp.fft.irfft(mnp.fft.rfft(u) * 2), ("f32[262144]",), (P("x"),), P("x"), X,
+        {"all_to_all": 6, "collective_permute": 4}, 924672 + 192400),
     "two long lines over eight devices": Case(
         lambda u: mnp.fft.fft(u, axis=1), ("c64[2,65536]",), (P(None, "x"),), P(None, "x"), X,
         {"all_to_all": 3}, 2 * 3 * (65536 * 8 // 8 * 7 // 8)),

@@ -16,7 +16,7 @@ elements over 2 devices, written as 4 rows of 4:
     all-to-all   columns k2 = 0 1 | 2 3  that is k = 0 1 2 3 4 5 6 7 | 8..15
 
 Both n1 and n2 have to be multiples of the number of devices; other lines are gathered. Real transforms are done as complex
-ones: of the result half is kept, or the half that is missing is fetched from where its mirror is.
+ones: of the result half is brought home, or the missing half of the rows is fetched from where its mirror is.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ import numpy as np
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
-from meshjit.ops.arithmetic import multiply, subtract
+from meshjit.ops.arithmetic import add, multiply, subtract
 from meshjit.ops.bits import or_
 from meshjit.ops.collectives import all_to_all
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import full_like, iota, zeros
+from meshjit.ops.constants import full_like, iota, scalar, zeros
 from meshjit.ops.conversion import complex_, conjugate, convert, imag, real
 from meshjit.ops.families import factor_names
 from meshjit.ops.ordering import reverse
 from meshjit.ops.shape import broadcast_in_dim, reshape, transpose
+from meshjit.ops.slicing import pad
 from meshjit.ops.transcendental import cosine, sine
 from meshjit.ops.windows import cut, cut_at, positions, shard_axes, window
 from sharding.cost import collective_seconds
@@ -54,7 +55,7 @@ _EXCHANGES = {  # what is exchanged, in shards of the operand
     "FFT": _COMPLEX,
     "IFFT": _COMPLEX,
     "RFFT": [("all_to_all", 1.0), ("all_to_all", 2.0), ("all_to_all", 1.0), ("collective_permute", 0.5)],
-    "IRFFT": [("collective_permute", 1.0)] * 4 + [("all_to_all", 2.0), ("all_to_all", 2.0), ("all_to_all", 1.0)],
+    "IRFFT": [("all_to_all", 1.0), ("all_to_all", 2.0), ("all_to_all", 1.0), ("collective_permute", 1.5)],
 }
 _I32 = np.dtype(np.int32)
 
@@ -100,9 +101,11 @@ def partition_fft(local: LocalEquation, fft: Any) -> list[Var]:
         whole = local.wanted(0, local.operand_placements[0].with_dim(dim, ()))
         begins = [i * out.shape[dim] for i in range(local.mesh.axes_size(axes))]
         return [cut_at(local, [fft(whole, **params)], dim, axes, begins, out.shape[dim])]
-    if params["kind"] == "IRFFT":
-        var = _with_mirror(local, var, dim, axes, n)
-    result = _four_steps(local, var, dim, axes, sizes, params["kind"], fft)
+    order = (*(d for d in range(var.rank) if d != dim), dim)
+    back = tuple(int(d) for d in np.argsort(order))
+    lines = transpose(var, permutation=order)
+    lines = (_real_steps if params["kind"] == "IRFFT" else _four_steps)(local, lines, axes, sizes, params["kind"], fft)
+    result = transpose(lines, permutation=back)
     if params["kind"] == "RFFT":
         width = out.shape[dim]
         starts = [i * width for i in range(local.mesh.axes_size(axes))]
@@ -110,15 +113,12 @@ def partition_fft(local: LocalEquation, fft: Any) -> list[Var]:
     return [result]
 
 
-def _four_steps(local: LocalEquation, var: Var, dim: int, axes: Axes, sizes: tuple[int, int], kind: str, fft: Any) -> Var:
-    """The transform of lines of n1·n2 elements; what is real travels as such. Of a real line's transform the result has those
-    rows k2 that hold the first half, in shards of as many each, so that they may be longer than those of the half."""
-    (n1, n2), devices, rank = sizes, local.mesh.axes_size(axes), var.rank
-    once = {"axes": axes, "size": devices}
-    towards = "IFFT" if kind in ("IFFT", "IRFFT") else "FFT"
-    order = (*(d for d in range(rank) if d != dim), dim)
-    lines = transpose(var, permutation=order) if order != tuple(range(rank)) else var
-    lead, row, column = lines.shape[:-1], rank - 1, rank
+def _four_steps(local: LocalEquation, lines: Var, axes: Axes, sizes: tuple[int, int], kind: str, fft: Any) -> Var:
+    """The transform of lines of n1·n2 elements; a real line travels as such. Of its transform the result has those rows k2
+    that hold the first half, in shards of as many each, so that they may be longer than those of the half."""
+    (n1, n2), devices = sizes, local.mesh.axes_size(axes)
+    once, towards = {"axes": axes, "size": devices}, "IFFT" if kind == "IFFT" else "FFT"
+    lead, row, column = lines.shape[:-1], lines.rank - 1, lines.rank
     matrix = reshape(lines, shape=(*lead, n1 // devices, n2))
     matrix = all_to_all(matrix, **once, split_dim=column, concat_dim=row)
     matrix = complex_(matrix, zeros(matrix.type)) if kind == "RFFT" else matrix
@@ -126,17 +126,38 @@ def _four_steps(local: LocalEquation, var: Var, dim: int, axes: Axes, sizes: tup
     matrix = multiply(matrix, _twiddles(local, matrix, axes, n1 * n2, 1 if towards == "IFFT" else -1))
     matrix = all_to_all(matrix, **once, split_dim=row, concat_dim=column)
     matrix = fft(matrix, kind=towards, axes=(column,), lengths=(n2,))
-    if kind == "IRFFT":
-        matrix = real(matrix)
-    elif kind == "RFFT":
+    if kind == "RFFT":
         needed = n2 // 2 + 1
         n2 = -(-needed // devices) * devices
         matrix = cut(matrix, column, 0, n2)
     matrix = all_to_all(matrix, **once, split_dim=column, concat_dim=row)
+    return _flat(matrix)
+
+
+def _flat(matrix: Var) -> Var:
+    """The last two dims, turned, as one."""
+    row, column = matrix.rank - 2, matrix.rank - 1
     turned = transpose(matrix, permutation=(*range(row), column, row))
-    lines = reshape(turned, shape=(*lead, n1 * n2 // devices))
-    back = tuple(int(d) for d in np.argsort(order))
-    return transpose(lines, permutation=back) if order != tuple(range(rank)) else lines
+    return reshape(turned, shape=(*matrix.shape[:row], matrix.shape[row] * matrix.shape[column]))
+
+
+def _real_steps(local: LocalEquation, half: Var, axes: Axes, sizes: tuple[int, int], kind: str, fft: Any) -> Var:
+    """Real lines of n1·n2 elements from the first half of their transforms: the steps of RFFT backwards."""
+    (n1, n2), devices = sizes, local.mesh.axes_size(axes)
+    once, inverse = {"axes": axes, "size": devices}, {"kind": "IFFT"}
+    lead, row, column = half.shape[:-1], half.rank - 1, half.rank
+    rows, width = -(-(n2 // 2 + 1) // devices), n1 // devices
+    starts = [i * rows * n1 for i in range(devices)]
+    half = window(local, half, row, n1 * n2 // 2 + 1, axes, starts, rows * n1)
+    matrix = reshape(half, shape=(*lead, rows, n1))
+    matrix = all_to_all(matrix, **once, split_dim=column, concat_dim=row)  # [k2, a shard of k1]
+    there = window(local, matrix, column, n1, axes, [n1 - (i + 1) * width + 1 for i in range(devices)], width)
+    matrix = _with_mirror(local, matrix, reverse(there, dimensions=(column,)), axes, sizes)
+    matrix = fft(matrix, **inverse, axes=(row,), lengths=(n2,))
+    matrix = multiply(matrix, _twiddles(local, matrix, axes, n1 * n2, 1))
+    matrix = all_to_all(matrix, **once, split_dim=row, concat_dim=column)  # [a shard of j2, k1]
+    matrix = real(fft(matrix, **inverse, axes=(column,), lengths=(n1,)))
+    return _flat(all_to_all(matrix, **once, split_dim=column, concat_dim=row))
 
 
 def _twiddles(local: LocalEquation, like: Var, axes: Axes, n: int, sign: int) -> Var:
@@ -151,22 +172,30 @@ def _twiddles(local: LocalEquation, like: Var, axes: Axes, n: int, sign: int) ->
     return broadcast_in_dim(complex_(cosine(angle), sine(angle)), shape=like.shape, dimensions=(rank - 2, rank - 1))
 
 
-def _with_mirror(local: LocalEquation, var: Var, dim: int, axes: Axes, n: int) -> Var:
-    """The shard of the n elements of which `var` has the first n//2 + 1: element k is the conjugate of element n - k.
+def _with_mirror(local: LocalEquation, here: Var, there: Var, axes: Axes, sizes: tuple[int, int]) -> Var:
+    """All n2 rows [k2, k1] of the first half, that is k = k1 + n1·k2 up to n/2; the others are conjugates of those of n - k.
 
-    What has no freedom, elements 0 and n/2, is made real.
+    These stand in row n2 - 1 - k2 of the columns n1 - k1, which `there` has; of column 0 in row n2 - k2 of itself. Elements
+    that are their own mirror, 0 and n/2, have no freedom and are made real.
     """
-    half, devices = n // 2 + 1, local.mesh.axes_size(axes)
-    width = n // devices
-    here = window(local, var, dim, half, axes, [i * width for i in range(devices)], width)
-    there = window(local, var, dim, half, axes, [n - (i + 1) * width + 1 for i in range(devices)], width)
-    there = conjugate(reverse(there, dimensions=(dim,)))
-    places = positions(local, here.shape, dim, axes)
-    full = select(compare(places, full_like(places, n // 2), direction="LE"), here, there)
-    first, middle = (compare(places, full_like(places, k), direction="EQ") for k in (0, n // 2))
-    alone = or_(first, middle) if n % 2 == 0 else first
-    flat = select(alone, zeros(imag(full).type), imag(full))
-    return complex_(real(full), flat)
+    (n1, n2), row = sizes, here.rank - 2
+    missing = n2 - here.shape[row]
+    direct = _grown(here, row, 0, missing)
+    mirrored, own = (conjugate(reverse(v, dimensions=(row,))) for v in (there, here))
+    mirrored, own = _grown(mirrored, row, missing, 0), _grown(own, row, missing + 1, -1)
+    k1 = positions(local, direct.shape, row + 1, axes)
+    mirrored = select(compare(k1, full_like(k1, 0), direction="EQ"), own, mirrored)
+    k2 = iota(dtype=_I32, shape=direct.shape, dimension=row)
+    k = add(k1, multiply(k2, full_like(k2, n1)))
+    full = select(compare(k, full_like(k, n1 * n2 // 2), direction="LE"), direct, mirrored)
+    first, twice = compare(k, full_like(k, 0), direction="EQ"), subtract(full_like(k, n1 * n2), k)
+    alone = or_(first, compare(k, twice, direction="EQ"))
+    return complex_(real(full), select(alone, zeros(k.type.with_dtype(real(full).dtype)), imag(full)))
+
+
+def _grown(var: Var, dim: int, low: int, high: int) -> Var:
+    before, after = (tuple(n if d == dim else 0 for d in range(var.rank)) for n in (low, high))
+    return pad(var, scalar(0, var.dtype), low=before, high=after, interior=(0,) * var.rank)
 
 
 def is_line(type: TensorType, params: Params) -> bool:
