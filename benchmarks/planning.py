@@ -1,7 +1,7 @@
-"""How long planning and partitioning take: linear in the equations, and the same for 8 devices as for 4,096.
+"""How long the way from a function to StableHLO takes: linear in the equations, and the same for 8 devices as for 4,096.
 
     python benchmarks/planning.py                  both tables
-    python benchmarks/planning.py --profile        the functions that planning spends its time in
+    python benchmarks/planning.py --profile        the functions that all of it spends its time in
     python benchmarks/planning.py --layers 8 64    other sizes
 
 The model is a residual network of dense layers with its gradient and a step of momentum, its parameters sharded over both
@@ -17,26 +17,30 @@ import functools
 import gc
 import pstats
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import tree
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
+from meshjit.core.verify import verify
+from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.trace import Argument, trace_to_program
+from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 
 WIDTH, HIDDEN, VOCABULARY, BATCH = 8192, 32768, 16384, 65536  # large enough for 4,096 devices
 
 
-def model(layers: int) -> tuple[Program, Annotations]:
-    """A training step of so many layers, and its annotations."""
+def model(layers: int) -> tuple[Callable[[], Program], Annotations]:
+    """What traces a training step of so many layers, and its annotations."""
 
     def loss(weights: Any, table: Any, tokens: Any) -> Any:
         x = table[tokens]
@@ -56,9 +60,9 @@ def model(layers: int) -> tuple[Program, Annotations]:
     pair = ((f"f32[{WIDTH},{HIDDEN}]", P("data", "model")), (f"f32[{HIDDEN},{WIDTH}]", P("model", "data")))
     leaves = [*pair * (2 * layers), (f"f32[{VOCABULARY},{WIDTH}]", P("model", "data")), (f"i32[{BATCH}]", P("data"))]
     arguments = [Argument(TensorType.parse(t), False, f"x{i}") for i, (t, _) in enumerate(leaves)]
-    traced = trace_to_program(step, arguments, tree.structure((tuple(range(len(leaves))), {})))
+    in_tree = tree.structure((tuple(range(len(leaves))), {}))
     specs = [spec for _, spec in leaves]
-    return simplify(traced.program), Annotations(specs, specs[: 4 * layers])
+    return lambda: trace_to_program(step, arguments, in_tree).program, Annotations(specs, specs[: 4 * layers])
 
 
 def clear_caches() -> None:
@@ -72,32 +76,41 @@ def _is_ours(cached: Any) -> bool:
     return str(getattr(cached, "__module__", "")).split(".")[0] in ("sharding", "meshjit")
 
 
-def seconds(run: Callable[[], Any], repeats: int = 3) -> float:
-    found: list[float] = []
-    for _ in range(repeats):
-        clear_caches()
-        start = time.process_time()
-        run()
-        found.append(time.process_time() - start)
-    return min(found)
+STAGES = ("trace", "simplify", "plan", "partition", "emit")
 
 
-def row(layers: int, shape: tuple[int, int]) -> tuple[int, float, float]:
-    """Equations; seconds of planning; seconds of partitioning."""
-    program, annotations = model(layers)
+def lowered(layers: int, shape: tuple[int, int]) -> Iterator[Any]:
+    """What each stage gives, as in `meshjit.runtime.executable`."""
+    trace, annotations = model(layers)
     mesh = AbstractMesh(shape, ("data", "model"))
-    plan = make_plan(program, mesh, annotations)
-    planning = seconds(lambda: make_plan(program, mesh, annotations))
-    return len(program.eqns), planning, seconds(lambda: partition(plan))
+    yield (program := trace())
+    yield (program := verify(simplify(program)))
+    yield (plan := make_plan(program, mesh, annotations))
+    yield (local := verify(fuse(simplify(partition(plan)))))
+    yield emit(local, mesh)
 
 
-def table(rows: Sequence[tuple[int, tuple[int, int]]]) -> None:
-    print(f"{'devices':>8} {'equations':>10} {'plan ms':>9} {'partition ms':>13} {'µs an equation':>15}")
+@rarely_collected
+def row(layers: int, shape: tuple[int, int]) -> tuple[int, list[float]]:
+    """Equations; seconds of each stage."""
+    clear_caches()
+    stages, seconds, equations = lowered(layers, shape), list[float](), 0
+    for name in STAGES:
+        start = time.process_time()
+        result = next(stages)
+        seconds.append(time.process_time() - start)
+        equations = len(result.eqns) if name == "simplify" else equations
+    return equations, seconds
+
+
+def table(rows: Sequence[tuple[int, tuple[int, int]]], repeats: int = 3) -> None:
+    heads = "".join(f"{stage + ' ms':>13}" for stage in STAGES)
+    print(f"{'devices':>8} {'equations':>10}{heads} {'µs an equation':>15}")
     for layers, shape in rows:
-        equations, planning, partitioning = row(layers, shape)
-        each = (planning + partitioning) / equations * 1e6
-        text = f"{planning * 1e3:9.0f} {partitioning * 1e3:13.0f} {each:15.0f}"
-        print(f"{shape[0] * shape[1]:8} {equations:10} {text}", flush=True)
+        found = [row(layers, shape) for _ in range(repeats)]
+        equations, least = found[0][0], [min(times) for times in zip(*(seconds for _, seconds in found), strict=True)]
+        text = "".join(f"{each * 1e3:13.0f}" for each in least)
+        print(f"{shape[0] * shape[1]:8} {equations:10}{text} {sum(least) / equations * 1e6:15.0f}", flush=True)
 
 
 def main() -> None:
@@ -106,10 +119,8 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     if arguments.profile:
-        program, annotations = model(arguments.layers[0])
         profile = cProfile.Profile()
-        mesh = AbstractMesh((4, 2), ("data", "model"))
-        profile.runcall(lambda: partition(make_plan(program, mesh, annotations)))
+        profile.runcall(row, arguments.layers[0], (4, 2))
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
         return
     print("in equations")

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from meshjit.core.op import REGISTRY, Op, Params, Types
-from meshjit.plan.rules import _rule
+from meshjit.core.rules import _rule
+from meshjit.core.verify import _known_types
 from sharding.rule import FactorRule
 
 
@@ -26,7 +27,8 @@ def broken(name: str, **rules: Any) -> Iterator[Op]:
 def _set(op: Op, rules: Mapping[str, Any]) -> None:
     for rule, value in rules.items():
         object.__setattr__(op, rule, value)
-    _rule.cache_clear()  # factor rules are remembered by op and types
+    _rule.cache_clear()  # factor rules are remembered by op and types,
+    _known_types.cache_clear()  # and so are types
 
 
 def passthrough(in_types: Types, out_types: Types, params: Params) -> FactorRule:

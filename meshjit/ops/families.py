@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -77,8 +78,17 @@ def elementwise_type(name: str, arity: int, accepts: str, result: Callable[[Type
 
 def elementwise_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     """Every dim of every operand is the same dim of every result."""
-    rule = FactorRule.elementwise(out_types[0].rank, len(in_types), len(out_types))
+    shape = out_types[0].shape
+    if all(t.shape == shape for t in (*in_types, *out_types)):
+        return _alike(shape, len(in_types), len(out_types))
+    rule = FactorRule.elementwise(len(shape), len(in_types), len(out_types))
     return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+
+
+@functools.lru_cache(maxsize=4096)
+def _alike(shape: tuple[int, ...], operands: int, results: int) -> FactorRule:
+    """The rule where all have one shape, as they have nearly always."""
+    return FactorRule.elementwise(len(shape), operands, results).with_sizes([shape] * operands, [shape] * results)
 
 
 def elementwise_batch(op: Callable[[], Op]) -> Any:

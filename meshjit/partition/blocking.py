@@ -22,6 +22,7 @@ import numpy as np
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import Region
+from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.collective_rules import axis_refs
 from meshjit.ops.collectives import collective_permute
@@ -211,7 +212,7 @@ def _work_seconds(loop: _Loop, wanted: Wanted) -> float:
 
 
 def _flops(loop: _Loop, eqn: Eqn, wanted: Wanted) -> float:
-    rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+    rule = rule_of(eqn)
     if not rule.reductions or len(eqn.inputs) < 2:
         return 0.0
     extents: dict[str, int] = {}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add, multiply, subtract
 from meshjit.ops.bits import and_
@@ -110,7 +111,7 @@ class Stretcher:
         """An op that treats all places alike: operands at the stretch of their factor, which is that of the results."""
         factors: dict[str, Stretch] = {}
         if any((v, d) in self.spaces for v in (*eqn.inputs, *eqn.outputs) for d in range(v.rank)):
-            rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+            rule = rule_of(eqn)
             for dims, stretches in zip(rule.results, wanted, strict=True):
                 factors.update((f[0], s) for f, s in zip(dims, stretches, strict=True) if s is not None)
             sides = [tuple(factors.get(f[0]) if f else None for f in dims) for dims in rule.operands]

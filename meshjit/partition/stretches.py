@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
+from meshjit.core.rules import rule_of
 from meshjit.ops.constants import constant, iota
 from meshjit.ops.convolution import convolution, kernel_slides
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
@@ -207,7 +208,7 @@ def rule_of_eqn(eqn: Eqn) -> FactorRule | None:
     op = eqn.op
     if op.regions is not None or op.simulate is not None or (op.partition is not None and op.name not in _ALONG_WHOLE_DIMS):
         return None
-    return op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+    return rule_of(eqn)
 
 
 def offsets_of(eqn: Eqn, constants: Mapping[Var, int]) -> list[Offsets | None] | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
-from meshjit.plan.rules import rule_of
+from meshjit.core.rules import rule_of
 from sharding.axes import AxisRef
 from sharding.graph import Origin
 from sharding.mesh import BaseMesh

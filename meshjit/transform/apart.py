@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
+from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.batching import move
 from meshjit.ops.shape import reshape
@@ -100,7 +101,7 @@ class _Keeper:
         if first is None or eqn.op.regions is not None or not eqn.outputs:
             return False
         known = self.apart[eqn.inputs[first]]
-        rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+        rule = rule_of(eqn)
         factors = rule.operands[first][known.dim]
         if len(factors) != 1 or rule.sizes.get(factors[0]) != known.major * known.minor:
             return False

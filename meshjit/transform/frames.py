@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.rules import rule_of
 from meshjit.ops.constants import constant, iota, is_splat
 from meshjit.ops.ordering import concatenate
 from meshjit.ops.slicing import pad, slice_
@@ -154,7 +155,7 @@ def roles_of(eqn: Eqn) -> Roles:
         return Roles({str(d): [(out, d)] for d in range(out.rank) if d != eqn.params["dimension"]}, {})
     if not _is_plain(eqn):
         return Roles({}, {})
-    rule = eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
+    rule = rule_of(eqn)
     shared = () if rule.is_simple else {name for dim in _dims(rule) if len(dim) > 1 for name in dim}
     kinds, alike, reduced = rule.reductions, dict[str, list[Node]](), dict[str, tuple[list[Node], str]]()
     for name, node in _factors(rule, eqn):
