@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 
 import ml_dtypes
 import numpy as np
@@ -12,8 +13,8 @@ import meshjit as mj
 from meshjit import lax, numpy as mnp
 from meshjit.ops.top_k import least, total_order
 from meshjit.sharding import PartitionSpec as P
-from sharding.mesh import AbstractMesh
-from tests.wire import check_function, traffic
+from sharding.mesh import AbstractMesh, Mesh
+from tests.wire import check_function, partitioned_program, traced, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))
@@ -135,3 +136,15 @@ def test_argmax_over_a_sharded_dim(name, dtype):
         np.testing.assert_array_equal(fun(x, 1), getattr(np, name)(x, 1))
     found = traffic(lambda x: fun(x, 1), ["f32[16, 50257]"], MESH, [P(None, "x")], [P()])
     assert found == {"all_gather": 16 * (4 + 4) * 7}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8", "bool"])
+def test_tpus_sort_candidates_with_their_places(dtype):
+    devices = np.array([types.SimpleNamespace(id=i, process_index=0, platform="tpu") for i in range(8)], object)
+    mesh = Mesh(devices.reshape(4, 2), ("x", "y"))
+    x = ties((3, 70), dtype)
+    for spec, wanted in ((P(None, "x"), None), (P("y", "x"), P("y")), (P(None, ("y", "x")), P())):
+        check_function(lambda x: lax.top_k(x, 2), [x], mesh, [spec], [wanted, wanted], exact=dtype != "bfloat16")
+    local = partitioned_program(traced(lambda x: lax.top_k(x, 2), ["f32[16, 50257]"]), mesh, [P(None, "x")], [P(), P()])
+    ops = {e.op.name for e in local.eqns}
+    assert "sort" in ops and "gather" not in ops

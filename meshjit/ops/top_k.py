@@ -15,9 +15,12 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
+from meshjit.emit.emitter import platform_of
 from meshjit.ops.arithmetic import add, multiply
+from meshjit.ops.bits import bitcast_convert, xor
 from meshjit.ops.collectives import all_gather
-from meshjit.ops.constants import scalar, spread, zeros
+from meshjit.ops.comparison import compare, select
+from meshjit.ops.constants import full_like, scalar, spread, zeros
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param
 from meshjit.ops.indexing import take_along
 from meshjit.ops.shape import expand, require_one, reshape, transpose
@@ -100,8 +103,27 @@ def _partition(local: LocalEquation) -> list[Var]:
     values, places = top_k(local.mask(var, rank - 1, extent, axes, least(var.dtype)), k=k)
     begin = multiply(local.index(axes), scalar(shard, _I32))
     places = add(places, spread(begin, places.shape))
+    if platform_of(local.mesh) == "tpu":
+        return _sorted_with_places(_joined(values, axes, size), _joined(places, axes, size), k)
     values, winners = top_k(_joined(values, axes, size), k=k)
     return [values, take_along(_joined(places, axes, size), winners, rank - 1)]
+
+
+def _sorted_with_places(values: Var, places: Var, k: int) -> list[Var]:
+    """The first k of few candidates and their places, sorted together: on TPUs, where a gather takes elements one by one."""
+    from meshjit.ops.sort import sort
+
+    last, dtype = values.rank - 1, values.dtype
+    code = _turned(bitcast_convert(values, dtype=np.dtype(f"i{dtype.itemsize}"))) if is_float(dtype) else values
+    both = sort(code, places, dimension=last, num_keys=1, is_stable=True, descending=True)
+    code, places = (cut(var, last, 0, k) for var in both)
+    return [bitcast_convert(_turned(code), dtype=dtype) if is_float(dtype) else code, places]
+
+
+def _turned(bits: Var) -> Var:
+    """`total_order`, and back from it: the bits behind a minus sign inverted."""
+    negative = compare(bits, zeros(bits.type), direction="LT")
+    return select(negative, xor(bits, full_like(bits, np.iinfo(bits.dtype).max)), bits)
 
 
 def _joined(var: Var, axes: Sequence[Any], size: int) -> Var:
