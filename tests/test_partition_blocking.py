@@ -20,7 +20,7 @@ from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from sharding.topology import Topology
 from tests.laws import check_law
-from tests.wire import traced
+from tests.wire import check_function, traced
 
 X4 = AbstractMesh((4,), ("x",))
 X2 = AbstractMesh((2,), ("x",))
@@ -398,3 +398,20 @@ def test_windows_in_a_ring_and_large_strides_stay_as_they_are() -> None:
     arrays = [np.random.default_rng(7).integers(0, 5, (64, 6)).astype(np.float32)]
     check_law(traced(steps(mixed), ["f32[64, 6]"]), X4, [ROWS], [ROWS], arrays)
     assert sum(times for _, times in collectives(steps(mixed), ["f32[64, 6]"], X4, [ROWS], [ROWS])) >= 20
+
+
+@pytest.mark.parametrize("shape", [(12, 5), (10, 3), (7, 6)], ids=str)
+def test_a_body_that_merges_the_dim_is_left_alone(shape):
+    """The dim is a run of elements before the reshape, and another one after it. Forwards, backwards, evenly or not."""
+
+    def step(c, _):
+        flat = mnp.reshape(c, (shape[0] * shape[1],))
+        c = mnp.reshape(flat + mnp.roll(flat, 1) * 0.5, shape)
+        return c + mnp.concatenate([c[1:], c[:1]]) * 0.25, None
+
+    def loss(x):
+        return mnp.sum(lax.scan(step, x, None, length=7)[0] ** 2)
+
+    x = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    for mesh in (AbstractMesh((4,), ("x",)), AbstractMesh((2, 3), ("x", "y"))):
+        check_function(mj.grad(loss), [x], mesh, [P("x")], [P("x")], exact=False)

@@ -188,15 +188,18 @@ def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
 
 
 def _factor_nodes(eqn: Eqn, rule: FactorRule | None, classes: _Classes) -> dict[str, list[Node]]:
-    """Nodes by factor that passes through; all others are marked as whole."""
+    """Nodes by factor that passes through; all others are marked as whole, also those of dims that are merged or split: a
+    stretch before is none after."""
     found: dict[str, list[Node]] = {}
     values = (*eqn.inputs, *eqn.outputs)
     if rule is None:
         classes.whole.update((var, d) for var in values for d in range(var.rank))
         return found
-    for var, dims in zip(values, (*rule.operands, *rule.results), strict=True):
+    sides = (*rule.operands, *rule.results)
+    merged = {name for dims in sides for factors in dims if len(factors) > 1 for name in factors}
+    for var, dims in zip(values, sides, strict=True):
         for d, factors in enumerate(dims):
-            if len(factors) == 1 and factors[0] not in rule.kinds:
+            if len(factors) == 1 and factors[0] not in rule.kinds and factors[0] not in merged:
                 found.setdefault(factors[0], []).append((var, d))
             else:
                 classes.whole.add((var, d))
