@@ -18,7 +18,7 @@ from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.ordering import concatenate, reverse
 from meshjit.ops.reduction import reduce_sum
 from meshjit.ops.slicing import pad, slice_
-from sharding.mesh import AbstractMesh
+from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec as P
 from tests.laws import check_law
 from tests.op_harness import build
@@ -182,3 +182,24 @@ def test_windows_of_thousands_of_shards_are_planned_at_once() -> None:
     start = time.perf_counter()
     (permute,) = [eqn for eqn in partition(plan).eqns if eqn.op.simulate is not None and eqn.inputs]
     assert len(permute.params["pairs"]) == 4095 and time.perf_counter() - start < 2
+
+
+def test_tpus_choose_between_scalars_where_others_look_up_a_table() -> None:
+    """Windows that begin at places which are no multiples of the device's number: the same elements, however found."""
+    import types
+
+    from meshjit.partition.partition import partition
+    from meshjit.plan.make import Annotations, make_plan
+
+    devices = np.array([types.SimpleNamespace(id=i, process_index=0, platform="tpu") for i in range(8)], object)
+    program = build(
+        [TensorType.parse("f32[10,3]"), TensorType.parse("f32[9,3]")], lambda xs: [concatenate(*xs, dimension=0)]
+    )
+    found = []
+    for mesh in (Mesh(devices, ("x",)), X8):
+        specs = [P("x"), P("x")]
+        arrays = [np.arange(n * 3, dtype=np.float32).reshape(n, 3) for n in (10, 9)]
+        check_law(program, mesh, specs, [P("x")], arrays)
+        local = partition(make_plan(program, mesh, Annotations(specs, [P("x")])))
+        found.append(sum(eqn.op is dynamic_slice for eqn in local.eqns))
+    assert found == [2, 4]

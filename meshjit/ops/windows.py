@@ -24,9 +24,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meshjit.core.program import Var
+from meshjit.emit.emitter import platform_of
 from meshjit.ops.collectives import collective_permute
 from meshjit.ops.constants import constant, scalar, spread, zeros
 from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
+
+_CHOICES = 16  # at most, instead of a table
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -220,17 +224,30 @@ def _with_extent(shape: Sequence[int], dim: int, extent: int) -> tuple[int, ...]
 
 def table(local: LocalEquation, axes: Sequence[AxisRef], entries: Sequence[int]) -> Var:
     """i32[]: `entries[i]` on shard i of `axes`."""
-    from meshjit.ops.dynamic import dynamic_slice
-    from meshjit.ops.shape import reshape
-
     index = local.index(axes)
     steps = {b - a for a, b in zip(entries, entries[1:], strict=False)}
     if len(steps) == 1:
         from meshjit.ops.arithmetic import add, multiply
 
         return add(multiply(index, scalar(steps.pop(), np.int32)), scalar(entries[0], np.int32))
-    column = constant(value=np.array(entries, np.int32))
-    return reshape(dynamic_slice(column, index, slice_sizes=(1,)), shape=())
+    return _looked_up(np.array(entries, np.int32), index, local.mesh)
+
+
+def _looked_up(entries: np.ndarray[Any, Any], index: Var, mesh: BaseMesh) -> Var:
+    """Scalar: the entry at `index`. On TPUs, where a slice of one element takes as long as one of a thousand, the table of
+    few devices is choices between scalars, one wherever an entry differs from that before it."""
+    from meshjit.ops.comparison import compare, select
+    from meshjit.ops.dynamic import dynamic_slice
+    from meshjit.ops.shape import reshape
+
+    changes = [i for i in range(1, entries.size) if entries[i] != entries[i - 1]]
+    if platform_of(mesh) != "tpu" or len(changes) > _CHOICES:
+        return reshape(dynamic_slice(constant(value=entries), index, slice_sizes=(1,)), shape=())
+    found = scalar(entries[0], entries.dtype)
+    for i in changes:
+        is_behind = compare(index, scalar(i, index.dtype), direction="GE")
+        found = select(is_behind, scalar(entries[i], entries.dtype), found)
+    return found
 
 
 def positions(local: LocalEquation, shape: Sequence[int], dim: int, axes: Sequence[AxisRef]) -> Var:
