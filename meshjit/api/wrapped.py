@@ -239,11 +239,10 @@ class Wrapped:
             hide_own_frames(error)
             raise
 
-    @rarely_collected
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace, plan, partition and emit for these arguments."""
         try:
-            return self.trace(*args, **kwargs).lower()
+            return rarely_collected(lambda: self.trace(*args, **kwargs).lower())()
         except Exception as error:
             hide_own_frames(error)
             raise
