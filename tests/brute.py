@@ -1,6 +1,6 @@
 """Brute force over every op of the registry: each legal spread of its factors, each placement of its operands and results.
 
-    python -m tests.brute                          everything, op after op (about an hour)
+    python -m tests.brute                          everything, op after op (hours), with a line for each
     python -m tests.brute dot_general pad          these ops
     python -m tests.brute --minutes 5 --seed 3     as many cases as fit, drawn evenly over the ops
     python -m tests.brute --missing [op ...]       rules that could say more, see tests/brute_missing.py
@@ -19,6 +19,7 @@ import itertools
 import sys
 import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -305,21 +306,29 @@ def main() -> int:
         return report(ops)
     end = time.time() + 60 * args.minutes if args.minutes else float("inf")
     found = drawn(ops, args.seed) if args.minutes else itertools.chain.from_iterable(map(cases, ops))
-    count, failed = 0, set[str]()
+    failed, counts = set[str](), Counter[str]()
     for case in found:
         if time.time() > end:
             break
         if case.op.name in failed:
             continue
-        count += 1
+        if not args.minutes and counts and case.op.name not in counts:
+            _say_done(counts, failed)
+        counts[case.op.name] += 1
         problem = failure(case)
         if problem:
             print(f"{case}\n{problem}\n", flush=True)
             failed.add(case.op.name)
             if not args.keep_going:
                 break
-    print(f"{count} cases, failures in {', '.join(sorted(failed)) or 'no op'}")
+    print(f"{counts.total()} cases, failures in {', '.join(sorted(failed)) or 'no op'}")
     return 1 if failed else 0
+
+
+def _say_done(counts: Counter[str], failed: set[str]) -> None:
+    """One line for the op that is through, so that a run that is cut off still says what it has tried."""
+    name = list(counts)[-1]
+    print(f"{name}: {counts[name]} cases{', failed' if name in failed else ''}", flush=True)
 
 
 if __name__ == "__main__":
