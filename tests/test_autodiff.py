@@ -187,6 +187,23 @@ def test_has_aux() -> None:
     close(found, 2 * X)
 
 
+def test_aux_has_no_derivative_that_could_be_infinite() -> None:
+    """A cotangent of 0 times an infinite derivative would be NaN."""
+
+    def fun(x: Any) -> Any:
+        total = mnp.sum(x * x)
+        _, roots = mj.lax.scan(lambda c, y: (c + y, mnp.sqrt(y - y)), total, x)
+        return total, (mnp.sqrt(total - total), roots)
+
+    close(mj.grad(fun, has_aux=True)(X)[0], 2 * X)
+    close(mj.vjp(fun, X, has_aux=True)[1](1.0)[0], 2 * X)
+    close(mj.jacrev(fun, has_aux=True)(X)[0], 2 * X)
+    program = mj.jit(mj.grad(fun, has_aux=True)).lower(X).as_text("meshjit")
+    assert program.count("sqrt(") == 2, "only values, no derivative of them"
+    assert "reverse=True" not in program
+
+
+
 def test_unused_arguments_have_zero_gradients() -> None:
     found = mj.grad(lambda a, b: mnp.sum(a), argnums=(0, 1))(X, W)
     close(found[0], np.ones(3))

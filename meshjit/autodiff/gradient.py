@@ -119,12 +119,11 @@ def _check_result(call: Call, count: int, holomorphic: bool) -> None:
 
 
 def _run_gradient(call: Call, wrt: Sequence[bool]) -> list[Any]:
-    """Forward and backward in one, with 1 as the value's cotangent and 0 for aux."""
-    program = gradient(call.traced.program, call.padded(wrt))
-    outputs = call.traced.program.outputs
-    seeds = [np.full(v.shape, i == 0, v.dtype) for i, v in enumerate(outputs) if is_inexact(v.dtype)]
+    """Forward and backward in one, with 1 as the value's cotangent; aux has none."""
+    program = gradient(call.traced.program, call.padded(wrt), count=1)
+    value = call.traced.program.outputs[0]
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.weak, wrt, strict=True) if flag)]
-    return run(program, [*call.inputs, *seeds], weak, call.traced.mesh)
+    return run(program, [*call.inputs, np.ones(value.shape, value.dtype)], weak, call.traced.mesh)
 
 
 def _as_arguments(

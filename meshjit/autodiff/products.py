@@ -89,12 +89,12 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """
     call = call_of(fun, primals, {}, "vjp")
     wrt = inexact(call.input_types)
-    pulled = vjp_program(call.traced.program, call.padded(wrt))
+    value_count = value_leaves(call.traced, has_aux, "vjp")
+    pulled = vjp_program(call.traced.program, call.padded(wrt), value_count)
     count = len(call.traced.program.outputs)
     kept = len(pulled.forward.outputs) - count
     results = run(pulled.forward, call.inputs, [*call.traced.out_weak, *[False] * kept], call.traced.mesh)
     value, residuals = tree.unflatten(call.traced.out_tree, results[:count]), results[count:]
-    value_count = value_leaves(call.traced, has_aux, "vjp")
     wanted = tree.structure(value[0] if has_aux else value)
     weak = [w for w, flag in zip(call.weak, wrt, strict=True) if flag]
 
@@ -105,13 +105,11 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
                 f"vjp: the function returned {value_count} arrays, it was given {len(flat)} cotangents"
                 f" in another structure\n  result: {wanted}\n  cotangents: {structure}"
             )
-        given = []
-        for i, (v, takes) in enumerate(zip(call.traced.program.outputs, pulled.takes, strict=True)):
-            if takes:
-                aux = i >= value_count
-                given.append(
-                    mnp.zeros(v.shape, v.dtype) if aux else direction_of(flat[i], v.type, "vjp", "cotangent", "the result")
-                )
+        given = [
+            direction_of(flat[i], v.type, "vjp", "cotangent", "the result")
+            for i, (v, takes) in enumerate(zip(call.traced.program.outputs, pulled.takes, strict=True))
+            if takes
+        ]
         found = iter(run(pulled.backward, [*residuals, *given], weak, call.traced.mesh))
         leaves = [next(found) if flag else no_derivative(t) for flag, t in zip(wrt, call.input_types, strict=True)]
         return tree.unflatten(call.in_tree, leaves)[0]

@@ -34,21 +34,30 @@ class Pullback:
     takes: tuple[bool, ...]
 
 
-def gradient(program: Program, wrt: Sequence[bool]) -> Program:
+def gradient(program: Program, wrt: Sequence[bool], count: int | None = None) -> Program:
     """One Program: inputs are the program's and a cotangent for every inexact output; outputs are the program's, then a
-    cotangent for every input marked in `wrt` (zeros where nothing flows back)."""
+    cotangent for every input marked in `wrt` (zeros where nothing flows back).
+
+    Only the first `count` outputs are derived if that is given. The others take no cotangents: a cotangent of zero would
+    not do, times an infinite derivative it is NaN."""
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in program.inputs}
-        cotangents = [builder.input(v.type) if is_inexact(v.dtype) else None for v in program.outputs]
+        cotangents = [builder.input(v.type) if takes else None for v, takes in _derived(program, count)]
         results = _pull_back(program, builder, env, wrt, cotangents)
         return dce(builder.build([*(env[v] for v in program.outputs), *results]))
 
 
-def vjp(program: Program, wrt: Sequence[bool]) -> Pullback:
+def vjp(program: Program, wrt: Sequence[bool], count: int | None = None) -> Pullback:
     """The same in two Programs; residuals are the known values that the backward part uses."""
-    whole = gradient(program, wrt)
+    whole = gradient(program, wrt, count)
     forward, backward = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
-    return Pullback(dce(forward), dce(backward), tuple(is_inexact(v.dtype) for v in program.outputs))
+    return Pullback(dce(forward), dce(backward), tuple(takes for _, takes in _derived(program, count)))
+
+
+def _derived(program: Program, count: int | None) -> list[tuple[Var, bool]]:
+    """Every output, and whether it takes a cotangent."""
+    last = len(program.outputs) if count is None else count
+    return [(v, i < last and is_inexact(v.dtype)) for i, v in enumerate(program.outputs)]
 
 
 def _pull_back(
@@ -64,6 +73,8 @@ def _pull_back(
     given = [
         (tangents[v], ct) for v, ct in zip(program.outputs, cotangents, strict=True) if ct is not None and v in tangents
     ]
+    wanted = [*(env[v] for v in program.outputs), *(t for t, _ in given)]
+    builder.eqns = list(dce(Program(program.name, (), tuple(builder.eqns), tuple(wanted))).eqns)
     return _backwards(builder, list(seeds.values()), given)
 
 
