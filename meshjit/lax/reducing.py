@@ -125,9 +125,12 @@ def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
 
 
 def associative_scan(function: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
-    """`jax.lax.associative_scan`: all prefixes x0, f(x0, x1), … of a tree of arrays, in log2(n) rounds.
+    """`jax.lax.associative_scan`: all prefixes x0, f(x0, x1), … of a tree of arrays.
 
-    Round k combines every element with the one 2**k before it (Hillis and Steele, 1986)."""
+    Prefixes of pairs give every other prefix, and with one more element each the rest: less than 2 n elements are combined,
+    in 2 log2(n) rounds (Brent and Kung, "A regular layout for parallel adders", 1982). Elements 2i and 2i + 1 are of one
+    device where a dim is sharded evenly, so that a round sends one element over each border.
+    """
     leaves, structure = tree.flatten(elems)
     axes = [normal_axis(axis, len(shape_of(x))) for x in leaves]
     xs = [asarray(x) for x in leaves]
@@ -136,17 +139,51 @@ def associative_scan(function: Callable[..., Any], elems: Any, reverse: bool = F
         raise ValueError(f"associative_scan: the arrays have different extents along axis {axis}: {sorted(extents)}")
     if reverse:
         xs = [flip(x, a) for x, a in zip(xs, axes, strict=True)]
-    extent, step = max(extents, default=0), 1
-    while step < extent:
-        early = [slice_dim(x, 0, extent - step, axis=a) for x, a in zip(xs, axes, strict=True)]
-        late = [slice_dim(x, step, extent, axis=a) for x, a in zip(xs, axes, strict=True)]
-        found = tree.leaves(function(tree.unflatten(structure, early), tree.unflatten(structure, late)))
-        heads = [slice_dim(x, 0, step, axis=a) for x, a in zip(xs, axes, strict=True)]
-        xs = [concatenate([h, f], a) for h, f, a in zip(heads, found, axes, strict=True)]
-        step *= 2
+
+    def combine(early: list[Any], late: list[Any]) -> list[Any]:
+        return tree.leaves(function(tree.unflatten(structure, early), tree.unflatten(structure, late)))
+
+    xs = _prefixes(combine, xs, axes, max(extents, default=0))
     if reverse:
         xs = [flip(x, a) for x, a in zip(xs, axes, strict=True)]
     return tree.unflatten(structure, xs)
+
+
+def _prefixes(combine: Callable[..., list[Any]], xs: list[Any], axes: list[int], extent: int) -> list[Any]:
+    """Of x0 … x5: odd ones are the prefixes of (x0 x1), (x2 x3), (x4 x5); even ones x0, odd0 x2, odd1 x4. A x6 comes last."""
+    if extent < 2:
+        return xs
+
+    def part(xs: list[Any], start: int, limit: int) -> list[Any]:
+        return [slice_dim(x, start, limit, axis=a) for x, a in zip(xs, axes, strict=True)]
+
+    def put(xs: list[Any], ys: list[Any]) -> list[Any]:
+        return [concatenate([x, y], a) for x, y, a in zip(xs, ys, axes, strict=True)]
+
+    if extent % 2:
+        found = _prefixes(combine, part(xs, 0, extent - 1), axes, extent - 1)
+        return put(found, combine(part(found, extent - 2, extent - 1), part(xs, extent - 1, extent)))
+    half = extent // 2
+    even, odd = ([_every_other(x, first, a) for x, a in zip(xs, axes, strict=True)] for first in (0, 1))
+    odd = _prefixes(combine, combine(even, odd), axes, half)
+    if half > 1:
+        even = put(part(even, 0, 1), combine(part(odd, 0, half - 1), part(even, 1, half)))
+    return [_interleave(x, y, a) for x, y, a in zip(even, odd, axes, strict=True)]
+
+
+def _every_other(x: Any, first: int, axis: int) -> Any:
+    """One of every pair: a slice of pairs, because these stand together on a device and slices with strides need not."""
+    shape = shape_of(x)
+    half = (*shape[:axis], shape[axis] // 2, *shape[axis + 1 :])
+    pairs = reshape(x, (*half[: axis + 1], 2, *half[axis + 1 :]))
+    return reshape(slice_dim(pairs, first, first + 1, axis=axis + 1), half)
+
+
+def _interleave(even: Any, odd: Any, axis: int) -> Any:
+    """even0, odd0, even1, …"""
+    shape = shape_of(odd)
+    pairs = [reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :])) for x in (even, odd)]
+    return reshape(concatenate(pairs, axis + 1), (*shape[:axis], 2 * shape[axis], *shape[axis + 1 :]))
 
 
 def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: int = 1) -> Any:
