@@ -223,6 +223,25 @@ def test_accumulated_gradients_are_reduced_once_after_the_loop() -> None:
     same(compiled(*args), step(*args), 1e-4)
 
 
+def test_a_momentum_that_every_iteration_needs_is_not_reduced_after_the_loop_too() -> None:
+    mesh = mj.make_mesh((8,), ("data",))
+
+    def train(w: Any, m: Any, batches: Any) -> Any:
+        def body(c: Any, x: Any) -> Any:
+            w, m = c
+            m = 0.9 * m + mj.grad(lambda w: (mnp.tanh(x @ w) ** 2).sum())(w)
+            return (w - 0.1 * m, m), None
+
+        return lax.scan(body, (w, m), batches)[0]
+
+    args = (ramp(4, 4), ramp(4, 4), ramp(5, 8, 4))
+    compiled = mj.jit(train, in_shardings=tuple(NamedSharding(mesh, spec) for spec in (P(), P(), P(None, "data"))))
+    rows = collective_rows(compiled.lower(*args).lowering.local, mesh)
+    assert [(row.kind, row.count) for row in rows] == [("all_reduce", 5)], rows
+    for found, expected in zip(compiled(*args), train(*args), strict=True):
+        same(found, expected, 1e-4)
+
+
 def test_what_never_changes_is_gathered_before_the_loop() -> None:
     mesh = mj.make_mesh((8,), ("data",))
 

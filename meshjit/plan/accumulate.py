@@ -3,7 +3,8 @@
     scan(%zero, %xs) {body: %g = dot(..) partial sum(x);  %t2 = add(%t, %g);  return %t2}
 
 The way from a carry's input to its output must be a chain of equations linear in it, each its value's only use, and
-what is added on the way partial over the same axes. Then the carry may be partial over them too.
+what is added on the way partial over the same axes. Then the carry may be partial over them too. What is also used
+on the way, as a momentum is that parameters follow in every iteration, is reduced in every iteration anyway.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 
 from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region
+from meshjit.plan.cost import USES_OF_OUTPUT
 from meshjit.plan.delay import Delays, PartialAxes
 from sharding.axes import overlap
 from sharding.spec import Placement
@@ -34,6 +36,8 @@ def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -
     """The axes over which everything that is added between start and end is partial; () if that is not so."""
     axes: PartialAxes = ()
     var = start
+    if delays.uses[end] > USES_OF_OUTPUT:
+        return ()
     while var is not end:
         eqn = users.get(var)
         if eqn is None or len(eqn.outputs) != 1 or delays.uses[var] != 1 or eqn.op.regions is not None:

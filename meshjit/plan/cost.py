@@ -24,6 +24,7 @@ from sharding.rule import FactorRule
 from sharding.spec import Placement
 from sharding.topology import Topology
 
+USES_OF_OUTPUT = 2  # an output is reduced when it leaves, so it never counts as used once
 UNKNOWN_TRIPS = 16  # what a while loop is taken to run where nobody knows
 FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
 
@@ -121,8 +122,8 @@ class Uses:
     def __init__(self, program: Program) -> None:
         self.ends = _last_uses(program)
         self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
-        self.counts.update(program.outputs)
-        self.counts.update(program.outputs)  # an output is reduced when it leaves, so it never counts as used once
+        for _ in range(USES_OF_OUTPUT):
+            self.counts.update(program.outputs)
         self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.counts[v] == 1}
 
 
