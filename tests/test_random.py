@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit import random
+from meshjit import numpy as mnp, random
 from meshjit.ops.random import threefry2x32
 from meshjit.random.threefry import positions
 from meshjit.sharding import NamedSharding, PartitionSpec as P
@@ -51,6 +51,21 @@ def original() -> Iterator[None]:
 def test_known_answers_of_random123(operands: tuple[int, ...], words: tuple[int, int]) -> None:
     got = threefry2x32.evaluate(*(np.uint32(x) for x in operands))
     assert tuple(int(x) for x in got) == words
+
+
+def test_many_words_are_made_once_on_cpu(key: Any) -> None:
+    """Two kernels read them; neither has the rounds in it. What they are made in is a loop of one trip."""
+
+    def pair(k: Any) -> Any:
+        z = random.uniform(k, (2, 4096))
+        return mnp.cumsum(z[0]), mnp.sum(z[0] * z[1]), mnp.sort(z[1])
+
+    text = mj.jit(pair).lower(key).compile().as_text()
+    rounds = [part.count(" xor(") for part in text.split("\n\n")]
+    assert sum(n > 15 for n in rounds) == 1
+    same(random.bits(key, (4096,))[:900], random.bits(key, (900,)))
+    found = random.uniform(key, (2, 4096))
+    np.testing.assert_allclose(mj.jit(pair)(key)[1], np.sum(np.prod(np.asarray(found, np.float64), 0)), rtol=1e-5)
 
 
 def test_positions_past_32_bits_carry_into_the_high_word() -> None:

@@ -1,4 +1,4 @@
-"""`threefry2x32`: random bits as a pure function of a key and a counter.
+"""`threefry2x32` and `threefry_word`: random bits as a pure function of a key and a counter.
 
 J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011 (Random123):
 Threefry-2x32 with 20 rounds. Every element depends on its own counter alone, so the bits are the same however they
@@ -15,7 +15,10 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.families import SAMPLE_SHAPES, elementwise_rule, require
+from meshjit.ops.bits import xor
+from meshjit.ops.families import SAMPLE_SHAPES, elementwise_rule, factor_names, require
+from meshjit.ops.shape import broadcast_in_dim
+from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
 U32 = np.dtype(np.uint32)
@@ -60,7 +63,12 @@ def _evaluate(key0: Array, key1: Array, count0: Array, count1: Array) -> tuple[A
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """All rounds in a row: it compiles as fast as a loop over them, and everything around it fuses into one kernel."""
-    type, numbers = outs[0], dict[int, str]()
+    return threefry(*_arithmetic(e, outs[0]), operands[:2], operands[2:])
+
+
+def _arithmetic(e: Any, type: TensorType) -> tuple[Any, Any, Any, Any]:
+    """add, xor, rotate and number on the names of StableHLO values of this type."""
+    numbers = dict[int, str]()
 
     def number(value: int) -> str:
         if value not in numbers:
@@ -74,7 +82,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
         left, right = binary("shift_left")(x, number(by)), binary("shift_right_logical")(x, number(32 - by))
         return binary("or")(left, right)
 
-    return threefry(binary("add"), binary("xor"), rotate, number, operands[:2], operands[2:])
+    return binary("add"), binary("xor"), rotate, number
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
@@ -99,4 +107,85 @@ threefry2x32 = Op(
     emit=_emit,
     samples=_samples,
     batch=_batch,
+)
+
+
+# -- threefry_word: the two words xor one another, of scalar keys
+
+
+def _word_type(in_types: Types, params: Params) -> Types:
+    require(len(in_types) == 4, "threefry_word", f"takes two keys and two counters, was given {len(in_types)} operands")
+    for type in in_types:
+        require(type.dtype == U32, "threefry_word", f"takes u32 operands, was given {type}")
+    for type in in_types[:2]:
+        require(type.shape == (), "threefry_word", f"takes scalar keys, was given {type}")
+    require(in_types[2].shape == in_types[3].shape, "threefry_word", f"counters differ: {in_types[2]} and {in_types[3]}")
+    return in_types[2:3]
+
+
+def _word_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    dims = tuple((name,) for name in factor_names(out_types[0].rank))
+    return FactorRule(((), (), dims, dims), (dims,)).with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+
+
+def _word(key0: Array, key1: Array, count0: Array, count1: Array) -> Array:
+    return np.bitwise_xor(*_evaluate(key0, key1, count0, count1))
+
+
+_LARGE = 1024  # elements from which computing them twice takes longer than a loop
+
+
+def _word_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """XLA:CPU fuses the hundred cheap operations of the rounds into every kernel that reads the words: the two numbers
+    of a pair, a mask forwards and backwards. Nothing is fused into or out of a loop, and barriers are gone by then.
+    So many words are made in a loop of one trip, which does not look like one: min(key | 1, 1) trips."""
+    if e.platform != "cpu" or outs[0].size < _LARGE:
+        return [_written_word(e, operands, outs[0])]
+    scalar = ins[0]
+    zero, one = (e.constant(np.asarray(n, U32)) for n in (0, 1))
+    odd = e.op("or", [operands[0], one], [scalar])
+    trips = e.op("minimum", [*odd, one], [scalar])[0]
+    types = [scalar, scalar, *ins]
+
+    def condition(inner: Any, names: list[str]) -> Sequence[str]:
+        attributes = "comparison_direction = #stablehlo<comparison_direction LT>"
+        return inner.op("compare", names[:2], [TensorType((), DTYPES["bool"])], attributes)
+
+    def step(inner: Any, names: list[str]) -> Sequence[str]:
+        (following,) = inner.op("add", [names[0], inner.constant(np.asarray(1, U32))], [scalar])
+        return [following, *names[1:4], _written_word(inner, names[2:], outs[0]), names[5]]
+
+    regions = [e.region(types, condition), e.region(types, step)]
+    return [e.op("while", [zero, trips, *operands], types, regions=regions)[4]]
+
+
+def _written_word(e: Any, operands: Sequence[str], type: TensorType) -> str:
+    keys = [e.op("broadcast_in_dim", [k], [type], "broadcast_dimensions = array<i64>")[0] for k in operands[:2]]
+    arithmetic = _arithmetic(e, type)
+    return arithmetic[1](*threefry(*arithmetic, keys, operands[2:]))
+
+
+def _word_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    from meshjit.ops.batching import align, align_to_first
+
+    if dims[0] is None and dims[1] is None:
+        counts, dim = align_to_first(operands[2:], dims[2:])
+        return [threefry_word(*operands[:2], *counts)], [dim]
+    *keys, high, low = align(operands, dims)
+    keys = [broadcast_in_dim(k, shape=high.shape, dimensions=(0,)) for k in keys]
+    return [xor(*threefry2x32(*keys, high, low))], [0]
+
+
+def _word_samples() -> list[Sample]:
+    return [Sample((*2 * (TensorType((), U32),), *s.types[2:]), s.params, s.fill) for s in _samples()]
+
+
+threefry_word = Op(
+    name="threefry_word",
+    type_rule=_word_type,
+    factor_rule=_word_rule,
+    evaluate=_word,
+    emit=_word_emit,
+    samples=_word_samples,
+    batch=_word_batch,
 )

@@ -24,9 +24,12 @@ U64 = np.dtype(np.uint64)
 
 def hashed(data: Any, high: Any, low: Any, shape: Shape) -> tuple[Any, Any]:
     """Two words for every counter, all of this shape."""
+    return bind(ops("threefry2x32"), *(broadcast_to(x, shape) for x in (*_keys(data), high, low)))
+
+
+def _keys(data: Any) -> list[Any]:
     keys = [bind(ops("slice"), data, start=(i,), limit=(i + 1,), strides=(1,)) for i in range(2)]
-    keys = [bind(ops("reshape"), k, shape=()) for k in keys]
-    return bind(ops("threefry2x32"), *(broadcast_to(x, shape) for x in (*keys, high, low)))
+    return [bind(ops("reshape"), k, shape=()) for k in keys]
 
 
 def positions(shape: Shape) -> tuple[Any, Any]:
@@ -111,10 +114,9 @@ def random_bits(data: Any, width: int, shape: Shape, partitionable: bool) -> Any
     """u8, u16, u32 or u64 of this shape, all bits random."""
     if not partitionable:
         return _original_bits(data, width, shape)
-    high, low = hashed(data, *positions(shape), shape)
     if width == 64:
-        return _joined(high, low)
-    words = mnp.bitwise_xor(high, low)
+        return _joined(*hashed(data, *positions(shape), shape))
+    words = bind(ops("threefry_word"), *_keys(data), *(broadcast_to(x, shape) for x in positions(shape)))
     return words if width == 32 else cast(words, f"uint{width}")
 
 
