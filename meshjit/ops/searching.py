@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 _I32 = np.dtype(np.int32)
 METHODS = ("default", "scan", "compare_all")
-_COMPARED = 256  # up to this extent comparing with all entries beats the gathers of a halving
+_ROW = 32  # entries that XLA:CPU sums up in one loop
+_COMPARED = 256  # up to this extent comparing with all entries is fast elsewhere than on CPU
+_PAIRS = 1 << 15  # up to that many comparisons on CPU
 
 
 def _type(in_types: Types, params: Params) -> Types:
@@ -72,22 +74,55 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     (table, values), extent, method = operands, ins[0].shape[-1], params["method"]
     if not extent or not outs[0].size:
         return [_full(e, outs[0], 0)]
-    all_pairs = method == "compare_all" or (method == "default" and extent <= _COMPARED)
+    all_pairs = method == "compare_all" or (method == "default" and _is_short(e, extent, outs[0].size))
     run = _emit_all_pairs if all_pairs else _emit_halving
     return [run(e, table, values, params["batch_dims"], params["side"])]
 
 
+def _is_short(e: Any, extent: int, values: int) -> bool:
+    """Whether comparing with all entries beats the gathers of a halving. These are cheap on CPU, rounds are not."""
+    if e.platform == "cpu":
+        return extent <= 2 * _ROW or extent * values <= _PAIRS
+    return extent <= _COMPARED
+
+
 def _emit_all_pairs(e: Any, table: str, values: str, count: int, side: str) -> str:
-    """All entries before a value, counted; XLA makes one loop of it."""
+    """All entries before a value, counted; XLA makes one loop of it.
+
+    XLA:CPU takes sums over more than 32 elements apart, and then writes what is summed. So there entries are in rows of 32."""
+    entries, given = e.types[table], e.types[values].with_dtype(_I32)
+    full = entries.shape[-1] // _ROW * _ROW
+    if e.platform != "cpu" or entries.shape[-1] <= _ROW:
+        return _emit_counted(e, table, values, count, side)
+    total = e.op("reshape", [_first(e, table, 0, full)], [entries.with_shape((*entries.shape[:-1], full // _ROW, _ROW))])[0]
+    total = _emit_counted(e, total, values, count, side)
+    if full == entries.shape[-1]:
+        return total
+    rest = _emit_counted(e, _first(e, table, full, entries.shape[-1]), values, count, side)
+    return e.op("add", [total, rest], [given])[0]
+
+
+def _first(e: Any, table: str, start: int, limit: int) -> str:
+    """Entries `start` to `limit` of every line."""
+    type = e.types[table]
+    lead = len(type.shape) - 1
+    bounds = [[0] * lead + [start], [*type.shape[:-1], limit], [1] * (lead + 1)]
+    names = ("start_indices", "limit_indices", "strides")
+    attributes = ", ".join(f"{n} = {integers(x)}" for n, x in zip(names, bounds, strict=True))
+    return e.op("slice", [table], [type.with_shape((*type.shape[:-1], limit - start))], attributes)[0]
+
+
+def _emit_counted(e: Any, table: str, values: str, count: int, side: str) -> str:
+    """The number of entries, in the dims behind the first `count`, before every value."""
     entries, given = e.types[table], e.types[values]
-    shape = (*entries.shape, *given.shape[count:])
+    shape, rank = (*entries.shape, *given.shape[count:]), len(entries.shape)
     pairs = given.with_shape(shape)
-    wide_table = _repeat(e, table, pairs, range(count + 1))
-    wide_values = _repeat(e, values, pairs, [*range(count), *range(count + 1, len(shape))])
+    wide_table = _repeat(e, table, pairs, range(rank))
+    wide_values = _repeat(e, values, pairs, [*range(count), *range(rank, len(shape))])
     before = _emit_before(e, wide_table, wide_values, side)
     counted = e.op("convert", [before], [pairs.with_dtype(_I32)])[0]
     zero = e.constant(np.zeros((), _I32))
-    dimensions = f"dimensions = {integers([count])}"
+    dimensions = f"dimensions = {integers(list(range(count, rank)))}"
     return e.op("reduce", [counted, zero], [given.with_dtype(_I32)], dimensions, [e.reducer("sum", _I32)])[0]
 
 
@@ -203,7 +238,7 @@ def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array
 
 
 def _samples() -> list[Sample]:
-    calls = [((13,), (7,), 0), ((400,), (3, 2), 0), ((9,), (), 0), ((3, 10), (3, 5), 1), ((2, 3, 300), (2, 3), 2)]
+    calls = [((13,), (7,), 0), ((400,), (3, 2), 0), ((9,), (), 0), ((3, 10), (3, 5), 1), ((2, 3, 300), (2, 3), 2), ((2, 64), (2, 3), 1)]
     calls += [((0,), (4,), 0), ((5,), (0, 2), 0), ((1,), (6,), 0)]
     samples: list[Sample] = []
     for number, (table, values, count) in enumerate(calls):
