@@ -7,7 +7,7 @@ every device applies the updates to what it owns; sharded updates make a partial
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,8 +27,10 @@ from meshjit.ops.columns import (
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.gather import CALLS, index_fill
 from meshjit.ops.scatter_derivatives import NAMES, scatter_jvp, scatter_transpose, windows_of
-from meshjit.ops.scatter_partition import partition_scatter
+from meshjit.ops.scatter_partition import partition_scatter, price_of_setting
+from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
+from sharding.topology import Topology
 
 if TYPE_CHECKING:
     from meshjit.partition.local import LocalEquation
@@ -201,6 +203,10 @@ def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [scatter(*operands, **new)]
 
 
+def _price(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, topology: Topology) -> float:
+    return price_of_setting(in_types, params, assignment, _rule(in_types, (in_types[0],), params), mesh, topology)
+
+
 # -- samples
 
 
@@ -250,4 +256,5 @@ scatter = Op(
     partition=_partition,
     split=_split,
     passes=lambda in_types, params: 4.0,
+    price=_price,
 )

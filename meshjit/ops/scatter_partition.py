@@ -15,11 +15,13 @@ every element, and adds those of its own updates that are the last into nothing:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add, multiply
@@ -33,12 +35,16 @@ from meshjit.ops.identity import identity_element
 from meshjit.ops.scatter_derivatives import gather_back, windows_of
 from meshjit.ops.shape import broadcast_in_dim, transpose
 from meshjit.ops.windows import between, positions
+from sharding.cost import collective_seconds
+from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
+from sharding.topology import Topology
 
 if TYPE_CHECKING:
     from meshjit.partition.local import LocalEquation
 
 Axes = tuple[Any, ...]
+_NUMBERING = 4.0  # how often numbering updates goes over the indices
 
 
 def partition_scatter(local: LocalEquation, rule: FactorRule, windows: Windows) -> list[Var]:
@@ -140,6 +146,22 @@ def _counted_once(local: LocalEquation, operand: Var, kind: str, axes: Axes) -> 
 
 
 # -- setting
+
+
+def price_of_setting(
+    in_types: Types, params: Params, assignment: Mapping[str, Any], rule: FactorRule, mesh: BaseMesh, topology: Topology
+) -> float:
+    """Seconds of finding out which updates are the last of their elements, where updates are spread over devices."""
+    outer = [dim[0] for dim in rule.operands[1][:-1]]
+    axes = tuple(axis for f in outer if f in rule.reductions for axis in assignment.get(f, ()))
+    if params["kind"] != "set" or not axes:
+        return 0.0
+    operand, indices = in_types[:2]
+    shares = math.prod(mesh.axes_size(assignment.get(f, ())) for f in outer)
+    seconds = collective_seconds("all_gather", indices.nbytes / shares, axes, mesh, topology)
+    gathered = indices.nbytes / shares * mesh.axes_size(axes)
+    held = operand.nbytes / math.prod(mesh.axes_size(assignment.get(f, ())) for dim in rule.operands[0] for f in dim)
+    return seconds + (_NUMBERING * gathered + held) / topology.memory_bandwidth
 
 
 def _set_apart(

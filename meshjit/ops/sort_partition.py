@@ -53,10 +53,11 @@ def price_of_sort(in_types: Types, params: Params, assignment: Mapping[str, Any]
     shares = math.prod(mesh.axes_size(over) for over in assignment.values())
     local = [type.nbytes / shares for type in in_types]
     seconds = sum(collective_seconds("all_gather", size, axes, mesh, topology, params["dimension"]) for size in local)
-    passes = _SELECTION
-    if not _can_select(in_types, params, topology.name):
-        passes = 40.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
-    return seconds + passes * local[0] * mesh.axes_size(axes) / topology.memory_bandwidth
+    moved = _SELECTION * local[0] * mesh.axes_size(axes)
+    if not _can_select(in_types, params, topology.name):  # sorting all, of which sorting a shard is a part
+        halvings = max(1, in_types[0].shape[params["dimension"]]).bit_length()
+        moved = 40.0 * halvings * sum(local) * (mesh.axes_size(axes) - 1)
+    return seconds + moved / topology.memory_bandwidth
 
 
 def _can_select(in_types: Types, params: Params, platform: str) -> bool:
