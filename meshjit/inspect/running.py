@@ -64,12 +64,12 @@ class Shards:
 def run_partitioned(plan: Plan, arrays: Sequence[Array], on_devices: bool) -> Shards:
     """Everything that the devices of the plan's mesh hold, or would hold. Padding starts as nan: it must not matter."""
     watched = partition_watched(plan)
-    local = cleaned(watched.local)
+    local = cleaned(watched.local, plan.mesh)
     shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     usual: list[list[Array]] = []
     if on_devices:
         results = _run(emit_for(local, plan.mesh), plan.mesh, shards, local.output_types)
-        alone = cleaned(partition(plan))
+        alone = cleaned(partition(plan), plan.mesh)
         usual = _run(emit_for(alone, plan.mesh), plan.mesh, shards, alone.output_types)
     else:
         with np.errstate(all="ignore"):

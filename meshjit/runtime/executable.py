@@ -13,6 +13,7 @@ from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.verify import verify
+from meshjit.emit.emitter import platform_of
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed, reproduce
@@ -24,6 +25,7 @@ from meshjit.runtime.exhausted import failed_to_run
 from meshjit.runtime.placing import move, same_place
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.transform.fuse import fuse
+from meshjit.transform.shifts import share_shifts
 from meshjit.transform.simplify import simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
@@ -82,15 +84,16 @@ def lower_plan(
     """Partition and emit; for the platforms named, or else for that of the mesh's devices. The last `captured` inputs are
     arrays that a function closes over."""
     plan, seconds = planning.plan, dict(planning.seconds)
-    local = _timed(seconds, "partition", lambda: cleaned(partition(plan)))
+    local = _timed(seconds, "partition", lambda: cleaned(partition(plan), plan.mesh))
     aliases = match(plan, donated)
     text = _timed(seconds, "emit", lambda: emit_for(local, plan.mesh, aliases, platforms, captured))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured)
 
 
-def cleaned(local: Program) -> Program:
-    """What partitioning wrote, without what is written twice; collectives side by side become one."""
-    return verify(fuse(simplify(local)), "partition")
+def cleaned(local: Program, mesh: Any) -> Program:
+    """What partitioning wrote, without what is written twice; collectives side by side become one, on CPU shifts, too."""
+    local = fuse(simplify(local))
+    return verify(share_shifts(local) if platform_of(mesh) == "cpu" else local, "partition")
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
