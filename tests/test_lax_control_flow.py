@@ -334,3 +334,11 @@ def test_a_loop_gets_what_was_transposed_only_in_dims_of_one() -> None:
 
     y = ramp(8, 4)[:, None]
     same(mj.jit(run)(x), np.sin(np.sin(y * 2 * y) * y))
+
+
+def test_the_number_of_an_iteration_adapts_as_python_ints_do() -> None:
+    for last in (3, np.int32(3), mnp.asarray(3)):
+        total = lax.fori_loop(0, last, lambda i, s: s + i, mnp.zeros(2, np.int8))
+        assert total.dtype == np.int8 and np.asarray(total).tolist() == [3, 3]
+    last = mnp.asarray(3)
+    assert float(mj.grad(lambda x: lax.fori_loop(0, last, lambda i, s: s * x, 1.0))(2.0)) == 12

@@ -245,3 +245,8 @@ def test_activations_on_a_device(name: str):
     _close(mj.jit(FUNCTIONS[name])(x), ACTIVATIONS[name][0], rtol=1e-4, atol=1e-5)
     found = mj.jit(mj.grad(lambda x: mnp.sum(FUNCTIONS[name](x))))(x)
     _close(found, ACTIVATIONS[name][1], rtol=1e-4, atol=1e-5)
+
+
+def test_logmeanexp_keeps_its_dtype() -> None:
+    x = mnp.asarray(np.zeros((2, 3), np.float16))
+    assert nn.logmeanexp(x, axis=0).dtype == np.float16 and float(nn.logmeanexp(x)) == 0

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit import lax
 from tests.numpy_eager import host, numpy_eager
 
 
@@ -233,3 +234,28 @@ def test_indices_under_jit():
     found = mj.jit(lambda x, i: (x[i, 1:, ::-1], x[:, i, 0], x[i, :, i], x[..., None, 2]))(x, places)
     for a, b in zip(found, (x[places, 1:, ::-1], x[:, places, 0], x[places, :, places], x[..., None, 2]), strict=True):
         _same(a, b)
+
+
+def test_an_empty_ellipsis_parts_index_arrays() -> None:
+    x = np.arange(7 * 5 * 6, dtype=np.float32).reshape(7, 5, 6)
+    i = np.array([1])
+    for index in ((slice(3), i, ..., i), (slice(3), 0, ..., i), (None, slice(3), i, ..., 2), (..., i, i, i), (slice(2), i, i, ...)):
+        np.testing.assert_array_equal(np.asarray(mnp.asarray(x)[index]), x[index])
+    set_ = mnp.asarray(x).at[:3, i, ..., i].set(mnp.arange(3.0))
+    x[:3, i, ..., i] = np.arange(3.0)
+    np.testing.assert_array_equal(np.asarray(set_), x)
+
+
+def test_an_index_into_an_empty_dim_of_an_empty_result() -> None:
+    assert mnp.zeros((0, 0, 5))[1:1, np.array([[0]])].shape == (0, 1, 1, 5)
+    with pytest.raises(IndexError, match="an index into an empty dim"):
+        mnp.zeros((0, 5))[np.array([0])]
+
+
+def test_starts_of_small_dtypes_count_from_the_end_of_a_longer_dim() -> None:
+    x = mnp.arange(200)
+    starts = [np.int8(-1), np.uint8(255), np.uint32(2**32 - 1), np.int16(-5), np.int8(-128)]
+    found = [int(lax.dynamic_slice(x, (mnp.asarray(i),), (1,))[0]) for i in starts]
+    assert found == [199, 199, 199, 195, 72]
+    with pytest.raises(IndexError, match="index_in_dim: index 0 is out of bounds for dim -1 of extent 0"):
+        lax.index_in_dim(mnp.zeros((1, 0)), 0, -1)

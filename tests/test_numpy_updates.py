@@ -194,5 +194,16 @@ def test_updates_know_their_words() -> None:
     x.at[1].set(2.0, indices_are_sorted=True, unique_indices=True, wrap_negative_indices=True)
     with pytest.raises(TypeError, match=r"\.at\[\.\.\.\]\.set: there is no argument 'mod', only mode, indices_are_sorted"):
         x.at[1].set(2.0, mod="drop")
-    with pytest.raises(ValueError, match="get: wrap_negative_indices=False is not supported; write mnp.where"):
-        x.at[1].get(wrap_negative_indices=False)
+
+
+def test_negative_indices_that_do_not_wrap_are_out_of_bounds() -> None:
+    """Reads are clamped, updates dropped; the bounds of slices count from the end all the same."""
+    x = mnp.asarray(np.array([2, 3], np.int32))
+    for index in (np.array([-1, -5, 5]), mnp.asarray([-1, -5, 5])):
+        assert np.asarray(x.at[index].get(wrap_negative_indices=False)).tolist() == [2, 2, 3]
+        assert np.asarray(x.at[index].set(9, wrap_negative_indices=False)).tolist() == [2, 3]
+        assert np.asarray(x.at[index].add(1, mode="clip", wrap_negative_indices=False)).tolist() == [4, 4]
+    assert int(x.at[-1].get(wrap_negative_indices=False)) == 2
+    assert np.asarray(x.at[-1].set(9, wrap_negative_indices=False)).tolist() == [2, 3]
+    assert np.asarray(x.at[-2:].get(wrap_negative_indices=False)).tolist() == [2, 3]
+    assert np.asarray(x.at[np.array([0, 1])].multiply(2, wrap_negative_indices=False)).tolist() == [4, 6]

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp, tree
-from meshjit.config import config
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, on_one_mesh, trace_region
-from meshjit.numpy.promote import ops
+from meshjit.numpy.promote import ops, promoted
 from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
 from meshjit.transform.batch import batch
 from meshjit.transform.calls import inline_calls
@@ -191,39 +190,34 @@ def _while_in_python(cond_fun: Function, body_fun: Function, value: Any) -> Any:
 def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unroll: int | bool | None = None) -> Any:
     """body_fun(i, value) -> value for i from lower to upper - 1 (`jax.lax.fori_loop`).
 
-    With Python ints as bounds the loop is a scan, through which reverse mode works; else a while_loop.
+    With known bounds the loop is a scan, through which reverse mode works, and i adapts to what it is combined with, as
+    Python ints do: `x + i` has the dtype of x. Else it is a while_loop.
     """
     if in_python():
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
         return init_val
     if not isinstance(lower, Tracer) and not isinstance(upper, Tracer) and _is_static(lower) and _is_static(upper):
-        first = np.asarray(int(lower), _index_dtype(lower, upper))
 
         def step(carry: Any, _: Any) -> Any:
             i, value = carry
             return (i + 1, body_fun(i, value)), None
 
         count = max(0, int(upper) - int(lower))
-        return scan(step, (first, init_val), None, count, unroll=1 if unroll is None else unroll)[0][1]
-    lower, upper = mnp.asarray(lower), mnp.asarray(upper)
-    dtype = mnp.result_type(lower, upper)
+        return scan(step, (int(lower), init_val), None, count, unroll=1 if unroll is None else unroll)[0][1]
+    (lower, upper), _ = promoted(lower, upper)
 
     def body(carry: Any) -> Any:
         i, last, value = carry
         return i + 1, last, body_fun(i, value)
 
-    first = (lower.astype(dtype), upper.astype(dtype), init_val)
+    first = (lower, upper, init_val)
     return while_loop(lambda carry: carry[0] < carry[1], body, first)[2]
 
 
 def _is_static(bound: Any) -> bool:
-    return isinstance(bound, int | np.integer)
-
-
-def _index_dtype(*bounds: Any) -> np.dtype[Any]:
-    fixed = [b.dtype for b in bounds if isinstance(b, np.integer)]
-    return np.dtype(np.result_type(*fixed)) if fixed else np.dtype(np.int64 if config.enable_x64 else np.int32)
+    """A Python int, or an integer that is no Tracer."""
+    return isinstance(bound, int | np.integer) or not mnp.ndim(bound) and np.dtype(mnp.result_type(bound)).kind in "iu"
 
 
 # -- map

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, cast, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze
-from meshjit.trace import bind
+from meshjit.trace import bind, line_of, user_source
 
 
 def slice(x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Any = None) -> Any:  # noqa: A001
@@ -32,8 +32,16 @@ def _starts(x: Any, start_indices: Any) -> list[Any]:
         if isinstance(start, int | np.integer):
             found.append(np.asarray(start + extent if start < 0 else start, np.int32))
         else:
-            found.append(cast(ufuncs.where(ufuncs.less(start, 0), ufuncs.add(start, extent), start), np.int32))
+            start = _as_int32(start)
+            found.append(ufuncs.where(ufuncs.less(start, 0), ufuncs.add(start, extent), start))
     return found
+
+
+def _as_int32(start: Any) -> Any:
+    """Before an extent is added that the start's own dtype may not hold; what i32 does not hold is past any end."""
+    if dtype_of(start).kind == "u" and dtype_of(start).itemsize >= 4:
+        start = ufuncs.minimum(start, np.asarray(np.iinfo(np.int32).max, dtype_of(start)))
+    return cast(start, np.int32)
 
 
 def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
@@ -70,5 +78,10 @@ def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> A
 
 
 def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+    """The slice at a known place, negative ones counted from the end; IndexError where there is none."""
+    extent = shape_of(x)[normal_axis(axis, len(shape_of(x)))]
+    if not -extent <= index < extent:
+        where = f"dim {axis} of extent {extent}\n  at {line_of(user_source())}"
+        raise IndexError(f"index_in_dim: index {index} is out of bounds for {where}")
     result = slice_in_dim(x, index, index + 1 or None, axis=axis)
     return result if keepdims else squeeze(result, axis)

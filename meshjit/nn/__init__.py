@@ -144,7 +144,8 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     """log(mean(exp(x))) without overflow."""
     ones = np.ones((), np.bool_) if where is None else where
     count = mnp.sum(mnp.broadcast_to(ones, shape_of(x)), axis=axis, keepdims=keepdims)
-    return logsumexp(x, axis=axis, where=where, keepdims=keepdims) - mnp.log(count)
+    total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
+    return total - cast(mnp.log(count), dtype_of(total))
 
 
 def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -> Any:

@@ -41,6 +41,8 @@ def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
     if not shape_of(x):
         raise ValueError("diff: an array of 0 dims has no neighbours")
     axis = normal_axis(axis, len(shape_of(x)))
+    if not n:  # nothing is joined on either
+        return x
     ends = [_end(e, x, axis) for e in (prepend, append)]
     parts = [p for p in (ends[0], x, ends[1]) if p is not None]
     x = concatenate(parts, axis) if len(parts) > 1 else x

@@ -45,19 +45,23 @@ class Index:
     first: int | None  # where the arrays' dims go in the result; None: in front
 
 
-def parse_index(x: Any, index: Any, mode: str | None = None) -> Index:
-    """`index` for x. With a `mode` also Python ints may be out of range; without it that is an IndexError."""
+def parse_index(x: Any, index: Any, mode: str | None = None, wrap: bool = True) -> Index:
+    """`index` for x. With a `mode` also Python ints may be out of range; without it that is an IndexError. Without `wrap`
+    negative indices are out of range, not counted from the end; the bounds of slices always are."""
     shape = shape_of(x)
     parts = _expanded(index if isinstance(index, tuple) else (index,), len(shape))
     slices = [(0, n, 1) for n in shape]
     arrays: dict[int, Any] = {}
     scalars: list[int] = []
     new_axes: list[int] = []
-    layout: list[str] = []  # result dims and arrays in order: "dim", "new", "array"
-    is_only = sum(1 for p in parts if p is not None and not isinstance(p, slice)) == 1
+    layout: list[str] = []  # result dims and arrays in order: "dim", "new", "array", "gap"
+    is_only = sum(1 for p in parts if p is not None and p is not Ellipsis and not isinstance(p, slice)) == 1
     dim = 0
     for part in parts:
-        run = _progression(part, shape[dim]) if is_only and isinstance(part, np.ndarray) else None
+        if part is Ellipsis:
+            layout.append("gap")
+            continue
+        run = _progression(part, shape[dim]) if is_only and isinstance(part, np.ndarray) and wrap else None
         if part is None:
             layout.append("new")
         elif run is not None:
@@ -68,14 +72,14 @@ def parse_index(x: Any, index: Any, mode: str | None = None) -> Index:
             slices[dim] = _bounds(part, shape[dim])
             layout.append("dim")
             dim += 1
-        elif _static_int(part) is not None and (mode is None or _is_inside(_static_int(part), shape[dim])):
+        elif _is_static(part, shape[dim], mode, wrap):
             i = _in_range(_static_int(part), shape[dim], dim, shape)
             slices[dim] = (i, i + 1, 1)
             scalars.append(dim)
             layout.append("array")
             dim += 1
         else:
-            arrays[dim] = _integers(part, shape[dim])
+            arrays[dim] = _integers(part, shape[dim], wrap)
             layout.append("array")
             dim += 1
     if arrays:  # static ints take part in the arrays' arrangement
@@ -94,7 +98,7 @@ def parse_index(x: Any, index: Any, mode: str | None = None) -> Index:
             position += 1
         elif kind == "dim":
             position += 1
-        elif arrays and place is not None and not placed:
+        elif kind == "array" and arrays and place is not None and not placed:
             position += rank
             placed = True
     return Index(tuple(slices), arrays, tuple(scalars), tuple(new_axes), place)
@@ -121,7 +125,7 @@ def _arrays_place(layout: list[str]) -> int | None:
 
 
 def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
-    """`...` spelt out, boolean masks as integer arrays."""
+    """`...` spelt out (kept where it is no dim), boolean masks as integer arrays."""
     flat: list[Any] = []
     for part in parts:
         if isinstance(part, list | tuple):
@@ -133,11 +137,11 @@ def _expanded(parts: tuple[Any, ...], rank: int) -> list[Any]:
     used = sum(1 for p in flat if p is not None and p is not Ellipsis)
     if used > rank:
         raise IndexError(f"too many indices: {used} for an array of {rank} dims\n  at {line_of(user_source())}")
-    whole = [slice(None)] * (rank - used)
+    whole = [slice(None)] * (rank - used) or [Ellipsis]  # one that stands for no dim parts arrays, too
     if sum(1 for p in flat if p is Ellipsis) > 1:
         raise IndexError(f"an index can hold one ellipsis only\n  at {line_of(user_source())}")
     spot = next((i for i, p in enumerate(flat) if p is Ellipsis), None)
-    return [*flat, *whole] if spot is None else [*flat[:spot], *whole, *flat[spot + 1 :]]
+    return [*flat, *whole[: rank - used]] if spot is None else [*flat[:spot], *whole, *flat[spot + 1 :]]
 
 
 def is_mask(part: Any) -> bool:
@@ -183,6 +187,12 @@ def _static_int(part: Any) -> int | None:
     return int(part) if isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu" else None
 
 
+def _is_static(part: Any, extent: int, mode: str | None, wrap: bool) -> bool:
+    """Whether an index is a known int that stands for one place, or that without a mode is an error."""
+    i = _static_int(part)
+    return i is not None and (wrap or i >= 0) and (mode is None or _is_inside(i, extent))
+
+
 def _is_inside(i: int | None, extent: int) -> bool:
     return i is not None and -extent <= i < extent
 
@@ -206,25 +216,25 @@ def _bounds(part: slice, extent: int) -> tuple[int, int, int]:
         ) from None
 
 
-def _integers(part: Any, extent: int) -> Any:
-    """An integer array with negative indices counted from the end."""
+def _integers(part: Any, extent: int, wrap: bool = True) -> Any:
+    """An integer array, with `wrap` with negative indices counted from the end."""
     operand, type, _ = value(part)
     if type.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers or booleans, got {type}\n  at {line_of(user_source())}")
     if isinstance(operand, np.ndarray):
         operand = operand.astype(np.int64)
-        return np.where(operand < 0, operand + extent, operand).astype(np.int32)
+        return np.where((operand < 0) & wrap, operand + extent, operand).astype(np.int32)
     operand = cast(operand, np.int32) if type.dtype.itemsize < 8 else operand
-    if type.dtype.kind == "u":
+    if type.dtype.kind == "u" or not wrap:
         return operand
     return ufuncs.where(ufuncs.less(operand, 0), ufuncs.add(operand, extent), operand)
 
 
-def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None) -> Any:
+def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None, wrap: bool = True) -> Any:
     """`x[index]`. A Python int out of range is an IndexError; integer arrays are clamped, or as `mode` says."""
     x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
     check_masks(x, parts)
-    parsed = parse_index(x, parts, mode)
+    parsed = parse_index(x, parts, mode, wrap)
     x = sliced(x, parsed.slices)
     if parsed.arrays:
         x = _gathered(x, parsed, mode, fill_value)
@@ -294,7 +304,7 @@ def _gathered(x: Any, parsed: Index, mode: str | None, fill_value: Any) -> Any:
     vectors, dims, shape = index_vectors(parsed.arrays)
     extents = shape_of(x)
     if any(extents[d] == 0 for d in dims):
-        if 0 not in shape:
+        if 0 not in indexed_shape(parsed):
             raise IndexError(f"an index into an empty dim of shape {extents}\n  at {line_of(user_source())}")
         return broadcast_to(np.zeros((), dtype_of(x)), indexed_shape(parsed))
     kept = [d for d in range(len(extents)) if d not in dims]

@@ -43,7 +43,7 @@ class _Update:
 
     def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Any:
         _check_hints("get", hints)
-        return getitem(self.x, self.index, mode, fill_value)
+        return getitem(self.x, self.index, mode, fill_value, hints.get("wrap_negative_indices", True))
 
     def set(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "set", mode, hints)
@@ -52,7 +52,7 @@ class _Update:
         return _updated(self.x, self.index, values, "add", mode, hints)
 
     def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        return _updated(self.x, self.index, ufuncs.negative(values), "add", mode, hints)
+        return _updated(self.x, self.index, ufuncs.negative(cast(values, dtype_of(self.x))), "add", mode, hints)
 
     def multiply(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "mul", mode, hints)
@@ -75,7 +75,7 @@ class _Update:
 
     def apply(self, function: Any, *, mode: str | None = None, **hints: Any) -> Any:
         """Every element that the index names, once, however often it does."""
-        return self.set(function(self.get(mode="clip")), mode=mode, **hints)
+        return self.set(function(self.get(mode="clip", **hints)), mode=mode, **hints)
 
 
 _HINTS = ("indices_are_sorted", "unique_indices", "wrap_negative_indices", "out_sharding")
@@ -87,8 +87,8 @@ def _check_hints(method: str, hints: dict[str, Any]) -> None:
         if name not in _HINTS:
             known = ", ".join(("mode", *_HINTS))
             raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {known}\n  at {line_of(user_source())}")
-        if (name == "wrap_negative_indices" and not value) or (name == "out_sharding" and value is not None):
-            fix = "write mnp.where(i < 0, extent, i)" if name != "out_sharding" else "use lax.with_sharding_constraint"
+        if name == "out_sharding" and value is not None:
+            fix = "use lax.with_sharding_constraint"
             raise ValueError(f".at[...].{method}: {name}={value!r} is not supported; {fix}\n  at {line_of(user_source())}")
 
 
@@ -102,7 +102,7 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
     if any(is_scalar_mask(p) for p in parts):
         raise IndexError(f"updates at scalar booleans are not supported; use mnp.where\n  at {line_of(user_source())}")
     check_masks(x, parts)
-    parsed = parse_index(x, parts, mode)
+    parsed = parse_index(x, parts, mode, hints.get("wrap_negative_indices", True))
     shape = indexed_shape(parsed)
     full = _with_new_axes(shape, parsed)
     values = reshape(broadcast_to(_without_leading_ones(values, len(full)), full), shape)
