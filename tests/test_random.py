@@ -60,9 +60,10 @@ def test_many_words_are_made_once_on_cpu(key: Any) -> None:
         z = random.uniform(k, (2, 4096))
         return mnp.cumsum(z[0]), mnp.sum(z[0] * z[1]), mnp.sort(z[1])
 
-    text = mj.jit(pair).lower(key).compile().as_text()
-    rounds = [part.count(" xor(") for part in text.split("\n\n")]
-    assert sum(n > 15 for n in rounds) == 1
+    for draw, given in ((pair, key), (mj.vmap(pair), random.split(key))):
+        text = mj.jit(draw).lower(given).compile().as_text()
+        rounds = [part.count(" xor(") for part in text.split("\n\n")]
+        assert sum(n > 15 for n in rounds) == 1
     same(random.bits(key, (4096,))[:900], random.bits(key, (900,)))
     found = random.uniform(key, (2, 4096))
     np.testing.assert_allclose(mj.jit(pair)(key)[1], np.sum(np.prod(np.asarray(found, np.float64), 0)), rtol=1e-5)

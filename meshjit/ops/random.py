@@ -15,9 +15,8 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.bits import xor
+from meshjit.emit.emitter import integers
 from meshjit.ops.families import SAMPLE_SHAPES, elementwise_rule, factor_names, require
-from meshjit.ops.shape import broadcast_in_dim
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -110,26 +109,30 @@ threefry2x32 = Op(
 )
 
 
-# -- threefry_word: the two words xor one another, of scalar keys
+# -- threefry_word: the two words xor one another, of one key for all that lies behind the dims that keys have
 
 
 def _word_type(in_types: Types, params: Params) -> Types:
     require(len(in_types) == 4, "threefry_word", f"takes two keys and two counters, was given {len(in_types)} operands")
     for type in in_types:
         require(type.dtype == U32, "threefry_word", f"takes u32 operands, was given {type}")
-    for type in in_types[:2]:
-        require(type.shape == (), "threefry_word", f"takes scalar keys, was given {type}")
     require(in_types[2].shape == in_types[3].shape, "threefry_word", f"counters differ: {in_types[2]} and {in_types[3]}")
+    for type in in_types[:2]:
+        fits = type.shape == in_types[0].shape == in_types[2].shape[: type.rank]
+        require(fits, "threefry_word", f"the shape of keys {type} is not the first dims of counters {in_types[2]}")
     return in_types[2:3]
 
 
 def _word_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    """`a, a, a b, a b -> a b`."""
     dims = tuple((name,) for name in factor_names(out_types[0].rank))
-    return FactorRule(((), (), dims, dims), (dims,)).with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+    keys = dims[: in_types[0].rank]
+    return FactorRule((keys, keys, dims, dims), (dims,)).with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
 
 
 def _word(key0: Array, key1: Array, count0: Array, count1: Array) -> Array:
-    return np.bitwise_xor(*_evaluate(key0, key1, count0, count1))
+    keys = (key.reshape(key.shape + (1,) * (count0.ndim - key.ndim)) for key in (key0, key1))
+    return np.bitwise_xor(*_evaluate(*keys, count0, count1))
 
 
 _LARGE = 1024  # elements from which computing them twice takes longer than a loop
@@ -141,9 +144,9 @@ def _word_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
     So many words are made in a loop of one trip, which does not look like one: min(key | 1, 1) trips."""
     if e.platform != "cpu" or outs[0].size < _LARGE:
         return [_written_word(e, operands, outs[0])]
-    scalar = ins[0]
+    scalar = TensorType((), U32)
     zero, one = (e.constant(np.asarray(n, U32)) for n in (0, 1))
-    odd = e.op("or", [operands[0], one], [scalar])
+    odd = e.op("or", [_first_of(e, operands[0]), one], [scalar])
     trips = e.op("minimum", [*odd, one], [scalar])[0]
     types = [scalar, scalar, *ins]
 
@@ -159,25 +162,39 @@ def _word_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
     return [e.op("while", [zero, trips, *operands], types, regions=regions)[4]]
 
 
+def _first_of(e: Any, keys: str) -> str:
+    """One of the keys."""
+    rank, scalar = e.types[keys].rank, TensorType((), U32)
+    if not rank:
+        return keys
+    bounds = zip(("start_indices", "limit_indices", "strides"), ([0] * rank, [1] * rank, [1] * rank), strict=True)
+    attributes = ", ".join(f"{name} = {integers(x)}" for name, x in bounds)
+    return e.op("reshape", e.op("slice", [keys], [TensorType((1,) * rank, U32)], attributes), [scalar])[0]
+
+
 def _written_word(e: Any, operands: Sequence[str], type: TensorType) -> str:
-    keys = [e.op("broadcast_in_dim", [k], [type], "broadcast_dimensions = array<i64>")[0] for k in operands[:2]]
+    dims = f"broadcast_dimensions = {integers(list(range(e.types[operands[0]].rank)))}"
+    keys = [e.op("broadcast_in_dim", [k], [type], dims)[0] for k in operands[:2]]
     arithmetic = _arithmetic(e, type)
     return arithmetic[1](*threefry(*arithmetic, keys, operands[2:]))
 
 
 def _word_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.batching import align, align_to_first
+    from meshjit.ops.batching import align
 
-    if dims[0] is None and dims[1] is None:
-        counts, dim = align_to_first(operands[2:], dims[2:])
-        return [threefry_word(*operands[:2], *counts)], [dim]
-    *keys, high, low = align(operands, dims)
-    keys = [broadcast_in_dim(k, shape=high.shape, dimensions=(0,)) for k in keys]
-    return [xor(*threefry2x32(*keys, high, low))], [0]
+    if dims[0] is None and dims[1] is None:  # a dim of the counters alone stands behind those of keys
+        place = operands[0].rank
+        return [threefry_word(*operands[:2], *align(operands[2:], dims[2:], place))], [place]
+    return [threefry_word(*align(operands, dims))], [0]
 
 
 def _word_samples() -> list[Sample]:
-    return [Sample((*2 * (TensorType((), U32),), *s.types[2:]), s.params, s.fill) for s in _samples()]
+    """Keys for all, for each of the first dim, and for every counter."""
+    return [
+        Sample((*2 * (TensorType(s.types[0].shape[:rank], U32),), *s.types[2:]), s.params, s.fill)
+        for s in _samples()
+        for rank in range(s.types[0].rank + 1)
+    ]
 
 
 threefry_word = Op(
