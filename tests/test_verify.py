@@ -103,6 +103,28 @@ def test_a_broken_rule_is_named_with_its_line(mesh, simulate):
     assert text[4].startswith("  element [") and text[4].endswith("of 50 elements differ")
 
 
+def _deep(ws, x):
+    return mj.lax.scan(lambda c, _: (mnp.sin(3 * (mnp.cumsum(c, 1) @ ws)), None), x, None, length=4)[0]
+
+
+def _deep_arguments():
+    rng = np.random.default_rng(0)
+    ws, x = rng.normal(size=(16, 16)) * 0.05, rng.normal(size=(8, 16))
+    placed = {"in_shardings": (P("x"), P(None, "x")), "mesh": AbstractMesh((4,), ("x",))}
+    return (ws.astype(ml_dtypes.bfloat16), x.astype(ml_dtypes.bfloat16)), placed
+
+
+def test_rounding_that_a_loop_makes_larger_is_no_mistake():
+    arguments, placed = _deep_arguments()
+    assert len(mj.verify(_deep, *arguments, **placed).drifted) == 1
+
+
+def test_a_mistake_in_a_loop_that_makes_rounding_larger_is_found():
+    arguments, placed = _deep_arguments()
+    with broken("cumsum", factor_rule=passthrough, partition=None), pytest.raises(VerificationError, match=r"= cumsum\("):
+        mj.verify(_deep, *arguments, **placed)
+
+
 def test_a_broken_rule_inside_of_a_loop_is_named(mesh):
     def fun(ws, x):
         def body(h, w):

@@ -10,7 +10,9 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.program import Eqn
+from meshjit.core.region import programs_of
 from meshjit.core.types import DTYPES, is_inexact
+from meshjit.plan.graph import programs_in
 from meshjit.simulate.evaluate import evaluate_eqn
 
 Array = np.ndarray[Any, Any]
@@ -105,6 +107,34 @@ def magnitudes(eqn: Eqn, operands: Sequence[Array], sizes: Sequence[Array | None
             found = [np.abs(_wide(r)) for r in evaluate_eqn(eqn, terms)]
             totals = found if totals is None else [a + b for a, b in zip(totals, found, strict=True)]
     return totals
+
+
+def sways(eqn: Eqn, operands: Sequence[Array], want: Sequence[Array]) -> list[Array]:
+    """How far the results of a loop or branch move with operands that are off by a last digit of the coarsest dtype that it
+    computes in: one equation, but every one inside rounds."""
+    inside = (v for body in programs_of(eqn.params) for program in programs_in(body) for v in program.vars())
+    types = [*eqn.input_types, *(v.type for v in inside)]
+    digit = max((float(ml_dtypes.finfo(t.dtype).eps) for t in types if is_inexact(t.dtype)), default=0.0)
+    with np.errstate(all="ignore"):
+        moved = evaluate_eqn(eqn, [_off_by(x, digit) for x in operands])
+        return [np.abs(_wide(a) - _wide(b)) if is_inexact(b.dtype) else np.zeros(b.shape) for a, b in zip(moved, want, strict=True)]
+
+
+def follows_from_rounding(got: Array, want: Array, sway: Array) -> bool:
+    """Whether a result of floats is no further from what it should be than it sways."""
+    if not is_inexact(want.dtype):
+        return False
+    error = np.abs(_wide(got) - _wide(want))
+    is_usual = np.mean(error * error) <= np.mean(sway * sway)  # neither is true of nan
+    return bool(is_usual and error.max() <= 2 * sway.max())  # one may be off upwards, the other downwards
+
+
+def _off_by(array: Array, digit: float) -> Array:
+    """Every element a little more or less, the same ones each time."""
+    if not is_inexact(array.dtype):
+        return array
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], array.shape)
+    return np.asarray(_wide(array) * (1 + digit * signs)).astype(array.dtype)
 
 
 def _absolute(array: Array, size: Array | None) -> Array:
