@@ -117,7 +117,8 @@ def sways(eqn: Eqn, operands: Sequence[Array], want: Sequence[Array]) -> list[Ar
     digit = max((float(ml_dtypes.finfo(t.dtype).eps) for t in types if is_inexact(t.dtype)), default=0.0)
     with np.errstate(all="ignore"):
         moved = evaluate_eqn(eqn, [_off_by(x, digit) for x in operands])
-        return [np.abs(_wide(a) - _wide(b)) if is_inexact(b.dtype) else np.zeros(b.shape) for a, b in zip(moved, want, strict=True)]
+        pairs = zip(moved, want, strict=True)
+        return [np.abs(_wide(a) - _wide(b)) if is_inexact(b.dtype) else np.zeros(b.shape) for a, b in pairs]
 
 
 def follows_from_rounding(got: Array, want: Array, sway: Array) -> bool:
