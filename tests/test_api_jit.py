@@ -378,3 +378,10 @@ def test_pjit_and_eval_shape() -> None:
     assert mj.pjit(lambda x: x, out_shardings=place)(floats(3)).sharding == place
     info = mj.eval_shape(lambda x: {"y": x[:2]}, mj.ShapeDtypeStruct((4, 3), np.float32))
     assert (info["y"].shape, info["y"].dtype) == ((2, 3), np.float32)
+
+
+def test_a_jitted_function_inside_may_use_none_of_its_arguments() -> None:
+    ones = mj.jit(lambda x, y: mnp.ones(2) * y)
+    found = mj.jit(lambda x, y: ones(x, y))(mnp.zeros(7), 3.0)
+    assert found.tolist() == [3, 3]
+    assert mj.jit(lambda x: mj.jit(lambda x: mnp.ones(2))(x))(mnp.zeros(7)).tolist() == [1, 1]

@@ -337,6 +337,8 @@ def test_a_loop_gets_what_was_transposed_only_in_dims_of_one() -> None:
 
 
 def test_the_number_of_an_iteration_adapts_as_python_ints_do() -> None:
+    dynamic = mj.jit(lambda last: lax.fori_loop(0, last, lambda i, s: s + i, mnp.zeros((), np.int8)))
+    assert dynamic(3).dtype == np.int8 and int(dynamic(3)) == 3
     for last in (3, np.int32(3), mnp.asarray(3)):
         total = lax.fori_loop(0, last, lambda i, s: s + i, mnp.zeros(2, np.int8))
         assert total.dtype == np.int8 and np.asarray(total).tolist() == [3, 3]

@@ -207,3 +207,8 @@ def test_negative_indices_that_do_not_wrap_are_out_of_bounds() -> None:
     assert np.asarray(x.at[-1].set(9, wrap_negative_indices=False)).tolist() == [2, 3]
     assert np.asarray(x.at[-2:].get(wrap_negative_indices=False)).tolist() == [2, 3]
     assert np.asarray(x.at[np.array([0, 1])].multiply(2, wrap_negative_indices=False)).tolist() == [4, 6]
+
+
+def test_multiplying_one_element_has_a_derivative() -> None:
+    slope = mj.grad(lambda x: x.at[mnp.asarray(1)].multiply(x[0]).sum())(mnp.asarray(np.array([2.0, 3.0], np.float32)))
+    assert np.asarray(slope).tolist() == [4, 2]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import itertools
 
+import ml_dtypes
 import numpy as np
 import pytest
 
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import nn
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
 from meshjit.core.types import DTYPES
 
@@ -122,3 +126,25 @@ def test_promotion_is_associative_where_it_is_defined():
 def test_canonical(dtype: str, narrow: str):
     assert canonical(dtype, x64=False) == np.dtype(narrow)
     assert canonical(dtype, x64=True) == np.dtype(dtype)
+
+
+@pytest.mark.parametrize("name", ["abs", "floor", "exp2", "reciprocal", "real", "positive", "deg2rad", "sinc", "sign", "round"])
+def test_functions_of_python_numbers_adapt_as_the_numbers_do(name: str) -> None:
+    half = mnp.ones(2, ml_dtypes.bfloat16)
+    function = getattr(mnp, name)
+    assert (function(0.5) * half).dtype == ml_dtypes.bfloat16
+    assert mj.jit(lambda x: function(0.5) * x)(half).dtype == ml_dtypes.bfloat16
+
+
+def test_functions_of_two_python_numbers_adapt_and_logarithms_to_a_base_do_not() -> None:
+    half = mnp.ones(2, ml_dtypes.bfloat16)
+    for found in (mnp.hypot(3.0, 4), mnp.logaddexp(0.5, 1), mnp.copysign(1, -2.0), mnp.clip(0.5, 0, 1), nn.softplus(0.5), nn.mish(1)):
+        assert (found * half).dtype == ml_dtypes.bfloat16
+    assert not mnp.log2(8.0).weak_type and float(mnp.log2(8.0)) == 3 and not mnp.max(mnp.asarray([0.5])).weak_type
+
+
+def test_initial_has_the_dtype_of_the_result() -> None:
+    small = mnp.ones(1, np.int8)
+    assert mnp.max(small, initial=2.5).dtype == np.int8 and int(mnp.max(small, initial=2.5)) == 2
+    assert mnp.max(mnp.zeros(2, np.bool_), initial=1).dtype == np.bool_
+    assert mnp.prod(mnp.ones(1, ml_dtypes.bfloat16), initial=mnp.float32(2)).dtype == ml_dtypes.bfloat16

@@ -62,22 +62,22 @@ class Traced(Stage):
     def plan(self) -> Planned:
         """Decide where every value lives, without partitioning."""
         found = placements(self.call, self.traced_program)
-        kept = self._kept()
+        live = self.program if self.call.keep_unused else dce(self.program)  # a call that drops an input no longer reads it
+        kept = self._kept(live)
         donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
         specs = Annotations([found.annotations.inputs[i] for i in kept], found.annotations.outputs)
-        program = dataclasses.replace(self.program, inputs=tuple(self.program.inputs[i] for i in kept))
+        program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
         tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
         with lowering(program, found.mesh, specs):
             planning = plan_program(program, found.mesh, specs, tied)
         return Planned(self, planning, found, kept, donated)
 
-    def _kept(self) -> list[int]:
+    def _kept(self, live: Program) -> list[int]:
         """Positions of the inputs that go to the devices: those that the results depend on, or all."""
         if self.call.keep_unused:
-            return list(range(len(self.program.inputs)))
-        live = dce(self.program)
+            return list(range(len(live.inputs)))
         used = {v for eqn in live.eqns for v in eqn.inputs} | set(live.outputs)
-        return [i for i, v in enumerate(self.program.inputs) if v in used]
+        return [i for i, v in enumerate(live.inputs) if v in used]
 
     @rarely_collected
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:

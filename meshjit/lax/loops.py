@@ -11,7 +11,7 @@ from meshjit import numpy as mnp, tree
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, on_one_mesh, trace_region
-from meshjit.numpy.promote import ops, promoted
+from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, weak_of
 from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
 from meshjit.transform.batch import batch
 from meshjit.transform.calls import inline_calls
@@ -205,7 +205,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
 
         count = max(0, int(upper) - int(lower))
         return scan(step, (int(lower), init_val), None, count, unroll=1 if unroll is None else unroll)[0][1]
+    weak = weak_of(lower)
     (lower, upper), _ = promoted(lower, upper)
+    lower = lifted(cast(lower, dtype_of(lower), weak))
 
     def body(carry: Any) -> Any:
         i, last, value = carry

@@ -49,7 +49,7 @@ def float_power(x: Any, y: Any) -> Any:
 
 def reciprocal(x: Any) -> Any:
     (x,), _ = promoted(x, inexact=True)
-    return true_divide(np.ones((), dtype_of(x)), x)
+    return true_divide(1, x)
 
 
 def modf(x: Any) -> tuple[Any, Any]:
@@ -74,8 +74,6 @@ def round(x: Any, decimals: int = 0, out: None = None) -> Any:  # noqa: A001
     return scaled if is_inexact(dtype_of(x)) else cast(scaled, dtype_of(x))
 
 
-
-
 around = round
 
 
@@ -86,11 +84,17 @@ def exp2(x: Any) -> Any:
 
 
 def log2(x: Any) -> Any:
-    return true_divide(log(x), float(np.log(2.0)))
+    return _log_to(x, 2.0)
 
 
 def log10(x: Any) -> Any:
-    return true_divide(log(x), float(np.log(10.0)))
+    return _log_to(x, 10.0)
+
+
+def _log_to(x: Any, base: float) -> Any:
+    """Never weak, as in JAX."""
+    result = log(x)
+    return true_divide(result, np.asarray(np.log(base), dtype_of(result)))
 
 
 def logaddexp(x: Any, y: Any) -> Any:

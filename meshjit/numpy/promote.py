@@ -20,6 +20,10 @@ from meshjit.trace.tracer import not_concrete
 Shape = tuple[int, ...]
 
 
+class WeakNumber(np.ndarray[Any, Any]):
+    """A Python number as an array of no dims that still adapts to what it is combined with."""
+
+
 def ops(name: str) -> Op:
     """The op of this StableHLO name."""
     return REGISTRY[name]
@@ -34,7 +38,8 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
         return x, x.variable.type, x.weak_type
     if is_python_number(x):
         array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype))
-        return array, TensorType((), array.dtype), not isinstance(x, bool)
+        weak = not isinstance(x, bool)
+        return array.view(WeakNumber) if weak else array, TensorType((), array.dtype), weak
     if isinstance(x, list | tuple):
         x = _nested(x, dtype)
     known = None if isinstance(x, np.ndarray | np.generic) else type_and_weak(x)
@@ -43,6 +48,8 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__array__"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
+        if type(x) is WeakNumber and not x.ndim:
+            return x, type_of(x), True
         check_unmasked(x, where)
         array = np.asarray(x, canonical(x.dtype, config.enable_x64))
         return array, type_of(array), False
@@ -140,7 +147,8 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     operand, type, was_weak = value(x)
     dtype = canonical(np.dtype(dtype), config.enable_x64)
     if isinstance(operand, np.ndarray):
-        return np.asarray(operand, dtype) if type.dtype.kind != "c" or dtype.kind == "c" else operand.real.astype(dtype)
+        found = np.asarray(operand if type.dtype.kind != "c" or dtype.kind == "c" else operand.real, dtype)
+        return found.view(WeakNumber) if weak and not type.shape else found
     if type.dtype == dtype and was_weak == weak:
         return operand
     return bind(ops("convert"), operand, dtype=dtype, weak_type=weak)

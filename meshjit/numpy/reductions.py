@@ -18,6 +18,7 @@ from meshjit.numpy.promote import (
     dtype_of,
     float_of,
     index_dtype,
+    lifted,
     no_out,
     normal_axes,
     normal_axis,
@@ -34,7 +35,7 @@ def _reduced(op: str, x: Any, axis: Any, keepdims: bool, where: Any, identity: A
     axes = normal_axes(axis, len(shape_of(x)))
     if where is not None:
         x = ufuncs.where(where, x, cast(identity, dtype_of(x)))
-    result = bind(ops(op), x, axes=axes) if axes else x
+    result = bind(ops(op), x, axes=axes, weak_type=False) if axes else lifted(cast(x, dtype_of(x)))
     return expand_dims(result, axes) if keepdims and axes else result
 
 
@@ -54,7 +55,7 @@ def sum(  # noqa: A001
     no_out("sum", out)
     found = _accumulated(x, dtype, promote_integers)
     result = _in_float32(found, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
-    return result if initial is None else ufuncs.add(result, initial)
+    return result if initial is None else ufuncs.add(result, cast(initial, dtype_of(result)))
 
 
 def _accumulated(x: Any, dtype: Any, promote_integers: bool) -> np.dtype[Any]:
@@ -78,7 +79,7 @@ def prod(
     no_out("prod", out)
     found = _accumulated(x, dtype, promote_integers)
     result = _in_float32(found, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
-    return result if initial is None else ufuncs.multiply(result, initial)
+    return result if initial is None else ufuncs.multiply(result, cast(initial, dtype_of(result)))
 
 
 def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
@@ -99,7 +100,7 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
             )
         identity = identity_element("max" if highest else "min", dtype_of(x))
         result = _reduced(op, x, axis, keepdims, where, identity)
-        return result if initial is None else pick(result, initial)
+        return result if initial is None else pick(result, cast(initial, dtype_of(result)))
 
     function.__name__ = name
     function.__doc__ = f"`numpy.{name}`."

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import is_inexact
-from meshjit.numpy.promote import apply, asarray, broadcast_all, broadcast_to, cast, dtype_of, ops, promoted, shape_of, value
+from meshjit.numpy.promote import (
+    apply,
+    asarray,
+    broadcast_all,
+    broadcast_to,
+    cast,
+    dtype_of,
+    lifted,
+    ops,
+    promoted,
+    shape_of,
+    value,
+)
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -175,7 +187,7 @@ fabs = _function("fabs", "abs", inexact=True)
 
 
 def positive(x: Any) -> Any:
-    return asarray(x)
+    return lifted(x)
 
 
 def _sign(x: Any) -> Any:
@@ -349,7 +361,7 @@ def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
 
 
 def real(x: Any) -> Any:
-    x = asarray(x)
+    x = lifted(x)
     return bind(ops("real"), x) if dtype_of(x).kind == "c" else x
 
 
@@ -360,7 +372,7 @@ def imag(x: Any) -> Any:
 
 
 def conjugate(x: Any) -> Any:
-    x = asarray(x)
+    x = lifted(x)
     return bind(ops("conjugate"), x) if dtype_of(x).kind == "c" else x
 
 

@@ -217,6 +217,7 @@ def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, 
         vectors[d] = reshape(numbers, tuple(len(range(a, b, step)) if n < 0 else n for n in shape))
     vectors = {d: broadcast_to(v, lead_shape) for d, v in vectors.items()}
     indices, dims, _ = index_vectors(vectors)
+    unique = unique or all(n == 1 for a in arrays.values() for n in shape_of(a))
     if dtype_of(x) == np.bool_:
         kind = _OF_BOOLEANS.get(kind, kind)
     updates = moveaxis(values, tuple(lead), tuple(range(len(lead)))) if lead else values
