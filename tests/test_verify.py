@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -286,3 +288,25 @@ def test_the_command_checks_what_a_script_jits(tmp_path, capsys):
     with broken("cumsum", factor_rule=passthrough, partition=None):
         assert main(["verify", f"{path}:step"]) == 1
     assert "script.py:7 step: %1: f32[10@x, 3] = cumsum(%x)" in capsys.readouterr().err
+
+
+def test_addends_are_added_in_their_own_dtype() -> None:
+    """A product in bfloat16 over a sharded dim, then float32: what was rounded as bfloat16 is not the conversion's fault."""
+    generator = np.random.default_rng(0)
+    a, b = (generator.standard_normal((203, n)).astype(ml_dtypes.bfloat16) for n in (16, 5))
+    rows = mj.NamedSharding(AbstractMesh((4,), ("x",)), P("x", None))
+    assert mj.verify(lambda a, b: mnp.tanh((a.T @ b).astype(np.float32)), a, b, in_shardings=(rows, rows))
+
+
+def test_loops_are_as_exact_as_what_is_inside() -> None:
+    """Sums in bfloat16 inside of a loop whose carry is float32."""
+    a = (0.1 * np.random.default_rng(0).standard_normal((203, 16))).astype(ml_dtypes.bfloat16)
+    rows = mj.NamedSharding(AbstractMesh((4,), ("x",)), P("x", None))
+
+    def fun(a: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            return c - 0.1 * ((a @ c.astype(a.dtype)) @ a).astype(np.float32), None
+
+        return mj.lax.scan(step, mnp.ones(16, np.float32), None, length=4)[0]
+
+    assert mj.verify(fun, a, in_shardings=(rows,))

@@ -20,7 +20,7 @@ from meshjit.api.wrapped import Wrapped
 from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.types import is_inexact
-from meshjit.inspect.comparison import Difference, difference, follows_from_rounding, magnitudes, sways
+from meshjit.inspect.comparison import TOLERANCES, Difference, difference, follows_from_rounding, magnitudes, sways
 from meshjit.inspect.running import ReplicasDiffer, Shards, assemble, run_partitioned, run_whole
 from meshjit.inspect.verification import Found, Verification, VerificationError, mismatch_text
 from meshjit.simulate.evaluate import evaluate_eqn
@@ -155,7 +155,8 @@ class _Verifier:
             want = self.again(eqn)[position]
             found = magnitudes(eqn, operands, [self.addends(v) for v in eqn.inputs])
         sizes = [s for s in (None if found is None else found[position], self.addends(eqn.outputs[position])) if s is not None]
-        own = difference(held, want, np.maximum.reduce(sizes) if sizes else None, self.tolerance)
+        tolerance = self.tolerance * self.coarseness(eqn, want)
+        own = difference(held, want, np.maximum.reduce(sizes) if sizes else None, tolerance)
         if not own.agrees:
             if eqn.op.regions is not None:
                 if not self.sways:
@@ -171,6 +172,12 @@ class _Verifier:
             with np.errstate(all="ignore"):
                 self.last, self.given, self.sways = eqn, evaluate_eqn(eqn, [self.held[v] for v in eqn.inputs]), ()
         return self.given
+
+    def coarseness(self, eqn: Eqn, want: Any) -> float:
+        """How much coarser than the result's the rounding is of operands that the devices hold as addends, which were added
+        before the equation in their own dtype (bf16, say, of what becomes float32)."""
+        bounds = [TOLERANCES[v.dtype] for v in eqn.inputs if is_inexact(v.dtype) and self.addends(v) is not None]
+        return max(1.0, max(bounds, default=0.0) / TOLERANCES[want.dtype]) if is_inexact(want.dtype) else 1.0
 
     def look_inside(self, number: int, eqn: Eqn, operands: Sequence[Any]) -> None:
         """Raise for the first wrong equation inside of a loop or branch, simulated from the operands that it was given."""
