@@ -212,3 +212,15 @@ def test_negative_indices_that_do_not_wrap_are_out_of_bounds() -> None:
 def test_multiplying_one_element_has_a_derivative() -> None:
     slope = mj.grad(lambda x: x.at[mnp.asarray(1)].multiply(x[0]).sum())(mnp.asarray(np.array([2.0, 3.0], np.float32)))
     assert np.asarray(slope).tolist() == [4, 2]
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1, None])
+def test_put_along_axis(axis: int | None) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    indices = np.argmax(-x, axis=axis, keepdims=axis is not None)
+    indices = np.atleast_1d(indices)
+    found = np.asarray(mnp.put_along_axis(x, indices, 9, axis, inplace=False))
+    np.put_along_axis(x, indices, 9, axis)
+    np.testing.assert_array_equal(found, x)
+    with pytest.raises(ValueError, match="put_along_axis: arrays cannot be changed in place"):
+        mnp.put_along_axis(x, indices, 9, axis)

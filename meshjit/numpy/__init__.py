@@ -63,6 +63,7 @@ from meshjit.numpy.creation import (
 from meshjit.numpy.dtypes import (
     bfloat16,
     bool_,
+    bool_ as bool,
     can_cast,
     cdouble,
     complex64,
@@ -347,6 +348,7 @@ from meshjit.numpy.ufuncs import (
     trunc,
     where,
 )
+from meshjit.numpy.updates import put_along_axis
 from meshjit.numpy.views import *  # noqa: F403
 from meshjit.runtime.exchange import from_dlpack as from_dlpack
 

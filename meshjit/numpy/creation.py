@@ -171,7 +171,7 @@ def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) ->
     """Ones on and below the k-th diagonal."""
     shape = (rows, rows if columns is None else columns)
     below = ufuncs.greater_equal(ufuncs.add(iota(np.int32, shape, 0), k), iota(np.int32, shape, 1))
-    return cast(below, _dtype(dtype))
+    return cast(below, np.float32 if dtype is None else dtype)
 
 
 def tril(x: Any, k: int = 0) -> Any:

@@ -20,7 +20,7 @@ from meshjit.numpy.indexing import (
     parse_index,
     sliced,
 )
-from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, ops, shape_of
+from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import moveaxis, reshape
 from meshjit.ops.update_slice import is_most
@@ -113,6 +113,29 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
     if not parsed.arrays:
         return _strided_update(x, parsed, values, kind)
     return _scattered(x, parsed, values, kind, mode, bool(hints.get("unique_indices", False)))
+
+
+def put_along_axis(
+    arr: Any, indices: Any, values: Any, axis: int | None, inplace: bool = True, *, mode: str | None = None
+) -> Any:
+    """`jax.numpy.put_along_axis`: arr with the elements replaced that `take_along_axis` would take. Only `inplace=False`."""
+    if inplace:
+        raise ValueError(
+            f"put_along_axis: arrays cannot be changed in place\n  at {line_of(user_source())}\n"
+            "  fix: x = put_along_axis(x, ..., inplace=False)"
+        )
+    if axis is None:
+        flat = put_along_axis(reshape(arr, -1), reshape(indices, -1), values, 0, False, mode=mode)
+        return reshape(flat, shape_of(arr))
+    shape = shape_of(arr)
+    if len(shape_of(indices)) != len(shape):
+        raise ValueError(
+            f"put_along_axis: indices have {len(shape_of(indices))} dims, the array {len(shape)}\n  at {line_of(user_source())}"
+        )
+    axis = normal_axis(axis, len(shape))
+    places = [iota(np.int32, tuple(n if e == d else 1 for e in range(len(shape))), d) for d, n in enumerate(shape)]
+    places[axis] = indices
+    return _updated(arr, tuple(places), values, "set", mode, {})
 
 
 def _with_new_axes(shape: tuple[int, ...], parsed: Index) -> tuple[int, ...]:
