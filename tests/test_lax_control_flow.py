@@ -344,3 +344,10 @@ def test_the_number_of_an_iteration_adapts_as_python_ints_do() -> None:
         assert total.dtype == np.int8 and np.asarray(total).tolist() == [3, 3]
     last = mnp.asarray(3)
     assert float(mj.grad(lambda x: lax.fori_loop(0, last, lambda i, s: s * x, 1.0))(2.0)) == 12
+
+
+def test_a_bool_carry_is_not_weak() -> None:
+    carry, stacked = lax.scan(lambda s, _: (s, s), True, None, length=2)
+    assert not carry.weak_type and not stacked.weak_type
+    with pytest.raises(TypeError, match=r"init is bool\[\] at first and i32\[\] after one iteration"):
+        lax.scan(lambda s, _: (s + 1, s), True, None, length=2)

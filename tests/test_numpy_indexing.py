@@ -259,3 +259,10 @@ def test_starts_of_small_dtypes_count_from_the_end_of_a_longer_dim() -> None:
     assert found == [199, 199, 199, 195, 72]
     with pytest.raises(IndexError, match="index_in_dim: index 0 is out of bounds for dim -1 of extent 0"):
         lax.index_in_dim(mnp.zeros((1, 0)), 0, -1)
+
+
+def test_gather_of_an_empty_batch() -> None:
+    numbers = lax.GatherDimensionNumbers(
+        offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,), operand_batching_dims=(0,), start_indices_batching_dims=(0,)
+    )
+    assert lax.gather(mnp.zeros((0, 3)), np.zeros((0, 2, 1), np.int32), numbers, (1, 1)).shape == (0, 2)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from meshjit.numpy.indexing import mode_word
-from meshjit.numpy.promote import asarray, cast, dtype_of, ops
+from meshjit.numpy.promote import asarray, cast, dtype_of, ops, shape_of
 from meshjit.trace import bind
 
 
@@ -57,6 +57,8 @@ def gather(
     """`jax.lax.gather`; out of range windows are moved inside, or filled, as mode says."""
     del unique_indices
     numbers = dimension_numbers
+    shape, batch = shape_of(operand), numbers.operand_batching_dims
+    slice_sizes = [min(n, shape[d]) if d in batch else n for d, n in enumerate(slice_sizes)]  # an empty batch has none of 1
     return bind(
         ops("gather"), asarray(operand), asarray(start_indices),
         offset_dims=_dims(numbers.offset_dims), collapsed_slice_dims=_dims(numbers.collapsed_slice_dims),

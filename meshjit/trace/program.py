@@ -90,7 +90,8 @@ def argument_of(value: Any, name: str = "") -> Argument:
     if isinstance(value, Tracer):
         return Argument(value.type, value.weak_type, name)
     if is_python_number(value):
-        return Argument(TensorType((), canonical(dtype_of_python_scalar(value), config.enable_x64)), True, name)
+        dtype = canonical(dtype_of_python_scalar(value), config.enable_x64)
+        return Argument(TensorType((), dtype), not isinstance(value, bool), name)
     if isinstance(value, np.ndarray | np.generic):
         _check_dtype(value.dtype, name, value)
         check_unmasked(value, f"argument {name}")
