@@ -13,6 +13,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
 from tests.numpy_eager import host, numpy_eager
+from tests.wire import traced
 
 
 @pytest.fixture(autouse=True)
@@ -266,3 +267,15 @@ def test_gather_of_an_empty_batch() -> None:
         offset_dims=(), collapsed_slice_dims=(1,), start_index_map=(1,), operand_batching_dims=(0,), start_indices_batching_dims=(0,)
     )
     assert lax.gather(mnp.zeros((0, 3)), np.zeros((0, 2, 1), np.int32), numbers, (1, 1)).shape == (0, 2)
+
+
+def test_take_along_axis_takes_blocks_where_all_lines_take_the_same() -> None:
+    def take(x: Any, i: Any) -> Any:
+        return mnp.take_along_axis(x, i[:, :, None, None], axis=1)
+
+    (eqn,) = [e for e in traced(take, ["f32[3, 5, 4, 2]", "i32[3, 6]"]).eqns if e.op.name == "gather"]
+    assert eqn.params["slice_sizes"] == (1, 1, 4, 2) and eqn.outputs[0].shape == (3, 6, 4, 2)
+    x, i = np.arange(120.0, dtype=np.float32).reshape(3, 5, 4, 2), np.arange(18).reshape(3, 6) % 5
+    np.testing.assert_array_equal(take(x, i), np.take_along_axis(x, i[:, :, None, None], 1))
+    one = np.take_along_axis(np.broadcast_to(x[:1], x.shape), i[:, :, None, None], 1)
+    np.testing.assert_array_equal(take(x[:1], i), one)

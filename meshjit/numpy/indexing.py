@@ -29,7 +29,7 @@ from meshjit.numpy.promote import (
     value,
 )
 from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, reshape, squeeze
+from meshjit.numpy.shaping import concatenate, expand_dims, reshape, squeeze
 from meshjit.trace import Tracer, bind, line_of, user_source
 from meshjit.trace.tracer import origin
 
@@ -370,7 +370,8 @@ def take(
 def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | None = "fill", fill_value: Any = None) -> Any:
     """`numpy.take_along_axis`: the other dims are batch dims of one gather, so they never communicate.
 
-    Out-of-bounds indices give the fill value (NaN, or the extreme integer) by default, or are clipped, or wrap.
+    Other dims of which either has one element broadcast: what all lines take alike, `indices[:, :, None]`, is taken as
+    blocks. Out-of-bounds indices give the fill value (NaN, or the extreme integer) by default, or are clipped, or wrap.
     """
     x, indices = asarray(x), asarray(indices)
     if axis is None:
@@ -379,20 +380,18 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
     axis = normal_axis(axis, rank)
     if len(shape_of(indices)) != rank:
         raise ValueError(f"take_along_axis: indices have {len(shape_of(indices))} dims, the array {rank}")
-    shape = broadcast_shapes(
-        shape_of(x)[:axis] + (1,) + shape_of(x)[axis + 1 :], shape_of(indices)[:axis] + (1,) + shape_of(indices)[axis + 1 :]
-    )
-    lead = tuple(n for d, n in enumerate(shape) if d != axis)
-    x = moveaxis(broadcast_to(x, (*shape[:axis], shape_of(x)[axis], *shape[axis + 1 :])), axis, -1)
-    indices = moveaxis(
-        broadcast_to(indices, (*shape[:axis], shape_of(indices)[axis], *shape[axis + 1 :])), axis, -1
-    )
+    sizes, counts = shape_of(x), shape_of(indices)
+    broadcast_shapes(sizes[:axis] + (1,) + sizes[axis + 1 :], counts[:axis] + (1,) + counts[axis + 1 :])  # or an error
+    others = [d for d in range(rank) if d != axis]
+    blocks = tuple(d for d in others if counts[d] == 1 != sizes[d])
+    batch = tuple(d for d in others if counts[d] == sizes[d])
+    kept = [d for d in range(rank) if d not in blocks]
     if mode == "wrap":
-        indices, mode = ufuncs.remainder(indices, shape_of(x)[-1]), "promise_in_bounds"
-    vectors = expand_dims(_integers(indices, shape_of(x)[-1]), -1)
-    batch = tuple(range(len(lead)))
-    result = gather(
-        x, vectors, (), (rank - 1,), (rank - 1,), tuple(min(1, n) for n in shape_of(x)[:-1]) + (1,),
-        operand_batching=batch, indices_batching=batch, mode="fill" if mode is None else mode, fill_value=fill_value,
+        indices, mode = ufuncs.remainder(indices, sizes[axis]), "promise_in_bounds"
+    return gather(
+        x, expand_dims(_integers(reshape(indices, tuple(counts[d] for d in kept)), sizes[axis]), -1),
+        blocks, tuple(d for d in range(rank) if d not in (*blocks, *batch)), (axis,),
+        tuple(n if d in blocks else 1 if d == axis else min(1, n) for d, n in enumerate(sizes)),
+        operand_batching=batch, indices_batching=tuple(kept.index(d) for d in batch),
+        mode="fill" if mode is None else mode, fill_value=fill_value,
     )  # fmt: skip
-    return moveaxis(result, -1, axis)
