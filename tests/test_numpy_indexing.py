@@ -279,3 +279,9 @@ def test_take_along_axis_takes_blocks_where_all_lines_take_the_same() -> None:
     np.testing.assert_array_equal(take(x, i), np.take_along_axis(x, i[:, :, None, None], 1))
     one = np.take_along_axis(np.broadcast_to(x[:1], x.shape), i[:, :, None, None], 1)
     np.testing.assert_array_equal(take(x[:1], i), one)
+
+
+def test_take_along_axis_takes_nothing_of_nothing() -> None:
+    for x, i, axis in (((0, 1, 2), (0, 2, 1), 0), ((2, 0), (2, 0), 1), ((2, 0), (1, 0), 1), ((2, 3), (2, 0), 1), ((0, 3), (0, 2), 1)):
+        found = mnp.take_along_axis(np.zeros(x, np.float32), np.zeros(i, np.int32), axis)
+        assert found.shape == np.take_along_axis(np.zeros(x), np.zeros(i, int), axis).shape and found.dtype == np.float32

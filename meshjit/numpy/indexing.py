@@ -381,7 +381,9 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
     if len(shape_of(indices)) != rank:
         raise ValueError(f"take_along_axis: indices have {len(shape_of(indices))} dims, the array {rank}")
     sizes, counts = shape_of(x), shape_of(indices)
-    broadcast_shapes(sizes[:axis] + (1,) + sizes[axis + 1 :], counts[:axis] + (1,) + counts[axis + 1 :])  # or an error
+    shape = broadcast_shapes(sizes[:axis] + (1,) + sizes[axis + 1 :], counts[:axis] + (1,) + counts[axis + 1 :])
+    if 0 in shape or not counts[axis]:  # nothing is taken, which nothing is large enough for
+        return broadcast_to(np.zeros((), dtype_of(x)), (*shape[:axis], counts[axis], *shape[axis + 1 :]))
     others = [d for d in range(rank) if d != axis]
     blocks = tuple(d for d in others if counts[d] == 1 != sizes[d])
     batch = tuple(d for d in others if counts[d] == sizes[d])
