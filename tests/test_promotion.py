@@ -148,3 +148,16 @@ def test_initial_has_the_dtype_of_the_result() -> None:
     assert mnp.max(small, initial=2.5).dtype == np.int8 and int(mnp.max(small, initial=2.5)) == 2
     assert mnp.max(mnp.zeros(2, np.bool_), initial=1).dtype == np.bool_
     assert mnp.prod(mnp.ones(1, ml_dtypes.bfloat16), initial=mnp.float32(2)).dtype == ml_dtypes.bfloat16
+
+
+def test_logaddexp_keeps_small_differences() -> None:
+    """log(1 + exp(-20)) is not log(1); half-precision numbers lose the same way sooner."""
+    assert abs(float(nn.softplus(mnp.float32(-20.0))) / 2.0611537e-09 - 1) < 1e-5
+    half = float(nn.softplus(mnp.asarray(-2.0, ml_dtypes.bfloat16)))
+    assert abs(half / 0.126928 - 1) < 4e-3
+    x = mnp.asarray(np.float32([0, 0, np.inf, -np.inf, np.nan, 3]))
+    y = mnp.asarray(np.float32([0, -np.inf, np.inf, -np.inf, 1, np.nan]))
+    wanted = [np.log(2), 0, np.inf, -np.inf, np.nan, np.nan]
+    np.testing.assert_allclose(np.asarray(mnp.logaddexp(x, y)), wanted, rtol=1e-6)
+    assert float(mj.grad(nn.softplus)(0.0)) == 0.5 and float(mj.grad(mj.grad(nn.softplus))(0.0)) == 0.25
+    assert float(mj.grad(mnp.logaddexp)(1.0, -np.inf)) == 1

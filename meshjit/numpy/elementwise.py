@@ -16,6 +16,7 @@ from meshjit.numpy.ufuncs import (
     equal,
     exp,
     greater,
+    greater_equal,
     imag,
     isfinite,
     isinf,
@@ -23,6 +24,7 @@ from meshjit.numpy.ufuncs import (
     less,
     less_equal,
     log,
+    log1p,
     logical_and,
     logical_or,
     maximum,
@@ -101,9 +103,10 @@ def logaddexp(x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)) without overflow; derivatives are the two shares."""
     (x, y), _ = promoted(x, y, inexact=True)
     x, y = broadcast_all([x, y])
-    high = bind(ops("stop_gradient"), maximum(x, y))
-    shift = where(bind(ops("is_finite"), high), high, 0)  # inf - inf would be nan
-    return add(shift, log(add(exp(subtract(x, shift)), exp(subtract(y, shift)))))
+    first = greater_equal(x, y)
+    high, low = where(first, x, y), where(first, y, x)
+    below = where(logical_and(equal(x, y), isinf(high)), 0, subtract(low, high))  # inf - inf would be nan
+    return add(high, log1p(exp(below)))
 
 
 def logaddexp2(x: Any, y: Any) -> Any:
