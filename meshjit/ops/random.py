@@ -131,8 +131,9 @@ def _word_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 
 
 def _word(key0: Array, key1: Array, count0: Array, count1: Array) -> Array:
-    keys = (key.reshape(key.shape + (1,) * (count0.ndim - key.ndim)) for key in (key0, key1))
-    return np.bitwise_xor(*_evaluate(*keys, count0, count1))
+    shape = key0.shape + (1,) * (count0.ndim - key0.ndim)
+    first, second = _evaluate(key0.reshape(shape), key1.reshape(shape), count0, count1)
+    return np.bitwise_xor(first, second)
 
 
 _LARGE = 1024  # elements from which computing them twice takes longer than a loop
