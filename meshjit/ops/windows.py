@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,12 +42,16 @@ if TYPE_CHECKING:
 class _Round:
     """`width` local elements of shards `sources`, from `lows` on, which shards `targets` need parts of: every shard sends
     and gets once at most. The lows are all the same, but where shards need so different parts that one part with all of
-    them would be twice as long."""
+    them would be twice as long.
+
+    Where rounds go by distance, what else a shard has in the place of a part is what stands there in its window, too.
+    Otherwise only the targets may get anything (`is_exact`): others have zeros there, as outside of the dim."""
 
     sources: Integers
     targets: Integers
     lows: Integers
     width: int
+    is_exact: bool = False
 
 
 def window(
@@ -93,11 +97,11 @@ def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Roun
     sign = 1 if (np.diff(starts) >= 0).all() else -1
     turns = sources - sign * targets
     moving = len({*turns[sources != targets].tolist()})  # np.unique would first import numpy.ma, which takes 15 ms
-    if moving > max(np.bincount(sources).max(), count.max()):
-        packed = _packed(first, count)
-        turns = packed if len({*packed[sources != targets].tolist()}) < moving else turns
+    packed = _packed(first, count) if moving > max(np.bincount(sources).max(), count.max()) else turns
+    is_packed = len({*packed.tolist()}) < moving
+    turns = packed if is_packed else turns
     chosen = ((turns == turn) for turn in sorted({*turns.tolist()}))
-    return [_round(sources[c], targets[c], lows[c], highs[c], shard) for c in chosen]
+    return [replace(_round(sources[c], targets[c], lows[c], highs[c], shard), is_exact=is_packed) for c in chosen]
 
 
 def _packed(first: Integers, count: Integers) -> Integers:
@@ -138,7 +142,7 @@ def _sent(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], eac
 
 def _completed(each: _Round, count: int) -> _Round:
     """The round with all shards at its distance, if most take part: rounds of several windows are then the same."""
-    if len(each.targets) < 2 or 2 * len(each.targets) < count or (each.lows != each.lows[0]).any():
+    if each.is_exact or len(each.targets) < 2 or 2 * len(each.targets) < count or (each.lows != each.lows[0]).any():
         return each
     sign = int((each.sources[1] - each.sources[0]) // (each.targets[1] - each.targets[0]))
     if abs(sign) != 1 or (each.sources - sign * each.targets != each.sources[0] - sign * each.targets[0]).any():
@@ -151,7 +155,7 @@ def _completed(each: _Round, count: int) -> _Round:
 
 def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], each: _Round) -> Var:
     """Every target's part from its source; nothing moves where all are their own source."""
-    if (each.sources == each.targets).all():
+    if (each.sources == each.targets).all() and not each.is_exact:
         return part
     groups = local.mesh.replica_groups(tuple(axes))
     pairs = np.stack([groups[:, each.sources], groups[:, each.targets]], axis=-1)
