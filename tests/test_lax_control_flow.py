@@ -242,6 +242,18 @@ def test_a_momentum_that_every_iteration_needs_is_not_reduced_after_the_loop_too
         same(found, expected, 1e-4)
 
 
+def test_what_a_loop_of_nothing_stacks_is_cut_where_it_is_wanted_sharded() -> None:
+    """Such a loop is no constant that could be made in any placement: it stacks whole results."""
+    mesh = mj.make_mesh((2,), ("z",), devices=mj.devices()[:2])
+
+    def fun(x: Any) -> Any:
+        ones = lax.scan(lambda c, _: (c, mnp.ones(2)), None, None, length=3)[1]
+        return mnp.sign(ones).T @ x
+
+    compiled = mj.jit(fun, in_shardings=NamedSharding(mesh, P("z")))
+    same(compiled(ramp(3, 4)), fun(ramp(3, 4)))
+
+
 def test_what_never_changes_is_gathered_before_the_loop() -> None:
     mesh = mj.make_mesh((8,), ("data",))
 

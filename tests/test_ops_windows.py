@@ -16,6 +16,7 @@ from meshjit.ops.constants import constant, iota
 from meshjit.ops.cumulative import cumsum
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.ordering import concatenate, reverse
+from meshjit.ops.reduce_window import reduce_window
 from meshjit.ops.reduction import reduce_sum
 from meshjit.ops.slicing import pad, slice_
 from sharding.mesh import AbstractMesh, Mesh
@@ -85,6 +86,15 @@ def test_a_roll_is_a_halo() -> None:
     found = exchanged(build([TensorType.parse("f32[1024]")], roll), X8, [P("x")], P("x"))
     assert all(name.startswith("collective_permute") for name in found)
     assert sum(int(name.split()[1]) for name in found) <= 8
+
+
+def test_windows_that_all_shards_see_whole_have_zeros_outside_of_the_dim() -> None:
+    """Parts of the dim come in as few rounds as can be; who has no part in a round has nothing in its place."""
+    sizes = {"window": (9,), "strides": (1,), "padding": ((8, 8),), "base_dilation": (1,), "window_dilation": (1,)}
+    for kind in ("sum", "max"):
+        program = one(reduce_window, "f32[3]", **sizes, kind=kind)
+        for mesh, spec in ((AbstractMesh((3,), ("x",)), P("x")), (AbstractMesh((3, 2), ("x", "y")), P(("x", "y")))):
+            check_law(program, mesh, [P("x")], [spec], [np.array([1, -3, 3], np.float32)])
 
 
 def test_one_element_has_an_owner() -> None:

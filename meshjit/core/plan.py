@@ -50,11 +50,11 @@ def made_again(eqn: Eqn, rule: FactorRule, made: Mapping[Var, int]) -> int | Non
 
         %1: f32[256] = iota()    %2 = multiply(%1, %1)    wanted over x by one use and whole by another: computed twice
     """
-    if len(eqn.outputs) != 1:
-        return None
+    if len(eqn.outputs) != 1 or eqn.op.regions is not None or not rule.is_passthrough:
+        return None  # a loop of nothing, too: its results are stacked whole
     if not eqn.inputs:
         return 0
-    if not rule.is_passthrough or any(v not in made for v in eqn.inputs):
+    if any(v not in made for v in eqn.inputs):
         return None
     size = eqn.outputs[0].type.nbytes + sum(made[v] for v in eqn.inputs)
     return size if size <= MADE_AGAIN else None
