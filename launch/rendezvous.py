@@ -2,14 +2,20 @@
 
 MPI hands it round where an MPI launcher started the processes. SLURM's variables let each process work it out alone.
 Otherwise the user says it: MESHJIT_COORDINATOR=host:port, or the arguments of `distributed.initialize`.
+
+Where processes call one another over TCP they prove that they are of one job, by a token. MESHJIT_JOB_TOKEN is one that nobody
+else can know. Without it the token is made of what SLURM tells all tasks of a step: that keeps out other jobs, and whatever does
+not speak meshjit, but not somebody who writes a program to get in. On one host other users are kept out all the same (`peer`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from launch.cluster import Cluster, expand_nodes
@@ -28,6 +34,9 @@ class Meeting:
     size: int
     host: str | None  # under which the others reach this process; None: whatever its host's name says
     comm: Any = None  # MPI.COMM_WORLD where MPI brought the processes together
+    token: bytes = field(default=b"", repr=False)  # what the processes of this job know
+    is_secret: bool = False  # whether nobody else can know the token
+    held: socket.socket | None = field(default=None, repr=False)  # keeps process 0's port until the coordinator has it
 
     @property
     def bind(self) -> str:
@@ -42,7 +51,7 @@ def meet(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
     """Agree on the coordinator. Under MPI all processes must call this together. Raises RendezvousError."""
     environ = os.environ if environ is None else environ
     if cluster.coordinator is not None:
-        return meeting_at(cluster.coordinator, cluster.rank, cluster.size)
+        return meeting_at(cluster.coordinator, cluster.rank, cluster.size, environ)
     if cluster.is_mpi:
         return _through_mpi(cluster)
     if cluster.launcher == "slurm":
@@ -53,10 +62,20 @@ def meet(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
     )
 
 
-def meeting_at(address: str, rank: int, size: int) -> Meeting:
+def meeting_at(address: str, rank: int, size: int, environ: Mapping[str, str] | None = None) -> Meeting:
     """A meeting at a given address. Raises RendezvousError for an address without a port."""
     host, _ = split_address(address)
-    return Meeting(address, rank, size, _own_address(host))
+    environ = os.environ if environ is None else environ
+    return Meeting(address, rank, size, _own_address(host), token=job_token(environ), is_secret=has_secret(environ))
+
+
+def has_secret(environ: Mapping[str, str]) -> bool:
+    return bool(environ.get("MESHJIT_JOB_TOKEN"))
+
+
+def job_token(environ: Mapping[str, str], *facts: str) -> bytes:
+    """What the processes of one job share: MESHJIT_JOB_TOKEN, and facts that are the same on all of them."""
+    return hashlib.sha256("\n".join([environ.get("MESHJIT_JOB_TOKEN", ""), *facts]).encode()).digest()
 
 
 # --- MPI -------------------------------------------------------------------------------------------------------------
@@ -68,8 +87,9 @@ def _through_mpi(cluster: Cluster) -> Meeting:
     hosts = comm.allgather(host_identity())
     one_host = len(set(hosts)) == 1
     own = "127.0.0.1" if one_host else reachable_address()
-    address = comm.bcast(f"{own}:{free_port()}" if comm.rank == 0 else None, root=0)
-    return Meeting(address, comm.rank, comm.size, own, comm)
+    port, held = held_port() if comm.rank == 0 else (0, None)
+    address = comm.bcast(f"{own}:{port}" if comm.rank == 0 else None, root=0)
+    return Meeting(address, comm.rank, comm.size, own, comm, held=held)
 
 
 def mpi_world(cluster: Cluster) -> Any:
@@ -103,9 +123,12 @@ def _through_slurm(cluster: Cluster, environ: Mapping[str, str]) -> Meeting:
     nodes = expand_nodes(environ["SLURM_STEP_NODELIST"])
     job, step = int(environ["SLURM_JOB_ID"]), int(environ.get("SLURM_STEP_ID") or environ["SLURM_STEPID"])
     port = 61440 + (job * 16 + step) % 4096
-    if len(nodes) == 1:
-        return Meeting(f"127.0.0.1:{port}", cluster.rank, cluster.size, "127.0.0.1")
-    return Meeting(f"{nodes[0]}:{port}", cluster.rank, cluster.size, _own_address(nodes[0]))
+    token = job_token(environ, *(f"{name}={environ.get(name, '')}" for name in _SLURM_FACTS), f"step {step}")
+    host, own = ("127.0.0.1", "127.0.0.1") if len(nodes) == 1 else (nodes[0], _own_address(nodes[0]))
+    return Meeting(f"{host}:{port}", cluster.rank, cluster.size, own, token=token, is_secret=has_secret(environ))
+
+
+_SLURM_FACTS = ("SLURM_JOB_ID", "SLURM_JOB_UID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")
 
 
 # --- addresses -------------------------------------------------------------------------------------------------------
@@ -175,9 +198,21 @@ def _source_address(toward: str) -> str | None:
 
 
 def free_port() -> int:
+    """A port that is free now; another process may take it before it is used."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         return listener.getsockname()[1]
+
+
+def held_port() -> tuple[int, socket.socket]:
+    """A free port, and what keeps it from other users and from being given away until it is closed. It does not listen: gRPC
+    shares the port with it, as a server of the same user may (SO_REUSEPORT)."""
+    held = socket.socket()
+    with contextlib.suppress(AttributeError, OSError):  # where there is no such option, the port is only likely to stay free
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("", 0))
+        return held.getsockname()[1], held
+    return free_port(), held
 
 
 def _has_ipv6() -> bool:

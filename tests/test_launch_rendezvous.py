@@ -40,6 +40,8 @@ def test_one_host_meets_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     meeting = meet(Cluster(0, 2, launcher="mpich"))
     assert split_address(meeting.address)[0] == meeting.host == "127.0.0.1"
     assert meeting.bind == meeting.address  # nobody else can reach it
+    with meeting.held, pytest.raises(OSError), socket.create_server(split_address(meeting.address)):
+        pass
 
 
 def test_a_host_without_a_resolvable_name_still_meets_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +50,9 @@ def test_a_host_without_a_resolvable_name_still_meets_itself(monkeypatch: pytest
 
     monkeypatch.setattr(socket, "gethostbyname", unresolvable)
     pretend_mpi(monkeypatch, FakeWorld(0, 2, [module.host_identity()]))
-    assert meet(Cluster(0, 2, launcher="mpich")).host == "127.0.0.1"
+    meeting = meet(Cluster(0, 2, launcher="mpich"))
+    assert meeting.host == "127.0.0.1"
+    meeting.held.close()
 
 
 def test_several_hosts_meet_on_an_address_that_others_reach(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +61,7 @@ def test_several_hosts_meet_on_an_address_that_others_reach(monkeypatch: pytest.
     meeting = meet(Cluster(0, 2, launcher="open mpi"))
     assert split_address(meeting.address)[0] == meeting.host == "10.1.2.3"
     assert meeting.bind.rpartition(":")[0] in ("[::]", "0.0.0.0")
+    meeting.held.close()
     pretend_mpi(monkeypatch, FakeWorld(1, 2, ["elsewhere"]))
     assert meet(Cluster(1, 2, launcher="open mpi")).address == "10.1.2.3:4444"
 
@@ -97,6 +102,18 @@ def test_slurm_needs_nobody_to_talk_to() -> None:
     )
     other_step = {**SRUN, "SLURM_STEP_ID": "1"}
     assert meet(detect(other_step), other_step).address != meetings[0].address
+
+
+def test_processes_of_a_job_share_a_token() -> None:
+    def token(**more: str) -> bytes:
+        environ = {**SRUN, **more}
+        return meet(detect(environ), environ).token
+
+    assert token() == token(SLURM_PROCID="1", SLURM_LOCALID="1", SLURM_NODEID="1")
+    others = [token(SLURM_STEP_ID="1"), token(SLURM_JOB_ID="78"), token(MESHJIT_JOB_TOKEN="secret"), token(MESHJIT_JOB_TOKEN="Secret")]
+    assert len({token(), *others}) == 5
+    told = [meeting_at("127.0.0.1:80", 1, 2, {"MESHJIT_JOB_TOKEN": word}) for word in ("a", "a", "b")]
+    assert told[0].token == told[1].token != told[2].token and repr(told[0].token) not in repr(told[0])
 
 
 def test_nothing_known() -> None:

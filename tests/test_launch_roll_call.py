@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
-from launch.rendezvous import Meeting, RendezvousError, free_port
+from launch import peer, proof
+from launch.rendezvous import Meeting, RendezvousError, _has_ipv6, free_port
 from launch.roll_call import call_roll, name_processes
 
 
@@ -17,7 +27,9 @@ def call(ranks: list[int], size: int, timeout: float, host: str = "127.0.0.1") -
 
     def one(rank: int) -> str:
         try:
-            call_roll(Meeting(address, rank, size, None), timeout)
+            held = call_roll(Meeting(address, rank, size, None), timeout)
+            if held is not None:
+                held.close()
             return ""
         except RendezvousError as error:
             return str(error)
@@ -49,23 +61,227 @@ def test_one_rank_twice() -> None:
     assert any("two processes say that they are process 1 of 3" in text for text in said)
 
 
-def test_strangers_are_ignored() -> None:
+TOKEN = b"known to the job alone"
+
+
+def meeting(rank: int, port: int, size: int = 2, token: bytes = TOKEN) -> Meeting:
+    return Meeting(f"127.0.0.1:{port}", rank, size, None, token=token)
+
+
+def connect(port: int) -> socket.socket:
+    """A stranger, once process 0 listens."""
+    while True:
+        try:
+            return socket.create_connection(("127.0.0.1", port), timeout=5)
+        except ConnectionRefusedError:
+            time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def listening(size: int = 2, timeout: float = 10) -> Iterator[tuple[int, Any]]:
+    """A port at which process 0 calls the roll, and its future."""
     port = free_port()
-    meeting = Meeting(f"127.0.0.1:{port}", 0, 2, None)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(call_roll, meeting, 10)
-        for word in (b"GET / HTTP/1.1\n", b"meshjit 7\n", b"meshjit 1\n"):
-            while True:
-                try:
-                    with socket.create_connection(("127.0.0.1", port), timeout=5) as caller:
-                        caller.sendall(word)
-                        assert caller.makefile().readline() in ("", "go\n")
-                    break
-                except ConnectionRefusedError:
-                    continue
-                except ConnectionResetError:
-                    break
-        assert waiting.result() is None
+        waiting = pool.submit(call_roll, meeting(0, port, size), timeout)
+        yield port, waiting
+        if waiting.exception() is None:
+            waiting.result().close()
+
+
+STRANGERS = {
+    "silent": b"",
+    "web": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "half a line": b"meshjit 1 2 ",
+    "bytes": bytes(range(256)) + b"\n",
+    "endless": b"x" * 100_000,
+    "the line of before": b"meshjit 1\n",
+    "another token": proof.hello(b"guessed", 1, 2, "0" * 32, "1" * 32),
+    "another's line again": proof.hello(TOKEN, 1, 2, "0" * 32, "1" * 32),
+    "huge numbers": proof.hello(TOKEN, 10**30, 10**30, "0" * 32, "1" * 32),
+}
+
+
+@pytest.mark.parametrize("said", STRANGERS.values(), ids=STRANGERS)
+def test_strangers_neither_join_nor_delay(said: bytes) -> None:
+    with listening() as (port, waiting), contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stranger = stack.enter_context(connect(port))
+            with contextlib.suppress(OSError):  # it may have hung up in the middle
+                stranger.sendall(said)
+        stack.enter_context(connect(port)).close()  # a port scanner
+        time.sleep(0.05)
+        assert not waiting.done()
+        start = time.monotonic()
+        call_roll(meeting(1, port), 10)
+        waiting.result()
+        assert time.monotonic() - start < 1
+
+
+def test_more_strangers_than_are_listened_to() -> None:
+    with listening() as (port, waiting), contextlib.ExitStack() as stack:
+        for _ in range(400):
+            stack.enter_context(connect(port))
+        call_roll(meeting(1, port), 10)
+        waiting.result()
+
+
+def test_lines_that_were_overheard_serve_nobody_else() -> None:
+    """A stranger between process 1 and process 0, who then says the same words."""
+    with listening(size=3, timeout=1) as (port, waiting):
+        with connect(port) as first, connect(port) as second:
+            nonces = [proof.nonce_of(stream.makefile("rb").readline().strip()) for stream in (first, second)]
+            assert nonces[0] and nonces[0] != nonces[1]
+            words = proof.hello(TOKEN, 1, 3, nonces[0], proof.nonce())
+            second.sendall(words)
+            assert second.makefile("rb").readline().endswith(b" stranger\n")
+            first.sendall(words)
+            assert first.makefile("rb").readline().endswith(b" here\n")
+        with pytest.raises(RendezvousError, match="process 2 of 3 did not come within 1 s; of those that came, 1 did not know"):
+            waiting.result()
+
+
+def test_a_process_with_another_token_is_told() -> None:
+    with listening(timeout=0.5) as (port, waiting):
+        connect(port).close()
+        with pytest.raises(RendezvousError) as caught:
+            call_roll(meeting(1, port, token=b"another"), 10)
+        assert str(caught.value) == (
+            f"process 1 of 2: what answers at 127.0.0.1:{port} does not know this job's token, so it is another job's process, "
+            "or a stranger\n  fix: start all processes with the same MESHJIT_JOB_TOKEN (or none of them with any), or give the job "
+            "a port of its own: MESHJIT_COORDINATOR=host:port"
+        )
+        with pytest.raises(RendezvousError, match=r"within 0.5 s; of those that came, 1 did not know this job's token\n  fix"):
+            waiting.result()
+
+
+def test_a_process_that_was_told_of_another_number_of_processes() -> None:
+    with listening() as (port, waiting):
+        for wait in (lambda: call_roll(meeting(1, port, size=3), 10), waiting.result):
+            with pytest.raises(RendezvousError, match="process 1 was told of 3 processes, process 0 of 2"):
+                wait()
+
+
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/net/tcp"), reason="only Linux has a table of sockets")
+
+
+@contextlib.contextmanager
+def connected(host: str, family: int = socket.AF_INET, **options: Any) -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server((host, 0), family=family, **options) as server:
+        target = ("127.0.0.1" if options else host, server.getsockname()[1])
+        with socket.create_connection(target) as near, server.accept()[0] as far:
+            yield near, far
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("host", "family", "options"),
+    [("127.0.0.1", socket.AF_INET, {}), ("::1", socket.AF_INET6, {}), ("::", socket.AF_INET6, {"dualstack_ipv6": True})],
+    ids=["IPv4", "IPv6", "both"],
+)
+def test_whose_process_is_at_the_other_end(host: str, family: int, options: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if family == socket.AF_INET6 and not _has_ipv6():
+        pytest.skip("no IPv6 here")
+    with connected(host, family, **options) as ends:
+        assert not any(peer.is_of_another_user(end) for end in ends)
+        real = list(peer._rows())
+        monkeypatch.setattr(peer, "_rows", lambda: [(each, (54321, inode)) for each, (_, inode) in real])
+        assert all(peer.is_of_another_user(end) for end in ends)
+        monkeypatch.setattr(peer, "_rows", lambda: [(each, (0, inode)) for each, (_, inode) in real])
+        assert not any(peer.is_of_another_user(end) for end in ends)  # root could do anything
+        monkeypatch.setattr(peer, "_rows", lambda: [(each, (0, 0)) for each, _ in real])
+        assert all(peer.is_of_another_user(end) for end in ends)  # closed at once
+        monkeypatch.setattr(peer, "_rows", lambda: [])
+        assert not any(peer.is_of_another_user(end) for end in ends)  # a table that says nothing
+
+
+@LINUX
+def test_other_users_of_the_host_stay_out_without_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "is_of_another_user", lambda connection: True)
+    with listening(timeout=0.5) as (port, waiting):
+        connect(port).close()
+        with pytest.raises(RendezvousError, match="is run by another user, so it is not process 0\n  fix: start all processes with"):
+            call_roll(meeting(1, port), 5)
+        with connect(port) as stranger:  # who knows what the token is made of
+            nonce = proof.nonce_of(stranger.makefile("rb").readline().strip())
+            stranger.sendall(proof.hello(TOKEN, 1, 2, nonce or "", proof.nonce()))
+            assert stranger.makefile("rb").readline().endswith(b" stranger\n")
+        with pytest.raises(RendezvousError, match="of those that came, 1 did not know"):
+            waiting.result()
+
+
+def test_with_a_secret_users_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peer, "is_of_another_user", lambda connection: True)
+    port = free_port()
+    both = [Meeting(f"127.0.0.1:{port}", rank, 2, None, token=TOKEN, is_secret=True) for rank in (0, 1)]
+    with ThreadPoolExecutor(2) as pool:
+        held, _ = pool.map(lambda each: call_roll(each, 10), both)
+    assert held is not None
+    held.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can become another user")
+@LINUX
+def test_a_real_other_user() -> None:
+    code = (
+        "import encodings.idna, os, socket, sys; os.setuid(54321); s = socket.create_connection(('127.0.0.1', int(sys.argv[1])));"
+        "sys.stdin.read(1); s.close()"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        command = [sys.executable, "-I", "-c", code, str(server.getsockname()[1])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as other:
+            with server.accept()[0] as connection:
+                found = [peer.is_of_another_user(connection)]
+                other.communicate(b".")
+                assert [*found, peer.is_of_another_user(connection)] == [True, True]
+
+
+def fake(says: bytes) -> Any:
+    """A server that another has started at the port first; it says the same to all."""
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(says)
+                self.request.recv(1000)
+                self.request.sendall(b"0" * 64 + b" go\n")
+
+    return socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        (proof.greeting("0" * 32), r"what answers at .* does not know this job's token, .*\n  fix: start all processes with"),
+        (b"\x00\x00\x12\x04\x00\xfe\xff\n", r"within 0.3 s: what answers there is not process 0, it says b'.*xfe"),  # gRPC
+        (b"SSH-2.0-OpenSSH_9.6\r\n", "what answers there is not process 0, it says b'SSH-2.0"),
+        (b"x" * 10_000, "what answers there hangs up after b'xxx"),
+        (b"half", "what answers there says b'half'"),
+        (b"", "what answers there says nothing"),
+    ],
+    ids=["stranger", "grpc", "ssh", "endless", "half", "silent"],
+)
+def test_who_answers_in_place_of_process_0_is_not_believed(says: bytes, reason: str) -> None:
+    with fake(says) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            with pytest.raises(RendezvousError, match=reason):
+                call_roll(meeting(1, server.server_address[1]), 0.3)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.skipif(not hasattr(socket, "SO_REUSEPORT"), reason="ports cannot be shared")
+def test_the_port_is_kept_until_the_coordinator_has_it() -> None:
+    with listening() as (port, waiting):
+        call_roll(meeting(1, port), 10)
+        waiting.result()
+        with pytest.raises(OSError), socket.create_server(("127.0.0.1", port)):
+            pass
+        with socket.create_server(("127.0.0.1", port), reuse_port=True), connect(port):  # as gRPC does
+            pass
 
 
 def test_a_taken_port() -> None:

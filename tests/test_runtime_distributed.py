@@ -30,16 +30,14 @@ from meshjit.runtime import _jaxlib, client, distributed
 def all_reduce(label="sum"):
     devices, mine = client.devices(), client.local_devices()
     n = len(devices)
-    manual = '{mhlo.sharding = "{manual}"}'
     text = f'''
-module @m attributes {{mhlo.num_partitions = {n} : i32, mhlo.num_replicas = 1 : i32}} {{
-  func.func public @main(%a: tensor<2xf32> {manual}) -> (tensor<2xf32> {manual}) {{
-    %0 = "stablehlo.all_reduce"(%a) <{{replica_groups = dense<{[list(range(n))]}> : tensor<1x{n}xi64>,
-        channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}}> ({{
+module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {n} : i32}} {{
+  func.func public @main(%a: tensor<2xf32>) -> (tensor<2xf32>) {{
+    %0 = "stablehlo.all_reduce"(%a) <{{replica_groups = dense<{[list(range(n))]}> : tensor<1x{n}xi64>}}> ({{
       ^bb0(%x: tensor<f32>, %y: tensor<f32>):
         %s = stablehlo.add %x, %y : tensor<f32>
         stablehlo.return %s : tensor<f32>
-      }}) {manual} : (tensor<2xf32>) -> tensor<2xf32>
+      }}) : (tensor<2xf32>) -> tensor<2xf32>
     return %0 : tensor<2xf32>
   }}
 }}'''

@@ -71,7 +71,8 @@ def initialize(
 
     Without arguments the launcher's environment says who we are (mpirun, srun, MESHJIT_ variables); with them, give the
     first three: `coordinator_address` "host:port" of process 0. `local_device_ids` restricts the accelerators of this
-    process (CPU devices are counted by config.num_cpu_devices). Calling it again for the same place does nothing.
+    process (CPU devices are counted by config.num_cpu_devices). Calling it again for the same place does nothing. Without MPI,
+    MESHJIT_JOB_TOKEN in the environment, a secret word that is the same for all of them, keeps strangers out.
 
     Raises ValueError where it cannot be found out who we are, RuntimeError where devices exist already, where we have
     joined as someone else, or where the others do not come within `initialization_timeout` seconds."""
@@ -148,12 +149,12 @@ def _join(
         _membership = Membership(local_device_ids=local)
         return
     meeting = launch.meet(cluster) if cluster.launcher != "none" else _told(cluster)
-    if meeting.comm is None:
-        call_roll(meeting, timeout, bind)
+    held = call_roll(meeting, timeout, bind) if meeting.comm is None else meeting.held
     service = None
     try:
-        if meeting.rank == 0:
-            service = _jaxlib.start_coordinator(bind or meeting.bind, meeting.size, heartbeat, timeout)
+        with held or contextlib.nullcontext():  # so that nobody takes the port before the coordinator has it
+            if meeting.rank == 0:
+                service = _jaxlib.start_coordinator(bind or meeting.bind, meeting.size, heartbeat, timeout)
         coordinator = _jaxlib.connect_coordinator(meeting.address, meeting.rank, heartbeat, timeout)
     except _jaxlib.XlaError as error:
         raise RuntimeError(f"process {meeting.rank} could not join at {meeting.address}: {error}") from error
@@ -174,7 +175,8 @@ _FAILED = "meshjit/failed"
 _DONE = "meshjit/done/"
 _LEFT = "meshjit/left/"
 _NOBODY = "nobody"
-_FAREWELL_SECONDS = 2.0
+_FAREWELL_SECONDS = 2.0  # for the others to read why
+_PARTING_SECONDS = 0.2  # for the last of them to end, once it has said that it will
 
 
 def _supervise(meeting: launch.Meeting, coordinator: Any) -> launch.Supervisor:
@@ -186,7 +188,9 @@ def _supervise(meeting: launch.Meeting, coordinator: Any) -> launch.Supervisor:
 
 
 class _EndThroughStore:
-    """End a job that no MPI holds together: the one that fails tells the store, the others listen to it."""
+    """End a job that no MPI holds together: the one that fails tells the store, the others listen to it.
+
+    Process 0 goes last: the store ends with it, and jaxlib aborts a process whose store is gone."""
 
     def __init__(self, coordinator: Any, rank: int, size: int) -> None:
         self.coordinator, self.rank, self.size = coordinator, rank, size
@@ -195,18 +199,25 @@ class _EndThroughStore:
     def __call__(self, code: int, reason: str) -> NoReturn:
         try:
             _jaxlib.store_set(self.coordinator, f"{_FAILED}/first", f"{self.rank} {code} {reason}")
-            if self.rank == 0:  # the store ends with us: let the others read it first
-                self._wait_for_readers()
         except _jaxlib.XlaError:
             pass  # somebody failed before us, or the coordinator is gone; the others will notice that
+        self._part(code)
+
+    def _part(self, code: int) -> NoReturn:
+        try:
+            if self.rank:
+                _jaxlib.store_set(self.coordinator, f"{_FAILED}/ends/{self.rank}", "", overwrite=True)
+            else:
+                self._wait_for_the_others()
+        except _jaxlib.XlaError:
+            pass  # the coordinator is gone
         os._exit(code)
 
-    def _wait_for_readers(self) -> None:
+    def _wait_for_the_others(self) -> None:
         end = time.monotonic() + _FAREWELL_SECONDS
-        while time.monotonic() < end:
-            if len(_jaxlib.store_list(self.coordinator, f"{_FAILED}/read/")) >= self.size - 1:
-                return
+        while time.monotonic() < end and len(_jaxlib.store_list(self.coordinator, f"{_FAILED}/ends/")) < self.size - 1:
             time.sleep(0.02)
+        time.sleep(_PARTING_SECONDS)
 
     def listen(self) -> None:
         """Wait for another's failure, in a thread."""
@@ -216,12 +227,11 @@ class _EndThroughStore:
                 message = _jaxlib.store_get(self.coordinator, f"{_FAILED}/first", 3600)
             if message == _NOBODY or int(message.split()[0]) == self.rank:
                 return
-            rank, code, reason = message.split(" ", 2)
-            _jaxlib.store_set(self.coordinator, f"{_FAILED}/read/{self.rank}", "")
         except _jaxlib.XlaError:
             return
+        rank, code, reason = message.split(" ", 2)
         os.write(2, f"[rank {self.rank}] ends, because process {rank} failed: {reason}\n".encode())
-        os._exit(int(code))
+        self._part(int(code))
 
     def stop_listening(self) -> None:
         """All are done: end the thread, which must not be inside jaxlib when Python goes down."""
