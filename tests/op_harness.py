@@ -13,7 +13,7 @@ import meshjit.ops  # noqa: F401 - fills the registry
 from meshjit.core.op import REGISTRY, MissingRule, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
-from meshjit.emit.emitter import MANUAL, Emitter, no_kernels, tensor
+from meshjit.emit.emitter import Emitter, no_kernels, tensor
 from meshjit.simulate.evaluate import evaluate
 
 Array = np.ndarray[Any, Any]
@@ -168,7 +168,7 @@ def cpu_devices() -> tuple[Any, Any]:
 
 
 def module(
-    calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, partitions: int = 1, lapack: bool = False
+    calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, replicas: int = 1, lapack: bool = False
 ) -> str:
     """A module whose main has the operands of all calls, one after another, and gives all their results. It calls LAPACK where
     an op needs it, and wherever ops can with `lapack`."""
@@ -183,14 +183,13 @@ def module(
         e.types.update(zip(names, ins, strict=True))
         arguments += names
         returned += op.emit(e, names, ins, outs, params)
-    manual = f" {{{MANUAL}}}"
-    head = ", ".join(f"{a}: {tensor(e.types[a])}{manual}" for a in arguments)
+    head = ", ".join(f"{a}: {tensor(e.types[a])}" for a in arguments)
     types = [tensor(e.types[r]) for r in returned]
     lines = "\n".join(e.lines)
     return (
-        f"module @m attributes {{mhlo.num_partitions = {partitions} : i32, mhlo.num_replicas = 1 : i32}} {{\n"
-        f"func.func public @main({head}) -> ({', '.join(t + manual for t in types)}) {{\n{lines}\n"
-        f"return {', '.join(returned)} : {', '.join(types)}\n}}\n}}"
+        f"module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {replicas} : i32}} {{\n"
+        f"func.func public @main({head}) -> ({', '.join(types)}) {{\n{lines}\n"
+        f"return {', '.join(returned)} : {', '.join(types)}\n}}\n{''.join(e.functions.values())}}}"
     )
 
 

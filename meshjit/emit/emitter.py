@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Program, Source
+from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType, short_name
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 
 _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>", "f8e4m3fn": "f8E4M3FN", "f8e5m2": "f8E5M2"}
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
-
-# Every value carries this sharding, so XLA's own partitioner passes the per-device program through unchanged.
-MANUAL = 'mhlo.sharding = "{manual}"'
 
 
 def element_type(dtype: np.dtype[Any]) -> str:
@@ -58,7 +56,9 @@ class Emitter:
         self.has_kernel = parent.has_kernel if parent else has_kernel
         self.lines: list[str] = []
         self.types: dict[str, TensorType] = parent.types if parent else {}
-        self._counter: list[int] = parent._counter if parent else [0, 0]
+        self.scalars: dict[str, int] = parent.scalars if parent else {}  # integer constants without dims
+        self.functions: dict[str, str] = parent.functions if parent else {}  # private functions of the module, by name
+        self._counter: list[int] = parent._counter if parent else [0]
         self.source: Source | None = parent.source if parent else None
         self.location = parent.location if parent else ""
 
@@ -106,7 +106,7 @@ class Emitter:
         outs = outs if len(out_types) == 1 else f"({outs})"
         full = name if "." in name else f"stablehlo.{name}"
         self.lines.append(
-            f'{first[0]} = "{full}"({", ".join(operands)}){properties}{body} {{{MANUAL}}} : ({ins}) -> {outs}{self.location}'
+            f'{first[0]} = "{full}"({", ".join(operands)}){properties}{body} : ({ins}) -> {outs}{self.location}'
         )
         return first[1]
 
@@ -138,22 +138,28 @@ class Emitter:
     def constant(self, array: np.ndarray[Any, Any]) -> str:
         """A constant value; one repeated element is written as a splat."""
         type = TensorType(tuple(array.shape), array.dtype)
-        return self.op("constant", [], [type], f"value = {literal(array)} : {tensor(type)}")[0]
+        name = self.op("constant", [], [type], f"value = {literal(array)} : {tensor(type)}")[0]
+        if not type.shape and type.dtype.kind in "iu":
+            self.scalars[name] = int(array)
+        return name
+
+    def call(self, name: str, body: str, operand: str) -> str:
+        """Call a private function that XLA does not inline: `body` computes from the argument `%x` a result of the same type."""
+        type = self.types[operand]
+        name = f"{name}_{'_'.join(map(str, type.shape))}{'_' if type.shape else ''}{short_name(type.dtype)}"
+        text = tensor(type)
+        self.functions[name] = f"  func.func private @{name}(%x: {text}) -> {text} {{\n    {body.format(type=text)}\n  }}\n"
+        result = self.fresh(type)
+        apart = '{mhlo.frontend_attributes = {inlineable = "false"}}'
+        self.lines.append(f'{result} = "func.call"({operand}) <{{callee = @{name}}}> {apart} : ({text}) -> {text}{self.location}')
+        return result
 
     def collective(self, axes: Sequence[AxisRef]) -> str:
-        """The attributes `replica_groups` and `channel_handle` of a collective over these mesh axes."""
+        """The attribute `replica_groups` of a collective over these mesh axes."""
         assert self.mesh is not None, "a program without a mesh has no collectives"
         groups = self.mesh.replica_groups(tuple(axes))
-        return f"{self.replica_groups(groups)}, {self.channel()}, use_global_device_ids"
-
-    def replica_groups(self, groups: np.ndarray[Any, Any]) -> str:
         rows, columns = groups.shape
         return f"replica_groups = dense<{groups.tolist()}> : tensor<{rows}x{columns}xi64>"
-
-    def channel(self) -> str:
-        """A channel of its own for every collective, so that none are confused."""
-        self._counter[1] += 1
-        return f"channel_handle = #stablehlo.channel_handle<handle = {self._counter[1]}, type = 1>"
 
 
 @functools.lru_cache(maxsize=4096)
@@ -176,19 +182,11 @@ def literal(array: np.ndarray[Any, Any]) -> str:
     """`dense<...>` of an array, exact to the last bit: the bytes in hexadecimal, or one element for a splat."""
     if array.size == 0:
         return "dense<>"
-    flat = np.ascontiguousarray(array).reshape(-1)
+    is_one = is_splat(array)
     if array.dtype == np.bool_:
-        return _bool_literal(array, flat)
-    raw = flat.view(np.uint8).reshape(flat.size, -1)
-    if flat.size == 1 or bool((raw == raw[0]).all()):
-        return f'dense<"0x{flat[:1].tobytes().hex().upper()}">'
-    return f'dense<"0x{flat.tobytes().hex().upper()}">'
-
-
-def _bool_literal(array: np.ndarray[Any, Any], flat: np.ndarray[Any, Any]) -> str:
-    if flat.all() or not flat.any():
-        return f"dense<{str(bool(flat[0])).lower()}>"
-    return f"dense<{str(array.tolist()).lower()}>"
+        return f"dense<{str(bool(element_of(array)) if is_one else array.tolist()).lower()}>"
+    raw = element_of(array).tobytes() if is_one else np.ascontiguousarray(array).tobytes()
+    return f'dense<"0x{raw.hex().upper()}">'
 
 
 def integers(values: Sequence[int]) -> str:

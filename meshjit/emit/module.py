@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from meshjit.core.program import Program
-from meshjit.emit.emitter import MANUAL, Emitter, no_kernels, tensor
+from meshjit.emit.emitter import Emitter, no_kernels, tensor
 from sharding.mesh import BaseMesh
 
 
@@ -18,6 +18,10 @@ def emit(
 ) -> str:
     """The module of one per-device program for `mesh.size` devices.
 
+    To XLA the devices are replicas, not partitions, so its partitioner does not run and no value needs a sharding. As
+    partitions, every value would have to be marked `manual`; XLA drops the mark where it expands an op (erf, top_k), and
+    then aborts the process (docs/xla.md, expanded_beside_branch).
+
     `aliases`: input position → output position whose buffer it becomes (donation); their local types must agree.
     `has_kernel`: which kernels the devices can call by name; by default none, so that the text is legal on all platforms.
     The last `leading` inputs are the first parameters of the module.
@@ -28,18 +32,19 @@ def emit(
     arguments: list[str] = []
     for i, var in enumerate(program.inputs):
         names.append(emitter.fresh(var.type))
-        alias = f", tf.aliasing_output = {aliases[i]} : i32" if i in aliases else ""
-        arguments.append(f"{names[-1]}: {tensor(var.type)} {{{MANUAL}{alias}}}")
+        alias = f" {{tf.aliasing_output = {aliases[i]} : i32}}" if i in aliases else ""
+        arguments.append(f"{names[-1]}: {tensor(var.type)}{alias}")
     arguments = arguments[len(arguments) - leading :] + arguments[: len(arguments) - leading]
     body = emitter.program(program, names)
     types = [tensor(v.type) for v in program.outputs]
-    results = ", ".join(f"{t} {{{MANUAL}}}" for t in types)
+    results = ", ".join(types)
     returned = f"func.return {', '.join(body)} : {', '.join(types)}" if body else "func.return"
     lines = "\n    ".join([*emitter.lines, returned])
+    functions = "".join(emitter.functions.values())
     return (
         f"module @{_symbol(program.name)} attributes "
-        f"{{mhlo.num_partitions = {mesh.size} : i32, mhlo.num_replicas = 1 : i32}} {{\n"
-        f"  func.func public @main({', '.join(arguments)}) -> ({results}) {{\n    {lines}\n  }}\n}}\n"
+        f"{{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {mesh.size} : i32}} {{\n"
+        f"  func.func public @main({', '.join(arguments)}) -> ({results}) {{\n    {lines}\n  }}\n{functions}}}\n"
     )
 
 

@@ -239,13 +239,15 @@ minimum = elementwise("minimum", np.minimum, arity=2, accepts="ordered", jvp=_ch
 
 
 def _abs_jvp(primals, tangents, outs, params):
-    """t * sign(x); for complex x the part of t along x: Re(t conj(x)) / |x|."""
+    """t, or -t where x is negative; at 0 it is t. For complex x the part of t along x: Re(t conj(x)) / |x|."""
     from meshjit.ops.conversion import conjugate, real
 
     (x,), (t,) = primals, tangents
     if t is None:
         return [None]
-    return [real(multiply(t, conjugate(sign(x))))] if x.dtype.kind == "c" else [multiply(t, sign(x))]
+    if x.dtype.kind == "c":
+        return [real(multiply(t, conjugate(sign(x))))]
+    return [select(compare(x, zeros_like(x), direction="GE"), t, negate(t))]
 
 
 def _abs_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:

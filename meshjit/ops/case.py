@@ -6,6 +6,7 @@ results: the branches' outputs. `jax.lax.cond` and `switch` are this op.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,10 +18,13 @@ from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add, multiply, negate
+from meshjit.ops.bits import not_, or_
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import scalar, zeros
+from meshjit.ops.constants import full, full_like, zeros
 from meshjit.ops.families import require
+from meshjit.ops.guarding import guarded
 from meshjit.ops.nested import Flags, chosen, reached, require_types, whole_rule, with_tangents
+from meshjit.ops.reduction import reduce_or
 from meshjit.ops.shape import broadcast_in_dim
 
 INDEX = TensorType((), np.dtype(np.int32))
@@ -150,20 +154,44 @@ def _batch(
     flags = [d is not None for d in dims]
     inside = [0 if flag else None for flag in flags[1:]]
     if flags[0]:
-        outs = [0] * len(branches[0].outputs)
-        made = [current_builder().inline(batched(b, inside, size, outs), placed[1:]) for b in branches]
-        return [_chosen_by(placed[0], list(values)) for values in zip(*made, strict=True)], list(outs)
+        return _each_member(placed[0], placed[1:], inside, size, branches, batched)
     wanted = _either([reached(b, flags[1:]) for b in branches])
     places = [0 if flag else None for flag in wanted]
     return _case(placed[0], placed[1:], [batched(b, inside, size, places) for b in branches]), places
 
 
-def _chosen_by(index: Var, values: Sequence[Var]) -> Var:
-    """Each member's value from the branch of its index."""
+def _each_member(
+    index: Var,
+    operands: Sequence[Var],
+    dims: Sequence[int | None],
+    size: int,
+    branches: Sequence[Program],
+    batched: Callable[..., Program],
+) -> tuple[list[Var], list[int | None]]:
+    """All branches for all members, each member's results from the branch of its index."""
+    takers = _takers(index, len(branches))
+    outs = [0] * len(branches[0].outputs)
+    made: list[Sequence[Var]] = []
+    for branch, taken in zip(branches, takers, strict=True):
+        whole = batched(guarded(branch, [d is not None for d in dims]), [0, None, *dims], size, outs)
+        some = reduce_or(taken, axes=(0,))
+        made.append(current_builder().inline(whole, [taken, some, *operands]))
+    return [_chosen(takers, values) for values in zip(*made, strict=True)], list(outs)
+
+
+def _takers(index: Var, count: int) -> list[Var]:
+    """For each branch, which members take it; the last is taken by all that no other is for."""
+    found = [compare(index, full_like(index, i), direction="EQ") for i in range(count - 1)]
+    if not found:
+        return [full(index.type.with_dtype(np.dtype(np.bool_)), True)]
+    return [*found, not_(functools.reduce(or_, found))]
+
+
+def _chosen(takers: Sequence[Var], values: Sequence[Var]) -> Var:
+    """Each member's value from the branch that it takes."""
     result = values[-1]
-    for i, value in enumerate(values[:-1]):
-        here = compare(index, broadcast_in_dim(scalar(i, np.int32), shape=index.shape, dimensions=()), direction="EQ")
-        result = select(broadcast_in_dim(here, shape=value.shape, dimensions=(0,)), value, result)
+    for taken, value in zip(takers[:-1], values[:-1], strict=True):
+        result = select(broadcast_in_dim(taken, shape=value.shape, dimensions=(0,)), value, result)
     return result
 
 

@@ -115,9 +115,13 @@ def _all_to_all_type(in_types: Types, params: Params) -> Types:
 
 
 def _all_to_all_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    groups = e.replica_groups(e.mesh.replica_groups(axis_refs(params["axes"])))
+    """XLA:CPU slices the operand, one slice per device. If it simplifies some of the slices, their layouts may differ, and it
+    refuses its own program. It simplifies nothing through a barrier (docs/xla.md, pieces_of_all_to_all)."""
+    groups = e.collective(axis_refs(params["axes"]))
     dims = f"split_dimension = {params['split_dim']} : i64, concat_dimension = {params['concat_dim']} : i64"
-    return e.op("all_to_all", operands, outs, f"{dims}, split_count = {params['size']} : i64, {groups}, {e.channel()}")
+    if e.platform == "cpu":
+        operands = e.op("optimization_barrier", operands, ins)
+    return e.op("all_to_all", operands, outs, f"{dims}, split_count = {params['size']} : i64, {groups}")
 
 
 def _all_to_all_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
@@ -292,7 +296,7 @@ def _permute_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
     if not pairs:
         return [emit_splat(e, outs[0], 0)]
     text = f"source_target_pairs = dense<{pairs}> : tensor<{len(pairs)}x2xi64>"
-    return e.op("collective_permute", operands, outs, f"{text}, {e.channel()}")
+    return e.op("collective_permute", operands, outs, text)
 
 
 def _permute_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
@@ -330,7 +334,7 @@ def _axis_index_type(in_types: Types, params: Params) -> Types:
 
 
 def _axis_index_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    """From the partition's number, which is its flat mesh position: per axis (position / stride) % size, major first.
+    """From the replica's number, which is its flat mesh position: per axis (position / stride) % size, major first.
 
     On x=4, y=2 the axis x has stride 2, and its minor half x:(2)2 has stride 2 and size 2, its major half stride 4. Unsigned
     until the end: XLA makes a shift of one division and a mask of one remainder, where signed ones take six steps more.
@@ -338,7 +342,7 @@ def _axis_index_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, p
     refs = axis_refs(params["axes"])
     if not refs:
         return [e.constant(np.array(0, np.int32))]
-    position = e.op("partition_id", [], [_POSITION])[0]
+    position = e.op("replica_id", [], [_POSITION])[0]
     total = ""
     for stride, size in _merged(_strides(refs, e.mesh)):
         digit = _position_op(e, "divide", position, stride) if stride > 1 else position

@@ -20,6 +20,7 @@ import numpy as np
 
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
+from meshjit.ops.constants import emit_splat
 from meshjit.ops.families import require, require_param
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def emit_signed(e: Any, indices: str) -> str:
         return indices
     wide = np.dtype(np.int64 if type.dtype == np.uint64 else np.int32)
     if type.dtype.itemsize == wide.itemsize:
-        top = e.constant(np.full(type.shape, np.iinfo(wide).max, type.dtype))
+        top = emit_splat(e, type, np.iinfo(wide).max)
         indices = e.op("minimum", [indices, top], [type])[0]
     return e.op("convert", [indices], [type.with_dtype(wide)])[0]
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
+from meshjit.core.splat import element_of, is_splat, splat
 from meshjit.core.types import DTYPES, TensorType, tensor_type
 from meshjit.emit.emitter import literal, tensor
 from meshjit.ops.families import factor_names, require, require_param
@@ -30,14 +31,6 @@ def created_rule(in_types: Types, out_types: Types, params: Params) -> FactorRul
 # -- constant
 
 
-def is_splat(value: np.ndarray[Any, Any]) -> bool:
-    """Whether all elements are one, bit for bit. A broadcast array (all strides 0) is known to be without a look."""
-    if value.size <= 1 or not any(s for s, n in zip(value.strides, value.shape, strict=True) if n > 1):
-        return True
-    raw = np.ascontiguousarray(value).reshape(-1).view(np.uint8).reshape(value.size, -1)
-    return bool((raw == raw[0]).all())
-
-
 def _constant_type(in_types: Types, params: Params) -> Types:
     value = params["value"]
     require(not in_types, "constant", f"takes no operands, was given {len(in_types)}")
@@ -46,9 +39,7 @@ def _constant_type(in_types: Types, params: Params) -> Types:
 
 
 def _constant_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    value = params["value"]
-    text = literal(value.reshape(-1)[:1] if value.size and is_splat(value) else value)
-    return e.op("constant", [], outs, f"value = {text} : {tensor(outs[0])}")
+    return [e.constant(params["value"])]
 
 
 def _constant_partition(local: LocalEquation) -> list[Var]:
@@ -57,7 +48,7 @@ def _constant_partition(local: LocalEquation) -> list[Var]:
 
     value, placement, shape = local.params["value"], local.result_placements[0], local.result_types[0].shape
     if value.size == 0 or is_splat(value):
-        return [full(local.result_types[0], value.reshape(-1)[0] if value.size else 0)]
+        return [full(local.result_types[0], element_of(value) if value.size else 0)]
     if shape == value.shape:
         return [constant(value=value)]
     shards = [placement.shards(dim, local.mesh) for dim in range(value.ndim)]
@@ -110,11 +101,7 @@ def emit_splat(e: Any, type: TensorType, value: Any) -> str:
 
 def full(type: TensorType, value: Any) -> Var:
     """A constant of this type with one value everywhere; it takes no memory however large it is."""
-    element = np.asarray(value).astype(type.dtype)
-    if element.shape == () and 0 not in type.shape:  # as np.broadcast_to, in a tenth of its time
-        element = np.ndarray(type.shape, type.dtype, element.tobytes(), 0, (0,) * type.rank)
-        return constant(value=element)
-    return constant(value=np.broadcast_to(element, type.shape))
+    return constant(value=splat(np.asarray(value).astype(type.dtype), type.shape))
 
 
 def zeros(type: TensorType) -> Var:

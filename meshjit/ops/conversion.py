@@ -53,6 +53,9 @@ def _convert_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
 
         zero = emit_splat(e, ins[0], 0)
         return e.op("compare", [operands[0], zero], outs, "comparison_direction = #stablehlo<comparison_direction NE>")
+    if ins[0].dtype.kind == "c" and outs[0].dtype.kind != "c":  # XLA dies of folding a scalar constant that converts so
+        part = ins[0].with_dtype(part_dtype(ins[0].dtype))
+        return _convert_emit(e, e.op("real", operands, [part]), (part,), outs, params)
     return e.op("convert", operands, outs)
 
 

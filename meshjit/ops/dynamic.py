@@ -83,7 +83,21 @@ def _slice_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule
 
 
 def _slice_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    return e.op("dynamic_slice", operands, outs, f"slice_sizes = {integers(params['slice_sizes'])}")
+    starts = [_clamped(e, s, n - m) for s, n, m in zip(operands[1:], ins[0].shape, outs[0].shape, strict=True)]
+    return e.op("dynamic_slice", [operands[0], *starts], outs, f"slice_sizes = {integers(params['slice_sizes'])}")
+
+
+def _clamped(e: Any, start: str, last: int) -> str:
+    """The start, clamped to 0 … `last`. HLO clamps starts by itself, but where a slice is cut from a slice XLA merges the two
+    into one, and adds their starts before it clamps (docs/xla.md, slice_of_slice)."""
+    type = e.types[start]
+    last = min(last, np.iinfo(type.dtype).max)
+    known = 0 if last == 0 else e.scalars.get(start)
+    if known is None:
+        bounds = [e.constant(np.array(n, type.dtype)) for n in (0, last)]
+        return e.op("clamp", [bounds[0], start, bounds[1]], [type])[0]
+    inside = min(max(known, 0), last)
+    return start if e.scalars.get(start) == inside else e.constant(np.array(inside, type.dtype))
 
 
 def _slice_transpose(cotangents, operands, in_types, params):

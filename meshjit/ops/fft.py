@@ -24,7 +24,9 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.arithmetic import multiply, scale
-from meshjit.ops.constants import constant
+from meshjit.ops.bits import or_
+from meshjit.ops.comparison import compare, select
+from meshjit.ops.constants import emit_splat, full, full_like, iota
 from meshjit.ops.conversion import complex_, conjugate
 from meshjit.ops.families import factor_names, require, require_param
 from meshjit.ops.fft_partition import is_line, partition_fft, price_of_fft
@@ -96,7 +98,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     """StableHLO transforms the last dims: others are brought there and back."""
     (x,), axes, rank = operands, params["axes"], ins[0].rank
     if 0 in ins[0].shape:  # no lines to transform; some backends refuse them
-        return [e.constant(np.broadcast_to(np.zeros((), outs[0].dtype), outs[0].shape))]
+        return [emit_splat(e, outs[0], 0)]
     order = (*(d for d in range(rank) if d not in axes), *axes)
     moved = order != tuple(range(rank))
     if moved:
@@ -131,10 +133,12 @@ def _transpose(cotangents, operands, in_types, params):
 def _weights(like: Var, params: Params, doubled: float) -> Var:
     """1 where an element of a real line's spectrum stands for itself, `doubled` where it stands for its mirror, too."""
     axis, length = params["axes"][-1], params["lengths"][-1]
-    places = np.arange(length // 2 + 1)
-    alone = (places == 0) | (2 * places == length)
-    column = constant(value=np.where(alone, 1, doubled).astype(_REAL[like.dtype]))
-    column = complex_(column, constant(value=np.zeros(places.shape, column.dtype)))
+    real = TensorType((length // 2 + 1,), _REAL[like.dtype])
+    places = iota(dtype=np.dtype(np.int32), shape=real.shape, dimension=0)
+    alone = compare(places, full_like(places, 0), direction="EQ")
+    if length % 2 == 0:
+        alone = or_(alone, compare(places, full_like(places, length // 2), direction="EQ"))
+    column = complex_(select(alone, full(real, 1), full(real, doubled)), full(real, 0))
     return broadcast_in_dim(column, shape=like.shape, dimensions=(axis,))
 
 

@@ -7,6 +7,7 @@ which is a partial sum. (columns.py has the words.)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
 from meshjit.emit.emitter import integers
-from meshjit.ops.columns import MODES, Array, Windows, emit_inside, emit_signed
+from meshjit.ops.columns import MODES, Array, Windows, emit_clamped, emit_inside, emit_signed
+from meshjit.ops.constants import emit_splat
 from meshjit.ops.families import factor_names, require, require_param
 from meshjit.ops.gather_partition import partition_gather
 from meshjit.ops.slicing import reduction_of
@@ -91,13 +93,16 @@ def _evaluate(operand: Array, indices: Array, **params: Any) -> Array:
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     windows, out = windows_of(ins[0], params), outs[0]
     indices = emit_signed(e, operands[1])
-    taken = e.op("gather", [operands[0], indices], outs, _attributes(windows, ins[1].rank, params))
+    limits = [windows.limits[d] for d in windows.columns]
+    # XLA turns a gather of one window into a dynamic-slice, which it may merge with another before it clamps (docs/xla.md).
+    clamped = emit_clamped(e, indices, limits) if limits and math.prod(ins[1].shape[:-1]) == 1 else indices
+    taken = e.op("gather", [operands[0], clamped], outs, _attributes(windows, ins[1].rank, params))
     if params["mode"] != "fill" or not windows.columns:
         return taken
-    inside = emit_inside(e, indices, [windows.limits[d] for d in windows.columns])
+    inside = emit_inside(e, indices, limits)
     dims = integers(windows.outer(out.rank))
     keep = e.op("broadcast_in_dim", [inside], [out.with_dtype(np.bool_)], f"broadcast_dimensions = {dims}")[0]
-    fill = e.constant(np.broadcast_to(fill_of(out.dtype, params["fill_value"]), out.shape))
+    fill = emit_splat(e, out, fill_of(out.dtype, params["fill_value"]))
     return e.op("select", [keep, taken[0], fill], outs)
 
 

@@ -18,7 +18,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import compare, is_finite, select
-from meshjit.ops.constants import full_like, zeros_like
+from meshjit.ops.constants import emit_splat, full_like, zeros_like
 from meshjit.ops.conversion import imag, real
 from meshjit.ops.families import part_dtype
 from meshjit.ops.matrices import emit_triangle
@@ -181,7 +181,7 @@ def reflections(e: Any, a: str, type: TensorType) -> tuple[str, str]:
 def factor_pivoted(e: Any, a: str, type: TensorType) -> list[str]:
     """`reflections` of the columns in another order: [R and vectors, the columns' order counted from 1, scales]."""
     order = batch_type(type, type.shape[-1], dtype=INFO)
-    free = e.constant(np.broadcast_to(np.zeros((), INFO), order.shape))  # no column has to come first
+    free = emit_splat(e, order, 0)  # no column has to come first
     scales = batch_type(type, min(type.shape[-2:]))
     return call(e, "geqp3", [a, free], (type, order, scales), in_place={0: 0, 1: 1})
 

@@ -11,7 +11,7 @@ from meshjit.core.op import Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import iota, zeros_like
+from meshjit.ops.constants import emit_splat, iota, zeros_like
 from meshjit.ops.contraction import dot_general
 from meshjit.ops.conversion import conjugate
 from meshjit.ops.families import factor_names, require, require_param
@@ -86,7 +86,7 @@ def emit_triangle(e: Any, x: str, type: TensorType, lower: bool, strict: bool = 
 
 
 def emit_zeros(e: Any, type: TensorType) -> str:
-    return e.constant(np.broadcast_to(np.zeros((), type.dtype), type.shape))
+    return emit_splat(e, type, 0)
 
 
 def emit_empty(e: Any, outs: Types) -> Sequence[str]:

@@ -17,7 +17,7 @@ from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.arithmetic import add, divide, multiply, scale, subtract
 from meshjit.ops.comparison import compare, select
 from meshjit.ops.constants import full_like, zeros_like
-from meshjit.ops.eigh import as_dtype, eye_like
+from meshjit.ops.eigh import as_dtype
 from meshjit.ops.families import require_param
 from meshjit.ops.matrices import adjoint, batch_names, emit_empty, matmul, matrix, require_matrix
 from meshjit.ops.reduction import reduce_max, restore
@@ -74,11 +74,18 @@ def _jvp(primals, tangents, outs, params):
     (a,), (tangent,), (p,) = primals, tangents, outs
     if tangent is None or 0 in a.shape:
         return [tangent if tangent is None else adjoint(tangent)]
-    moved = matmul(matmul(p, tangent), p)
-    left, right = matmul(a, p), matmul(p, a)
-    first = matmul(matmul(matmul(p, adjoint(p)), adjoint(tangent)), subtract(eye_like(left), left))
-    second = matmul(matmul(subtract(eye_like(right), right), adjoint(tangent)), matmul(adjoint(p), p))
-    return [subtract(add(first, second), moved)]
+    first = _product(p, adjoint(p), adjoint(tangent))
+    second = _product(adjoint(tangent), adjoint(p), p)
+    first = subtract(first, _product(first, a, p))
+    second = subtract(second, _product(p, a, second))
+    return [subtract(add(first, second), _product(p, tangent, p))]
+
+
+def _product(x: Var, y: Var, z: Var) -> Var:
+    """x y z by way of the smaller of x y and y z: of A f32[2, n] nothing is ever n by n."""
+    if x.shape[-2] * y.shape[-1] <= y.shape[-2] * z.shape[-1]:
+        return matmul(matmul(x, y), z)
+    return matmul(x, matmul(y, z))
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

@@ -1,4 +1,4 @@
-"""Identities that say something about a value: where it is placed, that its gradient stops, that it stays apart."""
+"""Identities that say something about a value: where it is placed, that its gradient stops, that it stays apart, or in memory."""
 
 from __future__ import annotations
 
@@ -75,6 +75,20 @@ copy = elementwise(
 )
 
 
+# -- materialize: the operand is in memory before the result is read. XLA fuses nothing across a call that it does not inline
+
+materialize = elementwise(
+    "materialize",
+    _itself,
+    arity=1,
+    accepts="any",
+    emit=lambda e, operands, ins, outs, params: [e.call("materialize", "return %x : {type}", operands[0])],
+    linear=((0,),),
+    transpose=lambda cts, operands, in_types, params: [materialize(cts[0])],
+    widen=False,
+)
+
+
 # -- optimization_barrier: nothing is merged or moved across it; all operands are there before any result is
 
 
@@ -101,7 +115,7 @@ def _barrier_transpose(cotangents, operands, in_types, params):
 
 
 def _barrier_prune(params: Params, used: Sequence[bool], dce: Any) -> tuple[list[int], list[int], Params]:
-    """Without results that nobody reads. XLA does the same, and then fails over the shardings of those that are left."""
+    """Without results that nobody reads."""
     kept = [i for i, flag in enumerate(used) if flag]
     return kept, kept, params
 

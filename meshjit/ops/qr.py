@@ -111,7 +111,10 @@ def emit_corner(e: Any, x: str, type: TensorType, corner: TensorType) -> str:
 
 def emit_eye(e: Any, type: TensorType) -> str:
     """Of a matrix without columns the full Q is the identity."""
-    return e.constant(np.broadcast_to(np.eye(*type.shape[-2:], dtype=type.dtype), type.shape).copy())
+    row, column = (e.op("iota", [], [type.with_dtype(np.int32)], f"iota_dimension = {type.rank - d} : i64")[0] for d in (2, 1))
+    test = "comparison_direction = #stablehlo<comparison_direction EQ>"
+    (same,) = e.op("compare", [row, column], [type.with_dtype(np.bool_)], test)
+    return e.op("convert", [same], [type])[0]
 
 
 def qr_jvp(primals, tangents, outs, params):

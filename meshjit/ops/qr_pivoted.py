@@ -67,8 +67,8 @@ def _order(rest: Array) -> list[int]:
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     type, (q_type, r_type, order_type) = ins[0], outs
     if 0 in type.shape:
-        places = np.broadcast_to(np.arange(type.shape[-1], dtype=_INT), order_type.shape).copy()
-        return [emit_eye(e, q_type), emit_empty(e, (r_type,))[0], e.constant(places)]
+        (places,) = e.op("iota", [], [order_type], f"iota_dimension = {order_type.rank - 1} : i64")
+        return [emit_eye(e, q_type), emit_empty(e, (r_type,))[0], places]
     if not has_lapack(e, type, "geqp3", "orgqr"):
         refuse(e, "qr_pivoted")
     packed, chosen, scales = factor_pivoted(e, operands[0], type)

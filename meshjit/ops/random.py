@@ -16,6 +16,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
+from meshjit.ops.constants import emit_splat
 from meshjit.ops.families import SAMPLE_SHAPES, elementwise_rule, factor_names, require
 from sharding.rule import FactorRule
 
@@ -71,7 +72,7 @@ def _arithmetic(e: Any, type: TensorType) -> tuple[Any, Any, Any, Any]:
 
     def number(value: int) -> str:
         if value not in numbers:
-            numbers[value] = e.constant(np.broadcast_to(np.uint32(value), type.shape))
+            numbers[value] = emit_splat(e, type, value)
         return numbers[value]
 
     def binary(name: str) -> Any:

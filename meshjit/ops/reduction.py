@@ -5,6 +5,7 @@ Params: axes, the dims that disappear. A reduced dim that is sharded leaves a pa
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,8 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.arithmetic import divide, multiply
-from meshjit.ops.comparison import compare, select
+from meshjit.ops.bits import not_
+from meshjit.ops.comparison import compare, is_nan, select
 from meshjit.ops.constants import zeros_like
 from meshjit.ops.conversion import convert
 from meshjit.ops.families import DTYPE_CLASSES, NO_GRADIENT, factor_names, require, require_param, widened
@@ -136,19 +138,20 @@ def _prod_jvp(primals, tangents, outs, params):
 reduce_prod = _reduction("reduce_prod", "prod", np.prod, "number", jvp=_prod_jvp)
 
 
-def _choice_jvp(primals, tangents, outs, params):
-    """The mean of the tangents of all elements that equal the result."""
+def _choice_jvp(primals, tangents, outs, params, below):
+    """The mean of the tangents of all elements that equal the result. Where that is NaN the tangent is, and every element's
+    cotangent: NaN is not `below` anything."""
     (x,), (t,), (out,), axes = primals, tangents, outs, params["axes"]
     if t is None or 0 in x.shape:
         return [None]
-    chosen = compare(x, restore(out, x.shape, axes), direction="EQ")
+    chosen = not_(compare(x, restore(out, x.shape, axes), direction=below))
     total = reduce_sum(select(chosen, t, zeros_like(t)), axes=axes)
     count = reduce_sum(convert(chosen, dtype=t.dtype), axes=axes)
-    return [divide(total, count)]
+    return [divide(total, select(is_nan(out), out, count))]
 
 
-reduce_max = _reduction("reduce_max", "max", np.max, "ordered", jvp=_choice_jvp)
-reduce_min = _reduction("reduce_min", "min", np.min, "ordered", jvp=_choice_jvp)
+reduce_max = _reduction("reduce_max", "max", np.max, "ordered", jvp=functools.partial(_choice_jvp, below="LT"))
+reduce_min = _reduction("reduce_min", "min", np.min, "ordered", jvp=functools.partial(_choice_jvp, below="GT"))
 
 
 _NONE = Absent(NO_GRADIENT)

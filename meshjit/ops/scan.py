@@ -19,6 +19,7 @@ from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.arithmetic import add, multiply, negate
+from meshjit.ops.constants import emit_splat
 from meshjit.ops.contraction import dot_general
 from meshjit.ops.families import require
 from meshjit.ops.nested import require_types, whole_rule
@@ -72,7 +73,7 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
 
     What never changes goes round with the rest, as XLA wants it."""
     length, count, consts, unroll = params["length"], params["num_carry"], params["num_consts"], params["unroll"]
-    ys = [e.constant(np.broadcast_to(np.zeros((), t.dtype), t.shape)) for t in outs[count:]]
+    ys = [emit_splat(e, t, 0) for t in outs[count:]]
     state, types = [e.constant(np.zeros((), np.int32)), *operands, *ys], [_COUNTER, *ins, *outs[count:]]
     looped = length - length % unroll
 

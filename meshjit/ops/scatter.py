@@ -15,18 +15,11 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.columns import (
-    MODES,
-    Array,
-    Windows,
-    emit_clamped,
-    emit_inside,
-    emit_row,
-    emit_signed,
-)
+from meshjit.ops.columns import MODES, Array, Windows
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.gather import CALLS, index_fill
 from meshjit.ops.scatter_derivatives import NAMES, scatter_jvp, scatter_transpose, windows_of
+from meshjit.ops.scatter_emission import emit_scatter
 from meshjit.ops.scatter_partition import partition_scatter, price_of_setting
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
@@ -36,7 +29,6 @@ if TYPE_CHECKING:
     from meshjit.partition.local import LocalEquation
 
 _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-_STABLEHLO = {"add": "add", "mul": "multiply", "min": "minimum", "max": "maximum"}
 _TAKES = {"set": "any", "add": "number", "mul": "number", "min": "ordered", "max": "ordered"}
 
 
@@ -86,39 +78,6 @@ def _evaluate(operand: Array, indices: Array, updates: Array, **params: Any) -> 
     with np.errstate(all="ignore"):
         _UFUNCS[params["kind"]].at(out, index, widened(given))
         return out.astype(operand.dtype, copy=False).reshape(operand.shape)
-
-
-def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    windows, kind = windows_of(ins[0], ins[2], params), params["kind"]
-    indices = _emit_indices(e, operands[1], windows, params["mode"])
-    numbers = ", ".join(f"{name} = {list(params[name])}" for name in NAMES.values())
-    numbers = f"#stablehlo.scatter<{numbers}, index_vector_dim = {ins[1].rank - 1}>"
-    words = {name: str(bool(params[name])).lower() for name in ("indices_are_sorted", "unique_indices")}
-    attributes = ", ".join([*(f"{k} = {v}" for k, v in words.items()), f"scatter_dimension_numbers = {numbers}"])
-    scalar = TensorType((), ins[0].dtype)
-    combine = e.region([scalar, scalar], lambda inner, names: _combined(inner, names, kind, scalar))
-    return e.op("scatter", [operands[0], indices, operands[2]], outs, attributes, [combine])
-
-
-def _combined(e: Any, names: Sequence[str], kind: str, scalar: TensorType) -> Sequence[str]:
-    return [names[1]] if kind == "set" else e.op(_STABLEHLO[kind], names, [scalar])
-
-
-def _emit_indices(e: Any, indices: str, windows: Windows, mode: str) -> str:
-    """Clipped if so asked. What is left out goes wholly beyond the operand: backends differ on windows half inside."""
-    indices = emit_signed(e, indices)
-    limits = [windows.limits[d] for d in windows.columns]
-    if mode == "clip" and limits:
-        return emit_clamped(e, indices, limits)
-    if mode == "promise_in_bounds" or all(windows.sizes[d] == 1 for d in windows.columns):
-        return indices
-    type = e.types[indices]
-    inside = emit_inside(e, indices, limits)
-    dims = ", ".join(map(str, range(type.rank - 1)))
-    attribute = f"broadcast_dimensions = array<i64: {dims}>" if dims else "broadcast_dimensions = array<i64>"
-    keep = e.op("broadcast_in_dim", [inside], [type.with_dtype(np.bool_)], attribute)[0]
-    beyond = emit_row(e, indices, [windows.operand[d] for d in windows.columns])
-    return e.op("select", [keep, indices, beyond], [type])[0]
 
 
 # -- placement
@@ -247,7 +206,7 @@ scatter = Op(
     factor_rule=_rule,
     whole="the numbers of an index are read together",
     evaluate=_evaluate,
-    emit=_emit,
+    emit=emit_scatter,
     samples=_samples,
     batch=_batch,
     linear=_linear,

@@ -19,7 +19,7 @@ from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
 from meshjit.ops.arithmetic import minimum, multiply, subtract
 from meshjit.ops.comparison import clamp
-from meshjit.ops.constants import scalar, spread
+from meshjit.ops.constants import emit_splat, scalar, spread
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param, widened, zero_jvp
 from meshjit.ops.identity import identity_element
 from meshjit.ops.windows import shard_axes
@@ -194,7 +194,7 @@ def _repeat(e: Any, name: str, type: TensorType, dims: Sequence[int]) -> str:
 
 
 def _full(e: Any, type: TensorType, value: int) -> str:
-    return e.constant(np.broadcast_to(np.asarray(value, type.dtype), type.shape))
+    return emit_splat(e, type, value)
 
 
 # -- partition and batching

@@ -13,7 +13,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import full, zeros
+from meshjit.ops.constants import emit_splat, full, zeros
 from meshjit.ops.families import factor_names, require
 from meshjit.ops.identity import identity_element
 from meshjit.ops.sliding import padded, windows_seen
@@ -85,7 +85,7 @@ def _gather_body(params: Params) -> Callable[[Var, Var], Var]:
 def _gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """Large windows: a reduce_window of pairs (element, what it brings)."""
     if outs[0].size == 0:
-        return [e.constant(np.zeros(outs[0].shape, outs[0].dtype))]
+        return [emit_splat(e, outs[0], 0)]
     if math.prod(params["window"]) <= UNROLLED:
         return emit_body(e, operands, ins, _gather_body(params))
     brought, dtype = (type.dtype for type in ins)

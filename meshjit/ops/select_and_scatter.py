@@ -13,7 +13,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import full, full_like, scalar, zeros, zeros_like
+from meshjit.ops.constants import emit_splat, full, full_like, scalar, zeros, zeros_like
 from meshjit.ops.families import factor_names, require
 from meshjit.ops.identity import identity_element
 from meshjit.ops.select_and_gather import select_and_gather
@@ -117,7 +117,7 @@ def _spaced(var: Var, place: Sequence[int], slides: Sequence[Slide]) -> Var:
 def _scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """Large windows: XLA's select_and_scatter, with nothing to scatter where no element is chosen."""
     if 0 in (ins[0].size, ins[1].size):
-        return [e.constant(np.zeros(outs[0].shape, outs[0].dtype))]
+        return [emit_splat(e, outs[0], 0)]
     if math.prod(params["window"]) <= UNROLLED or set(params["window_dilation"]) != {1}:
         return emit_body(e, operands, ins, _scatter_body(params))
     from meshjit.ops.reduce_window import reduce_window

@@ -20,7 +20,7 @@ from meshjit.ops.arithmetic import add, multiply
 from meshjit.ops.bits import bitcast_convert, xor
 from meshjit.ops.collectives import all_gather
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import full_like, scalar, spread, zeros
+from meshjit.ops.constants import emit_splat, full_like, scalar, spread, zeros
 from meshjit.ops.families import DTYPE_CLASSES, factor_names, require, require_param
 from meshjit.ops.indexing import take_along
 from meshjit.ops.shape import expand, require_one, reshape, transpose
@@ -81,7 +81,7 @@ def _evaluate(x: Array, k: int) -> tuple[Array, Array]:
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if not outs[0].size:
-        return [e.constant(np.zeros(t.shape, t.dtype)) for t in outs]
+        return [emit_splat(e, t, 0) for t in outs]
     return e.op("chlo.top_k", operands, outs, f"k = {params['k']} : i64")
 
 

@@ -96,8 +96,10 @@ atanh = _function("atanh", np.arctanh, lambda t, x, y: divide(t, _one_minus_squa
 
 
 def _acosh_tangent(t: Var, x: Var, y: Var) -> Var:
-    """Two roots, not one of the product: for complex x that would have other branch cuts than acosh."""
-    return multiply(t, multiply(rsqrt(_shift(x, -1)), rsqrt(_shift(x, 1))))
+    """Complex x: two roots, not one of the product, which would have other branch cuts than acosh."""
+    if x.dtype.kind == "c":
+        return multiply(t, multiply(rsqrt(_shift(x, -1)), rsqrt(_shift(x, 1))))
+    return multiply(t, rsqrt(multiply(_shift(x, -1), _shift(x, 1))))
 
 
 def _acosh_fill(generator: np.random.Generator, index: int, type: Any) -> Array:

@@ -13,11 +13,12 @@ import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.rules import rule_of
+from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.arithmetic import add, multiply, subtract
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import constant, full, full_like, iota, is_splat, scalar, spread, zeros_like
+from meshjit.ops.constants import constant, full, full_like, iota, scalar, spread, zeros_like
 from meshjit.ops.conversion import convert
 from meshjit.ops.convolution import convolution
 from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
@@ -150,7 +151,7 @@ class Stretcher:
     def constant(self, eqn: Eqn, wanted: Stretches) -> Var:
         value, (var,) = eqn.params["value"], eqn.outputs
         if is_splat(value):
-            return full(self.type(var, wanted), value.reshape(-1)[0])
+            return full(self.type(var, wanted), element_of(value))
         local = constant(value=value)
         for d, stretch in enumerate(wanted):
             if stretch is not None:

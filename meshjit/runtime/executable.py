@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from meshjit.core.garbage import rarely_collected
+from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
@@ -27,6 +28,7 @@ from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.transform.fuse import fuse
 from meshjit.transform.shifts import share_shifts
 from meshjit.transform.simplify import simplify
+from meshjit.transform.updates import materialize_updates
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, Placement, padded, spec_of
@@ -91,9 +93,10 @@ def lower_plan(
 
 
 def cleaned(local: Program, mesh: Any) -> Program:
-    """What partitioning wrote, without what is written twice; collectives side by side become one, on CPU shifts, too."""
+    """What partitioning wrote, without what is written twice; collectives side by side become one; on CPU shifts, too, and
+    updates that must not be written in place are materialized."""
     local = fuse(simplify(local))
-    return verify(share_shifts(local) if platform_of(mesh) == "cpu" else local, "partition")
+    return verify(materialize_updates(share_shifts(local)) if platform_of(mesh) == "cpu" else local, "partition")
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
@@ -260,6 +263,23 @@ def reshard(array: Array, target: NamedSharding) -> Array:
     """The array under another sharding of the same devices, by the cheapest walk of collectives."""
     (result,) = _identity(array._key, target).run_placed([array])
     return Array(leaf_key(array.type, array.weak_type, target, True), result)  # the target as it was spelt
+
+
+def filled(value: Array, shape: tuple[int, ...], target: Sharding) -> Array:
+    """`value` broadcast to a shape, each device of `target` making its own part of it."""
+    (result,) = _broadcasting(value._key, shape, target)([value])
+    return Array(leaf_key(result.type, value.weak_type, target, True), result)  # the target as it was spelt
+
+
+@functools.lru_cache(maxsize=4096)
+def _broadcasting(key: LeafKey, shape: tuple[int, ...], target: Sharding) -> Executable:
+    dims = tuple(range(len(shape) - key.type.rank, len(shape)))
+    with Builder("full") as builder:
+        given = builder.input(key.type)
+        made = builder.emit(REGISTRY["broadcast_in_dim"], [given], {"shape": shape, "dimensions": dims})
+        program = builder.build(made)
+    annotations = Annotations([PartitionSpec(*[None] * key.type.rank)], [whole_spec(target, len(shape))])
+    return build(program, mesh_of(target), annotations, [key.weak], True)
 
 
 def copied(array: Array) -> Array:

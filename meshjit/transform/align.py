@@ -22,10 +22,11 @@ import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
+from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.bits import and_
 from meshjit.ops.comparison import select
-from meshjit.ops.constants import constant, full, iota, is_splat, scalar, spread, zeros_like
+from meshjit.ops.constants import constant, full, iota, scalar, spread, zeros_like
 from meshjit.ops.identity import identity_element
 from meshjit.ops.ordering import concatenate
 from meshjit.ops.roll import shift
@@ -57,7 +58,7 @@ class _Aligner:
         self.roles = found.roles
         self.versions: dict[Var, dict[Dims, Var]] = {}
         self.cleared: dict[tuple[Var, Dims], Var] = {}
-        self.splats = {eqn.outputs[0]: eqn.params["value"].reshape(-1)[0] for eqn in program.eqns if _is_splat(eqn)}
+        self.splats = {eqn.outputs[0]: element_of(eqn.params["value"]) for eqn in program.eqns if _is_splat(eqn)}
         self.zeros = {eqn.outputs[0] for eqn in program.eqns if is_zero(eqn)}
 
     def run(self) -> Program:
@@ -228,7 +229,7 @@ class _Aligner:
     def remade(self, eqn: Eqn, operands: Sequence[Var], types: tuple[TensorType, ...]) -> Sequence[Var]:
         """The equation on other extents."""
         if eqn.op is constant:
-            return [full(types[0], eqn.params["value"].reshape(-1)[0])]
+            return [full(types[0], element_of(eqn.params["value"]))]
         params = eqn.params
         if eqn.op.localize is not None:
             params = eqn.op.localize(params, tuple(v.type for v in operands), types)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.splat import element_of, is_known_splat
 
 _SMALL = 64  # constants of more elements are compared by identity: hashing them costs more than it saves
 _PLAIN = {int}  # equal ones are the same: not so True and 1, or 0.0 and -0.0
@@ -39,8 +40,8 @@ def _key(eqn: Eqn, inputs: tuple[Var, ...]) -> Any:
 
 def _hashable(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        if value.size > _SMALL and not any(value.strides):  # one value everywhere
-            return (value.shape, value.dtype, value[(0,) * value.ndim].tobytes())
+        if value.size > _SMALL and is_known_splat(value):
+            return (value.shape, value.dtype, element_of(value).tobytes())
         return (value.shape, value.dtype, value.tobytes()) if value.size <= _SMALL else id(value)
     if isinstance(value, Program):
         return id(value)

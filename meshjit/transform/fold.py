@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.ops.constants import constant, is_splat
+from meshjit.core.splat import element_of, is_splat, splat
+from meshjit.ops.constants import constant
 from meshjit.ops.identity import identity_element
 
 Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no dims
@@ -44,7 +45,7 @@ def fold(program: Program) -> Program:
         if eqn.op.name == "reshape":
             reshapes[eqn.outputs[0]] = eqn.inputs[0]
         elif eqn.op is constant and _one_value(eqn.params["value"]):
-            values[eqn.outputs[0]] = eqn.params["value"].reshape(-1)[0:1].reshape(())
+            values[eqn.outputs[0]] = np.asarray(element_of(eqn.params["value"]))
         kept.append(eqn)
     return Program(program.name, program.inputs, tuple(kept), tuple(names.get(v, v) for v in program.outputs))
 
@@ -125,6 +126,8 @@ _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
     "reverse": _first_if(lambda eqn: all(eqn.outputs[0].shape[d] == 1 for d in eqn.params["dimensions"])),
     "reduce_window": _first_if(lambda eqn: _sees_itself(eqn.params)),
     "integer_pow": _first_if(lambda eqn: eqn.params["exponent"] == 1),
+    "stop_gradient": _first_if(lambda eqn: True),
+    "select": lambda eqn, values: eqn.inputs[1] if eqn.inputs[1] is eqn.inputs[2] else None,
     "multiply": _beside(1, 0, 1),
     "divide": _beside(1, 1),
     "subtract": _beside(0, 1),
@@ -149,4 +152,4 @@ def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
     else:
         value = values[eqn.inputs[0]]
     assert value.shape == () and value.dtype == out.dtype, f"{eqn.op.name} of {values} gave {value!r} for {out}"
-    return replace(eqn, op=constant, inputs=(), params={"value": np.broadcast_to(value, out.shape)})
+    return replace(eqn, op=constant, inputs=(), params={"value": splat(value, out.shape)})

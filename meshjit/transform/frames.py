@@ -12,7 +12,8 @@ from itertools import accumulate
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of
-from meshjit.ops.constants import constant, iota, is_splat
+from meshjit.core.splat import is_splat
+from meshjit.ops.constants import constant, iota
 from meshjit.ops.ordering import concatenate
 from meshjit.ops.slicing import pad, slice_
 from meshjit.ops.update_slice import update_slice

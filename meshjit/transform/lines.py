@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.constants import constant, zeros
 from meshjit.ops.ordering import concatenate
@@ -116,9 +117,7 @@ class _Counts:
         if eqn is None or eqn.op.name != "constant" or var.dtype.kind not in "iu" or not var.type.size:
             return None
         value = eqn.params["value"]
-        first = value.reshape(-1)[:1][0]
-        same = value.size == 1 or not any(value.strides) or (value.size <= _KNOWN and (value == first).all())
-        return int(first) if same else None
+        return int(element_of(value)) if is_splat(value) else None
 
 
 def _counting_dim(value: np.ndarray[Any, Any]) -> int | None:

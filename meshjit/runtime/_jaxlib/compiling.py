@@ -19,7 +19,7 @@ from meshjit.runtime._jaxlib.layouts import device_list
 def compile(  # noqa: A001
     client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> Any:
-    """Compile StableHLO text for a row of devices: partition i runs on `devices[i]`.
+    """Compile StableHLO text for a row of devices: replica i runs on `devices[i]`.
 
     `options` are XLA's (as in XLA_FLAGS, without dashes); one that XLA does not know raises CompilationError, too."""
     row = device_list(tuple(devices))
@@ -36,11 +36,10 @@ def compile(  # noqa: A001
 def _compile_options(devices: Sequence[Any], options: Mapping[str, Any] | None) -> Any:
     count = len(devices)
     result = xla_client.CompileOptions()
-    result.num_replicas, result.num_partitions = 1, count
+    result.num_replicas, result.num_partitions = count, 1
     build = result.executable_build_options
-    build.num_replicas, build.num_partitions = 1, count
-    build.use_spmd_partitioning = count > 1
-    build.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id for device in devices]]))
+    build.num_replicas, build.num_partitions = count, 1
+    build.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id] for device in devices]))
     if options:
         result.env_option_overrides = [(name, _option_value(value)) for name, value in options.items()]
     return result
