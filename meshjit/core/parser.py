@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Source, Var
+from meshjit.core.splat import splat
 from meshjit.core.types import DTYPES, TensorType
 from sharding.spec import PartitionSpec, Placement
 
@@ -224,7 +225,7 @@ class _Parser:
         self.expect(",")
         value = self.element(type)
         self.expect(")")
-        return np.full(type.shape, value, type.dtype)
+        return splat(np.asarray(value, type.dtype), type.shape)
 
     def element(self, type: TensorType) -> Any:
         if not self.accept("bits"):

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType, short_name
 from sharding.extent import extent_text
 from sharding.spec import PartitionSpec, Placement
@@ -105,9 +106,9 @@ class _Printer:
 
     def array(self, array: np.ndarray[Any, Any]) -> str:
         type = print_type(TensorType(tuple(array.shape), array.dtype))
+        if array.size > 1 and is_splat(array):
+            return f"splat({type}, {element(element_of(array))})"
         raw = np.ascontiguousarray(array).reshape(-1)
-        if raw.size > 1 and bool((raw.view(np.uint8).reshape(raw.size, -1) == raw[:1].view(np.uint8)).all()):
-            return f"splat({type}, {element(raw[0])})"
         if array.size <= _INLINE_ELEMENTS:
             return f"array({type}, ({' '.join(f'{element(x)},' for x in raw)}))"
         if self.elide:

@@ -54,6 +54,12 @@ def programs_of(params: Mapping[str, Any]) -> Iterator[Program]:
                 yield item
 
 
+def nesting(program: Program) -> int:
+    """How many Programs stand inside one another in it, itself included."""
+    inside = (nesting(p) for eqn in program.eqns if eqn.op.regions for p in programs_of(eqn.params))
+    return 1 + max(inside, default=0)
+
+
 def with_programs(params: Mapping[str, Any], change: Callable[[Program], Program]) -> Mapping[str, Any]:
     """The params with every Program replaced by change(Program), in the order of `programs_of`."""
 

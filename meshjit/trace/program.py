@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,10 +12,11 @@ import numpy as np
 from meshjit import tree
 from meshjit.config import config
 from meshjit.core.garbage import rarely_collected
-from meshjit.core.program import Program
+from meshjit.core.program import Program, Source
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
-from meshjit.trace.stack import Trace, Value, active_trace, concrete_info
+from meshjit.trace.recursion import Level, explained
+from meshjit.trace.stack import Trace, Value, active_trace, concrete_info, depth
 from meshjit.trace.tracer import Tracer
 
 
@@ -33,7 +34,7 @@ class Traced:
     """A traced function: flat outputs with their tree and weak flags, and the outer values it closed over.
 
     `program.inputs` are the arguments' leaves, then one per value of `captured` (concrete arrays and Tracers of outer
-    traces). `mesh` is the one that sharding constraints inside named, or None.
+    traces). `mesh` is the one that sharding constraints inside named, or None; `mesh_source` is the line of the first of them.
     """
 
     program: Program
@@ -41,6 +42,7 @@ class Traced:
     out_weak: tuple[bool, ...]
     captured: tuple[Value, ...]
     mesh: Any = None
+    mesh_source: Source | None = None
 
     @property
     def out_arguments(self) -> tuple[Argument, ...]:
@@ -50,26 +52,37 @@ class Traced:
 
 @rarely_collected
 def trace_to_program(
-    fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any, name: str | None = None
+    fun: Callable[..., Any],
+    arguments: Sequence[Argument],
+    in_tree: Any,
+    name: str | None = None,
+    known: Mapping[int, str] | None = None,
 ) -> Traced:
     """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
 
     Results may be arrays of any kind that `bind` takes and Python scalars (weak). TypeError, with the result's path, for
-    anything else. The Program may repeat outputs, and outputs may be inputs.
+    anything else. The Program may repeat outputs, and outputs may be inputs. `known`: paths by id of arrays that `fun`
+    uses as they are; those of NumPy are captured, not constants. RecursionError, with the line, for a function that calls
+    itself without end.
     """
     name = name or function_name(fun)
-    with Trace(name) as trace:
-        tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name)) for a in arguments]
-        args, kwargs = tree.unflatten(in_tree, tracers)
-        result = fun(*args, **kwargs)
-        leaves, out_tree = tree.flatten(result)
-        outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
+    try:
+        with Level(depth()), Trace(name, known) as trace:
+            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name)) for a in arguments]
+            args, kwargs = tree.unflatten(in_tree, tracers)
+            result = fun(*args, **kwargs)
+            leaves, out_tree = tree.flatten(result)
+            outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
+    except RecursionError as error:
+        if depth() > 0:  # the outermost says where
+            raise
+        raise explained(error, name) from None
     captured = tuple(value for value, _ in trace.captured.values())
     program = trace.build(outputs)
     outer, mesh = active_trace(), trace.mesh
     if outer is not None and mesh is not None:
         program, mesh = outer.translated(program, mesh), outer.mesh
-    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh)
+    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh, trace.mesh_source)
 
 
 def function_name(fun: Any) -> str:
@@ -85,20 +98,21 @@ def hint_of(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_")
 
 
-def argument_of(value: Any, name: str = "") -> Argument:
-    """The Argument for a value given to a transformed function; TypeError with its path if it is no array or scalar."""
+def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
+    """The Argument for a value given to a transformed function; TypeError with its path, and `fix`, if it is no array or
+    scalar."""
     if isinstance(value, Tracer):
         return Argument(value.type, value.weak_type, name)
     if is_python_number(value):
         dtype = canonical(dtype_of_python_scalar(value), config.enable_x64)
         return Argument(TensorType((), dtype), not isinstance(value, bool), name)
     if isinstance(value, np.ndarray | np.generic):
-        _check_dtype(value.dtype, name, value)
+        _check_dtype(value.dtype, name, value, fix)
         check_unmasked(value, f"argument {name}")
         return Argument(TensorType(tuple(value.shape), canonical(value.dtype, config.enable_x64)), False, name)
     info = concrete_info(value)
     if info is None:
-        raise TypeError(_not_an_array(value, f"argument {name}"))
+        raise TypeError(_not_an_array(value, f"argument {name}", fix=fix))
     return Argument(info[0], info[1], name)
 
 
@@ -129,18 +143,18 @@ def check_unmasked(value: Any, where: str) -> None:
         raise ValueError(f"{where} is a masked array, and arrays have no masks\n  fix: x.filled(0), and mnp.where with the mask")
 
 
-def _check_dtype(dtype: Any, name: str, value: Any) -> None:
+def _check_dtype(dtype: Any, name: str, value: Any, fix: str) -> None:
     if dtype.kind in "OSUMm":
-        raise TypeError(_not_an_array(value, f"argument {name}", f" with dtype {dtype}"))
+        raise TypeError(_not_an_array(value, f"argument {name}", f" with dtype {dtype}", fix))
 
 
-def _not_an_array(value: Any, where: str, more: str = "") -> str:
+def _not_an_array(value: Any, where: str, more: str = "", fix: str = "") -> str:
     shown = repr(value)
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return (
         f"{where} is not an array: {type(value).__name__}{more} {shown}\n"
         "  arguments and results of traced functions are arrays, Python numbers, and trees of them\n"
-        f"  fix: {_fix(value, where)}"
+        f"  fix: {fix or _fix(value, where)}"
     )
 
 

@@ -5,6 +5,7 @@ While a trace is active every op is staged, also one without traced operands. Wh
     Tracer of this trace       its Var
     Tracer of an outer trace   captured: an extra input of the Program, added once, in order of first use
     concrete array             captured likewise (classes that `register_concrete` knows)
+    np.ndarray in `known`      captured likewise: an argument that reaches the function as it is, of another value each time
     np.ndarray, np.generic     a `constant` equation, with a copy of the elements; a large one becomes a concrete array first,
                                so that it is an input, which is sharded as others are and not a part of every device's program
 
@@ -23,8 +24,8 @@ import numpy as np
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import copied
+from meshjit.core.splat import is_splat, own
 from meshjit.core.types import TensorType, type_of
-from meshjit.ops.constants import is_splat
 from meshjit.trace.meshes import in_words_of, why_apart
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
@@ -38,10 +39,11 @@ RunProgram = Callable[[Program, Sequence[Value], Sequence[bool], Any], Sequence[
 class Trace:
     """One function in the middle of being traced. A context manager: while entered it is the active trace."""
 
-    __slots__ = ("name", "builder", "names", "captured", "large", "mesh", "mesh_source", "ended")
+    __slots__ = ("name", "builder", "names", "known", "captured", "large", "mesh", "mesh_source", "ended")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, known: Mapping[int, str] | None = None) -> None:
         self.name = name
+        self.known = known or {}  # by id: paths of arrays among arguments that are no inputs
         self.builder = Builder(name)
         self.names: dict[Var, str] = {}  # of the inputs, for error messages
         self.captured: dict[int, tuple[Value, Var]] = {}  # by id of the value, which is kept alive here
@@ -73,6 +75,8 @@ class Trace:
             _require_live(value)
             return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
         if isinstance(value, np.ndarray | np.generic):
+            if id(value) in self.known:
+                return Tracer(self._capture(value, type_of(np.asarray(value))), self, False, None)
             return self._large(value) if _is_large(value) else self._constant(value)
         known = concrete_info(value)
         if known is None:
@@ -83,6 +87,11 @@ class Trace:
         known = self.captured.get(id(value))
         if known is None:
             known = self.captured[id(value)] = (value, Var(type, ""))
+            name = self.known.get(id(value))
+            if name is None and isinstance(value, Tracer):
+                name = value.tracing.names.get(value.variable)
+            if name is not None:
+                self.names[known[1]] = name
         return known[1]
 
     def _large(self, value: Any) -> Tracer:
@@ -95,8 +104,7 @@ class Trace:
     def _constant(self, value: Any) -> Tracer:
         source = user_source()
         self.builder.source = source
-        array = np.array(value)  # a copy: the caller may change its array after tracing
-        (var,) = self.builder.emit(REGISTRY["constant"], (), {"value": array})
+        (var,) = self.builder.emit(REGISTRY["constant"], (), {"value": own(value)})  # the caller may change its array
         return Tracer(var, self, False, source)
 
     def emit(self, op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> list[Tracer]:
@@ -190,6 +198,12 @@ def active_trace() -> Trace | None:
     """The innermost trace of this thread, or None when ops run at once."""
     stack = _traces.stack
     return stack[-1] if stack else None
+
+
+def known_arrays() -> Mapping[int, str]:
+    """Paths by id of the arrays that reach the function which is being traced as they are (see `Trace.known`)."""
+    trace = active_trace()
+    return trace.known if trace is not None else {}
 
 
 @contextlib.contextmanager

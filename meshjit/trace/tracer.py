@@ -128,6 +128,12 @@ class Tracer:
         fix = f"x.astype({kind}) keeps it traced; return it and convert outside; or static_argnames=... for an argument"
         return not_concrete(self, ConcretizationTypeError, f"{kind}() was called on it", fix)
 
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return str(self)
+        fix = "return it and format the result; without the format, f'{x}' shows its type"
+        raise not_concrete(self, ConcretizationTypeError, f"it was formatted with {spec!r}", fix)
+
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise not_concrete(
             self,

@@ -12,12 +12,17 @@ from meshjit.ops.constants import zeros
 from meshjit.transform.dce import dce
 from meshjit.transform.split import split
 
+Flags = dict[tuple[int, tuple[bool, ...]], tuple[Program, list[bool]]]
 
-def jvp(program: Program, nonzero: Sequence[bool], splits: bool = False) -> tuple[Program, tuple[bool, ...]]:
+
+def jvp(
+    program: Program, nonzero: Sequence[bool], splits: bool = False, known: Flags | None = None
+) -> tuple[Program, tuple[bool, ...]]:
     """Inputs: the program's, then a tangent for each input marked nonzero. Outputs: the program's, then the tangents
     of those outputs that have one; the flags say which do. Values of integer and boolean dtypes have none.
 
-    With `splits` no equation computes both values and tangents, so that the Program can be cut in two.
+    With `splits` no equation computes both values and tangents, so that the Program can be cut in two. `known` is what
+    `Derivative.flags` has answered already.
     """
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in program.inputs}
@@ -25,7 +30,7 @@ def jvp(program: Program, nonzero: Sequence[bool], splits: bool = False) -> tupl
         for var, flag in zip(program.inputs, nonzero, strict=True):
             if flag and is_inexact(var.dtype):
                 tangents[var] = builder.input(var.type)
-        push_forward(program, builder, env, tangents, splits)
+        push_forward(program, builder, env, tangents, splits, known)
         flags = tuple(v in tangents for v in program.outputs)
         outputs = [env[v] for v in program.outputs]
         outputs += [tangents[v] for v, flag in zip(program.outputs, flags, strict=True) if flag]
@@ -43,9 +48,9 @@ class Linearized:
     flags: tuple[bool, ...]
 
 
-def linearize(program: Program, nonzero: Sequence[bool]) -> Linearized:
+def linearize(program: Program, nonzero: Sequence[bool], known: Flags | None = None) -> Linearized:
     """The jvp in two Programs, so that many directions share what does not depend on them."""
-    whole, flags = jvp(program, nonzero, splits=True)
+    whole, flags = jvp(program, nonzero, True, known)
     forward, tangent = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
     return Linearized(dce(forward), dce(tangent), flags)
 
@@ -54,32 +59,44 @@ def linearize(program: Program, nonzero: Sequence[bool]) -> Linearized:
 class Derivative:
     """What the jvp rule of an op with regions is given: the derivatives of its Programs.
 
-    `splits`: the rule must not put values and tangents into one equation (see `jvp`).
+    `splits`: the rule must not put values and tangents into one equation (see `jvp`). `known`: answers of `flags`, by the
+    Program's id and its flags; the Program is kept, so that its id stays its own. Without them a loop in a loop would be asked
+    twice as often as the one around it.
     """
 
     splits: bool
+    known: Flags
 
     def flags(self, program: Program, nonzero: Sequence[bool]) -> list[bool]:
         """Which outputs have a tangent when these inputs have."""
-        return list(jvp(program, nonzero)[1])
+        key = (id(program), tuple(nonzero))
+        if key not in self.known:
+            self.known[key] = (program, list(jvp(program, nonzero, False, self.known)[1]))
+        return self.known[key][1]
 
     def joint(self, program: Program, nonzero: Sequence[bool]) -> tuple[Program, list[bool]]:
-        whole, flags = jvp(program, nonzero, self.splits)
+        whole, flags = jvp(program, nonzero, self.splits, self.known)
         return dce(whole), list(flags)
 
     def parts(self, program: Program, nonzero: Sequence[bool]) -> Linearized:
-        return linearize(program, nonzero)
+        return linearize(program, nonzero, self.known)
 
 
 def push_forward(
-    program: Program, builder: Builder, env: dict[Var, Var], tangents: dict[Var, Var], splits: bool = False
+    program: Program,
+    builder: Builder,
+    env: dict[Var, Var],
+    tangents: dict[Var, Var],
+    splits: bool = False,
+    known: Flags | None = None,
 ) -> None:
     """Add the program's equations and their tangents to the builder. `env` and `tangents` map the program's Vars; both grow."""
+    derivative = Derivative(splits, {} if known is None else known)
     for eqn in program.eqns:
         with builder.at(eqn.source):
             primals = [env[v] for v in eqn.inputs]
             given = [tangents.get(v) for v in eqn.inputs]
-            outputs, found = _pushed(eqn, builder, primals, given, splits)
+            outputs, found = _pushed(eqn, builder, primals, given, derivative)
             env.update(zip(eqn.outputs, outputs, strict=True))
             tangents.update(
                 (v, t) for v, t in zip(eqn.outputs, found, strict=True) if t is not None and is_inexact(v.dtype)
@@ -87,12 +104,12 @@ def push_forward(
 
 
 def _pushed(
-    eqn: Eqn, builder: Builder, primals: Sequence[Var], tangents: Sequence[Var | None], splits: bool
+    eqn: Eqn, builder: Builder, primals: Sequence[Var], tangents: Sequence[Var | None], derivative: Derivative
 ) -> tuple[Sequence[Var], Sequence[Var | None]]:
     """One equation's results and their tangents."""
     known = all(t is None for t in tangents)
     if eqn.op.regions is not None and not known:
-        return eqn.op.jvp(primals, tangents, eqn.params, Derivative(splits))
+        return eqn.op.jvp(primals, tangents, eqn.params, derivative)
     outputs = builder.emit(eqn.op, primals, eqn.params)
     return outputs, [None] * len(outputs) if known else equation_tangents(eqn, primals, tangents, outputs)
 
