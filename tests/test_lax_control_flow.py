@@ -67,6 +67,9 @@ def test_a_weak_carry_takes_the_dtype_that_comes_back() -> None:
     total, _ = lax.scan(lambda c, x: (c + x, None), 0, ramp(4))
     assert total.dtype == np.float32 and not total.weak_type
     assert lax.scan(lambda c, x: (c + 1, None), 0, ramp(4))[0].weak_type
+    promoted, stacked = lax.scan(lambda c, x: (c * 1.5, c), 0, ramp(4))  # a weak int becomes a float, weak no longer
+    assert promoted.dtype == stacked.dtype == np.float32 and not promoted.weak_type and not stacked.weak_type
+    assert not lax.while_loop(lambda c: c < 5, lambda c: c + 1.5, 0).weak_type
 
 
 def test_scan_closes_over_traced_and_concrete_values() -> None:

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit import tree
-from meshjit.autodiff.function import call_of, check_function, run
+from meshjit.autodiff.function import check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder
 from meshjit.ops.checkpoint import POLICIES
-from meshjit.trace import bind, user_source
+from meshjit.trace import argument_of, bind, function_name, user_source
 
 Policy = tuple[Any, ...]
+_FIX = "checkpoint(fun, static_argnums=...) for a positional argument that is a setting, or close over it"
 
 
 class _Policies:
@@ -54,7 +55,7 @@ def checkpoint(
 
     Args:
       prevent_cse: keep the compiler from merging what is computed twice. False inside a scan, where it cannot happen.
-      static_argnums: positions of arguments that are no arrays.
+      static_argnums: positions of arguments that are no arrays, or that Python needs to see (`if train:`).
       policy: one of `meshjit.checkpoint_policies`; None keeps nothing.
     """
     check_function(fun, "checkpoint")
@@ -78,12 +79,15 @@ def checkpoint(
             rest = iter(arrays)
             return fun(*(x if i in fixed else next(rest) for i, x in enumerate(args)), **named)
 
-        call = call_of(of_arrays if fixed else fun, dynamic, kwargs, "checkpoint")
-        with Builder(call.traced.program.name) as builder, builder.at(user_source()):
-            inputs = [builder.input(v.type, v.hint) for v in call.traced.program.inputs]
-            params = {"body": call.traced.program, "policy": chosen, "prevent_cse": bool(prevent_cse), "again": False}
+        leaves, in_tree, names = named_leaves(of_arrays if fixed else fun, dynamic, kwargs)
+        arguments = [argument_of(x, n, _FIX) for x, n in zip(leaves, names, strict=True)]
+        traced = trace_flat(of_arrays if fixed else fun, arguments, in_tree, function_name(fun))
+        with Builder(traced.program.name) as builder, builder.at(user_source()):
+            inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
+            params = {"body": traced.program, "policy": chosen, "prevent_cse": bool(prevent_cse), "again": False}
             program = builder.build(builder.emit(REGISTRY["checkpoint"], inputs, params))
-        return tree.unflatten(call.traced.out_tree, run(program, call.inputs, call.traced.out_weak, call.traced.mesh))
+        operands = [*operands_of(leaves, arguments), *traced.captured]
+        return tree.unflatten(traced.out_tree, run(program, operands, traced.out_weak, traced.mesh))
 
     return checkpointed
 

@@ -1,9 +1,13 @@
-"""A Python function at given arguments, as a Program: what every transformation starts from."""
+"""A Python function at given arguments, as a Program: what every transformation starts from.
+
+Only what is differentiated (or mapped) becomes an input of the Program. Every other argument reaches the function as it
+is: a string, a Python bool or a config object can be used in Python, an array is closed over.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,55 +15,165 @@ import numpy as np
 
 from meshjit import numpy as mnp, tree
 from meshjit.core.types import TensorType, is_inexact
-from meshjit.trace import Argument, Traced, argument_of, as_operand, bind_program, trace_to_program
+from meshjit.lax.regions import kind_of_result
+from meshjit.trace import (
+    Argument,
+    Traced,
+    Tracer,
+    argument_of,
+    as_operand,
+    bind_program,
+    concrete_info,
+    known_arrays,
+    line_of,
+    trace_to_program,
+    user_source,
+)
 from meshjit.trace.program import function_name
 from meshjit.transform.calls import inline_calls
 from meshjit.transform.dce import dce
 from meshjit.transform.places import place
 
 Function = Callable[..., Any]
+_FIX = "leave it out of what is differentiated (argnums=..., or close over it); what is not may be anything"
 FLOAT0 = np.dtype([("float0", "V")])  # the dtype of derivatives with respect to integers: there are none
 
 
 @dataclass(frozen=True)
 class Call:
-    """fun(*args, **kwargs), traced. `operands` are the flat arguments, `names` their paths."""
+    """fun(*args, **kwargs), traced. `arguments` are the leaves that were chosen, `wrt` says which of them are inputs of the
+    Program (the others reach the function as they are), `operands` are those inputs' values."""
 
     traced: Traced
+    arguments: list[Argument]
+    wrt: list[bool]
     operands: list[Any]
-    weak: list[bool]
-    names: list[str]
-    in_tree: Any
+    in_tree: Any  # of the chosen arguments
+    outcome: Outcome
 
     @property
     def inputs(self) -> list[Any]:
-        """What the traced Program is applied to: the arguments, then what the function closed over."""
+        """What the traced Program is applied to: the operands, then what the function closed over."""
         return [*self.operands, *self.traced.captured]
 
     @property
-    def input_types(self) -> list[TensorType]:
-        """Of the arguments."""
-        return [v.type for v in self.traced.program.inputs[: len(self.operands)]]
+    def chosen(self) -> list[bool]:
+        """The Program's inputs: whether each is an operand (or else something that the function closed over)."""
+        return [True] * len(self.operands) + [False] * len(self.traced.captured)
 
-    def padded(self, flags: Sequence[bool]) -> list[bool]:
-        """Flags of the arguments, with False for what the function closed over."""
-        return [*flags, *[False] * len(self.traced.captured)]
+    @property
+    def weak(self) -> list[bool]:
+        """Of the operands."""
+        return [a.weak for a, flag in zip(self.arguments, self.wrt, strict=True) if flag]
+
+    @property
+    def value_count(self) -> int:
+        """How many of the Program's outputs are the function's value; the others are arrays in aux."""
+        return self.value_tree.num_leaves
+
+    @property
+    def value_tree(self) -> Any:
+        whole = self.traced.out_tree
+        return tree.structures(whole)[0] if self.outcome.has_aux else whole
+
+    def value(self, outputs: Sequence[Any]) -> Any:
+        return tree.unflatten(self.value_tree, outputs[: self.value_count])
+
+    def with_aux(self, outputs: Sequence[Any], *rest: Any) -> tuple[Any, ...]:
+        """rest, and aux behind it where the function has one."""
+        return (*rest, self.outcome.aux(outputs[self.value_count :])) if self.outcome.has_aux else rest
 
 
-def call_of(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> Call:
-    """Trace fun(*args, **kwargs) for a transformation called `what`; TypeError if it is no function."""
+class Outcome:
+    """What a function returned, as arrays for the Program. Of aux only traced values go through it; the others (strings,
+    Python numbers, concrete arrays, objects) are kept as they are."""
+
+    def __init__(self, has_aux: bool, what: str) -> None:
+        self.has_aux, self.what = has_aux, what
+        self.leaves: list[Any] = []
+        self.structure: Any = None
+
+    def arrays(self, result: Any, name: str) -> Any:
+        """The value, with has_aux (value, traced values of aux); TypeError where there should be an aux and is none."""
+        if not self.has_aux:
+            return result
+        if not (isinstance(result, tuple | list) and len(result) == 2):
+            raise TypeError(
+                f"{self.what} with has_aux: {name} must return (value, aux), it returned {kind_of_result(result)}\n"
+                f"  at {line_of(user_source())}\n"
+                "  fix: return (value, aux), or leave has_aux out"
+            )
+        self.leaves, self.structure = tree.flatten(result[1])
+        return result[0], [x for x in self.leaves if isinstance(x, Tracer)]
+
+    def aux(self, arrays: Sequence[Any]) -> Any:
+        rest = iter(arrays)
+        return tree.unflatten(self.structure, [next(rest) if isinstance(x, Tracer) else x for x in self.leaves])
+
+
+def call_of(
+    fun: Function,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    what: str,
+    positions: Sequence[int] | None = None,
+    has_aux: bool = False,
+) -> Call:
+    """Trace fun(*args, **kwargs) for the derivative called `what` with respect to the arguments at `positions` (None: all).
+
+    TypeError, with its path, for a leaf there that is no array or number. Integers have no derivatives: they reach the
+    function as they are, as everything does that is elsewhere."""
     check_function(fun, what)
-    leaves, in_tree, names = named_leaves(fun, args, kwargs)
-    arguments = [argument_of(x, n) for x, n in zip(leaves, names, strict=True)]
-    traced = trace_flat(fun, arguments, in_tree)
-    return Call(traced, operands_of(leaves, arguments), [a.weak for a in arguments], names, in_tree)
+    places = range(len(args)) if positions is None else positions
+    names = parameter_names(fun, len(args))
+    chosen = tuple(args[p] for p in places)
+    leaves, in_tree = tree.flatten(chosen)
+    paths = [path for p in places for path in tree.path_names(args[p], names[p])]
+    arguments = [argument_of(x, path, _FIX) for x, path in zip(leaves, paths, strict=True)]
+    wrt = [is_inexact(a.type.dtype) for a in arguments]
+    outcome = Outcome(has_aux, what)
+    name = function_name(fun)
+
+    def of_inputs(*inputs: Any) -> Any:
+        rest = iter(inputs)
+        full = list(args)
+        given = tree.unflatten(in_tree, [next(rest) if flag else x for x, flag in zip(leaves, wrt, strict=True)])
+        for p, x in zip(places, given, strict=True):
+            full[p] = x
+        return outcome.arrays(fun(*full, **kwargs), name)
+
+    inputs = [a for a, flag in zip(arguments, wrt, strict=True) if flag]
+    traced = trace_flat(of_inputs, inputs, _flat_tree(len(inputs)), name, _known(args, kwargs, names))
+    operands = [as_operand(x, a) for x, a, flag in zip(leaves, arguments, wrt, strict=True) if flag]
+    return Call(traced, arguments, wrt, operands, in_tree, outcome)
 
 
-def trace_flat(fun: Function, arguments: Sequence[Argument], in_tree: Any) -> Traced:
+def trace_flat(
+    fun: Function, arguments: Sequence[Argument], in_tree: Any, name: str, known: dict[int, str] | None = None
+) -> Traced:
     """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
     parts at known places are seen whole, so that the derivative of a shift is a shift."""
-    traced = trace_to_program(fun, arguments, in_tree, function_name(fun))
+    traced = trace_to_program(fun, arguments, in_tree, name, {**known_arrays(), **(known or {})})
     return replace(traced, program=dce(place(inline_calls(traced.program))))
+
+
+def _flat_tree(count: int) -> Any:
+    return tree.structure(((0,) * count, {}))
+
+
+def _known(args: Sequence[Any], kwargs: dict[str, Any], names: Sequence[str]) -> dict[int, str]:
+    """The paths of the arrays among the arguments, by id."""
+    return dict(pair for x, name in zip((*args, *kwargs.values()), (*names, *kwargs), strict=True) for pair in known_in(x, name))
+
+
+def known_in(value: Any, name: str) -> Iterator[tuple[int, str]]:
+    try:
+        pairs = tree.leaves_with_path(value)
+    except (TypeError, ValueError):  # a container that cannot be taken apart, such as a dict with keys of several kinds
+        return
+    for path, leaf in pairs:
+        if isinstance(leaf, Tracer | np.ndarray) or concrete_info(leaf) is not None:
+            yield id(leaf), name + tree.keystr(path)
 
 
 def check_function(fun: Any, what: str) -> None:
@@ -95,16 +209,6 @@ def parameter_names(fun: Function, count: int) -> list[str]:
     return names + [f"{rest}[{i - first}]" for i in range(len(names), count)]
 
 
-def value_leaves(traced: Traced, has_aux: bool, what: str) -> int:
-    """How many of the flat outputs are the value (the others are aux)."""
-    if not has_aux:
-        return traced.out_tree.num_leaves
-    dummy = tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves))
-    if not (isinstance(dummy, tuple) and len(dummy) == 2):
-        raise TypeError(f"{what} with has_aux: the function must return (value, aux), it returned {type(dummy).__name__}")
-    return len(tree.leaves(dummy[0]))
-
-
 def no_derivative(type: TensorType) -> np.ndarray[Any, Any]:
     """What stands for the derivative with respect to an integer argument: zeros of dtype float0, as in JAX."""
     return np.zeros(type.shape, FLOAT0)
@@ -118,19 +222,21 @@ def run(program: Any, inputs: Sequence[Any], weak: Sequence[bool], mesh: Any) ->
 def direction_of(value: Any, type: TensorType, what: str, name: str, place: str) -> Any:
     """A tangent or cotangent as an operand of this type; Python numbers and other weak values adapt.
 
-    ValueError for another shape, TypeError for another dtype, with both."""
+    ValueError for another shape, for another dtype TypeError of a tangent and ValueError of a cotangent, with both."""
     argument = argument_of(value, name)
     if argument.type.shape != type.shape:
         raise ValueError(f"{what}: a {name} has shape {argument.type.shape}, {place} {type.shape}")
     if argument.type.dtype == type.dtype:
         return as_operand(value, argument)
     if not argument.weak or (argument.type.dtype.kind == "c" and type.dtype.kind != "c"):
-        raise TypeError(
+        raise (ValueError if name == "cotangent" else TypeError)(
             f"{what}: a {name} has dtype {argument.type.dtype}, {place} {type.dtype}\n"
             f"  fix: {name}.astype({type.dtype})"
         )
     return mnp.astype(as_operand(value, argument), type.dtype)
 
 
-def inexact(types: Sequence[TensorType]) -> list[bool]:
-    return [is_inexact(t.dtype) for t in types]
+def gradients(call: Call, found: Iterator[Any]) -> tuple[Any, ...]:
+    """Derivatives with respect to the operands as trees like the chosen arguments."""
+    leaves = [next(found) if flag else no_derivative(a.type) for a, flag in zip(call.arguments, call.wrt, strict=True)]
+    return tree.unflatten(call.in_tree, leaves)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.function import Call, Function, call_of, check_function, no_derivative, run, value_leaves
+from meshjit.autodiff.function import Call, Function, call_of, check_function, gradients, run
 from meshjit.core.types import is_inexact
 from meshjit.trace import line_of, user_source
 from meshjit.trace.program import function_name
@@ -51,15 +50,16 @@ def value_and_grad(
     @functools.wraps(fun)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
         positions = positions_of(fun, argnums, len(args), "grad")
-        call = call_of(fun, args, kwargs, "grad")
-        asked = _marked(args, kwargs, positions)
-        _check_inputs(call, asked, holomorphic, allow_int)
-        _check_result(call, value_leaves(call.traced, has_aux, "grad"), holomorphic)
-        wrt = [a and is_inexact(t.dtype) for a, t in zip(asked, call.input_types, strict=True)]
-        results = _run_gradient(call, wrt)
-        outputs = len(call.traced.program.outputs)
-        value = tree.unflatten(call.traced.out_tree, results[:outputs])
-        return value, _as_arguments(args, positions, call, wrt, results[outputs:], argnums)
+        call = call_of(fun, args, kwargs, "grad", distinct(positions), has_aux)
+        _check_inputs(call, holomorphic, allow_int)
+        _check_result(call, holomorphic)
+        results = _run_gradient(call)
+        outputs, found = results[: len(call.traced.program.outputs)], iter(results[len(call.traced.program.outputs) :])
+        trees = gradients(call, found)
+        chosen = dict(zip(distinct(positions), trees, strict=True))
+        slope = chosen[positions[0]] if isinstance(argnums, int) else tuple(chosen[p] for p in positions)
+        value = call.with_aux(outputs, call.value(outputs))
+        return (value if has_aux else value[0]), slope
 
     return value_and_gradient
 
@@ -71,27 +71,25 @@ def positions_of(fun: Function, argnums: int | Sequence[int], count: int, what: 
         if not isinstance(n, int | np.integer):
             raise TypeError(f"{what} of {function_name(fun)}: argnums must be ints, got {argnums!r}")
         if not -count <= n < count:
-            raise ValueError(
-                f"{what} of {function_name(fun)}: argnums has {n}, but it was called with {count} positional arguments"
+            raise (TypeError if what == "grad" and n >= 0 else ValueError)(
+                f"{what} of {function_name(fun)}: argnums has {n}, but it was called with {count} positional arguments\n"
+                f"  at {line_of(user_source())}\n  fix: pass what is differentiated by position, and count from 0"
             )
     return [int(n) % count for n in numbers]
 
 
-def _marked(args: tuple[Any, ...], kwargs: dict[str, Any], positions: Sequence[int]) -> list[bool]:
-    flags: list[bool] = []
-    for i, x in enumerate(args):
-        flags += [i in positions] * len(tree.leaves(x))
-    return flags + [False] * len(tree.leaves(kwargs))
+def distinct(positions: Sequence[int]) -> list[int]:
+    """Each position once."""
+    return list(dict.fromkeys(positions))
 
 
-def _check_inputs(call: Call, asked: Sequence[bool], holomorphic: bool, allow_int: bool) -> None:
-    for flag, type, name in zip(asked, call.input_types, call.names, strict=True):
-        if not flag:
-            continue
-        if not is_inexact(type.dtype) and not allow_int:
+def _check_inputs(call: Call, holomorphic: bool, allow_int: bool) -> None:
+    for argument, flag in zip(call.arguments, call.wrt, strict=True):
+        type, name = argument.type, argument.name
+        if not flag and not allow_int:
             raise TypeError(
                 f"grad needs floating or complex arguments, but {name} is {type}\n"
-                f"  fix: pass {name} as a float (x.astype(float)), or leave it out of argnums"
+                f"  fix: pass {name} as a float (x.astype(float)), leave it out of argnums, or set allow_int=True"
             )
         if holomorphic and type.dtype.kind != "c":
             raise TypeError(
@@ -100,11 +98,11 @@ def _check_inputs(call: Call, asked: Sequence[bool], holomorphic: bool, allow_in
             )
 
 
-def _check_result(call: Call, count: int, holomorphic: bool) -> None:
-    name = call.traced.program.name
+def _check_result(call: Call, holomorphic: bool) -> None:
+    name, count = call.traced.program.name, call.value_count
     first = call.traced.program.outputs[0].type if count == 1 else None
     if first is None or first.shape != ():
-        shown = first if first is not None else f"{count} arrays"
+        shown = first if first is not None else f"{count} arrays" if count else "no array"
         raise TypeError(
             f"gradient only defined for scalar-output functions; {name} returned {shown}\n"
             f"  at {line_of(user_source())}\n"
@@ -118,28 +116,9 @@ def _check_result(call: Call, count: int, holomorphic: bool) -> None:
         raise TypeError(f"gradient needs {wanted} result; {name} returned {first}\n  fix: {fix}")
 
 
-def _run_gradient(call: Call, wrt: Sequence[bool]) -> list[Any]:
+def _run_gradient(call: Call) -> list[Any]:
     """Forward and backward in one, with 1 as the value's cotangent; aux has none."""
-    program = gradient(call.traced.program, call.padded(wrt), count=1)
+    program = gradient(call.traced.program, call.chosen, count=1)
     value = call.traced.program.outputs[0]
-    weak = [*call.traced.out_weak, *(w for w, flag in zip(call.weak, wrt, strict=True) if flag)]
+    weak = [*call.traced.out_weak, *call.weak]
     return run(program, [*call.inputs, np.ones(value.shape, value.dtype)], weak, call.traced.mesh)
-
-
-def _as_arguments(
-    args: tuple[Any, ...],
-    positions: Sequence[int],
-    call: Call,
-    wrt: Sequence[bool],
-    found: Sequence[Any],
-    argnums: int | Sequence[int],
-) -> Any:
-    """The flat gradients as trees like the arguments."""
-    rest, flags, types = iter(found), iter(wrt), iter(call.input_types)
-    trees: dict[int, Any] = {}
-    for i, x in enumerate(args):
-        leaves, structure = tree.flatten(x)
-        marks = [(next(flags), next(types)) for _ in leaves]
-        if i in positions:
-            trees[i] = tree.unflatten(structure, [next(rest) if m else no_derivative(t) for m, t in marks])
-    return trees[positions[0]] if isinstance(argnums, int) else tuple(trees[i] for i in positions)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from meshjit import numpy as mnp, tree
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.function import Function, check_function, no_derivative, parameter_names
+from meshjit.autodiff.function import Function, call_of, check_function, no_derivative
 from meshjit.autodiff.gradient import positions_of
-from meshjit.autodiff.products import linearize, vjp
+from meshjit.autodiff.products import linearized, pulled_back
 from meshjit.autodiff.vectorize import vmap
 from meshjit.core.types import TensorType, is_inexact
-from meshjit.numpy.promote import value as value_of
 
 
 def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
@@ -27,12 +25,12 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = _only(fun, argnums, args, kwargs, "jacfwd")
-        leaves, structure = tree.flatten(chosen)
-        types = [_checked(x, "jacfwd", "argument", holomorphic) for x in leaves]
-        found = linearize(partial, *chosen, has_aux=has_aux)
-        columns = [_column(found[1], structure, types, i) for i in range(len(types))]
-        result = _rows(columns, structure, isinstance(argnums, int))
+        positions = positions_of(fun, argnums, len(args), "jacfwd")
+        call = call_of(fun, args, kwargs, "jacfwd", positions, has_aux)
+        types = [_checked(a.type, "jacfwd", f"argument {a.name}", holomorphic) for a in call.arguments]
+        found = linearized(call)
+        columns = [_column(found[1], call.in_tree, types, i) for i in range(len(types))]
+        result = _rows(columns, call.in_tree, isinstance(argnums, int))
         return (result, found[2]) if has_aux else result
 
     return jacobian
@@ -68,13 +66,15 @@ def jacrev(
     @boundary
     @functools.wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = _only(fun, argnums, args, kwargs, "jacrev")
-        for x in tree.leaves(chosen):
-            if not allow_int:
-                _checked(x, "jacrev", "argument", holomorphic)
-        found = vjp(partial, *chosen, has_aux=has_aux)
-        leaves, outer = tree.flatten(found[0])
-        types = [_checked(y, "jacrev", "result", holomorphic) for y in leaves]
+        positions = positions_of(fun, argnums, len(args), "jacrev")
+        call = call_of(fun, args, kwargs, "jacrev", positions, has_aux)
+        for a in call.arguments if not allow_int else ():
+            _checked(a.type, "jacrev", f"argument {a.name}", holomorphic)
+        outer = call.value_tree
+        paths = tree.path_names(tree.unflatten(outer, range(outer.num_leaves)), "result")
+        outputs = call.traced.program.output_types[: len(paths)]
+        types = [_checked(t, "jacrev", path, holomorphic) for t, path in zip(outputs, paths, strict=True)]
+        found = pulled_back(call)
         rows = [_row(found[1], outer, types, i, isinstance(argnums, int)) for i in range(len(types))]
         result = tree.unflatten(outer, rows)
         return (result, found[2]) if has_aux else result
@@ -117,39 +117,13 @@ def _basis(type: TensorType) -> Any:
     return mnp.reshape(mnp.eye(type.size, dtype=type.dtype), (type.size, *type.shape))
 
 
-def _only(
-    fun: Function, argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], what: str
-) -> tuple[Function, tuple[Any, ...]]:
-    """The function of the arguments `argnums` alone, and those."""
-    positions = positions_of(fun, argnums, len(args), what)
-
-    @boundary
-    @functools.wraps(fun)
-    def partial(*chosen: Any) -> Any:
-        full = list(args)
-        for position, x in zip(positions, chosen, strict=True):
-            full[position] = x
-        return fun(*full, **kwargs)
-
-    # Without this, argument names in messages would be those of fun's first parameters.
-    partial.__signature__ = _signature(fun, positions)  # pyright: ignore[reportAttributeAccessIssue]
-    return partial, tuple(args[p] for p in positions)
-
-
-def _signature(fun: Function, positions: Sequence[int]) -> Any:
-    names = [n.replace("[", "_").replace("]", "") for n in parameter_names(fun, max(positions, default=-1) + 1)]
-    kind = inspect.Parameter.POSITIONAL_ONLY
-    chosen = dict.fromkeys(names[p] for p in positions)
-    return inspect.Signature([inspect.Parameter(n, kind) for n in chosen])
-
-
-def _checked(x: Any, what: str, role: str, holomorphic: bool) -> TensorType:
-    type = value_of(x, f"{what}'s {role}")[1]
+def _checked(type: TensorType, what: str, where: str, holomorphic: bool) -> TensorType:
+    """TypeError where there is no derivative."""
     if not is_inexact(type.dtype):
-        raise TypeError(f"{what} needs floating {role}s, got {type}\n  fix: pass or return x.astype(float)")
+        raise TypeError(f"{what} needs floating arguments and results, but {where} is {type}\n  fix: x.astype(float)")
     if holomorphic != (type.dtype.kind == "c"):
-        given = "a complex" if type.dtype.kind == "c" else "a real"
-        raise TypeError(f"{what}: {given} {role} {type} with holomorphic={holomorphic}")
+        given = "complex" if type.dtype.kind == "c" else "real"
+        raise TypeError(f"{what}: {where} {type} is {given}, with holomorphic={holomorphic}")
     return type
 
 

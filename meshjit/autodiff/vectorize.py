@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
+from meshjit import numpy as mnp, tree
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.core.program import Program
@@ -17,6 +18,7 @@ from meshjit.core.region import programs_of
 from meshjit.core.types import TensorType
 from meshjit.trace import Argument, Traced, argument_of, line_of
 from meshjit.trace.members import member_axis
+from meshjit.trace.program import function_name
 from meshjit.transform.batch import batch
 from sharding.axes import name_of
 from sharding.spec import PartitionSpec, ShardingError
@@ -33,8 +35,8 @@ def vmap(
     """fun for many inputs at once (`jax.vmap`).
 
     Args:
-      in_axes: where the arguments' batch dim is: an int, None for arguments that all members share, or a tuple with a
-        pytree prefix per argument. Keyword arguments are batched over dim 0.
+      in_axes: where the arguments' batch dim is: an int, None for arguments that all members share (they reach fun as they
+        are, and may be anything), or a tuple with a pytree prefix per argument. Keyword arguments are batched over dim 0.
       out_axes: where the results' batch dim goes: an int, None for results that are equal for all members, or a prefix.
       axis_name: what collectives inside (`lax.psum`, `lax.all_gather`, …) call the batch's axis.
       axis_size: the batch's extent, needed where no argument has it.
@@ -52,17 +54,30 @@ def vmap(
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
-        arguments = [argument_of(x, n) for x, n in zip(leaves, names, strict=True)]
         axes = _argument_axes(in_axes, args) + [0] * len(tree.leaves(kwargs))
-        dims = [None if d is None else _dim(d, a) for d, a in zip(axes, arguments, strict=True)]
+        shared = [x for x, d in zip(leaves, axes, strict=True) if d is None]
+        positional = len(tree.leaves(args))
+        arguments = [
+            argument_of(x, n, _FIX if i < positional else _FIX_BY_KEYWORD)
+            for i, (x, n, d) in enumerate(zip(leaves, names, axes, strict=True))
+            if d is not None
+        ]
+        dims = [_dim(d, a) for d, a in zip([d for d in axes if d is not None], arguments, strict=True)]
         size = _batch_size(dims, arguments, axis_size)
-        members = [a if d is None else _member(a, d) for a, d in zip(arguments, dims, strict=True)]
-        operands = operands_of(leaves, arguments)
-        if axis_name is None:
-            traced = trace_flat(fun, members, in_tree)
-        else:  # the members' numbers are one more argument
-            traced = trace_flat(_numbered(fun, axis_name, size), [*members, _NUMBER], tree.structure((((args, kwargs), 0), {})))
-            operands, dims = [*operands, np.arange(size, dtype=np.int32)], [*dims, 0]
+        members = [_member(a, d) for a, d in zip(arguments, dims, strict=True)]
+        operands = operands_of([x for x, d in zip(leaves, axes, strict=True) if d is not None], arguments)
+        if axis_name is not None:  # the members' numbers are one more argument
+            numbers = np.arange(size, dtype=np.int32) if size < _MANY else mnp.arange(size)
+            members, operands, dims = [*members, _NUMBER], [*operands, numbers], [*dims, 0]
+
+        def of_members(*given: Any) -> Any:
+            mapped_ones, rest = iter(given), iter(shared)
+            full, named = tree.unflatten(in_tree, [next(rest) if d is None else next(mapped_ones) for d in axes])
+            with member_axis(axis_name, size, given[-1]) if axis_name is not None else contextlib.nullcontext():
+                return fun(*full, **named)
+
+        known = dict(zip(map(id, leaves), names, strict=True))
+        traced = trace_flat(of_members, members, tree.structure(((0,) * len(members), {})), function_name(fun), known)
         if spmd_axis_name is not None and traced.mesh is not None:
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
         wanted = _result_dims(out_axes, traced)
@@ -73,18 +88,10 @@ def vmap(
     return mapped
 
 
+_FIX = "in_axes=None for an argument that all members share; such arguments may be anything"
+_FIX_BY_KEYWORD = "keyword arguments are mapped: pass it by position, with in_axes=None, or close over it"
+_MANY = 1 << 12  # members from which their numbers are counted on the device
 _NUMBER = Argument(TensorType((), np.dtype(np.int32)), name="the member's number")
-
-
-def _numbered(fun: Function, name: Hashable, size: int) -> Function:
-    """fun of (args, kwargs) and the member's own number, while which the axis has its name."""
-
-    @functools.wraps(fun)
-    def numbered(given: Any, number: Any) -> Any:
-        with member_axis(name, size, number):
-            return fun(*given[0], **given[1])
-
-    return numbered
 
 
 def _is_axes(name: Any) -> bool:

@@ -168,7 +168,9 @@ from meshjit.lax.slicing import (
     slice_in_dim as slice_in_dim,
 )
 from meshjit.lax.windows import reduce_window as reduce_window
+from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.bits import bitcast_convert_type as bitcast_convert_type
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
@@ -177,6 +179,7 @@ from meshjit.numpy.promote import (
     broadcast_shapes as broadcast_shapes,
     cast,
     dtype_of,
+    exactly,
     normal_axis,
     ops,
     promoted,
@@ -202,13 +205,13 @@ class Precision(enum.Enum):
 
 def broadcast(x: Any, sizes: Sequence[int]) -> Any:
     """New dims of these extents in front."""
-    return mnp.broadcast_to(x, (*sizes, *shape_of(x)))
+    return mnp.broadcast_to(x, (*shape_tuple(sizes), *shape_of(x)))
 
 
 def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim i of x becomes dim broadcast_dimensions[i] of the result."""
     return bind(
-        ops("broadcast_in_dim"), asarray(x), shape=tuple(int(n) for n in shape),
+        ops("broadcast_in_dim"), asarray(x), shape=shape_tuple(shape),
         dimensions=tuple(int(d) for d in broadcast_dimensions),
     )
 
@@ -255,9 +258,26 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
 
 def pad(x: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
     """(low, high, interior) per dim; negative low and high crop."""
-    low, high, interior = (tuple(int(c[i]) for c in padding_config) for i in range(3))
-    x = asarray(x)
-    return bind(ops("pad"), x, cast(padding_value, dtype_of(x)), low=low, high=high, interior=interior)
+    x, config = asarray(x), [tuple(c) for c in padding_config]
+    _check_padding(shape_of(x), shape_of(padding_value), config)
+    low, high, interior = (tuple(int(c[i]) for c in config) for i in range(3))
+    return bind(ops("pad"), x, exactly(padding_value, dtype_of(x)), low=low, high=high, interior=interior)
+
+
+def _check_padding(shape: tuple[int, ...], value: tuple[int, ...], config: list[tuple[int, ...]]) -> None:
+    """ValueError where there is not one (low, high, interior) per dim, or what is padded would have a negative extent."""
+    wrong = next((i for i, c in enumerate(config) if len(c) != 3), None)
+    if len(config) != len(shape) or wrong is not None:
+        found = f"{len(config)} entries for {len(shape)} dims" if wrong is None else f"entry {wrong} is {config[wrong]}"
+        fix = "one (low, high, interior) per dim; interior is 0 but for strides"
+    elif value != ():
+        found, fix = f"the padding value has shape {value}", "a scalar; for others jnp.where or jnp.concatenate"
+    else:
+        wide = [n + low + high + (n - 1 if n else 0) * interior for n, (low, high, interior) in zip(shape, config, strict=True)]
+        if all(n >= 0 for n in wide) and all(c[2] >= 0 for c in config):
+            return
+        found, fix = f"{config} of shape {shape} gives {tuple(wide)}", "crop by no more than there is; interior is 0 or more"
+    raise ValueError(f"lax.pad: {found}\n  at {line_of(user_source())}\n  fix: {fix}")
 
 
 def iota(dtype: Any, size: int) -> Any:
@@ -268,12 +288,12 @@ def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int) -> Any:
     return _iota(dtype, shape, dimension)
 
 
-def full(shape: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
-    return mnp.full(shape, fill_value, dtype)
+def full(shape: Sequence[int], fill_value: Any, dtype: Any = None, *, sharding: Any = None) -> Any:
+    return mnp.full(shape, fill_value, dtype, device=sharding)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
-    return mnp.full_like(x, fill_value, dtype, shape)
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None) -> Any:
+    return mnp.full_like(x, fill_value, dtype, shape, device=sharding)
 
 
 def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -282,3 +302,5 @@ def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = Non
 
 def batch_matmul(x: Any, y: Any, precision: Any = None) -> Any:
     return mnp.matmul(x, y, precision=precision)
+
+_explain(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,24 +12,28 @@ from meshjit import numpy as mnp, tree
 from meshjit.core.program import Builder, Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import apply, captured_first, in_python, leaves_of, on_one_mesh, together, trace_region
+from meshjit.lax.regions import apply, captured_first, check_callable, in_python, leaves_of, on_one_mesh, together, trace_region
 from meshjit.numpy.promote import cast, ops, value
-from meshjit.trace import Argument, Traced
+from meshjit.trace import Argument, Traced, function_name, line_of, user_source
 
 Function = Callable[..., Any]
+_NOTHING = object()
 
 
-def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, operand: Any = None) -> Any:
+def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, operand: Any = _NOTHING) -> Any:
     """true_fun(*operands) if pred else false_fun(*operands), only that branch being run (`jax.lax.cond`).
 
     Args:
       pred: a scalar; a number counts as true where it is not 0. Under vmap with differing preds both branches run.
       true_fun, false_fun: must give results of the same structure, shapes and dtypes (weak ones adapt).
     """
-    if operand is not None:
+    if operand is not _NOTHING:
         operands = (operand,)
     if not (callable(true_fun) and callable(false_fun)):
-        raise TypeError("cond: true_fun and false_fun must be functions, operands come after them")
+        raise TypeError(
+            f"cond: true_fun and false_fun must be functions, got {true_fun!r:.30} and {false_fun!r:.30}\n"
+            f"  at {line_of(user_source())}\n  fix: cond(pred, lambda: 1, lambda: 2); operands come after the functions"
+        )
     _, type, _ = value(pred, "pred")
     if type.shape != ():
         raise TypeError(
@@ -40,12 +45,14 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, ope
     return _branch("cond", cast(truth, np.int32), [false_fun, true_fun], operands)
 
 
-def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: Any = None) -> Any:
+def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: Any = _NOTHING) -> Any:
     """branches[index](*operands), index being clamped to those there are (`jax.lax.switch`)."""
-    if operand is not None:
+    if operand is not _NOTHING:
         operands = (operand,)
-    if not branches or not all(callable(b) for b in branches):
-        raise ValueError("switch: branches must be one or more functions")
+    if not branches:
+        raise ValueError(f"switch: there are no branches\n  at {line_of(user_source())}\n  fix: give one function per index")
+    for branch in branches:
+        check_callable("switch", branch)
     _, type, _ = value(index, "index")
     if type.shape != () or type.dtype.kind not in "iu":
         raise TypeError(f"switch: index must be an integer scalar, it is {type}")
@@ -57,6 +64,8 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
 
 
 def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:
+    for function in functions:
+        _check_operands(what, function, operands)
     given = leaves_of(operands, "operands")
     structures = [tree.structure(x) for x in operands]
     traced, mesh = on_one_mesh(*(trace_region(f, given.arguments, *structures) for f in functions))
@@ -68,6 +77,22 @@ def _branch(what: str, index: Any, functions: Sequence[Function], operands: tupl
     weak = [w for _, w in agreed]
     results = apply(ops("case"), [index, *captured, *given.values], types, weak, mesh, branches=programs)
     return tree.unflatten(traced[0].out_tree, results)
+
+
+def _check_operands(what: str, function: Function, operands: tuple[Any, ...]) -> None:
+    """TypeError where the function does not take as many arguments as there are operands."""
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # a builtin: it speaks for itself
+        return
+    try:
+        signature.bind(*operands)
+    except TypeError as error:
+        raise TypeError(
+            f"{what}: {function_name(function)}{signature} is called with the {len(operands)} operands behind the functions:"
+            f" {error}\n  at {line_of(user_source())}\n"
+            f"  fix: give it its operands, {what}(..., x), or write functions of none that close over what they need"
+        ) from None
 
 
 def _columns(traced: Sequence[Traced]) -> list[tuple[Argument, ...]]:

@@ -6,13 +6,18 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from meshjit.numpy.contraction import dot_general
-from meshjit.numpy.convolution import conv as conv, conv_general_dilated as conv_general_dilated, dimension_specs, padding_of
+from meshjit.numpy.convolution import (
+    check_convolution,
+    conv as conv,
+    conv_general_dilated as conv_general_dilated,
+    dimension_specs,
+    padding_of,
+)
+from meshjit.numpy.creation import eye
 from meshjit.numpy.promote import asarray, dtype_of, shape_of
-from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import moveaxis, swapaxes
+from meshjit.numpy.rearranging import flip, tile
+from meshjit.numpy.shaping import moveaxis, reshape, swapaxes
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -52,6 +57,7 @@ def conv_transpose(
 
     dimension_numbers defaults to channels last: ("NHWC", "HWIO", "NHWC"). With transpose_kernel it is the gradient of
     the convolution with this kernel."""
+    check_convolution(shape_of(lhs), shape_of(rhs), strides, None, rhs_dilation)
     rank = len(shape_of(lhs))
     if dimension_numbers is None:
         spatial = "DHW"[-(rank - 2) :] if rank > 2 else ""
@@ -100,8 +106,8 @@ def conv_general_dilated_patches(
     x, window = asarray(lhs), tuple(filter_shape)
     numbers = conv_dimension_numbers(shape_of(x), (1, 1, *window), dimension_numbers)
     places, features = math.prod(window), shape_of(x)[numbers.lhs_spec[1]]
-    one = np.tile(np.eye(places).reshape(places, 1, *window), (features, *(1,) * (len(window) + 1)))
-    kernel = np.moveaxis(one, range(len(window) + 2), numbers.rhs_spec).astype(dtype_of(x))
+    one = tile(reshape(eye(places, dtype=dtype_of(x)), (places, 1, *window)), (features, *(1,) * (len(window) + 1)))
+    kernel = moveaxis(one, range(len(window) + 2), numbers.rhs_spec)
     return conv_general_dilated(
         x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, numbers, feature_group_count=features,
         precision=precision, preferred_element_type=preferred_element_type,

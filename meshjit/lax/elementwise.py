@@ -12,7 +12,7 @@ import numpy as np
 from meshjit import tree
 from meshjit.core.types import is_inexact
 from meshjit.numpy import elementwise, ufuncs
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, ops, shape_of, weak_of
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, promoted, shape_of, weak_of
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -63,7 +63,20 @@ asin, acos, atan, asinh, acosh, atanh = (
 )  # fmt: skip
 floor, ceil, is_finite, square = ufuncs.floor, ufuncs.ceil, ufuncs.isfinite, ufuncs.square
 reciprocal, exp2, bitwise_not = elementwise.reciprocal, elementwise.exp2, ufuncs.bitwise_not
-real, imag, conj = ufuncs.real, ufuncs.imag, ufuncs.conjugate
+real, imag = ufuncs.real, ufuncs.imag
+
+
+def conj(x: Any) -> Any:
+    """`jax.lax.conj`: a complex number with the other sign of its imaginary part, also of a real one. TypeError for others."""
+    dtype = dtype_of(x)
+    if dtype.kind == "c":
+        return ufuncs.conjugate(x)
+    if dtype not in (np.float32, np.float64):
+        raise TypeError(
+            f"conj: complex numbers, f32 and f64 have conjugates, not {dtype}\n  at {line_of(user_source())}\n"
+            "  fix: use the conj of meshjit.numpy"
+        )
+    return lifted(cast(x, np.result_type(dtype, np.complex64), weak_of(x)))
 
 
 def _one(name: str, op: str) -> Any:
@@ -111,7 +124,7 @@ def mnp_promoted(*xs: Any) -> Any:
     from meshjit.numpy.promote import broadcast_all, promoted
 
     operands, weak = promoted(*xs, inexact=True)
-    return broadcast_all(operands), weak
+    return broadcast_all(operands, TypeError), weak
 
 
 def convert_element_type(x: Any, new_dtype: Any) -> Any:
@@ -121,7 +134,8 @@ def convert_element_type(x: Any, new_dtype: Any) -> Any:
 
 def reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     """Rounded to a floating format with these many bits, in the dtype it has."""
-    return bind(ops("reduce_precision"), asarray(x), exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits))
+    bits = {"exponent_bits": int(exponent_bits), "mantissa_bits": int(mantissa_bits)}
+    return bind(ops("reduce_precision"), asarray(x), **bits, weak_type=weak_of(x))
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
@@ -147,8 +161,9 @@ def select_n(which: Any, *cases: Any) -> Any:
 
 
 def clamp(low: Any, x: Any, high: Any) -> Any:
-    """x moved inside [low, high]; NaN stays."""
-    return ufuncs.minimum(ufuncs.maximum(low, x), high)
+    """x moved inside [low, high]; NaN stays. On a bound the derivative is 0."""
+    (low, x, high), weak = promoted(low, x, high)
+    return bind(ops("clamp"), *broadcast_all([low, x, high]), weak_type=weak)
 
 
 def stop_gradient(x: Any) -> Any:

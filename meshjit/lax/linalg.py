@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.lax.loops import fori_loop
+from meshjit.missing import explain as _explain
 from meshjit.numpy import factoring, singular, ufuncs
 from meshjit.numpy.creation import arange
 from meshjit.numpy.promote import asarray, broadcast_to, cast, shape_of
@@ -122,3 +123,5 @@ def triangular_solve(
     `b` is [..., n, k] (left_side) or [..., k, n], or a vector [..., n]."""
     how = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
     return factoring.triangular_solve("triangular_solve", a, b, *how)
+
+_explain(__name__)

@@ -9,9 +9,20 @@ import numpy as np
 
 from meshjit import numpy as mnp, tree
 from meshjit.core.program import Program
+from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import Leaves, apply, captured_first, in_python, leaves_of, on_one_mesh, trace_region
-from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, weak_of
+from meshjit.lax.regions import (
+    Leaves,
+    apply,
+    captured_first,
+    check_callable,
+    in_python,
+    kind_of_result,
+    leaves_of,
+    on_one_mesh,
+    trace_region,
+)
+from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
 from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
 from meshjit.transform.batch import batch
 from meshjit.transform.calls import inline_calls
@@ -37,16 +48,24 @@ def scan(
     Returns: (last carry, ys stacked along dim 0).
     TypeError where f gives back another carry than it was given, with the leaf's path and both types.
     """
+    check_callable("scan", f)
+    return _scanned("scan", f, init, xs, length, reverse, unroll)
+
+
+def _scanned(
+    what: str, f: Function, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
+) -> tuple[Any, Any]:
+    """`what`: the function that the user called, for messages."""
     carry, slices = leaves_of(init, "init"), leaves_of(xs, "xs")
-    count = _length(slices, length)
+    count, steps = _length(slices, length), _unrolled(unroll)
     if in_python():
         return _scan_in_python(f, init, xs, count, reverse)
     inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in slices.arguments]
-    carry, traced = _fixed_carry("scan", carry, lambda c: _traced_step(f, c, inner, slices.structure))
-    carry_tree, ys_tree = _pair_trees(traced)
+    carry, traced = _fixed_carry(what, carry, lambda c: _traced_step(f, c, inner, slices.structure))
+    carry_tree, ys_tree = tree.structures(traced.out_tree)
     body = captured_first(traced)
     params = {"length": count, "reverse": bool(reverse), "num_consts": len(traced.captured), "num_carry": len(carry.values)}
-    params["unroll"] = max(1, count) if unroll is True else max(1, int(unroll))
+    params["unroll"] = max(1, count) if steps is None else steps
     operands = [*traced.captured, *carry.values, *slices.values]
     consts = body.input_types[: len(traced.captured)]
     types = [*consts, *carry.types, *slices.types]
@@ -75,31 +94,44 @@ def _length(slices: Leaves, length: int | None) -> int:
     return next(iter(found))
 
 
-def _traced_step(f: Function, carry: Leaves, inner: Sequence[Argument], structure: Any) -> Traced:
-    traced = trace_region(f, [*carry.arguments, *inner], carry.structure, structure)
-    result = tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves))
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise TypeError(
-            f"scan: {function_name(f)} must return a pair (carry, y), it returned {type(result).__name__}\n"
-            "  fix: return (carry, None) where there is no y"
+def _unrolled(unroll: Any) -> int | None:
+    """Iterations per step of the compiled loop, None for all; ValueError for what is no number of iterations."""
+    if unroll is True:
+        return None
+    if not isinstance(unroll, int | np.integer) or unroll < 0:
+        raise ValueError(
+            f"scan: unroll must be True or an int of 0 or more, it is {unroll!r}\n  at {line_of(user_source())}\n"
+            "  fix: unroll=True for all iterations, or how many become one step"
         )
-    return traced
+    return max(1, int(unroll))
 
 
-def _pair_trees(traced: Traced) -> tuple[Any, Any]:
-    first, second = tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves))
-    return tree.structure(first), tree.structure(second)
+def _traced_step(f: Function, carry: Leaves, inner: Sequence[Argument], structure: Any) -> Traced:
+    def step(c: Any, x: Any) -> tuple[Any, Any]:
+        result = f(c, x)
+        if not (isinstance(result, tuple | list) and len(result) == 2):
+            raise TypeError(
+                f"scan: {function_name(f)} must return a pair (carry, y), it returned {kind_of_result(result)}\n"
+                f"  at {line_of(user_source())}\n"
+                "  fix: return (carry, None) where there is no y"
+            )
+        return result[0], result[1]
+
+    return trace_region(step, [*carry.arguments, *inner], carry.structure, structure, name=function_name(f))
 
 
 def _fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) -> tuple[Leaves, Traced]:
     """The carry in dtypes that the body gives back, and the body traced for them.
 
-    Weak carries (Python numbers) take the dtype that comes out of the body; what then differs is an error."""
+    Weak carries (Python numbers) take the dtype that comes out of the body, and are weak no longer if that is another one;
+    what then differs is an error."""
     while True:
         traced = trace(carry)
         outputs = _carry_outputs(what, carry, traced)
         dtypes = [o.type.dtype if a.weak else a.type.dtype for a, o in zip(carry.arguments, outputs, strict=True)]
-        weak = [a.weak and o.weak for a, o in zip(carry.arguments, outputs, strict=True)]
+        weak = [
+            a.weak and o.weak and a.type.dtype == d for a, o, d in zip(carry.arguments, outputs, dtypes, strict=True)
+        ]
         if all(a.type.dtype == d and a.weak == w for a, d, w in zip(carry.arguments, dtypes, weak, strict=True)):
             return carry, traced
         carry = carry.cast(dtypes, weak)
@@ -107,11 +139,13 @@ def _fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) ->
 
 def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
     """The body's carry, checked against the one it was given."""
-    structure = _pair_trees(traced)[0] if what == "scan" else traced.out_tree
+    structure = traced.out_tree if what == "while_loop" else tree.structures(traced.out_tree)[0]
     if structure != carry.structure:
+        # The carry of a fori_loop is a pair of its own counter and the value.
+        given, back = (tree.structures(s)[1] if what == "fori_loop" else s for s in (carry.structure, structure))
         raise TypeError(
             f"{what}: {traced.program.name} must give back a carry like the one it is given\n"
-            f"  given: {carry.structure}\n  returned: {structure}"
+            f"  at {line_of(user_source())}\n  given: {given}\n  returned: {back}"
         )
     outputs = list(traced.out_arguments[: len(carry.values)])
     for given, back in zip(carry.arguments, outputs, strict=True):
@@ -121,7 +155,8 @@ def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
 
 
 def _other_carry(what: str, program: Program, given: Argument, back: Argument) -> str:
-    name = given.name if what == "scan" else given.name.replace("init_val", "carry", 1)
+    renamed = {"while_loop": ("init_val", "carry"), "fori_loop": ("init[1]", "init_val")}
+    name = given.name.replace(*renamed[what], 1) if what in renamed else given.name
     fix = f"cast it: x.astype({given.type.dtype})" if given.type.shape == back.type.shape else "keep its shape the same"
     return (
         f"{what}: the carry changes its type in {program.name}, at {line_of(user_source())}\n"
@@ -148,6 +183,8 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     Both are traced once. TypeError where cond_fun gives no scalar bool, or body_fun another type than it is given.
     Forward mode works; reverse mode does not, since nobody knows how many iterations there will be.
     """
+    check_callable("while_loop", cond_fun)
+    check_callable("while_loop", body_fun)
     carry = leaves_of(init_val, "init_val")
     if in_python():
         return _while_in_python(cond_fun, body_fun, init_val)
@@ -193,6 +230,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
     With known bounds the loop is a scan, through which reverse mode works, and i adapts to what it is combined with, as
     Python ints do: `x + i` has the dtype of x. Else it is a while_loop.
     """
+    check_callable("fori_loop", body_fun)
+    _check_bounds(lower, upper)
     if in_python():
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
@@ -203,8 +242,9 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
             i, value = carry
             return (i + 1, body_fun(i, value)), None
 
+        step.__name__ = function_name(body_fun)
         count = max(0, int(upper) - int(lower))
-        return scan(step, (int(lower), init_val), None, count, unroll=1 if unroll is None else unroll)[0][1]
+        return _scanned("fori_loop", step, (int(lower), init_val), None, count, False, 1 if unroll is None else unroll)[0][1]
     weak = weak_of(lower)
     (lower, upper), _ = promoted(lower, upper)
     lower = lifted(cast(lower, dtype_of(lower), weak))
@@ -215,6 +255,27 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
 
     first = (lower, upper, init_val)
     return while_loop(lambda carry: carry[0] < carry[1], body, first)[2]
+
+
+def _check_bounds(lower: Any, upper: Any) -> None:
+    """TypeError where the bounds are no scalars, or have two dtypes and the one that differs is no Python int, or the other
+    is unsigned: as in JAX."""
+    known = [value(x, name)[1:] for x, name in ((lower, "lower"), (upper, "upper"))]
+    types = [type for type, _ in known]
+    common, _ = promote([(type.dtype, weak) for type, weak in known])
+    adapts = [type.dtype == common or (weak and common.kind == "i") for type, weak in known]
+    if all(adapts) and types[0].shape == types[1].shape == ():
+        return
+    if types[0].shape or types[1].shape:
+        raise TypeError(
+            f"fori_loop: bounds are scalars, lower is {types[0]} and upper {types[1]}\n  at {line_of(user_source())}\n"
+            "  fix: index it, or lax.map over its elements"
+        )
+    raise TypeError(
+        f"fori_loop: lower and upper must have one dtype, lower is {types[0]} and upper {types[1]}\n"
+        f"  at {line_of(user_source())}\n"
+        f"  fix: {'int(upper), or n // 2 for n / 2' if types[1].dtype.kind == 'f' else 'convert one: x.astype(jnp.int32)'}"
+    )
 
 
 def _is_static(bound: Any) -> bool:

@@ -11,17 +11,19 @@ import numpy as np
 
 from meshjit import numpy as mnp, tree
 from meshjit.lax import elementwise
-from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, shape_of
+from meshjit.numpy.arguments import check_not_empty
+from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import concatenate, moveaxis, reshape, slice_in_dim as slice_dim
 from meshjit.numpy.sorting import sort_together, top_k as top_k
+from meshjit.ops.identity import identity_element
 from meshjit.trace import bind
 
 
 def _reduction(op: str) -> Any:
     def function(x: Any, axes: Sequence[int]) -> Any:
         x = asarray(x)
-        return bind(ops(op), x, axes=tuple(normal_axis(a, len(shape_of(x))) for a in axes))
+        return bind(ops(op), x, axes=normal_axes(tuple(axes), len(shape_of(x))))
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`: over `axes`, in the operand's dtype."
@@ -41,13 +43,17 @@ def reduce_xor(x: Any, axes: Sequence[int]) -> Any:
 def argmax(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
     """The first place of the largest element."""
     x = asarray(x)
-    return bind(ops("argmax"), x, axis=normal_axis(axis, len(shape_of(x))), index_dtype=np.dtype(index_dtype))
+    dim = normal_axis(axis, len(shape_of(x)))
+    check_not_empty("argmax", shape_of(x), dim)
+    return bind(ops("argmax"), x, axis=dim, index_dtype=np.dtype(index_dtype))
 
 
 def argmin(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
     """The first place of the smallest element."""
     x = asarray(x)
-    return bind(ops("argmin"), x, axis=normal_axis(axis, len(shape_of(x))), index_dtype=np.dtype(index_dtype))
+    dim = normal_axis(axis, len(shape_of(x)))
+    check_not_empty("argmin", shape_of(x), dim)
+    return bind(ops("argmin"), x, axis=dim, index_dtype=np.dtype(index_dtype))
 
 
 def _monoids() -> dict[Any, str]:
@@ -68,12 +74,13 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     together; additions, products and extremes of one array are one op."""
     leaves, structure = tree.flatten(operands)
     starts = tree.leaves(init_values)
-    rank = len(shape_of(leaves[0]))
-    axes = tuple(normal_axis(d, rank) for d in dimensions)
+    axes = normal_axes(tuple(dimensions), len(shape_of(leaves[0])))
     op = _monoids().get(computation)
     if len(leaves) == 1 and op is not None and dtype_of(leaves[0]) != np.bool_:
-        found = bind(ops(op), asarray(leaves[0]), axes=axes)
-        return tree.unflatten(structure, [computation(cast(starts[0], dtype_of(found)), found)])
+        found, start = bind(ops(op), asarray(leaves[0]), axes=axes), cast(starts[0], dtype_of(leaves[0]))
+        if not _is_identity(start, op):
+            found = computation(start, found)
+        return tree.unflatten(structure, [found])
 
     def combine(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
         result = computation(tree.unflatten(structure, xs), tree.unflatten(structure, ys))
@@ -83,6 +90,11 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     kept = shape_of(last[0])[:-1]
     starts = [mnp.broadcast_to(cast(s, dtype_of(x)), kept) for s, x in zip(starts, leaves, strict=True)]
     return tree.unflatten(structure, _fold(last, starts, combine))
+
+
+def _is_identity(start: Any, op: str) -> bool:
+    """Whether the start is known, and changes nothing: then it takes no share of a derivative either, where all is -inf."""
+    return isinstance(start, np.ndarray) and bool(start == identity_element(op.removeprefix("reduce_"), start.dtype))
 
 
 def _merged(x: Any, axes: tuple[int, ...]) -> Any:

@@ -18,10 +18,14 @@ from meshjit.trace import (
     Argument,
     Trace,
     Traced,
+    Tracer,
     active_trace,
     argument_of,
     as_operand,
     bind_program,
+    concrete_info,
+    known_arrays,
+    line_of,
     trace_to_program,
     user_source,
 )
@@ -68,10 +72,27 @@ def leaves_of(value: Any, name: str) -> Leaves:
     return Leaves([as_operand(x, a) for x, a in zip(flat, arguments, strict=True)], arguments, structure)
 
 
-def trace_region(fun: Callable[..., Any], arguments: Sequence[Argument], *structures: Any) -> Traced:
+def check_callable(what: str, fun: Any) -> None:
+    if not callable(fun):
+        raise TypeError(f"{what} needs a function, was given {type(fun).__name__}: {fun!r:.60}\n  at {line_of(user_source())}")
+
+
+def kind_of_result(result: Any) -> str:
+    """`an array f32[3]`, `a tuple of 3` or `a str`, for messages."""
+    if isinstance(result, Tracer) or concrete_info(result) is not None:
+        return f"an array {argument_of(result).type}"
+    if isinstance(result, np.ndarray):
+        return f"a NumPy array of shape {result.shape}"
+    if result is None or tree.is_container(result):
+        return tree.kind_text(result)
+    name = type(result).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def trace_region(fun: Callable[..., Any], arguments: Sequence[Argument], *structures: Any, name: str | None = None) -> Traced:
     """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together."""
     dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
-    return trace_to_program(fun, arguments, tree.structure((dummies, {})), function_name(fun))
+    return trace_to_program(fun, arguments, tree.structure((dummies, {})), name or function_name(fun), known_arrays())
 
 
 def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:

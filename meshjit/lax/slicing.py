@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.numpy import ufuncs
-from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.places import as_int32, from_front, known_places, place_dtype, widened
+from meshjit.numpy.promote import asarray, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze
 from meshjit.trace import bind, line_of, user_source
 
@@ -25,23 +25,16 @@ def slice_in_dim(x: Any, start_index: int | None, limit_index: int | None, strid
 
 
 def _starts(x: Any, start_indices: Any) -> list[Any]:
-    """One i32 scalar per dim, negative ones counted from the end."""
+    """One scalar per dim, of one dtype that holds all places; negative ones counted from the end."""
     starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(len(shape_of(x)))]
-    found = []
+    dtype, found = place_dtype(*shape_of(x)), []
     for start, extent in zip(starts, shape_of(x), strict=True):
         if isinstance(start, int | np.integer):
-            found.append(np.asarray(start + extent if start < 0 else start, np.int32))
+            found.append(known_places(start + extent if start < 0 else start, dtype))
         else:
-            start = _as_int32(start)
-            found.append(ufuncs.where(ufuncs.less(start, 0), ufuncs.add(start, extent), start))
+            start = as_int32(start) if place_dtype(extent) == np.int32 else start
+            found.append(widened(from_front(start, extent), dtype))
     return found
-
-
-def _as_int32(start: Any) -> Any:
-    """Before an extent is added that the start's own dtype may not hold; what i32 does not hold is past any end."""
-    if dtype_of(start).kind == "u" and dtype_of(start).itemsize >= 4:
-        start = ufuncs.minimum(start, np.asarray(np.iinfo(np.int32).max, dtype_of(start)))
-    return cast(start, np.int32)
 
 
 def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:

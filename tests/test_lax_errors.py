@@ -1,0 +1,123 @@
+"""Wrong calls of loops and branches: what is said, that it is true, and JAX's kinds of errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax
+
+pytestmark = pytest.mark.device
+
+V = np.arange(4, dtype=np.float32)
+LINE = r"\n  at test_lax_errors\.py:\d+ \(.*\)"
+
+
+def step(c: Any, x: Any) -> Any:
+    return c
+
+
+NO_PAIR = rf"{LINE}\n  fix: return \(carry, None\) where there is no y"
+WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "scan of an array": (
+        lambda: lax.scan(step, 0.0, V), TypeError, rf"scan: step must return a pair \(carry, y\), it returned an array f32\[\]{NO_PAIR}",
+    ),
+    "scan of a row": (
+        lambda: lax.scan(lambda c, x: x, 0.0, np.ones((2, 3), np.float32)), TypeError,
+        rf"scan: lambda must return a pair \(carry, y\), it returned an array f32\[3\]{NO_PAIR}",
+    ),
+    "scan of a number": (
+        lambda: lax.scan(lambda c, x: 3, 0.0, V), TypeError, rf"scan: .* it returned an int{NO_PAIR}",
+    ),
+    "scan of three": (
+        lambda: lax.scan(lambda c, x: (c, x, x), 0.0, V), TypeError, rf"scan: .*, it returned a tuple of 3{NO_PAIR}",
+    ),
+    "scan of nothing": (lambda: lax.scan(lambda c, x: None, 0.0, V), TypeError, rf"scan: .*, it returned None{NO_PAIR}"),
+    "scan of a dict": (
+        lambda: lax.scan(lambda c, x: {"c": c, "y": x}, 0.0, V), TypeError,
+        rf"scan: .*, it returned a dict with keys \['c', 'y'\]{NO_PAIR}",
+    ),
+    "scan of no function": (lambda: lax.scan(3, 0.0, V), TypeError, rf"scan needs a function, was given int: 3{LINE}"),  # type: ignore[arg-type]
+    "unroll": (
+        lambda: lax.scan(lambda c, x: (c, x), 0.0, V, unroll=-1), ValueError,
+        rf"scan: unroll must be True or an int of 0 or more, it is -1{LINE}\n  fix: unroll=True for all iterations, .*",
+    ),
+    "fori_loop of half an iteration": (
+        lambda: lax.fori_loop(0, 3.5, lambda i, c: c, 0.0), TypeError,
+        rf"fori_loop: lower and upper must have one dtype, lower is i32\[\] and upper f32\[\]{LINE}\n  fix: int\(upper\), or n // 2 .*",
+    ),
+    "fori_loop of a traced float": (
+        lambda: mj.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c, 0.0))(3.0), TypeError,
+        rf"fori_loop: lower and upper must have one dtype, .*{LINE}\n  fix: int\(upper\), .*",
+    ),
+    "fori_loop of two dtypes": (
+        lambda: lax.fori_loop(mnp.int8(0), mnp.int32(3), lambda i, c: c, 0.0), TypeError,
+        rf"fori_loop: lower and upper must have one dtype, lower is i8\[\] and upper i32\[\]{LINE}\n  fix: convert one: .*",
+    ),
+    "fori_loop up to a bool": (lambda: lax.fori_loop(0, True, lambda i, c: c, 0.0), TypeError, r"fori_loop: lower and upper .* bool.*"),
+    "fori_loop up to unsigned": (
+        lambda: lax.fori_loop(0, np.uint8(3), lambda i, c: c, 0.0), TypeError, r"fori_loop: lower and upper .* u8.*",
+    ),
+    "fori_loop up to a vector": (
+        lambda: lax.fori_loop(0, np.array([3], np.int32), lambda i, c: c, 0.0), TypeError,
+        rf"fori_loop: bounds are scalars, lower is i32\[\] and upper i32\[1\]{LINE}\n  fix: .*",
+    ),
+    "fori_loop of another tree": (
+        lambda: lax.fori_loop(0, 3, lambda i, c: (c, c), 0.0), TypeError,
+        rf"fori_loop: lambda must give back a carry like the one it is given{LINE}\n  given: PyTreeDef\(\*\)\n  returned: PyTreeDef\(\(\*, \*\)\)",
+    ),
+    "fori_loop of another dtype": (
+        lambda: lax.fori_loop(0, 3, lambda i, c: {"x": c["x"] * 1.5}, {"x": np.int32(0)}), TypeError,
+        r"fori_loop: the carry changes its type in lambda, at .*\n  init_val\['x'\] is i32\[\] at first and f32\[\] after one iteration.*",
+    ),
+    "while_loop of another tree": (
+        lambda: lax.while_loop(lambda c: c < 3, lambda c: (c, c), 0.0), TypeError,
+        rf"while_loop: lambda must give back a carry like the one it is given{LINE}.*",
+    ),
+    "while_loop of no function": (lambda: lax.while_loop(True, step, 0.0), TypeError, rf"while_loop needs a function, .*{LINE}"),  # type: ignore[arg-type]
+    "cond without operands": (
+        lambda: lax.cond(True, lambda x: x, lambda x: x), TypeError,
+        r"cond: lambda\(x\) is called with the 0 operands behind the functions: missing a required argument: 'x'"
+        rf"{LINE}\n  fix: give it its operands, cond\(..., x\), or write functions of none that close over what they need",
+    ),
+    "cond with too many": (
+        lambda: lax.cond(True, lambda: 1, lambda: 2, V), TypeError, rf"cond: lambda\(\) is called with the 1 operands .*{LINE}.*",
+    ),
+    "cond of numbers": (
+        lambda: lax.cond(True, 1, 2), TypeError,  # type: ignore[arg-type]
+        rf"cond: true_fun and false_fun must be functions, got 1 and 2{LINE}\n  fix: .*",
+    ),
+    "switch without operands": (
+        lambda: lax.switch(0, [lambda x: 1, lambda x: 2]), TypeError, rf"switch: lambda\(x\) is called with the 0 operands .*{LINE}.*",
+    ),
+    "switch of numbers": (lambda: lax.switch(0, [1, 2]), TypeError, rf"switch needs a function, was given int: 1{LINE}"),  # type: ignore[list-item]
+    "switch of nothing": (lambda: lax.switch(0, []), ValueError, rf"switch: there are no branches{LINE}\n  fix: .*"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_texts(what: str) -> None:
+    call, kind, text = WRONG[what]
+    with pytest.raises(kind) as caught:
+        call()
+    assert re.fullmatch(text + r"(\n\(frames .*\))?", str(caught.value), re.DOTALL), str(caught.value)
+
+
+def test_what_is_near_to_a_mistake_works_as_in_jax() -> None:
+    carry, ys = lax.scan(lambda c, x: [c + x, x], 0.0, V)
+    assert float(carry) == 6 and np.array_equal(ys, V)
+    assert float(lax.fori_loop(0, mnp.int8(3), lambda i, c: c + 1, 0.0)) == 3
+    assert float(lax.fori_loop(np.int64(0), 3, lambda i, c: c + 1, 0.0)) == 3
+    assert float(lax.fori_loop(0.0, 3.0, lambda i, c: c + i, 0.0)) == 3
+    assert float(mj.jit(lambda n: lax.fori_loop(0, n, lambda i, c: c + 1, 0.0))(np.int8(3))) == 3
+    assert lax.cond(True, lambda x: x, lambda x: x, operand=None) is None
+    assert float(lax.cond(False, lambda x: x, lambda x: x + 1, operand=1.0)) == 2
+    assert float(lax.switch(1, [lambda *xs: 0.0, lambda *xs: xs[0]], 5.0)) == 5
+    assert float(lax.cond(True, mnp.sin, mnp.cos, 0.0)) == 0
+    assert float(mj.grad(lambda x: lax.scan(lambda c, _: (c * x, None), 1.0, None, 3, unroll=True)[0])(2.0)) == 12
