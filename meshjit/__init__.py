@@ -64,6 +64,7 @@ from meshjit.autodiff import (
 )
 from meshjit.config import config as config
 from meshjit.inspect.verify import verify as verify
+from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, eager as _eager
 from meshjit.runtime.array import Array as _ConcreteArray, type_and_weak as _type_and_weak
 from meshjit.runtime.assembling import (
@@ -116,3 +117,5 @@ if TYPE_CHECKING:
     Array: TypeAlias = _ConcreteArray
 else:
     from meshjit.api.kinds import Array as Array
+
+_explain(__name__)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from meshjit.missing import explain as _explain
+
 
 class ConcretizationTypeError(TypeError):
     """A traced value was needed as a concrete one: its value is known only when the compiled program runs."""
@@ -33,3 +35,5 @@ class InternalError(RuntimeError):
 
 class OutOfMemoryError(RuntimeError):
     """A device has too little memory for a program. The message says what was asked for, what is needed and what is large."""
+
+_explain(__name__)

@@ -1,6 +1,7 @@
 """Placement, under the names of `jax.sharding`."""
 
 from meshjit.api.constraint import reshard as reshard
+from meshjit.missing import explain as _explain
 from sharding import (
     AUTO as AUTO,
     AbstractMesh as AbstractMesh,
@@ -13,3 +14,5 @@ from sharding import (
     set_mesh as set_mesh,
     use_mesh as use_mesh,
 )
+
+_explain(__name__)

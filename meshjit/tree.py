@@ -8,6 +8,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib
 from meshjit.runtime._jaxlib import (
     DictKey as DictKey,
@@ -36,6 +37,11 @@ def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> Any:
     return _jaxlib.flatten(tree, is_leaf)[1]
+
+
+def structures(treedef: Any) -> list[Any]:
+    """The treedefs one level down: those of a tuple's elements."""
+    return _jaxlib.children(treedef)
 
 
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:  # noqa: A001
@@ -180,7 +186,22 @@ def register_static(kind: Any) -> Any:
 
 
 class Partial(functools.partial):  # pyright: ignore[reportMissingTypeArgument]
-    """functools.partial as a node: its arguments are children, the function is part of the structure."""
+    """functools.partial as a node: its arguments are children, the function is part of the structure, whole if it is itself a
+    partial one."""
+
+    def __new__(cls, func: Callable[..., Any], /, *args: Any, **keywords: Any) -> Partial:
+        whole = _Whole(func) if isinstance(func, functools.partial) else func  # functools would merge the two
+        return super().__new__(cls, whole, *args, **keywords)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Whole:
+    """A partial function that functools does not look into."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self.function(*args, **keywords)
 
 
 register_node(
@@ -268,3 +289,5 @@ def kind_text(node: Any) -> str:
 def is_container(x: Any) -> bool:
     """Whether x is a node of a tree: a dict, list, tuple, None or a registered class."""
     return _children(x, None) is not None
+
+_explain(__name__)

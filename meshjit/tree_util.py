@@ -1,5 +1,6 @@
 """`jax.tree_util`'s names for what `meshjit.tree` does."""
 
+from meshjit.missing import explain as _explain
 from meshjit.tree import (
     DictKey as DictKey,
     FlattenedIndexKey as FlattenedIndexKey,
@@ -35,3 +36,5 @@ __all__ = [
     "tree_flatten_with_path", "tree_leaves", "tree_leaves_with_path", "tree_map", "tree_map_with_path",
     "tree_reduce", "tree_structure", "tree_transpose", "tree_unflatten",
 ]  # fmt: skip
+
+_explain(__name__)

@@ -85,6 +85,7 @@ def calls() -> Iterator[str]:
     yield from _makers()
     yield from _orders()
     yield from _lax()
+    yield from _corners()
 
 
 def _operators() -> Iterator[str]:
@@ -338,6 +339,52 @@ def _lax() -> Iterator[str]:
         lax.conv_general_dilated(q[None, None], f[None, None], (1, 1), ((1, 0), (0, 2)), (2, 1), (1, 2));
         lax.conv_general_dilated(q[None, ..., None], f[..., None, None], (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"));
         lax.conv_general_dilated(f[None, :, None], f[:, None, None], (1, 1), "VALID", feature_group_count=2)
+    """)
+
+
+def _corners() -> Iterator[str]:
+    """Axes out of order, NaN, nothing at all, dtypes that are asked for, the ends of a dtype's range."""
+    yield from _split("""
+        np.average(t, (2, 0), np.arange(2.0 * t.shape[2]).reshape(-1, 2)); np.average(t, (0, 2), np.arange(2.0 * t.shape[2]).reshape(2, -1));
+        np.average(t, (-1, 0), np.arange(2.0 * t.shape[2]).reshape(-1, 2), keepdims=True); np.average(t, (1, 0), np.arange(2.0 * t.shape[1]).reshape(-1, 2), True);
+        np.average(t, (2, 0, 1), np.arange(t.size * 1.0).reshape(t.shape[2], t.shape[0], t.shape[1])); np.average(v, 0, w + 1)
+    """)
+    for dtype in ("np.bfloat16", "np.float16", "np.float32"):
+        yield f"np.unique(np.array([1, np.nan, 2, np.nan, 5, np.nan], {dtype}))"
+        yield f"np.unique(np.array([np.nan, 1, np.nan, 1, -1], {dtype}), return_index=True, return_inverse=True, return_counts=True)"
+        yield f"np.ldexp(np.array([np.inf, -np.inf, np.nan, 0, -0.0, 1, 1, 3, 1], {dtype}), np.array([-1000, -500, 3, 5000, -5000, 2000, -2000, -3, 12]))"
+    yield from _split("""
+        np.unique(np.array([1+1j, complex(0, np.nan), 1], np.complex64)); np.unique(np.array([np.nan, np.nan])); np.unique(np.array([-0.0, 0.0]));
+        np.unique(np.array([1+1j, complex(0, np.nan), 1, complex(np.nan, 0), complex(np.nan, np.nan)], np.complex64), return_counts=True)
+    """)
+    yield from (f"np.rollaxis(t, {axis}, {start})" for axis in (0, 1, -1) for start in (-3, -2, -1, 0, 1, 2, 3))
+    yield from _split("""
+        np.cov(v[None], rowvar=False); np.cov(v, rowvar=False); np.cov(v, v + w, rowvar=False); np.cov(np.zeros((3, 0))); np.cov(np.zeros((0, 3)));
+        np.corrcoef(v[None], rowvar=False); np.corrcoef(np.zeros((3, 0))); np.cov(f, rowvar=False); np.cov(v[None], ddof=5); np.cov(v[:, None]); np.cov(s)
+    """)
+    yield from _split("""
+        np.geomspace(-1.0, -8.0, 4); np.geomspace(-1.0, -8.0, 4, endpoint=False); np.geomspace(np.array([1.0, -1.0]), np.array([8.0, -27.0]), 4);
+        np.geomspace(np.array([1.0, -1.0]), np.array([8.0, -27.0]), 4, axis=1); np.geomspace(-1, -1000, 4, dtype=int); np.geomspace(1, 1000, 4, dtype=int);
+        np.geomspace(1j, 8j, 4); np.geomspace(1.0, -8.0, 4); np.geomspace(0.0, 8.0, 4); np.geomspace(2, 8, 1); np.geomspace(2, 8, 0);
+        np.geomspace(-2.0, -8.0, 3, dtype=np.complex64)
+    """)
+    for name in ("logaddexp", "logaddexp2"):
+        yield f"np.{name}(np.array([1+3.1j, 1+3.1j, -1-9j]), np.array([1+3.2j, 1-3.2j, 2+7j]))"
+    for dtype in ("np.int32", "np.int8", "np.complex64", "np.float16"):
+        yield from (f"np.mean({x}, dtype={dtype})" for x in "fib")
+        yield f"np.nanmean(n[:, 1:2], dtype={dtype})"
+    for name in ("cumulative_sum", "cumulative_prod", "cumsum", "cumprod"):
+        yield from (f"np.{name}({x}, axis=-1, dtype=bool)" for x in "fiub")
+        yield f"np.{name}(v, dtype=bool, include_initial=True)" if name.startswith("cumul") else f"np.nan{name}(f, dtype=bool)"
+    yield from (f"np.{name}({x}, axis=0, dtype=bool)" for name in ("sum", "prod") for x in "fiub")
+    for name in ("var", "std", "nanvar", "nanstd"):
+        yield from (f"np.{name}({x}, dtype=np.complex64)" for x in "fic")
+        yield from (f"np.{name}(c)", f"np.{name}(f, dtype=np.float16)")
+    yield from _split("""
+        np.fft.fftshift(f, axes=[]); np.fft.ifftshift(f, axes=()); np.roll(v, (), ()); np.roll(f, [], []); np.hypot(n, np.nan); np.hypot(n, n[::-1]);
+        np.hypot(np.array([1e30, 1e-30, 3, 0]), np.array([1e30, -1e-30, -4, 0])); np.floor_divide(n, np.inf); np.floor_divide(f, -np.inf); np.divmod(f, np.inf);
+        np.floor_divide(f, 0.0); np.var(v, ddof=0, correction=1); np.linalg.norm(np.zeros(0), np.inf); np.linalg.norm(np.zeros((0, 3)), 2); np.pad(1.0, 0); np.pad(s, 0);
+        lax.reduce_precision(1.0, 8, 7); lax.reduce_precision(f, 4, 2)
     """)
 
 

@@ -167,7 +167,7 @@ def test_wrong_indices(index: Any, kind: Any, text: str):
 
 
 def test_traced_slice_bounds_are_refused():
-    with pytest.raises(TypeError) as caught:
+    with pytest.raises(IndexError) as caught:
         mj.eval_shape(lambda x, n: x[:n], np.zeros(3, np.float32), np.int32(1))
     assert "slice bounds must be Python ints" in str(caught.value) and "lax.dynamic_slice_in_dim" in str(caught.value)
 
@@ -223,9 +223,9 @@ def test_iteration_and_len():
     rows = list(host(grid(3, 2)))
     assert len(rows) == 3
     _same(rows[1], np.float32([2, 3]))
-    with pytest.raises(TypeError, match="iteration over an array of 0 dims"):
+    with pytest.raises(TypeError, match="iteration over .* an array of 0 dims"):
         list(host(1.0))
-    with pytest.raises(TypeError, match=r"arrays cannot be changed in place; use x = x.at\[index\].set\(value\)"):
+    with pytest.raises(TypeError, match=r"arrays cannot be changed in place\n  at .*\n  fix: x = x.at\[index\].set\(value\)"):
         host(grid(3))[0] = 1
 
 

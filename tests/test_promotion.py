@@ -10,7 +10,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit import nn
+from meshjit import lax, nn
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
 from meshjit.core.types import DTYPES
 
@@ -161,3 +161,85 @@ def test_logaddexp_keeps_small_differences() -> None:
     np.testing.assert_allclose(np.asarray(mnp.logaddexp(x, y)), wanted, rtol=1e-6)
     assert float(mj.grad(nn.softplus)(0.0)) == 0.5 and float(mj.grad(mj.grad(nn.softplus))(0.0)) == 0.25
     assert float(mj.grad(mnp.logaddexp)(1.0, -np.inf)) == 1
+
+
+# --- lists of NumPy's scalars, and arrays of 64 bits where x64 is off
+
+F16, I8, U8 = np.float16, np.int8, np.uint8
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype"),
+    [
+        ([0, F16(1)], "float16"), ([F16(1), 1.5], "float16"), ([[0, F16(1)], [2, 3]], "float16"), ((True, F16(1)), "float16"),
+        ([F16(1), np.int32(1)], "float16"), ([np.float32(1), F16(1)], "float32"), ([I8(1), 1], "int8"), ([1, I8(1)], "int8"),
+        ([I8(1), U8(1)], "int16"), ([U8(1), 2.5], "float32"), ([np.uint64(1), 1], "uint32"), ([F16(1), 1j], "complex64"),
+        ([np.zeros(2, F16), [0, 1]], "float16"), ([np.array(1, F16), 2], "float16"), ([np.float64(1), F16(1)], "float32"),
+        ([np.bool_(1), 2], "int32"), ([mnp.float16(1), 2.5], "float16"), ([[mnp.int8(1), 1], [2, 3]], "int8"),
+        ([mnp.bfloat16(1), 1], "bfloat16"), ([[], []], "float32"), ([1, 2.5], "float32"), ([np.ones(2, I8), np.ones(2, F16)], "float16"),
+    ],
+)  # fmt: skip
+def test_numbers_in_lists_adapt_to_numpys_scalars_and_arrays(given, dtype):
+    for made in (mnp.array(given), mnp.asarray(given), mj.jit(lambda: mnp.array(given))()):
+        assert made.dtype == mnp.dtype(dtype) and not made.weak_type
+    np.testing.assert_array_equal(np.asarray(mnp.array(given, np.float32)), np.array(given, np.complex64).real)
+
+
+def test_traced_values_in_nested_lists_are_what_numbers_beside_them_adapt_to() -> None:
+    made = mj.jit(lambda x: mnp.array([[x, 1], [2, 3]]))(np.int8(4))
+    assert made.dtype == np.int8
+    np.testing.assert_array_equal(made, [[4, 1], [2, 3]])
+    assert mj.jit(lambda x: mnp.array([x, F16(1)]))(1.0).dtype == np.float16
+
+
+@pytest.mark.parametrize("given", [[U8(1), 300], [U8(1), -1], [np.int32(1), 2**31]])
+def test_a_number_that_does_not_fit_the_scalars_beside_it_is_an_error(given):
+    with pytest.raises(OverflowError, match="does not fit"):
+        mnp.array(given)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "uint64", "complex128"])
+def test_arrays_of_64_bits_keep_them_among_themselves(dtype):
+    with mj.enable_x64(True):
+        x = mnp.arange(1, 4).astype(dtype)
+    large = 2**40 if dtype != "uint64" else 2**63
+    with mj.enable_x64(True):
+        wide = mnp.array([large, 1, 2], dtype)
+    for made in (
+        x * x, -x, x + wide, lax.mul(x, x), mnp.add(x, x), mnp.where(x == x, x, x), mnp.concatenate([x, x]), mnp.stack([x, x]),
+        mnp.asarray(x), mnp.array(x), mnp.copy(x), mnp.zeros_like(x), mnp.full_like(x, 2), mnp.pad(x, 1), x.at[0].set(1),
+        x.at[np.array([0, 1])].add(2), mj.jit(lambda x: x * x)(x), mj.vmap(lambda x: x * x)(x), mnp.reshape(x, (3, 1)),
+    ):  # fmt: skip
+        assert made.dtype == dtype
+    np.testing.assert_array_equal(np.asarray(x + wide), np.array([large + 1, 3, 5], dtype))
+    for made in (x * 1.5, x + mnp.ones(3, np.float32)):
+        assert made.dtype.itemsize == (8 if dtype == "complex128" else 4)  # promoted, so it is narrow
+    assert mnp.sin(x).dtype.itemsize == (16 if dtype == "complex128" else 8)
+
+
+def test_loops_run_as_python_keep_64_bits() -> None:
+    def body(carry, x):
+        with mj.enable_x64(True):
+            return carry, mnp.asarray(x).astype("int64") + 2**40
+
+    with mj.disable_jit():
+        _, stacked = lax.scan(body, 0, mnp.arange(3))
+        mapped = lax.map(lambda x: body(0, x)[1], mnp.arange(3))
+    for made in (stacked, mapped):
+        assert made.dtype == np.int64
+        np.testing.assert_array_equal(made, 2**40 + np.arange(3))
+
+
+def test_conj_of_lax_is_complex() -> None:
+    for x in (mnp.ones(2), np.ones(2, np.float32), 1.0, mnp.asarray(1.0)):
+        for conj in (lax.conj, mj.jit(lax.conj)):
+            assert conj(x).dtype == np.complex64 and conj(x).weak_type == (np.ndim(x) == 0)
+            np.testing.assert_array_equal(conj(x), np.ones(np.shape(x)))
+    np.testing.assert_array_equal(lax.conj(mnp.array([1 + 2j])), [1 - 2j])
+    with mj.enable_x64(True):
+        assert lax.conj(mnp.ones(2)).dtype == np.complex128
+    assert mnp.conj(mnp.ones(2)).dtype == np.float32
+    assert float(mj.grad(lambda x: lax.real(lax.conj(x)))(2.0)) == 1
+    for dtype in ("float16", "bfloat16", "int32", "bool"):
+        with pytest.raises(TypeError, match=f"conj: complex numbers, f32 and f64 have conjugates, not {dtype}"):
+            lax.conj(mnp.ones(2, dtype))

@@ -298,3 +298,56 @@ ERRORS = [
 def test_errors_say_what_was_given_and_where(call: Any, kind: type[Exception], message: str, key: Any) -> None:
     with pytest.raises(kind, match=message):
         call(key)
+
+
+def test_keys_are_compared_one_by_one(key: Any) -> None:
+    keys, other = random.split(key, 3), random.key(1)
+    for result, want in [
+        (key == random.wrap_key_data(random.key_data(key)), True),
+        (key != other, True),
+        (keys == keys, [True] * 3),
+        (keys[1] == keys, [False, True, False]),
+        (keys != keys[:1], [False, True, True]),
+        (random.split(key, (2, 3)) == keys, [[True] * 3, [False] * 3]),
+        (random.split(key, 0) == key, np.zeros(0, bool)),
+        (mj.jit(lambda a, b: a == b)(keys, keys[2]), [False, False, True]),
+        (mj.vmap(lambda a: a != keys[0])(keys), [False, True, True]),
+    ]:
+        assert result.dtype == bool and result.shape == np.shape(want)
+        np.testing.assert_array_equal(result, want)
+    assert other in [key, random.key(1)] and [key, other].index(random.key(1)) == 1
+    assert (key == None) is False and (key != "a") is True  # noqa: E711
+
+
+def test_sharded_keys_are_compared_where_they_lie(key: Any) -> None:
+    place = NamedSharding(mj.make_mesh((4,), ("x",)), P("x"))
+    keys = mj.device_put(random.split(key, 7), place)
+    same = keys == random.split(key, 7)[3]
+    assert same.sharding == place
+    np.testing.assert_array_equal(same, np.arange(7) == 3)
+
+
+def test_keys_are_no_numbers_and_cannot_be_hashed(key: Any) -> None:
+    for other in (1, 2.5, np.zeros(2), random.key_data(key), [key], np.uint32(3)):
+        for compare in (lambda x: key == x, lambda x: key != x):
+            with pytest.raises(TypeError, match=r"keys of shape \(\) and .*: keys are equal to keys alone\n  at test_random.py:"):
+                compare(other)
+    with pytest.raises(TypeError):
+        _ = random.key_data(key) == key
+    with pytest.raises(ValueError, match=r"shapes \(2, 3\), \(2,\) do not fit together"):
+        _ = random.split(key, (2, 3)) == random.split(key)
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(key)
+
+
+@pytest.mark.parametrize(("bounds", "dtype"), [((-(2**40), 5), None), ((0, 2**31 + 1), None), ((0, 2**40), "int8"), ((0, 2**32 + 1), "uint32")])
+def test_bounds_that_no_default_integer_holds_are_an_error(bounds, dtype, key: Any) -> None:
+    with pytest.raises(OverflowError, match=r"random.randint: (min|max)val -?\d+ is out of the range of \w+\n  at test_random.py"):
+        random.randint(key, (2,), *bounds, dtype)
+    with mj.enable_x64(True):
+        assert random.randint(key, (2,), *bounds).dtype == np.int64
+
+
+def test_one_past_the_largest_integer_is_an_upper_bound(key: Any) -> None:
+    assert random.randint(key, (100,), 0, 2**31).min() >= 0
+    assert int(random.randint(key, (100,), 0, 2**32, "uint32").max()) > 2**31

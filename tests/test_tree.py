@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import copy
 import dataclasses
 import functools
+import pickle
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -232,16 +234,16 @@ def test_registering_twice_is_an_error():
 
 
 def test_partial_is_a_node_whose_arguments_are_leaves():
-    partial = tree.Partial(max, 1, key=2)
+    partial = tree_util.Partial(max, 1, key=2)
     assert tree.leaves(partial) == [1, 2]
     doubled = tree.map(lambda x: 2 * x, partial)
-    assert isinstance(doubled, tree.Partial) and doubled.args == (2,) and doubled.keywords == {"key": 4}
-    assert tree.structure(tree.Partial(max, 1)) != tree.structure(tree.Partial(min, 1))
-    assert tree.Partial(int, base=2)("101") == 5
+    assert isinstance(doubled, tree_util.Partial) and doubled.args == (2,) and doubled.keywords == {"key": 4}
+    assert tree.structure(tree_util.Partial(max, 1)) != tree.structure(tree_util.Partial(min, 1))
+    assert tree_util.Partial(int, base=2)("101") == 5
 
 
 def test_is_container():
-    assert all(tree.is_container(x) for x in ([], {}, (), None, Point(1, 2), Layer(1, 2), tree.Partial(max)))
+    assert all(tree.is_container(x) for x in ([], {}, (), None, Point(1, 2), Layer(1, 2), tree_util.Partial(max)))
     assert not any(tree.is_container(x) for x in (1, "ab", np.zeros(3), object(), {1, 2}, [].append))
 
 
@@ -256,6 +258,45 @@ def test_trees_through_jit():
     def f(layer: Layer, call: Any, settings: Any) -> Any:
         return {"out": call(layer.weight), "layer": layer, "none": None, "rate": settings.rate}
 
-    result = f(Layer(np.ones(2, np.float32), 2, "deep"), tree.Partial(lambda y, x: x + y, 3.0), Setting(0.5))
+    result = f(Layer(np.ones(2, np.float32), 2, "deep"), tree_util.Partial(lambda y, x: x + y, 3.0), Setting(0.5))
     assert np.asarray(result["out"]).tolist() == [4, 4] and result["none"] is None
     assert isinstance(result["layer"], Layer) and result["layer"].name == "deep"
+
+
+def test_keys_of_a_defaultdict_are_sorted_as_those_of_a_dict() -> None:
+    given = collections.defaultdict(list, {"b": 1, "a": 2})
+    other = collections.defaultdict(list, {"a": 2, "b": 1})
+    assert tree.leaves(given) == tree.leaves(dict(given)) == [2, 1]
+    assert tree.structure(given) == tree.structure(other)
+    assert [tree.keystr(path) for path, _ in tree.leaves_with_path(given)] == ["['a']", "['b']"]
+    mapped = tree.map(lambda x: x + 1, given)
+    assert mapped == {"a": 3, "b": 2} and list(mapped) == ["a", "b"] and mapped.default_factory is list
+    assert tree.structure(given) != tree.structure(collections.defaultdict(dict, given))
+    assert tree.leaves(collections.defaultdict(int, {10: 1, 2: 3})) == [3, 1]
+    assert tree.leaves(collections.OrderedDict(b=1, a=2)) == [1, 2]
+
+
+def test_a_partial_of_a_partial_holds_it_whole() -> None:
+    inner = tree_util.Partial(lambda *args, **kwargs: (args, kwargs), 1, a=1)
+    for first in (inner, functools.partial(inner.func, 1, a=1)):
+        outer = tree_util.Partial(first, 2, b=2)
+        assert outer.args == (2,) and outer.keywords == {"b": 2} and outer(3, a=4) == ((1, 2, 3), {"a": 4, "b": 2})
+        assert tree.leaves(outer) == [2, 2]
+        assert tree.map(lambda x: x + 1, outer)(5) == ((1, 3, 5), {"a": 1, "b": 3})
+        assert tree.structure(outer) == tree.structure(tree_util.Partial(first, 5, b=6))
+    assert tree.structure(outer) != tree.structure(tree_util.Partial(tree_util.Partial(print, 5), 6))
+    assert isinstance(outer, functools.partial)
+
+
+def test_treedefs_can_be_pickled_and_copied() -> None:
+    trees = [{"a": 1, "b": (2, [3, None])}, 1, None, collections.OrderedDict(a=1), collections.defaultdict(int, a=1)]
+    for given in [*trees, tree_util.Partial(print, 1), Point(1, 2)]:
+        structure = tree.structure(given)
+        for found in (pickle.loads(pickle.dumps(structure)), copy.deepcopy(structure), copy.copy(structure)):
+            assert found == structure and hash(found) == hash(structure) and repr(found) == repr(structure)
+            assert tree.structure(tree.unflatten(found, tree.leaves(given))) == structure
+
+
+class Point(NamedTuple):
+    x: Any
+    y: Any

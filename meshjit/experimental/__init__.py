@@ -1,1 +1,5 @@
 """What JAX keeps in `jax.experimental`, in the same places."""
+
+from meshjit.missing import explain as _explain
+
+_explain(__name__)

@@ -8,11 +8,13 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.core.types import is_inexact
+from meshjit.missing import explain as _explain
 from meshjit.nn import initializers as initializers
 from meshjit.nn.attention import dot_product_attention as dot_product_attention
 from meshjit.nn.pooling import avg_pool as avg_pool, max_pool as max_pool, min_pool as min_pool, pool as pool
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
-from meshjit.numpy.reductions import logsumexp as logsumexp
+from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
 from meshjit.trace import bind
 
@@ -152,7 +154,7 @@ def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -
     """exp(x) / sum(exp(x)) along `axis`; the shift by the maximum has no derivative. Elements that `where` leaves out
     get 0. A row of -inf gives NaN, as in JAX."""
     x = _float(x)
-    masked = x if where is None else mnp.where(where, x, -mnp.inf)
+    masked = x if where is None else mnp.where(selection(where), x, -mnp.inf)
     high = bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True, initial=initial))
     terms = mnp.exp(masked - high)
     result = terms / mnp.sum(terms, axis=axis, keepdims=True)
@@ -162,7 +164,7 @@ def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -
 def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -> Any:
     """log(softmax(x)): of a sharded dim only maxima and sums are reduced."""
     x = _float(x)
-    masked = x if where is None else mnp.where(where, x, -mnp.inf)
+    masked = x if where is None else mnp.where(selection(where), x, -mnp.inf)
     shifted = masked - bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True, initial=initial))
     result = shifted - mnp.log(mnp.sum(mnp.exp(shifted), axis=axis, keepdims=True))
     return result if where is None else mnp.where(where, result, -mnp.inf)
@@ -173,9 +175,11 @@ def standardize(
 ) -> Any:
     """(x - mean) / sqrt(variance + epsilon) along `axis`."""
     x = _float(x)
-    mean = mnp.mean(x, axis=axis, keepdims=True, where=where) if mean is None else mean
-    if variance is None:
+    if variance is None and mean is None:
+        variance = mnp.var(x, axis=axis, keepdims=True, where=where)
+    elif variance is None:
         variance = mnp.mean(mnp.square(x), axis=axis, keepdims=True, where=where) - mnp.square(mean)
+    mean = mnp.mean(x, axis=axis, keepdims=True, where=where) if mean is None else mean
     return (x - mean) * apply("rsqrt", variance + epsilon)
 
 
@@ -184,7 +188,10 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     x = asarray(x)
     rank = len(shape_of(x)) + 1
     axis = normal_axis(axis, rank)
+    (count,) = shape_tuple((num_classes,))
     classes = bind(
-        ops("iota"), dtype=np.dtype(np.int32), shape=tuple(num_classes if d == axis else 1 for d in range(rank)), dimension=axis
+        ops("iota"), dtype=np.dtype(np.int32), shape=tuple(count if d == axis else 1 for d in range(rank)), dimension=axis
     )
     return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float64 if dtype is None else dtype)
+
+_explain(__name__)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
+from meshjit.missing import explain as _explain
 
 Initializer = Callable[..., Any]
 
@@ -84,3 +85,5 @@ def he_uniform(**kwargs: Any) -> Initializer:
 
 
 xavier_normal, xavier_uniform, kaiming_normal, kaiming_uniform = glorot_normal, glorot_uniform, he_normal, he_uniform
+
+_explain(__name__)

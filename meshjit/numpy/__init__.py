@@ -1,6 +1,7 @@
 """`jax.numpy` for meshjit: `import meshjit.numpy as mnp`. Thin functions on ops, staged under jit and run at once outside."""
 
 import meshjit.ops as _ops  # noqa: F401  fills the registry
+from meshjit.missing import explain as _explain
 from meshjit.numpy import fft as fft, linalg as linalg, methods as _methods
 from meshjit.numpy.calculus import (
     corrcoef,
@@ -174,7 +175,6 @@ from meshjit.numpy.rearranging import (
     resize,
     roll,
     rot90,
-    tile,
 )
 from meshjit.numpy.reductions import (
     all,  # noqa: A004
@@ -226,10 +226,8 @@ from meshjit.numpy.shaping import (
     column_stack,
     concat,
     concatenate,
-    dsplit,
     dstack,
     expand_dims,
-    hsplit,
     hstack,
     matrix_transpose,
     moveaxis,
@@ -243,7 +241,6 @@ from meshjit.numpy.shaping import (
     swapaxes,
     transpose,
     unstack,
-    vsplit,
     vstack,
 )
 from meshjit.numpy.sorting import (
@@ -354,3 +351,5 @@ from meshjit.runtime.exchange import from_dlpack as from_dlpack
 
 install_methods = _methods.install_methods
 pi, e, euler_gamma, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, 0.5772156649015329, float("inf"), float("nan"), None
+
+_explain(__name__)

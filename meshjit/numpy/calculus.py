@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.program import Builder
+from meshjit.core.types import TensorType
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.contraction import matmul
 from meshjit.numpy.indexing import getitem, take
@@ -17,6 +19,7 @@ from meshjit.numpy.promote import (
     dtype_of,
     normal_axes,
     normal_axis,
+    ops,
     promoted,
     shape_of,
 )
@@ -31,6 +34,10 @@ from meshjit.numpy.shaping import (
     stack,
 )
 from meshjit.numpy.sorting import searchsorted
+from meshjit.ops.constants import spread
+from meshjit.trace import bind, line_of, user_source
+
+_WRITTEN_OUT = 16  # coefficients of a polynomial; more are a loop, as in JAX
 
 
 def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
@@ -119,9 +126,22 @@ def polyval(p: Any, x: Any) -> Any:
     """The polynomial with these coefficients, the highest power first, at x (Horner)."""
     (p, x), _ = promoted(p, x)
     result = broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
+    if shape_of(p)[0] > _WRITTEN_OUT:
+        return _horner(p, asarray(x), result)
     for i in range(shape_of(p)[0]):
         result = ufuncs.add(ufuncs.multiply(result, x), getitem(p, i))
     return result
+
+
+def _horner(p: Any, x: Any, start: Any) -> Any:
+    """A scan over the coefficients."""
+    type = TensorType(shape_of(x), dtype_of(x))
+    with Builder("horner") as builder:
+        point, total, coefficient = (builder.input(t) for t in (type, type, type.with_shape(())))
+        following = ops("add")(ops("multiply")(total, point), spread(coefficient, type.shape))
+        body = builder.build([following])
+    params = {"length": shape_of(p)[0], "reverse": False, "num_consts": 1, "num_carry": 1, "unroll": _WRITTEN_OUT}
+    return bind(ops("scan"), x, start, p, body=body, weak_type=False, **params)
 
 
 def cross(a: Any, b: Any, axis: int = -1) -> Any:
@@ -144,16 +164,25 @@ def cross(a: Any, b: Any, axis: int = -1) -> Any:
 
 
 def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
-    """Covariances of variables in rows (columns if not rowvar)."""
-    (x,), _ = promoted(atleast_2d(x), inexact=True)
-    x = x if rowvar or shape_of(x)[0] == 1 else moveaxis(x, 0, 1)
-    if y is not None:
-        (y,), _ = promoted(atleast_2d(y), inexact=True)
-        x = concatenate([x, y if rowvar or shape_of(y)[0] == 1 else moveaxis(y, 0, 1)], 0)
+    """Covariances of variables in rows (columns if not rowvar); a vector is one variable. NaN of no
+    observations. ValueError for an array of more than 2 dims."""
+    x = _variables(x, rowvar, "cov: x")
+    x = x if y is None else concatenate([x, _variables(y, rowvar, "cov: y")], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
     centred = ufuncs.subtract(x, reductions.mean(x, axis=1, keepdims=True))
-    found = ufuncs.true_divide(matmul(centred, ufuncs.conjugate(moveaxis(centred, 0, 1))), shape_of(x)[1] - ddof)
+    products = matmul(centred, ufuncs.conjugate(moveaxis(centred, 0, 1)))
+    count = shape_of(x)[1]
+    found = ufuncs.true_divide(products, float(count - ddof) if count else 0.0)
     return reshape(found, ()) if shape_of(found) == (1, 1) else found
+
+
+def _variables(x: Any, rowvar: bool, name: str) -> Any:
+    """Each variable as a row."""
+    rank = len(shape_of(x))
+    if rank > 2:
+        raise ValueError(f"{name} must have at most 2 dims, it has shape {shape_of(x)}\n  at {line_of(user_source())}")
+    (x,), _ = promoted(atleast_2d(x), inexact=True)
+    return x if rowvar or rank < 2 else moveaxis(x, 0, 1)
 
 
 def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:

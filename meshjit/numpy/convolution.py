@@ -30,6 +30,7 @@ def conv_general_dilated(
     ("NHWC", "HWIO", "NHWC"). padding: "SAME", "VALID", "SAME_LOWER" or (low, high) per spatial dim."""
     (lhs, rhs), weak = promoted(lhs, rhs)
     rank = len(shape_of(lhs))
+    check_convolution(shape_of(lhs), shape_of(rhs), window_strides, lhs_dilation, rhs_dilation)
     specs = dimension_specs(dimension_numbers, rank)
     spatial = rank - 2
     lhs_dilation = tuple(lhs_dilation or (1,) * spatial)
@@ -45,6 +46,27 @@ def conv_general_dilated(
         feature_group_count=feature_group_count, batch_group_count=batch_group_count, precision=precision_word(precision),
         preferred=preferred_dtype(preferred_element_type), weak_type=weak,
     )  # fmt: skip
+
+
+def check_convolution(lhs: Sequence[int], rhs: Sequence[int], strides: Any, *dilations: Any) -> None:
+    """TypeError where the operands differ in rank, ValueError where they have no batch and feature dims or the strides are
+    not one per spatial dim."""
+    line = line_of(user_source())
+    if len(lhs) != len(rhs):
+        fix = "a kernel has (out features, in features, *window), the input (batch, features, *extents)"
+        raise TypeError(
+            f"convolution: lhs {lhs} has {len(lhs)} dims and rhs {rhs} {len(rhs)}; they must be equal\n  at {line}\n  fix: {fix}"
+        )
+    if len(lhs) < 2:
+        raise ValueError(f"convolution: {lhs} needs a batch and a feature dim\n  at {line}\n  fix: x[None, None]")
+    spatial = len(lhs) - 2
+    for name, given in zip(("window_strides", "lhs_dilation", "rhs_dilation"), (strides, *dilations), strict=True):
+        if given is not None and len(given) != spatial:
+            fix = "x[None, None] adds a batch and a feature dim" if len(given) > spatial else "one entry per spatial dim"
+            raise ValueError(
+                f"convolution: {name} {tuple(given)} has {len(given)} entries, but lhs {lhs} has {spatial} spatial dims"
+                f" behind batch and feature\n  at {line}\n  fix: {fix}"
+            )
 
 
 def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -9,94 +10,145 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical
+from meshjit.core.types import TensorType, is_float
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import as_dtype, count_of, shape_tuple
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
     cast,
     concrete,
     dtype_of,
+    exactly,
     float_of,
+    fresh,
     index_dtype,
     ops,
     promoted,
     shape_of,
     value,
 )
-from meshjit.trace import Tracer, bind
-
-
-def shape_tuple(shape: Any) -> tuple[int, ...]:
-    """A shape given as an int or a sequence of ints; a traced extent is an error that says so."""
-    if isinstance(shape, int | np.integer):
-        return (int(shape),)
-    return tuple(operator.index(n) for n in shape)
+from meshjit.runtime.array import Array
+from meshjit.runtime.executable import filled
+from meshjit.runtime.placing import default_sharding, place as place_array
+from meshjit.trace import Tracer, active_trace, bind, line_of, user_source
+from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
+from sharding.spec import PartitionSpec, check_spec
 
 
 def _dtype(dtype: Any, default: Any = np.float32) -> np.dtype[Any]:
     if dtype is None:
         return canonical(np.dtype(np.float64), config.enable_x64) if default is np.float32 else np.dtype(default)
-    return canonical(np.dtype(dtype), config.enable_x64)
+    return canonical(as_dtype(dtype), config.enable_x64)
 
 
-def array(x: Any, dtype: Any = None, copy: bool = True, order: str | None = None, ndmin: int = 0) -> Any:
-    """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays."""
+def placed(x: Any, device: Any) -> Any:
+    """An array on a device or under a sharding, or as it is if none is given; inside jit a constraint."""
+    from meshjit.api.putting import device_put
+
+    return x if device is None else device_put(x, device)
+
+
+def array(
+    x: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0, *, device: Any = None
+) -> Any:
+    """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays, which are copied unless `copy` is false.
+
+    `device`: a device or a sharding."""
+    del order
     operand, type, weak = value(x, dtype=dtype)
     weak = weak and dtype is None
-    operand = cast(operand, type.dtype if dtype is None else dtype, weak)
+    operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)
     if type.rank < ndmin:
         operand = bind(ops("reshape"), operand, shape=(1,) * (ndmin - type.rank) + type.shape, weak_type=weak)
-    # A copy op turns NumPy values into arrays of the framework, staged or on a device.
-    return bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand
+    if isinstance(operand, np.ndarray):  # a copy op turns it into an array of the framework, staged or on a device
+        operand = bind(ops("copy"), operand, weak_type=weak)
+    return placed(fresh(operand) if copy and operand is x else operand, device)
 
 
-def asarray_(x: Any, dtype: Any = None, copy: bool | None = None) -> Any:
-    return array(x, dtype)
+def asarray_(x: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
+    """`numpy.asarray`: an Array of the right dtype is given back itself, unless `copy`."""
+    return array(x, dtype, copy, order, device=device)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """`numpy.full`; without a dtype that of fill_value, weak if it is a Python number."""
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """`numpy.full`; without a dtype that of fill_value, weak if it is a Python number. `device`: a device or a sharding."""
     operand, type, weak = value(fill_value, dtype=dtype)
-    return _filled(shape_tuple(shape), operand, type.dtype if dtype is None else dtype, weak and dtype is None)
+    return _filled(shape_tuple(shape), operand, _dtype(dtype, type.dtype), weak and dtype is None, device)
 
 
-def _filled(shape: tuple[int, ...], fill_value: Any, dtype: Any, weak: bool) -> Any:
-    operand = cast(fill_value, dtype, weak)
-    if shape_of(operand) == shape:
-        return bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand
-    rank = len(shape_of(operand))
-    if np.broadcast_shapes(shape_of(operand), shape) != shape:
-        raise ValueError(f"full: a value of shape {shape_of(operand)} cannot be broadcast to {shape}")
-    dims = tuple(range(len(shape) - rank, len(shape)))
-    return bind(ops("broadcast_in_dim"), operand, shape=shape, dimensions=dims, weak_type=weak)
+def _filled(shape: tuple[int, ...], fill_value: Any, dtype: np.dtype[Any], weak: bool, place: Any) -> Any:
+    """Each device of `place` makes its own part; None: where the value is."""
+    operand = exactly(fill_value, dtype, weak)
+    known = shape_of(operand)
+    if len(known) > len(shape) or any(n not in (1, wanted) for n, wanted in zip(known[::-1], shape[::-1], strict=False)):
+        raise ValueError(f"full: a value of shape {known} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
+    if place is not None and active_trace() is None and not isinstance(operand, Tracer):
+        return filled(_array_of(operand, weak), shape, _sharding(place, shape))
+    if known == shape:
+        return placed(bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand, place)
+    dims = tuple(range(len(shape) - len(known), len(shape)))
+    return placed(bind(ops("broadcast_in_dim"), operand, shape=shape, dimensions=dims, weak_type=weak), place)
 
 
-def zeros(shape: Any, dtype: Any = None) -> Any:
-    return full(shape, np.zeros((), _dtype(dtype)))
+def _array_of(operand: Any, weak: bool) -> Array:
+    return operand if isinstance(operand, Array) else place_array(operand, default_sharding(), committed=False, weak=weak)
 
 
-def ones(shape: Any, dtype: Any = None) -> Any:
-    return full(shape, np.ones((), _dtype(dtype)))
+def _sharding(place: Any, shape: tuple[int, ...]) -> Sharding:
+    """A sharding that fits the shape; of a device that device's."""
+    if isinstance(place, NamedSharding):
+        check_spec(place.spec, shape, place.mesh, "the array")
+    return place if isinstance(place, Sharding) else SingleDeviceSharding(place)
 
 
-def empty(shape: Any, dtype: Any = None) -> Any:
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    return full(shape, np.zeros((), _dtype(dtype)), device=device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    return full(shape, np.ones((), _dtype(dtype)), device=device)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Zeros: there is no uninitialised memory to show."""
-    return zeros(shape, dtype)
+    return zeros(shape, dtype, device=device)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
-    """`numpy.full_like`; weak if x is and no dtype is given."""
-    _, type, weak = value(x)
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """`numpy.full_like`; weak if x is and no dtype is given. x is an array, or a ShapeDtypeStruct.
+
+    `device`: a device or a sharding. Without one it lies where x was put, unless x is sharded and has another shape."""
+    type, weak = _kind(x)
     wanted = type.shape if shape is None else shape_tuple(shape)
-    return _filled(wanted, fill_value, type.dtype if dtype is None else dtype, weak and dtype is None)
+    place = _place_of(x, type.shape, wanted) if device is None else device
+    return _filled(wanted, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place)
 
 
-def zeros_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
-    return full_like(x, 0, dtype, shape)
+def _kind(x: Any) -> tuple[TensorType, bool]:
+    """Type and weakness of an array, or of what says its shape and dtype alone."""
+    if hasattr(x, "shape") and hasattr(x, "dtype") and not hasattr(x, "__array__"):
+        return TensorType(tuple(x.shape), canonical(np.dtype(x.dtype), config.enable_x64)), getattr(x, "weak_type", False)
+    _, type, weak = value(x)
+    return type, weak
 
 
-def ones_like(x: Any, dtype: Any = None, shape: Any = None) -> Any:
-    return full_like(x, 1, dtype, shape)
+def _place_of(x: Any, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Sharding | None:
+    """Where somebody put x, if an array of the wanted shape can lie there; nowhere inside of a trace."""
+    sharding = getattr(x, "sharding", None)
+    if active_trace() is not None or not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
+        return None
+    if shape == wanted or not isinstance(sharding, NamedSharding):
+        return sharding
+    return sharding.with_spec(PartitionSpec()) if sharding.is_fully_replicated else None
+
+
+def zeros_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    return full_like(x, 0, dtype, shape, device=device)
+
+
+def ones_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    return full_like(x, 1, dtype, shape, device=device)
 
 
 empty_like = zeros_like
@@ -108,7 +160,7 @@ def iota(dtype: Any, shape: Any, dimension: int) -> Any:
 
 
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Any:
-    """`numpy.arange`; integers are counted on the devices, other steps are computed as NumPy does."""
+    """`numpy.arange`: start + i * step in the result's dtype, computed on the devices, as in JAX."""
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
@@ -116,20 +168,28 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
         if isinstance(x, Tracer):
             fix = "static_argnames=... for an argument; or arange of the largest extent, and a mask"
             concrete(x, "arange needs it to know how many there are", fix)
+    natural = dtype_of(promoted(*(0 if isinstance(x, int) else x for x in (start, stop, step)))[0][0])
     numbers = [operator.index(x) if isinstance(x, np.integer) else x for x in (start, stop, step)]
     for name, x in zip(("start", "stop", "step"), numbers, strict=True):
         if not isinstance(x, int | float | np.generic) and np.ndim(np.asarray(x)):
             raise TypeError(f"arange: {name} must be a scalar, got shape {np.shape(x)}")
     start, stop, step = (x if isinstance(x, int | float) else np.asarray(x)[()] for x in numbers)
-    if dtype is None:
-        dtype = np.result_type(*(np.asarray(x) for x in (start, stop, step)))
-    dtype = _dtype(dtype)
-    if all(isinstance(x, int) for x in (start, stop, step)) and dtype.kind in "iu":
-        count = max(0, -(-(stop - start) // step))
-        counted = iota(dtype, (count,), 0)
-        counted = ufuncs.multiply(counted, np.asarray(step, dtype)) if step != 1 else counted
-        return ufuncs.add(counted, np.asarray(start, dtype)) if start else counted
-    return array(np.arange(start, stop, step).astype(dtype))
+    dtype = natural if dtype is None else _dtype(dtype)
+    integers = all(isinstance(x, int) for x in (start, stop, step))
+    if any(np.iscomplexobj(x) for x in (start, stop, step)):
+        raise ValueError(
+            f"arange: complex numbers have no order, got {start}, {stop}, {step}\n  at {line_of(user_source())}\n"
+            "  fix: arange of real numbers, times a complex step"
+        )
+    if dtype == np.bool_:
+        raise TypeError(f"arange: booleans do not count\n  at {line_of(user_source())}\n  fix: arange(...) != 0")
+    count = -(-(stop - start) // step) if integers else math.ceil((stop - start) / step)
+    wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 else dtype
+    start, step = (np.asarray(x).astype(wide) for x in (start, step))
+    counted = iota(wide, (max(0, count),), 0)
+    counted = ufuncs.multiply(counted, step) if step != 1 else counted
+    counted = ufuncs.add(counted, start) if start or step < 0 and is_float(wide) else counted  # 0 + -0.0 is 0.0
+    return cast(counted, dtype)
 
 
 def linspace(
@@ -139,9 +199,11 @@ def linspace(
     dtype = float_of(dtype_of(promoted(start, stop)[0][0])) if dtype is None else _dtype(dtype)
     wide = float_of(dtype)
     start, stop = cast(start, wide), cast(stop, wide)
+    num = count_of(num, "linspace: num")
     gaps = (num - 1) if endpoint else num
     rank = max(len(shape_of(start)), len(shape_of(stop)))
-    count = ufuncs.true_divide(iota(wide, (num,) + (1,) * rank, 0), max(gaps, 1))
+    gaps = float(gaps)  # i32 does not hold every number of gaps
+    count = ufuncs.true_divide(iota(wide, (num,) + (1,) * rank, 0), max(gaps, 1.0))
     result = ufuncs.add(ufuncs.multiply(start, ufuncs.subtract(1, count)), ufuncs.multiply(stop, count))
     result = ufuncs.floor(result) if dtype.kind in "iu" else result
     if axis != 0:
@@ -158,9 +220,8 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
 
 def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones on the k-th diagonal."""
-    shape = (rows, rows if columns is None else columns)
-    on = ufuncs.equal(ufuncs.add(iota(np.int32, shape, 0), k), iota(np.int32, shape, 1))
-    return cast(on, _dtype(dtype))
+    shape = (count_of(rows, "eye: rows"), count_of(rows if columns is None else columns, "eye: columns"))
+    return cast(bind(ops("compare"), *_diagonals(shape, k), direction="EQ"), _dtype(dtype))
 
 
 def identity(n: int, dtype: Any = None) -> Any:
@@ -170,8 +231,16 @@ def identity(n: int, dtype: Any = None) -> Any:
 def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones on and below the k-th diagonal."""
     shape = (rows, rows if columns is None else columns)
-    below = ufuncs.greater_equal(ufuncs.add(iota(np.int32, shape, 0), k), iota(np.int32, shape, 1))
+    below = bind(ops("compare"), *_diagonals(shape, k), direction="GE")
     return cast(below, np.float32 if dtype is None else dtype)
+
+
+def _diagonals(shape: tuple[int, int], k: int) -> tuple[Any, Any]:
+    """row + k and column of every element."""
+    from meshjit.numpy.places import counted, place_dtype
+
+    dtype = place_dtype(*(n + abs(k) for n in shape))
+    return counted(shape, 0, dtype, k), counted(shape, 1, dtype)
 
 
 def tril(x: Any, k: int = 0) -> Any:
@@ -202,11 +271,20 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
 
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
-    """`numpy.geomspace` of positive numbers."""
-    from meshjit.numpy.elementwise import log2
+    """`numpy.geomspace`: from start to stop by one factor. Both have one sign, or either is complex."""
+    from meshjit.numpy.elementwise import log10
 
-    ends = log2(cast(start, _dtype(None))), log2(cast(stop, _dtype(None)))
-    return cast(ufuncs.power(2.0, linspace(*ends, num, endpoint, axis=axis)), _dtype(dtype))
+    (start, stop), _ = promoted(start, stop, inexact=True)
+    dtype = dtype_of(start) if dtype is None else _dtype(dtype)
+    sign = ufuncs.sign(start)
+    first, last = (log10(ufuncs.true_divide(x, sign)) for x in (start, stop))
+    sizes = ufuncs.power(10.0, linspace(first, last, num, endpoint))
+    found = ufuncs.multiply(sign, sizes)
+    if axis != 0:
+        from meshjit.numpy.shaping import moveaxis
+
+        found = moveaxis(found, 0, axis)
+    return cast(found, dtype)
 
 
 def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
@@ -215,7 +293,7 @@ def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
     from meshjit.numpy.shaping import expand_dims
 
     count = shape_of(x)[0] if n is None else n
-    powers = ufuncs.power(expand_dims(x, 1), np.arange(count, dtype=np.int32))
+    powers = ufuncs.power(expand_dims(x, 1), iota(np.int32, (count,), 0))
     return powers if increasing else flip(powers, 1)
 
 
@@ -239,14 +317,43 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
     return function(*(iota(_dtype(dtype), shape, d) for d in range(len(shape))), **kwargs)
 
 
+_TABLE = 1 << 13  # places that are written into the program; more are computed on the devices
+
+
+def _triangle(n: int, m: int, k: int, is_lower: bool) -> tuple[Any, Any]:
+    """Rows and columns of what lies before column row + k (is_lower), or from it on; row by row."""
+    from meshjit.numpy.indexing import take
+    from meshjit.numpy.reductions import cumsum
+    from meshjit.numpy.sorting import searchsorted
+
+    before = _clipped_sum(n, k, m)
+    total, kind = before if is_lower else n * m - before, index_dtype()
+    if total <= _TABLE and n * m <= 2 * _TABLE:
+        mask = np.tri(n, m, k - 1, np.bool_)
+        return tuple(array(places.astype(kind)) for places in np.nonzero(mask if is_lower else ~mask))
+    if total > np.iinfo(kind).max:
+        raise OverflowError(f"the triangle of {n}x{m} has {total} places, more than {kind} counts\n  fix: use tri as a mask")
+    split = ufuncs.clip(ufuncs.add(iota(kind, (n,), 0), k), 0, m)
+    counts = split if is_lower else ufuncs.subtract(m, split)
+    ends, numbers = cumsum(counts), iota(kind, (total,), 0)
+    rows = cast(searchsorted(ends, numbers, "right"), kind)
+    columns = ufuncs.subtract(counts if is_lower else m, ends)  # of the first place of all, if the row began there
+    return rows, ufuncs.add(numbers, take(columns, rows, mode="clip"))
+
+
+def _clipped_sum(n: int, k: int, m: int) -> int:
+    """The sum of min(max(row + k, 0), m) over the rows 0 … n - 1."""
+    first, full = min(max(-k, 0), n), min(max(m - k, 0), n)  # the rows from which it is more than 0, and m
+    return (full - first) * (first + k + full - 1 + k) // 2 + m * (n - full)
+
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Rows and columns of the lower triangle."""
-    return _places(np.tril_indices(n, k, m))
+    return _triangle(n, n if m is None else m, k + 1, True)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Rows and columns of the upper triangle."""
-    return _places(np.triu_indices(n, k, m))
+    return _triangle(n, n if m is None else m, k, False)
 
 
 def tril_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
@@ -258,8 +365,4 @@ def triu_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:
-    return _places(np.diag_indices(n, ndim))
-
-
-def _places(arrays: Any) -> Any:
-    return tuple(array(a.astype(index_dtype())) for a in arrays)
+    return (iota(index_dtype(), (n,), 0),) * ndim

@@ -28,11 +28,11 @@ from meshjit.numpy.ufuncs import (
     logical_and,
     logical_or,
     maximum,
+    minimum,
     multiply,
     negative,
     not_equal,
     real,
-    right_shift,
     rint,
     sin,
     sqrt,
@@ -42,7 +42,7 @@ from meshjit.numpy.ufuncs import (
     trunc,
     where,
 )
-from meshjit.trace import bind
+from meshjit.trace import bind, line_of, user_source
 
 
 def float_power(x: Any, y: Any) -> Any:
@@ -102,11 +102,19 @@ def _log_to(x: Any, base: float) -> Any:
 def logaddexp(x: Any, y: Any) -> Any:
     """log(exp(x) + exp(y)) without overflow; derivatives are the two shares."""
     (x, y), _ = promoted(x, y, inexact=True)
-    x, y = broadcast_all([x, y])
+    x, y = broadcast_all([x, y], TypeError)
     first = greater_equal(x, y)
     high, low = where(first, x, y), where(first, y, x)
     below = where(logical_and(equal(x, y), isinf(high)), 0, subtract(low, high))  # inf - inf would be nan
-    return add(high, log1p(exp(below)))
+    return _principal(add(high, log1p(exp(below))))
+
+
+def _principal(x: Any) -> Any:
+    """Complex numbers with their imaginary part, an angle, moved into [-pi, pi]."""
+    if dtype_of(x).kind != "c":
+        return x
+    turns = rint(multiply(imag(x), float(0.5 / np.pi)))
+    return bind(ops("complex"), real(x), subtract(imag(x), multiply(turns, float(2 * np.pi))))
 
 
 def logaddexp2(x: Any, y: Any) -> Any:
@@ -117,21 +125,24 @@ def logaddexp2(x: Any, y: Any) -> Any:
 
 
 def hypot(x: Any, y: Any) -> Any:
-    """sqrt(x*x + y*y) without overflow, with derivative 0 at the origin."""
+    """sqrt(x*x + y*y) without overflow: infinite where either is, also beside NaN. At the origin the derivatives are 1/2."""
     (x, y), _ = promoted(absolute(x), absolute(y), inexact=True)
-    high = bind(ops("stop_gradient"), maximum(x, y))
-    origin = logical_or(equal(high, 0), isinf(high))
-    scale = where(origin, 1, high)
-    squares = add(square(true_divide(x, scale)), square(true_divide(y, scale)))
-    return where(equal(high, 0), 0, multiply(scale, sqrt(where(equal(high, 0), 1, squares))))
+    high, low = maximum(x, y), minimum(x, y)
+    ratio = true_divide(low, where(equal(high, 0), 1, high))
+    found = where(equal(high, 0), high, multiply(high, sqrt(add(1, square(ratio)))))
+    return where(logical_or(isinf(x), isinf(y)), np.inf, found)
 
 
 def sinc(x: Any) -> Any:
-    """sin(pi x) / (pi x), 1 at 0."""
+    """sin(pi x) / (pi x); at 0 it is 1, with the derivatives of its series up to the seventh."""
     (x,), _ = promoted(x, inexact=True)
     scaled = multiply(x, float(np.pi))
-    safe = where(equal(scaled, 0), 1, scaled)
-    return where(equal(scaled, 0), 1, true_divide(sin(safe), safe))
+    origin = equal(scaled, 0)
+    safe, power = where(origin, 1, scaled), square(where(origin, scaled, 0))
+    series = 1.0
+    for factor in (6 * 7, 4 * 5, 2 * 3):  # 1 - s/6 (1 - s/20 (1 - s/42)) with s the square
+        series = subtract(1, multiply(true_divide(power, factor), series))
+    return where(origin, series, true_divide(sin(safe), safe))
 
 
 def deg2rad(x: Any) -> Any:
@@ -239,10 +250,16 @@ def heaviside(x: Any, y: Any) -> Any:
 
 
 def ldexp(x: Any, exponent: Any) -> Any:
-    """x * 2 ** exponent, without overflow on the way."""
+    """x * 2 ** exponent of integers. Three factors at most are needed from one end of the dtype to the other; each of them
+    is neither 0 nor infinite, so that 0 stays 0 and infinity stays. TypeError for an exponent that is no integer."""
     (x,), _ = promoted(x, inexact=True)
-    half = right_shift(exponent, 1)
-    return multiply(multiply(x, exp2_exact(half, dtype_of(x))), exp2_exact(subtract(exponent, half), dtype_of(x)))
+    if dtype_of(exponent).kind not in "iub":
+        raise TypeError(f"ldexp: the exponent must be an integer, it is {dtype_of(exponent)}\n  at {line_of(user_source())}")
+    reach = ml_dtypes.finfo(dtype_of(x)).maxexp - 2
+    for _ in range(3):
+        step = minimum(maximum(exponent, -reach), reach)
+        x, exponent = multiply(x, exp2_exact(step, dtype_of(x))), subtract(exponent, step)
+    return x
 
 
 def exp2_exact(exponent: Any, dtype: Any) -> Any:
@@ -253,7 +270,7 @@ def exp2_exact(exponent: Any, dtype: Any) -> Any:
 def nextafter(x: Any, y: Any) -> Any:
     """The neighbour of x towards y in its dtype, by its bits: those of one sign are ordered as integers are."""
     (x, y), _ = promoted(x, y, inexact=True)
-    x, y = broadcast_all([x, y])
+    x, y = broadcast_all([x, y], TypeError)
     dtype = dtype_of(x)
     kind = _integer_like(dtype)
     bits = bind(ops("bitcast_convert"), x, dtype=kind)

@@ -13,8 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.splat import splat
 from meshjit.core.types import is_float
+from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
+from meshjit.numpy.creation import iota, placed
+from meshjit.numpy.places import counted, place_dtype
 from meshjit.numpy.promote import asarray, cast, dtype_of, float_of, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.rearranging import roll
 from meshjit.numpy.shaping import slice_in_dim
@@ -228,8 +232,6 @@ def irfft2(a: Any, s: Any = None, axes: Any = (-2, -1), norm: str | None = None)
 
 
 def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
-    from meshjit.numpy.creation import array
-
     if not isinstance(n, int | np.integer) or not isinstance(d, int | float | np.number) or n < 1:
         raise ValueError(
             f"{name}: n must be an int of at least 1 and d a number, got n={n!r}, d={d!r}\n  at {line_of(user_source())}"
@@ -237,19 +239,33 @@ def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
     wanted = float_of(np.dtype(np.int64)) if dtype is None else np.dtype(dtype)
     if not is_float(wanted):
         raise ValueError(f"{name}: dtype must be floating, got {wanted}\n  at {line_of(user_source())}")
-    return array((places(int(n)) / (int(n) * float(d))).astype(wanted))
+    with np.errstate(over="ignore"):
+        step = np.asarray(int(n) * float(d)).astype(wanted)
+    # XLA multiplies by the reciprocal of a divisor that it knows, which rounds twice.
+    return ufuncs.true_divide(places(wanted), bind(ops("optimization_barrier"), step))
+
+
+def _signed(n: Any) -> Any:
+    """0, 1, …, -2, -1."""
+
+    def places(dtype: np.dtype[Any]) -> Any:
+        shape, kind = (int(n),), place_dtype(int(n))
+        half = bind(ops("constant"), value=splat(kind.type((int(n) + 1) // 2), shape))
+        is_first = bind(ops("compare"), counted(shape, 0, kind), half, direction="LT")
+        signed = bind(ops("select"), is_first, counted(shape, 0, kind), counted(shape, 0, kind, -int(n)))
+        return bind(ops("convert"), signed, dtype=dtype)
+
+    return places
 
 
 def fftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """`jax.numpy.fft.fftfreq`: the frequencies of fft's n elements at sample spacing d: [0, 1, …, -2, -1] / (n d)."""
-    del device
-    return _frequencies("fftfreq", n, d, lambda n: np.fft.ifftshift(np.arange(n) - n // 2), dtype)
+    return placed(_frequencies("fftfreq", n, d, _signed(n), dtype), device)
 
 
 def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
     """`jax.numpy.fft.rfftfreq`: [0, 1, …, n // 2] / (n d)."""
-    del device
-    return _frequencies("rfftfreq", n, d, lambda n: np.arange(n // 2 + 1), dtype)
+    return placed(_frequencies("rfftfreq", n, d, lambda dtype: iota(dtype, (int(n) // 2 + 1,), 0), dtype), device)
 
 
 def _shifted(x: Any, axes: Any, sign: int) -> Any:
@@ -268,3 +284,5 @@ def fftshift(x: Any, axes: Any = None) -> Any:
 def ifftshift(x: Any, axes: Any = None) -> Any:
     """`jax.numpy.fft.ifftshift`: the inverse of fftshift."""
     return _shifted(x, axes, -1)
+
+_explain(__name__)

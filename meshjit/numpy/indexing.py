@@ -14,9 +14,9 @@ import numpy as np
 
 from meshjit.errors import NonConcreteBooleanIndexError
 from meshjit.numpy import ufuncs
+from meshjit.numpy.places import around, bounded, from_front, in_one_dtype, known_places, place_dtype, widened
 from meshjit.numpy.promote import (
     asarray,
-    broadcast_all,
     broadcast_shapes,
     broadcast_to,
     cast,
@@ -24,12 +24,11 @@ from meshjit.numpy.promote import (
     no_out,
     normal_axis,
     ops,
-    promoted,
     shape_of,
     value,
 )
 from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import concatenate, expand_dims, reshape, squeeze
+from meshjit.numpy.shaping import expand_dims, reshape, squeeze
 from meshjit.trace import Tracer, bind, line_of, user_source
 from meshjit.trace.tracer import origin
 
@@ -84,7 +83,7 @@ def parse_index(x: Any, index: Any, mode: str | None = None, wrap: bool = True) 
             dim += 1
     if arrays:  # static ints take part in the arrays' arrangement
         for d in scalars:
-            arrays[d] = np.asarray(slices[d][0], np.int32)
+            arrays[d] = known_places(slices[d][0], place_dtype(shape[d]))
             slices[d] = (0, shape[d], 1)
         scalars = []
     place = _arrays_place(layout) if arrays else None
@@ -210,7 +209,8 @@ def _bounds(part: slice, extent: int) -> tuple[int, int, int]:
     try:
         return part.indices(extent)
     except TypeError:
-        raise TypeError(
+        traced = any(isinstance(x, Tracer) for x in (part.start, part.stop, part.step))
+        raise (IndexError if traced else TypeError)(
             f"slice bounds must be Python ints: {part}\n  at {line_of(user_source())}\n"
             "  fix: lax.dynamic_slice_in_dim(x, start, size) takes a traced start and a fixed size"
         ) from None
@@ -223,11 +223,12 @@ def _integers(part: Any, extent: int, wrap: bool = True) -> Any:
         raise TypeError(f"indices must be integers or booleans, got {type}\n  at {line_of(user_source())}")
     if isinstance(operand, np.ndarray):
         operand = operand.astype(np.int64)
-        return np.where((operand < 0) & wrap, operand + extent, operand).astype(np.int32)
-    operand = cast(operand, np.int32) if type.dtype.itemsize < 8 else operand
+        return known_places(np.where((operand < 0) & wrap, operand + extent, operand), place_dtype(extent))
+    if place_dtype(extent) == np.int32 and type.dtype.itemsize < 8:
+        operand = cast(operand, np.int32)
     if type.dtype.kind == "u" or not wrap:
-        return operand
-    return ufuncs.where(ufuncs.less(operand, 0), ufuncs.add(operand, extent), operand)
+        return widened(operand, place_dtype(extent))
+    return from_front(operand, extent)
 
 
 def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None, wrap: bool = True) -> Any:
@@ -283,11 +284,10 @@ def sliced(x: Any, slices: tuple[tuple[int, int, int], ...]) -> Any:
 def index_vectors(arrays: dict[int, Any]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
     """Index arrays stacked along a new last dim; the dims they index; their common shape."""
     dims = tuple(sorted(arrays))
-    operands, _ = promoted(*(arrays[d] for d in dims))
-    operands = broadcast_all(operands)
+    operands = in_one_dtype([arrays[d] for d in dims])
     shape = shape_of(operands[0])
-    vectors = concatenate([reshape(a, (*shape, 1)) for a in operands], len(shape))
-    return vectors, dims, shape
+    columns = [reshape(a, (*shape, 1)) for a in operands]
+    return bind(ops("concatenate"), *columns, dimension=len(shape)) if len(columns) > 1 else columns[0], dims, shape
 
 
 def indexed_shape(parsed: Index) -> tuple[int, ...]:
@@ -360,9 +360,9 @@ def take(
     x = reshape(x, -1) if axis is None else asarray(x)
     axis = normal_axis(axis or 0, len(shape_of(x)))
     if mode == "wrap":
-        indices, mode = ufuncs.remainder(indices, shape_of(x)[axis]), "promise_in_bounds"
+        indices, mode = around(indices, shape_of(x)[axis]), "promise_in_bounds"
     if mode == "clip":
-        indices = ufuncs.clip(indices, 0, shape_of(x)[axis] - 1)
+        indices = ufuncs.clip(indices, 0, bounded(shape_of(x)[axis] - 1, indices))
     whole = (slice(None),) * axis
     return getitem(x, (*whole, asarray(indices)), mode="fill" if mode is None else mode, fill_value=fill_value)
 
@@ -389,7 +389,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
     batch = tuple(d for d in others if counts[d] == sizes[d])
     kept = [d for d in range(rank) if d not in blocks]
     if mode == "wrap":
-        indices, mode = ufuncs.remainder(indices, sizes[axis]), "promise_in_bounds"
+        indices, mode = around(indices, sizes[axis]), "promise_in_bounds"
     return gather(
         x, expand_dims(_integers(reshape(indices, tuple(counts[d] for d in kept)), sizes[axis]), -1),
         blocks, tuple(d for d in range(rank) if d not in (*blocks, *batch)), (axis,),

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from meshjit.missing import explain as _explain
 from meshjit.numpy import calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
-from meshjit.numpy.creation import eye
+from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector_norm as vector_norm
 from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, promoted, shape_of
@@ -26,6 +27,7 @@ from meshjit.numpy.singular import (
     svd as svd,
     svdvals as svdvals,
 )
+from meshjit.ops.families import part_dtype
 from meshjit.trace import line_of, user_source
 
 matmul = contraction.matmul
@@ -150,21 +152,38 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
 def _lu_diagonal(a: Any) -> tuple[Any, Any]:
     """The diagonal of U, and 1 or -1 for an even or odd number of exchanges."""
     factors, pivots, _ = factoring.lu(a)
-    own = np.arange(shape_of(a)[-1], dtype=np.int32)
+    own = iota(np.int32, (shape_of(a)[-1],), 0)
     odd = ufuncs.remainder(reductions.sum(cast(ufuncs.not_equal(pivots, own), np.int32), axis=-1), 2)
     *batch, size, _ = shape_of(a)
     diagonal = shaping.reshape(factors, (*batch, size * size))[..., :: size + 1]
     return diagonal, cast(ufuncs.subtract(1, ufuncs.multiply(odd, 2)), dtype_of(a))
 
 
+def _det4(a: Any) -> Any:
+    """Laplace's expansion along two rows: the minors of the first two by those of the last two."""
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)]
+
+    def minors(row: int, places: Sequence[tuple[int, int]]) -> Any:
+        left, right = (list(side) for side in zip(*places, strict=True))
+        upper, lower = a[..., row, :], a[..., row + 1, :]
+        return upper[..., left] * lower[..., right] - upper[..., right] * lower[..., left]
+
+    signs = np.array([1, -1, 1, 1, -1, 1], part_dtype(dtype_of(a)))
+    return reductions.sum(signs * minors(0, pairs) * minors(2, pairs[::-1]), axis=-1)
+
+
 def det(a: Any) -> Any:
-    """`jax.numpy.linalg.det`: written out up to 3 by 3, beyond by LU."""
+    """`jax.numpy.linalg.det`: written out up to 4 by 4, which also has the derivatives of singular matrices; beyond by LU."""
     (a,) = matrices("det", a, square=True)
     size = shape_of(a)[-1]
+    if size == 1:
+        return a[..., 0, 0]
     if size == 2:
         return a[..., 0, 0] * a[..., 1, 1] - a[..., 0, 1] * a[..., 1, 0]
     if size == 3:
         return reductions.sum(a[..., 0, :] * calculus.cross(a[..., 1, :], a[..., 2, :]), axis=-1)
+    if size == 4:
+        return _det4(a)
     diagonal, parity = _lu_diagonal(a)
     return ufuncs.multiply(reductions.prod(diagonal, axis=-1), parity)
 
@@ -233,3 +252,5 @@ def diagonal(x: Any, /, *, offset: int = 0) -> Any:
 def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     """`jax.numpy.linalg.trace`: of the last two dims."""
     return reductions.sum(diagonal(x, offset=offset), axis=-1, dtype=dtype)
+
+_explain(__name__)

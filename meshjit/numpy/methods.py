@@ -13,7 +13,6 @@ from meshjit.core.promotion import canonical
 from meshjit.numpy import (
     bits,
     contraction,
-    elementwise,
     indexing,
     rearranging,
     reductions,
@@ -22,10 +21,13 @@ from meshjit.numpy import (
     sorting,
     ufuncs,
     updates,
+    views,
 )
-from meshjit.numpy.promote import cast, shape_of
+from meshjit.numpy.promote import cast, shape_of, value
 from meshjit.numpy.quick import quick
-from meshjit.trace import Tracer, type_and_weak
+from meshjit.runtime.array_values import iteration_over
+from meshjit.trace import Tracer, line_of, type_and_weak, user_source
+from meshjit.trace.tracer import origin
 
 
 def _binary(function: Any, reflected: bool = False) -> Any:
@@ -68,18 +70,21 @@ def _transpose(self: Any, *axes: Any) -> Any:
 def _iterate(self: Any) -> Any:
     shape = shape_of(self)
     if not shape:
-        raise TypeError("iteration over an array of 0 dims")
+        where = f" ({origin(self)})" if isinstance(self, Tracer) else ""
+        raise TypeError(iteration_over(value(self)[1], where))
     return (indexing.getitem(self, i) for i in range(shape[0]))
 
 
 def _round(self: Any, ndigits: int | None = None) -> Any:
     """Python's round: without digits an integer."""
-    rounded = elementwise.round(self, ndigits or 0)
+    rounded = views.round(self, ndigits or 0)
     return cast(rounded, canonical(np.dtype(np.int64), config.enable_x64)) if ndigits is None else rounded
 
 
-def _set_item(self: Any, index: Any, value: Any) -> None:
-    raise TypeError("arrays cannot be changed in place; use x = x.at[index].set(value)")
+def _set_item(self: Any, index: Any, new: Any) -> None:
+    raise TypeError(
+        f"arrays cannot be changed in place\n  at {line_of(user_source())}\n  fix: x = x.at[index].set(value)"
+    )
 
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
@@ -103,8 +108,8 @@ _METHODS = {
     "to_device": _to_device,
     "argpartition": sorting.argpartition,
     "__neg__": ufuncs.negative,
-    "__pos__": ufuncs.positive,
-    "__abs__": ufuncs.absolute,
+    "__pos__": views.positive,
+    "__abs__": views.absolute,
     "__invert__": ufuncs.bitwise_not,
     "__round__": _round,
     "__getitem__": indexing.getitem,
@@ -112,17 +117,17 @@ _METHODS = {
     "__iter__": _iterate,
     "reshape": _reshape,
     "transpose": _transpose,
-    "astype": lambda self, dtype, copy=False, device=None: cast(self, dtype),
-    "ravel": shaping.ravel,
-    "flatten": shaping.ravel,
-    "squeeze": shaping.squeeze,
+    "astype": lambda self, dtype, copy=False, device=None: views.astype(self, dtype, copy=copy, device=device),
+    "ravel": views.ravel,
+    "flatten": views.ravel,
+    "squeeze": views.squeeze,
     "sort": sorting.sort,
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
     "nonzero": sorting.nonzero,
     "compress": lambda self, condition, axis=None: selection.compress(condition, self, axis),
     "choose": selection.choose,
-    "swapaxes": shaping.swapaxes,
+    "swapaxes": views.swapaxes,
     "repeat": rearranging.repeat,
     "diagonal": rearranging.diagonal,
     "sum": reductions.sum,
@@ -139,10 +144,10 @@ _METHODS = {
     "argmin": reductions.argmin,
     "cumsum": reductions.cumsum,
     "cumprod": reductions.cumprod,
-    "clip": ufuncs.clip,
-    "round": elementwise.round,
-    "conj": ufuncs.conjugate,
-    "conjugate": ufuncs.conjugate,
+    "clip": views.clip,
+    "round": views.round,
+    "conj": views.conj,
+    "conjugate": views.conjugate,
     "dot": contraction.dot,
     "trace": contraction.trace,
     "take": indexing.take,
@@ -151,7 +156,7 @@ _METHODS = {
 _PROPERTIES = {
     "T": shaping.transpose,
     "mT": shaping.matrix_transpose,
-    "real": ufuncs.real,
+    "real": views.real,
     "imag": ufuncs.imag,
     "at": updates.IndexUpdater,
 }
@@ -169,6 +174,18 @@ def install_methods(kind: type) -> None:
             setattr(kind, name, _as_method(function))
     for name, function in _PROPERTIES.items():
         setattr(kind, name, property(_as_method(function)))
+    for name, fix in _INSTEAD_OF_SETTING.items():
+        setattr(kind, name, property(getattr(kind, name).fget, _refuse_setting(name, fix)))
+
+
+_INSTEAD_OF_SETTING = {"shape": "x = x.reshape(...)", "dtype": "x = x.astype(...), or x.view(...) of the same bytes"}
+
+
+def _refuse_setting(name: str, fix: str) -> Any:
+    def refuse(self: Any, new: Any) -> None:
+        raise AttributeError(f"the {name} of an array cannot be set, to {new!r}\n  at {line_of(user_source())}\n  fix: {fix}")
+
+    return refuse
 
 
 def _as_method(function: Any) -> Any:

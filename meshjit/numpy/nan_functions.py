@@ -20,7 +20,7 @@ def _without(x: Any, fill: Any) -> Any:
 def _keep(x: Any, where: Any) -> Any:
     """The elements that count: numbers, and among them those that `where` selects."""
     numbers = ufuncs.equal(x, x)
-    return numbers if where is None else ufuncs.logical_and(numbers, where)
+    return numbers if where is None else ufuncs.logical_and(numbers, reductions.selection(where))
 
 
 def nansum(

@@ -60,7 +60,7 @@ def _vectors(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  #
     order = float(ord)
     size = ufuncs.absolute(x)
     if np.isinf(order):
-        return (reductions.max if order > 0 else reductions.min)(size, axis=axes, keepdims=keepdims)
+        return _extreme(size, order > 0, axes, keepdims)
     if order == 0:
         return reductions.sum(cast(ufuncs.not_equal(x, 0), dtype_of(size)), axis=axes, keepdims=keepdims)
     if order == 1:
@@ -84,11 +84,16 @@ def _matrices(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  
             f"  at {line_of(user_source())}"
         )
     sums = reductions.sum(ufuncs.absolute(x), axis=summed, keepdims=True)
-    result = (reductions.max if order > 0 else reductions.min)(sums, axis=other, keepdims=True)
+    result = _extreme(sums, order > 0, (other,), True)
     kept = [n for d, n in enumerate(shape_of(result)) if keepdims or d not in axes]
     return reshape(result, tuple(kept))
 
 
+def _extreme(sizes: Any, largest: bool, axes: tuple[int, ...], keepdims: bool) -> Any:
+    """The largest size, 0 of none; or the smallest."""
+    if largest:
+        return reductions.max(sizes, axis=axes, keepdims=keepdims, initial=0)
+    return reductions.min(sizes, axis=axes, keepdims=keepdims)
 
 
 def _spectral(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
@@ -97,6 +102,7 @@ def _spectral(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  
     from meshjit.numpy.singular import svdvals
 
     values = svdvals(moveaxis(x, axes, (-2, -1)))
-    reduce = reductions.sum if ord == "nuc" else reductions.max if ord == 2 else reductions.min
-    result = cast(reduce(values, axis=-1), dtype_of(values))
+    dim = len(shape_of(values)) - 1
+    found = reductions.sum(values, axis=dim) if ord == "nuc" else _extreme(values, ord == 2, (dim,), False)
+    result = cast(found, dtype_of(values))
     return expand_dims(result, axes) if keepdims else result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,11 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote
+from meshjit.core.splat import splat
 from meshjit.core.types import TensorType, is_inexact, type_of
 from meshjit.errors import ConcretizationTypeError
+from meshjit.numpy.arguments import axis_number, axis_out_of_range, shape_tuple
+from meshjit.runtime.array import Array
 from meshjit.trace import Tracer, active_trace, bind, line_of, type_and_weak, user_source
 from meshjit.trace.program import check_unmasked
 from meshjit.trace.tracer import not_concrete
@@ -82,16 +84,32 @@ def _numbers(x: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
 
 
 def _nested(x: Any, dtype: Any) -> Any:
-    """A nested list as an array; lists that hold Tracers or Arrays are stacked."""
+    """A nested list as an array, of the dtype that what it holds promotes to; lists that hold Tracers or Arrays are stacked."""
     if any(isinstance(e, list | tuple) or not isinstance(e, bool | int | float | complex | np.generic) for e in x):
         if _has_arrays(x):
-            from meshjit.numpy.shaping import stack
-
-            return stack([asarray(e) for e in x])
+            return _stacked(x)
     array = _numbers(x, None)
+    if array.dtype.kind not in "OSUMm" and _has_numpy(x):
+        return _numbers(x, array.dtype if dtype is not None or not array.size else _common_dtype(_leaves(x), False)[0])
     if array.dtype.kind in "iuO" and not _has_numpy(x) and not _has_strangers(array):  # Python integers: i32, as in JAX
         return _numbers(x, _wanted(np.dtype(np.int64), dtype))
     return array
+
+
+def _stacked(x: Any) -> Any:
+    """Numbers in lists beside arrays adapt to them, as numbers beside arrays do."""
+    from meshjit.numpy.shaping import stack
+
+    dtype, weak = _common_dtype(_leaves(x), False)
+    return stack([exactly(e, dtype) if isinstance(e, list | tuple) and not weak else asarray(e) for e in x])
+
+
+def _leaves(x: Any) -> list[tuple[Any, TensorType, bool]]:
+    """What nested lists hold, each once per type."""
+    if isinstance(x, list | tuple):
+        found = [leaf for e in x for leaf in _leaves(e)]
+        return list({(type.dtype, weak): (operand, type, weak) for operand, type, weak in found}.values())
+    return [value(x)]
 
 
 def _has_strangers(array: np.ndarray[Any, Any]) -> bool:
@@ -122,6 +140,13 @@ def lifted(x: Any) -> Any:
     return bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand
 
 
+def fresh(x: Any) -> Any:
+    """`lifted`, in memory of its own: an Array is copied, so that it outlives a donation of x. Values of a function that is
+    traced have no memory yet."""
+    operand = value(x)[0]
+    return operand.copy() if isinstance(operand, Array) and active_trace() is None else lifted(operand)
+
+
 def concrete(x: Any, what: str, fix: str) -> np.ndarray[Any, Any]:
     """The elements of a value that is not traced; ConcretizationTypeError, saying what needs them, for one that is."""
     operand = asarray(x)
@@ -144,10 +169,17 @@ def dtype_of(x: Any) -> np.dtype[Any]:
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     """`x` in `dtype` (canonical), without an op where it already is."""
+    return exactly(x, canonical(np.dtype(dtype), config.enable_x64), weak)
+
+
+def exactly(x: Any, dtype: np.dtype[Any], weak: bool = False) -> Any:
+    """`x` in a dtype that arrays are of already: without enable_x64 too, 64 bits stay with arrays that were made under it."""
     operand, type, was_weak = value(x)
-    dtype = canonical(np.dtype(dtype), config.enable_x64)
     if isinstance(operand, np.ndarray):
-        found = np.asarray(operand if type.dtype.kind != "c" or dtype.kind == "c" else operand.real, dtype)
+        real = type.dtype.kind == "c" and dtype.kind not in "cb"  # 1j is true
+        found = np.asarray(operand.real if real else operand, dtype)
+        if dtype != canonical(dtype, config.enable_x64):
+            return bind(ops("copy"), found, weak_type=weak)  # an array keeps its dtype, NumPy's values lose it
         return found.view(WeakNumber) if weak and not type.shape else found
     if type.dtype == dtype and was_weak == weak:
         return operand
@@ -158,7 +190,7 @@ def promoted(*xs: Any, inexact: bool = False) -> tuple[list[Any], bool]:
     """All operands in their common dtype, and whether the result is weak. `inexact`: integers become floats."""
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
     dtype, weak = _common_dtype(values, inexact)
-    return [cast(operand, dtype, weak) for operand, _, _ in values], weak
+    return [exactly(operand, dtype, weak) for operand, _, _ in values], weak
 
 
 def float_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -173,36 +205,42 @@ def index_dtype() -> np.dtype[Any]:
     return canonical(np.dtype(np.int64), config.enable_x64)
 
 
-def broadcast_to(x: Any, shape: Sequence[int]) -> Any:
+def broadcast_to(x: Any, shape: Any) -> Any:
     """NumPy's rule: dims are added in front, extents of 1 are repeated."""
     operand, type, weak = value(x)
-    shape = tuple(int(n) for n in shape)
+    if type.shape == shape:
+        return operand
+    shape = shape_tuple(shape, unknown=True)
     if type.shape == shape:
         return operand
     offset = len(shape) - type.rank
     if offset < 0 or any(n not in (1, shape[offset + d]) for d, n in enumerate(type.shape)):
-        raise ValueError(f"shape {type.shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
+        raise ValueError(
+            f"shape {type.shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}\n"
+            "  fix: extents of 1 are repeated, others must be equal, counted from the last dim: x[:, None] adds one"
+        )
     if isinstance(operand, np.ndarray) and not type.shape and active_trace() is not None:
-        return bind(ops("constant"), value=np.broadcast_to(operand.copy(), shape), weak_type=weak)
+        return bind(ops("constant"), value=splat(operand, shape), weak_type=weak)
     return bind(
         ops("broadcast_in_dim"), operand, shape=shape, dimensions=tuple(range(offset, len(shape))), weak_type=weak
     )
 
 
-def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
-    """The shape that all broadcast to; ValueError, with the user's line, if there is none."""
+def broadcast_shapes(*shapes: Any, error: type[Exception] = ValueError) -> Shape:
+    """The shape that all broadcast to; `error`, with the user's line, if there is none. TypeError for what is no shape."""
+    known = [shape_tuple(s) for s in shapes]
     try:
-        return tuple(int(n) for n in np.broadcast_shapes(*(tuple(s) for s in shapes)))
+        return tuple(int(n) for n in np.broadcast_shapes(*known))
     except ValueError:
-        listed = ", ".join(str(tuple(s)) for s in shapes)
-        raise ValueError(
+        listed = ", ".join(map(str, known))
+        raise error(
             f"shapes {listed} do not fit together: extents must be equal or 1, counted from the last dim\n"
             f"  at {line_of(user_source())}\n  fix: reshape or transpose one of them, for example x[:, None]"
         ) from None
 
 
-def broadcast_all(xs: Sequence[Any]) -> list[Any]:
-    shape = _common_shape({shape_of(x) for x in xs})
+def broadcast_all(xs: Sequence[Any], error: type[Exception] = ValueError) -> list[Any]:
+    shape = _common_shape({shape_of(x) for x in xs}, error)
     return [broadcast_to(x, shape) for x in xs]
 
 
@@ -215,47 +253,51 @@ def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
             return bind(REGISTRY[name], *xs, weak_type=all(x.weak_type for x in xs), **params)
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
     dtype, weak = _common_dtype(values, inexact)
-    shape = _common_shape({type.shape for _, type, _ in values})
+    shape = _common_shape({type.shape for _, type, _ in values}, TypeError)
     operands = [_fitted(v, dtype, weak, shape) for v in values]
     return bind(REGISTRY[name], *operands, weak_type=weak, **params)
 
 
 def _common_dtype(values: Sequence[tuple[Any, TensorType, bool]], inexact: bool) -> tuple[np.dtype[Any], bool]:
-    dtype, weak = promote([(type.dtype, weak) for _, type, weak in values])
+    infos = [(type.dtype, weak) for _, type, weak in values]
+    dtype, weak = promote(infos)
+    if not weak and all(info == (dtype, False) for info in infos):  # nothing is promoted: 64 bits stay
+        return (dtype if is_inexact(dtype) or not inexact else np.dtype(f"f{max(4, dtype.itemsize)}")), weak
     return (float_of(dtype) if inexact else canonical(dtype, config.enable_x64)), weak
 
 
-def _common_shape(shapes: set[Shape]) -> Shape:
+def _common_shape(shapes: set[Shape], error: type[Exception] = ValueError) -> Shape:
+    """What all broadcast to. JAX's elementwise functions raise TypeError where there is nothing, its others ValueError."""
     if len(shapes) == 1:
         return next(iter(shapes))
     if len(shapes) == 2 and () in shapes:  # scalars go with any shape
         return next(s for s in shapes if s)
-    return broadcast_shapes(*shapes)
+    return broadcast_shapes(*shapes, error=error)
 
 
 def _fitted(operand: tuple[Any, TensorType, bool], dtype: np.dtype[Any], weak: bool, shape: Shape) -> Any:
     """One operand converted and broadcast, without ops where it fits already."""
     x, type, was_weak = operand
     if type.dtype != dtype or (was_weak != weak and not isinstance(x, np.ndarray)):
-        x = cast(x, dtype, weak)
+        x = exactly(x, dtype, weak)
     return x if type.shape == shape else broadcast_to(x, shape)
 
 
-def normal_axis(axis: int, rank: int) -> int:
-    """A dim counted from the front; IndexError, with the user's line, when there is no such dim."""
-    if not -rank <= axis < rank:
-        raise IndexError(f"axis {axis} is out of range for an array of {rank} dims\n  at {line_of(user_source())}")
-    return int(axis) % rank
+def normal_axis(axis: Any, rank: int) -> int:
+    """A dim counted from the front; NumPy's AxisError (a ValueError and an IndexError), with the user's line, when there is no
+    such dim, TypeError for what is no integer."""
+    number = axis if type(axis) is int else axis_number(axis)
+    if not -rank <= number < rank:
+        raise axis_out_of_range(number, rank)
+    return number % rank
 
 
 def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     """None means all."""
     if axis is None:
         return tuple(range(rank))
-    if isinstance(axis, Tracer):
-        axis = operator.index(axis)  # raises: an axis must be known
-    axes: tuple[Any, ...] = (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
-    found = tuple(normal_axis(a, rank) for a in axes)
+    several = hasattr(axis, "__iter__") and not isinstance(axis, str) and getattr(axis, "shape", None) != ()
+    found = tuple(normal_axis(a, rank) for a in axis) if several else (normal_axis(axis, rank),)
     if len(set(found)) != len(found):
         raise ValueError(f"axis {axis} names a dim twice\n  at {line_of(user_source())}")
     return found

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import is_inexact
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
     cast,
     concrete,
     dtype_of,
+    exactly,
+    lifted,
     normal_axes,
     normal_axis,
     ops,
@@ -40,7 +43,9 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
     shape = shape_of(x)
     dim = normal_axis(axis or 0, len(shape))
     if shape_of(repeats) in ((), (1,)) and total_repeat_length is None and not isinstance(repeats, int | np.integer):
-        repeats = int(concrete(repeats, "repeat needs the number", "total_repeat_length=...").reshape(()))
+        repeats = concrete(repeats, "repeat needs the number", "total_repeat_length=...").reshape(())[()]
+    if shape_of(repeats) == () and total_repeat_length is None:
+        repeats = shape_tuple((repeats,))[0]
     if not isinstance(repeats, int | np.integer) or total_repeat_length is not None:
         return _repeat_each(x, repeats, dim, total_repeat_length)
     wide = broadcast_to(expand_dims(x, dim + 1), (*shape[: dim + 1], int(repeats), *shape[dim + 1 :]))
@@ -48,6 +53,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 
 
 def _repeat_each(x: Any, repeats: Any, dim: int, total: int | None) -> Any:
+    from meshjit.numpy.creation import iota
     from meshjit.numpy.indexing import take
     from meshjit.numpy.reductions import cumsum
     from meshjit.numpy.sorting import searchsorted
@@ -56,13 +62,12 @@ def _repeat_each(x: Any, repeats: Any, dim: int, total: int | None) -> Any:
     if total is None:
         numbers = concrete(repeats, "repeat needs the numbers to know the result's extent", "total_repeat_length=...")
         return take(x, np.repeat(np.arange(len(numbers), dtype=np.int32), numbers), axis=dim)
-    places = searchsorted(cumsum(repeats), np.arange(total, dtype=np.int32), side="right")
+    places = searchsorted(cumsum(repeats), iota(np.int32, (total,), 0), side="right")
     return take(x, places, axis=dim, mode="clip")
 
 
 def tile(x: Any, reps: Any) -> Any:
-    reps = (reps,) if isinstance(reps, int) else tuple(reps)
-    shape = shape_of(x)
+    reps, shape = shape_tuple(reps), shape_of(x)
     rank = max(len(reps), len(shape))
     shape, reps = (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(reps)) + reps
     x = reshape(x, shape)
@@ -109,6 +114,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
         shifts = [reshape(slice_in_dim(flat, i, i + 1), ()) for i in range(count)] if shape_of(shift) else [shift]
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes\n  at {line_of(user_source())}")
+    if not axes or not shifts:
+        return asarray(x)
     count = max(len(axes), len(shifts))
     for amount, dim in zip(shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True):
         x = _rolled(x, amount, dim)
@@ -122,17 +129,18 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
     if isinstance(asarray(amount), np.ndarray):
         shift = int(asarray(amount)) % extent
         return bind(ops("roll"), asarray(x), shift=shift, dimension=dim) if shift else x
+    from meshjit.numpy.places import bounded, from_front, known_places, place_dtype, widened
     from meshjit.numpy.ufuncs import negative, remainder
 
-    zero = np.zeros((), np.int32)
-    place = cast(remainder(negative(amount), extent), np.int32)
-    starts = [place if d == dim else zero for d in range(len(shape_of(x)))]
+    fits, dtype = bounded(extent, amount) == extent, place_dtype(*(2 * n for n in shape_of(x)))
+    place = cast(remainder(negative(amount), extent), np.int32) if fits else from_front(negative(amount), extent)
+    starts = [widened(place, dtype) if d == dim else known_places(0, dtype) for d in range(len(shape_of(x)))]
     return bind(ops("dynamic_slice"), concatenate([x, x], dim), *starts, slice_sizes=shape_of(x))
 
 
 def resize(x: Any, new_shape: Any) -> Any:
     """`numpy.resize`: the elements over and over until the new shape is full."""
-    shape = (new_shape,) if isinstance(new_shape, int) else tuple(new_shape)
+    shape = shape_tuple(new_shape)
     x, count = ravel(x), math.prod(shape)
     if not shape_of(x)[0]:
         return broadcast_to(np.zeros((), dtype_of(x)), shape)
@@ -144,8 +152,8 @@ _PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty", "maxi
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
     """`numpy.pad` with mode constant, edge, reflect, symmetric, wrap, empty (zeros), maximum, minimum or mean."""
-    x = asarray(x)
     rank = len(shape_of(x))
+    x = asarray(x) if rank else lifted(x)
     if isinstance(pad_width, dict):
         given = {normal_axis(d, rank): w for d, w in pad_width.items()}
         pad_width = [(w, w) if isinstance(w, int) else w for w in (given.get(d, 0) for d in range(rank))]
@@ -154,6 +162,8 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
         raise ValueError(f"pad: widths must not be negative, got {pad_width}\n  at {line_of(user_source())}")
     if mode not in _PAD_MODES:
         raise ValueError(f"pad: mode {mode!r} is not one of {', '.join(_PAD_MODES)}\n  at {line_of(user_source())}")
+    if not rank:
+        return x
     if mode in ("constant", "empty"):
         return _pad_constant(x, widths, constant_values if mode == "constant" else 0)
     for dim, (before, after) in enumerate(widths):
@@ -164,7 +174,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
 def _pad_constant(x: Any, widths: list[list[int]], values: Any) -> Any:
     """One value everywhere, or one per end of every dim: then dim after dim, so that later dims fill the corners."""
     zeros = (0,) * len(widths)
-    values = cast(values, dtype_of(x))
+    values = exactly(values, dtype_of(x))
     if not shape_of(values):
         low, high = (tuple(int(w[i]) for w in widths) for i in (0, 1))
         return bind(ops("pad"), x, values, low=low, high=high, interior=zeros)
@@ -198,30 +208,42 @@ def _pad_dim(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
         raise ValueError(f"pad: dim {dim} of {shape_of(x)} is empty, so mode {mode!r} has nothing to copy")
     if mode in ("maximum", "minimum", "mean"):
         return _pad_statistic(x, dim, before, after, mode)
-    places = np.pad(np.arange(extent), (before, after), mode=mode)  # pyright: ignore[reportCallIssue, reportArgumentType]
-    ends = [places[:before], places[before + extent :]]
-    first, last = ([_run(x, dim, run) for run in _runs(end)] for end in ends)
+    first, last = (
+        [_run(x, dim, run) for run in _runs(mode, extent, *ends)] for ends in ((-before, 0), (extent, extent + after))
+    )
     return concatenate([*first, x, *last], dim)
 
 
-def _runs(places: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-    """Neighbouring places that are one slice, forwards, backwards or of one element again and again."""
-    if not len(places):
+Run = tuple[int, int, int]  # the first place in x, the step from one to the next (1, -1 or 0), and how many there are
+
+
+def _runs(mode: str, extent: int, start: int, stop: int) -> list[Run]:
+    """What stands at the places from `start` on, beyond the ends of x: runs forwards, backwards or of one element."""
+    if start == stop:
         return []
-    steps = np.diff(places)
-    limits = [i + 1 for i, step in enumerate(steps) if abs(step) > 1 or (i and step != steps[i - 1])]
-    return np.split(places, limits)
+    if mode == "edge" or extent == 1:
+        return [(0 if start < 0 else extent - 1, 0, stop - start)]
+    shared = mode == "reflect"  # the element that it turns at is not repeated
+    period, found, place = (extent if mode == "wrap" else 2 * (extent - shared)), list[Run](), start
+    while place < stop:
+        phase = place % period
+        forwards = phase < extent - shared
+        count = min(stop - place, (extent - shared if forwards else period) - phase)
+        found.append((phase, 1, count) if forwards else (period - phase - (not shared), -1, count))
+        place += count
+    return found
 
 
-def _run(x: Any, dim: int, places: Any) -> Any:
+def _run(x: Any, dim: int, run: Run) -> Any:
     """Short runs are single elements put together, which planning understands as parts of x."""
-    low, high = int(min(places)), int(max(places))
-    if len(places) <= 4 and (low == high or places[0] > places[-1]):
-        return concatenate([slice_in_dim(x, int(p), int(p) + 1, axis=dim) for p in places], dim)
-    part = slice_in_dim(x, low, high + 1, axis=dim)
-    if low == high:
-        return repeat(part, len(places), dim)
-    return flip(part, dim) if places[0] > places[-1] else part
+    first, step, count = run
+    if count <= 4 and step < 1:
+        return concatenate([slice_in_dim(x, p, p + 1, axis=dim) for p in (first + i * step for i in range(count))], dim)
+    low = min(first, first + (count - 1) * step)
+    part = slice_in_dim(x, low, low + (1 if not step else count), axis=dim)
+    if not step:
+        return repeat(part, count, dim)
+    return flip(part, dim) if step < 0 else part
 
 
 def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:

@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 
 from meshjit.config import config
-from meshjit.core.promotion import canonical
+from meshjit.core.promotion import canonical, is_python_number
 from meshjit.core.types import DTYPES
 from meshjit.numpy import elementwise, ufuncs
+from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
     cast,
     dtype_of,
     float_of,
+    fresh,
     index_dtype,
-    lifted,
     no_out,
     normal_axes,
     normal_axis,
@@ -26,7 +27,8 @@ from meshjit.numpy.promote import (
     promoted,
     shape_of,
 )
-from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape
+from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape, transpose
+from meshjit.ops.families import part_dtype
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -34,9 +36,18 @@ def _reduced(op: str, x: Any, axis: Any, keepdims: bool, where: Any, identity: A
     x = asarray(x)
     axes = normal_axes(axis, len(shape_of(x)))
     if where is not None:
-        x = ufuncs.where(where, x, cast(identity, dtype_of(x)))
-    result = bind(ops(op), x, axes=axes, weak_type=False) if axes else lifted(cast(x, dtype_of(x)))
+        x = ufuncs.where(selection(where), x, cast(identity, dtype_of(x)))
+    result = bind(ops(op), x, axes=axes, weak_type=False) if axes else fresh(cast(x, dtype_of(x)))
     return expand_dims(result, axes) if keepdims and axes else result
+
+
+def selection(where: Any) -> Any:
+    """The `where` of a reduction: booleans; ValueError for numbers."""
+    if dtype_of(where) != np.bool_:
+        raise ValueError(
+            f"where must be an array of booleans, it is {dtype_of(where)}\n  at {line_of(user_source())}\n  fix: where != 0"
+        )
+    return where
 
 
 def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -54,6 +65,7 @@ def sum(  # noqa: A001
     """`numpy.sum`. float16 and bfloat16 are summed in float32 and rounded once."""
     no_out("sum", out)
     found = _accumulated(x, dtype, promote_integers)
+    x = ufuncs.truth(x) if found == np.bool_ else x
     result = _in_float32(found, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
     return result if initial is None else ufuncs.add(result, cast(initial, dtype_of(result)))
 
@@ -66,6 +78,8 @@ def _accumulated(x: Any, dtype: Any, promote_integers: bool) -> np.dtype[Any]:
 
 def _in_float32(dtype: np.dtype[Any], run: Any) -> Any:
     dtype = canonical(dtype, config.enable_x64)
+    if dtype == np.bool_:
+        return ufuncs.truth(run(np.dtype(np.int32)))
     if dtype in (DTYPES["bf16"], DTYPES["f16"]):
         return cast(run(np.dtype(np.float32)), dtype)
     return run(dtype)
@@ -78,6 +92,7 @@ def prod(
     """`numpy.prod`."""
     no_out("prod", out)
     found = _accumulated(x, dtype, promote_integers)
+    x = ufuncs.truth(x) if found == np.bool_ else x
     result = _in_float32(found, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
     return result if initial is None else ufuncs.multiply(result, cast(initial, dtype_of(result)))
 
@@ -127,20 +142,24 @@ def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return sum(ufuncs.truth(x), axis=axis, keepdims=keepdims)
 
 
-def _count(x: Any, axis: Any) -> int:
-    return math.prod(shape_of(x)[d] for d in normal_axes(axis, len(shape_of(x))))
+def _count(x: Any, axis: Any) -> float:
+    """How many elements are reduced; a float, since i32 does not hold the number of all large arrays."""
+    return float(math.prod(shape_of(x)[d] for d in normal_axes(axis, len(shape_of(x)))))
 
 
 def mean(
     x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
-    """`numpy.mean`; integers give float32."""
+    """`numpy.mean`; integers give float32, with an integer dtype the mean is cut off. TypeError for dtype bool."""
     no_out("mean", out)
+    if dtype is not None and np.dtype(dtype) == np.bool_:
+        raise TypeError(f"mean: a mean is no boolean\n  at {line_of(user_source())}\n  fix: mean(x) != 0")
     kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
-    kind = float_of(kind)
     count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
-    total = _in_float32(kind, lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count))
-    return total
+    found = _in_float32(
+        float_of(kind), lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count)
+    )
+    return found if dtype is None else cast(found, kind)
 
 
 def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
@@ -160,11 +179,12 @@ def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
     if shape_of(weights) == shape_of(x):
         return weights
     dims = normal_axes(axis, len(shape_of(x)))
-    if axis is None or shape_of(weights) != tuple(shape_of(x)[d] for d in dims):
+    if axis is None or shape_of(weights) != tuple(shape_of(x)[d] for d in dims):  # their dims follow `axis`
         raise ValueError(
             f"average: weights of shape {shape_of(weights)} fit neither {shape_of(x)} nor axis {axis} of it\n"
             f"  at {line_of(user_source())}"
         )
+    weights = transpose(weights, np.argsort(dims).tolist())
     return reshape(weights, tuple(n if d in dims else 1 for d, n in enumerate(shape_of(x))))
 
 
@@ -172,25 +192,38 @@ def var(
     x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
     where: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
-    """`numpy.var`; of complex numbers the real mean of |x - mean|**2. float16 and bfloat16 are computed in float32."""
+    """`numpy.var`; of complex numbers the real mean of |x - mean|**2, in a complex dtype if that is given. float16 and
+    bfloat16 are computed in float32. ValueError for both ddof and correction, or complex numbers in a real dtype."""
     no_out("var", out)
+    if correction is not None and not (isinstance(ddof, int) and ddof == 0):
+        raise ValueError(
+            f"var: ddof={ddof} and correction={correction} mean the same, give one of them\n  at {line_of(user_source())}"
+        )
     ddof = ddof if correction is None else correction
+    if dtype is not None and dtype_of(x).kind == "c" and np.dtype(dtype).kind != "c":
+        raise ValueError(
+            f"var: {dtype_of(x)} has no deviations in {np.dtype(dtype)}\n  at {line_of(user_source())}\n"
+            f"  fix: var(x).astype({np.dtype(dtype)})"
+        )
     x = asarray(x) if dtype is None else cast(x, dtype)
     x = cast(x, float_of(dtype_of(x)))
     kind = dtype_of(x)
     wide = cast(x, np.float32) if kind.itemsize < 4 else x
     centred = ufuncs.subtract(wide, mean(wide, axis=axis, keepdims=True, where=where))
+    if where is not None:  # what is left out may be NaN, whose square would have derivative NaN, too
+        centred = ufuncs.where(where, centred, 0)
     squares = ufuncs.real(ufuncs.multiply(centred, ufuncs.conjugate(centred)))
     count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
-    free = ufuncs.subtract(count, ddof)
+    free = count - ddof if isinstance(count, float) and is_python_number(ddof) else ufuncs.subtract(count, ddof)
     found = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
     found = ufuncs.where(ufuncs.greater(free, 0), found, np.nan)
-    return cast(found, np.dtype(f"f{kind.itemsize // 2}") if kind.kind == "c" else kind)
+    return cast(found, part_dtype(kind) if dtype is None else kind)
 
 
 def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
-    """How many elements `where` selects."""
-    return sum(broadcast_to(cast(where, np.int32), shape_of(x)), axis=axis, keepdims=keepdims)
+    """How many elements `where` selects: exactly, unless i32 might not hold it."""
+    kind = np.dtype(np.int32 if _count(x, axis) < 2**31 else np.float32)
+    return sum(broadcast_to(cast(where, kind), shape_of(x)), axis=axis, keepdims=keepdims)
 
 
 def std(
@@ -214,9 +247,11 @@ def _arg(op: str) -> Any:
         x = asarray(x)
         rank = len(shape_of(x))
         if axis is None:
+            check_not_empty(op, (x.size,), 0)
             flat = bind(ops(op), ravel(x), axis=0, index_dtype=index_dtype())
             return reshape(flat, (1,) * rank) if keepdims else flat
         axis = normal_axis(axis, rank)
+        check_not_empty(op, shape_of(x), axis)
         found = bind(ops(op), x, axis=axis, index_dtype=index_dtype())
         return expand_dims(found, axis) if keepdims else found
 
@@ -234,7 +269,9 @@ def _cumulative(op: str) -> Any:
         x = ravel(x) if axis is None else asarray(x)
         found = index_dtype() if dtype_of(x) == np.bool_ else dtype_of(x)
         found = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else found
-        return bind(ops(op), cast(x, found), axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
+        counted = cast(ufuncs.truth(x), np.int32) if found == np.bool_ else cast(x, found)
+        result = bind(ops(op), counted, axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
+        return ufuncs.truth(result) if found == np.bool_ else result
 
     function.__name__ = op
     function.__doc__ = f"`numpy.{op}`."
@@ -252,11 +289,11 @@ def _cumulative_standard(name: str, run: Any, start: int) -> Any:
                 raise ValueError(f"{name}: axis must be given for an array of {len(shape_of(x))} dims")
             axis = 0
         dim = normal_axis(axis, len(shape_of(x)))
-        found = np.dtype(dtype) if dtype is not None else _sum_dtype(dtype_of(x))
-        result = run(cast(x, found), dim)
+        result = run(x, dim, _sum_dtype(dtype_of(x)) if dtype is None else dtype)
         if not include_initial:
             return result
-        first = np.full(tuple(1 if d == dim else n for d, n in enumerate(shape_of(x))), start, dtype_of(result))
+        edge = tuple(1 if d == dim else n for d, n in enumerate(shape_of(x)))
+        first = broadcast_to(np.asarray(start, dtype_of(result)), edge)
         return concatenate([first, result], dim)
 
     function.__name__ = function.__qualname__ = name
@@ -276,7 +313,8 @@ def logsumexp(
     With return_sign: (log(abs(sum)), sign of the sum)."""
     (x, b), _ = promoted(x, 1 if b is None else b, inexact=True) if b is not None else ((*promoted(x, inexact=True)[0], None), 0)
     if where is not None:
-        x = ufuncs.where(where, x, -np.inf)
+        x = ufuncs.where(selection(where), x, -np.inf)
+    x = x if b is None else ufuncs.where(ufuncs.not_equal(b, 0), x, -np.inf)
     high = bind(ops("stop_gradient"), max(ufuncs.real(x), axis=axis, keepdims=True, initial=-np.inf))
     shift = ufuncs.where(ufuncs.isfinite(high), high, 0)
     terms = ufuncs.exp(ufuncs.subtract(x, shift))

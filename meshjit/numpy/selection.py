@@ -10,6 +10,7 @@ import numpy as np
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import take
+from meshjit.numpy.places import around, bounded, iota_dtype
 from meshjit.numpy.promote import (
     asarray,
     broadcast_all,
@@ -79,7 +80,8 @@ def put(x: Any, places: Any, values: Any, mode: str = "clip", *, inplace: bool =
 
     flat, places = ravel(x), ravel(places)
     count = shape_of(flat)[0]
-    places = ufuncs.remainder(places, count) if mode == "wrap" else ufuncs.clip(places, -count, count - 1)
+    high = bounded(count - 1, places)
+    places = around(places, count) if mode == "wrap" else ufuncs.clip(places, -count if high == count - 1 else None, high)
     values = resize(values, shape_of(places))
     return reshape(IndexUpdater(flat)[places].set(values), shape_of(x))
 
@@ -92,10 +94,11 @@ def fill_diagonal(x: Any, value: Any, wrap: bool = False, *, inplace: bool = Fal
     shape = shape_of(x)
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ValueError(f"fill_diagonal: needs 2 dims, or more of one extent, got shape {shape}")
-    on = iota(np.int32, shape, 0)
+    kind = iota_dtype(*shape)
+    on = iota(kind, shape, 0)
     same = np.ones((), np.bool_)
     for d in range(1, len(shape)):
-        same = ufuncs.logical_and(same, ufuncs.equal(on, iota(np.int32, shape, d)))
+        same = ufuncs.logical_and(same, ufuncs.equal(on, iota(kind, shape, d)))
     values = cast(value, dtype_of(x))
     if shape_of(values):
         from meshjit.numpy.rearranging import resize
@@ -110,26 +113,71 @@ def delete(x: Any, places: Any, axis: int | None = None) -> Any:
     dim = normal_axis(axis or 0, len(shape_of(x)))
     if not isinstance(places, slice | int):
         places = concrete(places, "delete needs the places to know the result's extent", "mnp.where with a mask")
-    kept = np.delete(np.arange(shape_of(x)[dim]), places).astype(np.int32)
-    return take(x, kept, axis=dim)
+    gaps = _gaps(places, shape_of(x)[dim])
+    if gaps is None:
+        return take(x, np.delete(np.arange(shape_of(x)[dim]), places).astype(np.int32), axis=dim)
+    bounds = [0, *(bound for gap in gaps for bound in gap), shape_of(x)[dim]]
+    kept = [(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True) if a < b] or [(0, 0)]
+    return concatenate([slice_in_dim(x, a, b, axis=dim) for a, b in kept], dim)
+
+
+_PIECES = 64  # slices that are put together; more are looked up in a table as long as the dim
+
+
+def _gaps(places: Any, extent: int) -> list[tuple[int, int]] | None:
+    """The runs of places that go, in order; None where they are many, or have steps."""
+    if isinstance(places, slice):
+        run = range(extent)[places]
+        if abs(run.step) != 1 and len(run) > _PIECES:
+            return None
+        places = [min(run[0], run[-1])] if abs(run.step) == 1 and run else list(run)
+        return sorted((p, p + (len(run) if abs(run.step) == 1 else 1)) for p in places)
+    if np.asarray(places).dtype == np.bool_ or np.size(places) > _PIECES:
+        return None
+    found = set[int]()
+    for place in np.ravel(places).tolist():
+        if not -extent <= place < extent:
+            raise IndexError(f"delete: place {place} is out of range for an extent of {extent}\n  at {line_of(user_source())}")
+        found.add(place % extent)
+    return [(p, p + 1) for p in sorted(found)]
 
 
 def insert(x: Any, places: Any, values: Any, axis: int | None = None) -> Any:
     """With values inserted before these (concrete) places."""
     x = ravel(x) if axis is None else asarray(x)
     dim = normal_axis(axis or 0, len(shape_of(x)))
-    if not isinstance(places, slice):
-        places = concrete(places, "insert needs the places", "mnp.concatenate of slices")
     extent, rank = shape_of(x)[dim], len(shape_of(x))
+    if isinstance(places, slice):
+        places = np.arange(*places.indices(extent))
+    places = concrete(places, "insert needs the places", "mnp.concatenate of slices")
     values = atleast(cast(values, dtype_of(x)), rank)
-    if not isinstance(places, slice) and np.ndim(places) == 0:  # one place takes all of the values
+    if np.ndim(places) == 0:  # one place takes all of the values
         values = moveaxis(values, 0, dim)
-        places = np.full(shape_of(values)[dim], int(places))
+        places = [int(places)]
+    places = np.ravel(places)
+    if np.size(places) <= _PIECES:
+        return _inserted(x, places.tolist(), values, dim)
     source = np.insert(np.arange(extent), places, -1)
     new = np.where(source < 0)[0]
-    source[new] = extent + np.arange(len(new))
+    source[new] = extent + np.argsort(np.where(places < 0, places + extent, places), stable=True)
     values = broadcast_to(values, tuple(len(new) if d == dim else n for d, n in enumerate(shape_of(x))))
     return take(concatenate([x, values], dim), source.astype(np.int32), axis=dim)
+
+
+def _inserted(x: Any, places: list[int], values: Any, dim: int) -> Any:
+    """Slices of x and of the values in turn."""
+    extent, pieces, last = shape_of(x)[dim], list[Any](), 0
+    count = len(places) if len(places) != 1 else shape_of(values)[dim]
+    values = broadcast_to(values, tuple(count if d == dim else n for d, n in enumerate(shape_of(x))))
+    for place in places:
+        if not -extent <= place <= extent:
+            raise IndexError(f"insert: place {place} is out of range for an extent of {extent}\n  at {line_of(user_source())}")
+    normal = [p + extent if p < 0 else p for p in places]
+    for number in sorted(range(len(places)), key=lambda i: normal[i]):
+        one = values if len(places) == 1 else slice_in_dim(values, number, number + 1, axis=dim)
+        pieces += [slice_in_dim(x, last, normal[number], axis=dim), one]
+        last = normal[number]
+    return concatenate([*pieces, slice_in_dim(x, last, extent, axis=dim)], dim)
 
 
 def atleast(x: Any, rank: int) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import (
     asarray,
     broadcast_shapes,
@@ -25,7 +25,7 @@ from meshjit.trace import bind, line_of, user_source
 
 
 def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
-    """`numpy.reshape`; one extent may be -1. ValueError, with both sizes and the user's line, if sizes differ."""
+    """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ."""
     if order == "F":
         return transpose(reshape(transpose(x), *reversed(_one_shape(shape))))
     if order != "C":
@@ -35,16 +35,28 @@ def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     known = math.prod(n for n in wanted if n != -1)
     full = tuple(type.size // known if n == -1 and known else n for n in wanted)
     if math.prod(full) != type.size or wanted.count(-1) > 1 or any(n < 0 for n in full):
-        raise ValueError(
-            f"cannot reshape {type.shape} ({type.size} elements) to {wanted}\n  at {line_of(user_source())}"
+        raise TypeError(
+            f"cannot reshape {type.shape} ({type.size} elements) to {wanted}{_elements(wanted, full)}\n"
+            f"  at {line_of(user_source())}\n  fix: {_reshape_fix(wanted, type.shape)}"
         )
     return operand if full == type.shape else bind(ops("reshape"), operand, shape=full, weak_type=weak)
 
 
 def _one_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     """reshape(x, 2, 3) and reshape(x, (2, 3)) mean the same; a traced extent is an error that says so."""
-    wanted = shape[0] if len(shape) == 1 and isinstance(shape[0], Sequence | np.ndarray) else shape
-    return tuple(operator.index(n) for n in wanted)
+    return shape_tuple(shape[0] if len(shape) == 1 else shape, unknown=True)
+
+
+def _elements(wanted: tuple[int, ...], full: tuple[int, ...]) -> str:
+    return "" if any(n < 0 for n in wanted) else f" ({math.prod(full)})"
+
+
+def _reshape_fix(wanted: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    if wanted.count(-1) > 1:
+        return "at most one extent may be -1"
+    if any(n < -1 for n in wanted):
+        return "extents are 0 or more, and one may be -1: what is left"
+    return f"the products must be equal; -1 stands for what is left: x.reshape(-1, {shape[-1] if shape else 1})"
 
 
 def ravel(x: Any, order: str = "C") -> Any:
@@ -82,13 +94,20 @@ def moveaxis(x: Any, source: Any, destination: Any) -> Any:
 
 
 def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
-    axis = normal_axis(axis, len(shape_of(x)))
-    return moveaxis(x, axis, start - 1 if axis < start else start)
+    """`numpy.rollaxis`: dim `axis` before dim `start`, which is counted from the back if negative."""
+    rank = len(shape_of(x))
+    axis = normal_axis(axis, rank)
+    place = start + rank if start < 0 else start
+    if not 0 <= place <= rank:
+        raise ValueError(
+            f"rollaxis: start is {start}, beyond the {rank} dims of shape {shape_of(x)}\n  at {line_of(user_source())}"
+        )
+    return moveaxis(x, axis, place - 1 if axis < place else place)
 
 
 def expand_dims(x: Any, axis: Any) -> Any:
     shape = shape_of(x)
-    count = 1 if isinstance(axis, int) else len(axis)
+    count = len(axis) if isinstance(axis, list | tuple) else 1
     new = normal_axes(axis, len(shape) + count)
     rest = iter(shape)
     return reshape(x, tuple(1 if d in new else next(rest) for d in range(len(shape) + count)))

@@ -16,6 +16,7 @@ from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.creation import array, iota, zeros
 from meshjit.numpy.indexing import getitem, take
+from meshjit.numpy.places import place_dtype, require_countable
 from meshjit.numpy.promote import (
     asarray,
     broadcast_all,
@@ -170,13 +171,15 @@ def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: 
     nan = ufuncs.isnan(columns)
     lead = (*shape_of(q), *(1,) * len(kept))
     if skip_nan:
-        last = ufuncs.subtract(extent - 1, reductions.sum(nan, axis=-1))
+        is_small = place_dtype(extent) == np.int32
+        missing = reductions.sum(nan, axis=-1, dtype=None if is_small else np.float32)
+        last = ufuncs.subtract(extent - 1 if is_small else float(extent - 1), missing)
         place = ufuncs.multiply(reshape(q, lead), cast(ufuncs.maximum(last, 0), dtype_of(x)))
     else:
-        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), extent - 1)
+        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), float(extent - 1))
     result = _between(ordered, place, len(kept), method)
-    if not skip_nan:
-        result = ufuncs.where(reductions.any_(nan, axis=-1), np.nan, result)
+    unknown = (reductions.all if skip_nan else reductions.any_)(nan, axis=-1)
+    result = ufuncs.where(unknown, np.nan, result)
     if keepdims:
         ones = (1,) * rank if axis is None else tuple(
             1 if d in {normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)} else n
@@ -208,7 +211,9 @@ def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
     lead = len(shape_of(place)) - kept
 
     def at(spot: Any) -> Any:
-        spots = moveaxis(cast(spot, np.int32), tuple(range(lead)), tuple(range(kept, kept + lead)))
+        kind = place_dtype(shape_of(ordered)[-1])
+        spots = cast(spot, kind) if kind == np.int32 else bind(ops("convert"), asarray(spot), dtype=kind)
+        spots = moveaxis(spots, tuple(range(lead)), tuple(range(kept, kept + lead)))
         flat = reshape(spots, (*shape_of(spots)[:kept], math.prod(shape_of(spots)[kept:])))
         found = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(spots))
         return moveaxis(found, tuple(range(kept, kept + lead)), tuple(range(lead)))
@@ -244,6 +249,7 @@ def searchsorted(
     (table, values), _ = promoted(sorted_array, values)
     if len(shape_of(table)) != 1:
         raise ValueError(f"searchsorted: the sorted array must be a vector, got shape {shape_of(table)}")
+    require_countable("searchsorted", shape_of(table)[0])
     table = table if sorter is None else take(table, sorter)
     return bind(ops("searchsorted"), table, values, side=side, batch_dims=0, method=_SEARCHES[method])
 
@@ -322,10 +328,11 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     if size is None:
         places = np.nonzero(concrete(x, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
         return tuple(array(p.astype(index_dtype())) for p in places)
+    require_countable("nonzero", math.prod(shape))
     running = reductions.cumsum(cast(ufuncs.truth(ravel(x)), np.int32))
-    order = np.arange(1, size + 1, dtype=np.int32)
+    order = ufuncs.add(iota(np.int32, (size,), 0), 1)
     flat = searchsorted(running, order)
-    there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else np.zeros(size, np.bool_)
+    there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else zeros((size,), np.bool_)
     fills = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * len(shape)
     found = []
     for dim, (extent, fill) in enumerate(zip(shape, fills, strict=True)):
@@ -343,6 +350,12 @@ def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     return stack(nonzero(x, size=size, fill_value=fill_value), axis=1)
 
 
+def _distinct(elements: np.ndarray[Any, Any]) -> int:
+    """How many different ones there are, all NaN being one; NumPy takes those of bfloat16 for different."""
+    numbers = elements[elements == elements]
+    return len(np.unique(numbers)) + (numbers.size < elements.size)
+
+
 def unique(
     x: Any,
     return_index: bool = False,
@@ -358,12 +371,15 @@ def unique(
     if axis is not None:
         raise ValueError(f"unique: only axis=None (all elements) is supported, got {axis}")
     x = asarray(x)
+    if dtype_of(x).kind == "c":  # numbers of which one part is NaN are one NaN
+        x = ufuncs.where(ufuncs.isnan(x), np.nan, x)
     flat = ravel(x)
     if size is None:
-        size = len(np.unique(concrete(x, "unique needs the elements to know the result's extent", "unique(x, size=...)")))
+        size = _distinct(concrete(x, "unique needs the elements to know the result's extent", "unique(x, size=...)"))
     total = shape_of(flat)[0]
     if not total:
         raise ValueError("unique of an empty array with a given size has no elements")
+    require_countable("unique", total)
     ordered, places = sort_together([flat, iota(index_dtype(), (total,), 0)], 0)
     later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)
     same = ufuncs.logical_or(

@@ -83,7 +83,7 @@ def _numbers(x: Any, y: Any) -> tuple[Any, Any, bool]:
     (x, y), weak = promoted(x, y)
     if dtype_of(x) == np.bool_:
         x, y = cast(x, np.int32), cast(y, np.int32)
-    x, y = broadcast_all([x, y])
+    x, y = broadcast_all([x, y], TypeError)
     return x, y, weak
 
 
@@ -93,14 +93,18 @@ def _select(condition: Any, x: Any, y: Any, weak: bool) -> Any:
 
 
 def floor_divide(x: Any, y: Any) -> Any:
-    """`x // y`: rounded towards minus infinity; by a floating zero it is `x / y`."""
+    """`x // y`: rounded towards minus infinity; by a floating zero it is `x / y`. It is constant between its steps, and so
+    has derivative 0 everywhere."""
     x, y, weak = _numbers(x, y)
     quotient = bind(ops("divide"), x, y, weak_type=weak)
     if dtype_of(x).kind == "u":
         return quotient
     if is_inexact(dtype_of(x)):
-        rest = _remainder(x, y, False)
-        return _select(equal(y, 0), quotient, rint(divide(subtract(x, rest), y)), weak)
+        rest = _truncated_remainder(x, y, False)
+        whole = rint(divide(subtract(x, rest), y))
+        lower = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
+        found = _select(equal(y, 0), quotient, _select(lower, subtract(whole, 1), whole, weak), weak)
+        return bind(ops("stop_gradient"), found, weak_type=weak)
     rest = bind(ops("remainder"), x, y)
     lower = logical_and(not_equal(rest, 0), not_equal(sign(rest), sign(y)))
     return _select(lower, subtract(quotient, 1), quotient, weak)
@@ -235,7 +239,7 @@ def _comparison(name: str, direction: str) -> Callable[[Any, Any], Any]:
         operands, _ = promoted(x, y)
         if direction not in ("EQ", "NE") and dtype_of(operands[0]).kind == "c":
             return _compare_complex(operands[0], operands[1], direction)
-        return bind(ops("compare"), *broadcast_all(operands), direction=direction, weak_type=False)
+        return bind(ops("compare"), *broadcast_all(operands, TypeError), direction=direction, weak_type=False)
 
     function.__name__ = name
     function.__doc__ = f"`numpy.{name}`, elementwise; gives booleans."

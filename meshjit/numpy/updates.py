@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import difflib
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from meshjit.numpy.indexing import (
     parse_index,
     sliced,
 )
-from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, cast, dtype_of, normal_axis, ops, shape_of
+from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
+from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import moveaxis, reshape
 from meshjit.ops.update_slice import is_most
@@ -33,13 +35,25 @@ class IndexUpdater:
     def __init__(self, x: Any) -> None:
         self.x = x
 
-    def __getitem__(self, index: Any) -> _Update:
-        return _Update(self.x, index)
+    def __getitem__(self, index: Any) -> IndexUpdate:
+        return IndexUpdate(self.x, index)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"x.at has no {name!r}; it takes an index first: x.at[index].{_method_like(name)}(...)")
 
 
-class _Update:
+class IndexUpdate:
+    """`x.at[index]`: no array, but a place whose methods give a changed copy of x."""
+
     def __init__(self, x: Any, index: Any) -> None:
         self.x, self.index = x, index
+
+    def __repr__(self) -> str:
+        return "x.at[...]"
+
+    def __getattr__(self, name: str) -> NoReturn:
+        known = ", ".join(_METHODS)
+        raise AttributeError(f"x.at[...] has no method {name!r}; did you mean {_method_like(name)}? There are {known}")
 
     def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Any:
         _check_hints("get", hints)
@@ -52,7 +66,7 @@ class _Update:
         return _updated(self.x, self.index, values, "add", mode, hints)
 
     def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        return _updated(self.x, self.index, ufuncs.negative(cast(values, dtype_of(self.x))), "add", mode, hints)
+        return _updated(self.x, self.index, ufuncs.negative(exactly(values, dtype_of(self.x))), "add", mode, hints)
 
     def multiply(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "mul", mode, hints)
@@ -78,6 +92,34 @@ class _Update:
         return self.set(function(self.get(mode="clip", **hints)), mode=mode, **hints)
 
 
+_METHODS = ("set", "add", "subtract", "multiply", "divide", "power", "min", "max", "apply", "get")
+_LIKE = {
+    "plus": "add", "sub": "subtract", "minus": "subtract", "div": "divide", "pow": "power", "maximum": "max", "minimum": "min",
+}  # fmt: skip
+_OPERATORS = {
+    "add": ("+", "add"), "sub": ("-", "subtract"), "mul": ("*", "multiply"), "truediv": ("/", "divide"), "pow": ("**", "power"),
+}  # fmt: skip
+
+
+def _method_like(name: str) -> str:
+    close = difflib.get_close_matches(name, _METHODS, 1)
+    return _LIKE.get(name) or (close[0] if close else "set")
+
+
+def _refuse(operator: str, method: str) -> Any:
+    def refuse(self: IndexUpdate, other: Any) -> NoReturn:
+        raise TypeError(
+            f"x.at[...] is no array: it was used with {operator}\n  at {line_of(user_source())}\n"
+            f"  fix: x.at[index].{method}(y) is x with these elements changed; x[index] are the elements"
+        )
+
+    return refuse
+
+
+for _name, _pair in _OPERATORS.items():
+    setattr(IndexUpdate, f"__{_name}__", _refuse(*_pair))
+    setattr(IndexUpdate, f"__r{_name}__", _refuse(*_pair))
+
 _HINTS = ("indices_are_sorted", "unique_indices", "wrap_negative_indices", "out_sharding")
 
 
@@ -96,7 +138,7 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
     _check_hints({"mul": "multiply"}.get(kind, kind), hints)
     x = asarray(x)
     parts = index if isinstance(index, tuple) else (index,)
-    values = cast(values, dtype_of(x))
+    values = exactly(values, dtype_of(x))
     if len(parts) == 1 and isinstance(parts[0], Tracer) and is_mask(parts[0]) and not shape_of(values):
         return _masked_update(x, parts[0], values, kind)
     if any(is_scalar_mask(p) for p in parts):
@@ -133,7 +175,7 @@ def put_along_axis(
             f"put_along_axis: indices have {len(shape_of(indices))} dims, the array {len(shape)}\n  at {line_of(user_source())}"
         )
     axis = normal_axis(axis, len(shape))
-    places = [iota(np.int32, tuple(n if e == d else 1 for e in range(len(shape))), d) for d, n in enumerate(shape)]
+    places = [counted([n if e == d else 1 for e in range(len(shape))], d, place_dtype(n)) for d, n in enumerate(shape)]
     places[axis] = indices
     return _updated(arr, tuple(places), values, "set", mode, {})
 
@@ -182,7 +224,7 @@ def _dense_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
         values = _COMBINE[kind](old, values)
     if parsed.slices and is_most(shape_of(x), block):
         return bind(ops("update_slice"), x, values, start=tuple(int(s[0]) for s in parsed.slices))
-    starts = [np.asarray(s[0], np.int32) for s in parsed.slices]
+    starts = [known_places(s[0], place_dtype(*shape_of(x))) for s in parsed.slices]
     return bind(ops("dynamic_update_slice"), x, values, *starts) if starts else values
 
 
@@ -202,9 +244,12 @@ def _strided_update(x: Any, parsed: Index, values: Any, kind: str) -> Any:
         interior.append(step - 1)
         if (first, last, step) == (0, shape[d] - 1, 1):
             continue
-        place = ufuncs.subtract(iota(np.int32, shape, d), first)
-        inside = ufuncs.logical_and(ufuncs.greater_equal(place, 0), ufuncs.less_equal(place, last - first))
-        inside = ufuncs.logical_and(inside, ufuncs.equal(ufuncs.remainder(place, step), 0)) if step > 1 else inside
+        counting = iota_dtype(shape[d])
+        place = ufuncs.subtract(iota(counting, shape, d), np.asarray(first, counting))
+        within = ufuncs.less_equal(place, np.asarray(last - first, counting))
+        inside = ufuncs.logical_and(ufuncs.greater_equal(place, 0), within)
+        if step > 1:
+            inside = ufuncs.logical_and(inside, ufuncs.equal(ufuncs.remainder(place, np.asarray(step, counting)), 0))
         mask = inside if mask is None else ufuncs.logical_and(mask, inside)
     spread = bind(
         ops("pad"), values, np.zeros((), dtype_of(x)), low=tuple(low), high=tuple(high), interior=tuple(interior)
@@ -234,7 +279,7 @@ def _scattered(x: Any, parsed: Index, values: Any, kind: str, mode: str | None, 
         if d in arrays or d in window:
             continue
         a, b, step = parsed.slices[d]
-        numbers = ufuncs.add(ufuncs.multiply(iota(np.int32, (len(range(a, b, step)),), 0), step), a)
+        numbers = counted([len(range(a, b, step))], 0, place_dtype(shape_of(x)[d]), a, step)
         spot = lead.index(places[d]) if d in places else None
         shape = tuple(-1 if i == spot else 1 for i in range(len(lead)))
         vectors[d] = reshape(numbers, tuple(len(range(a, b, step)) if n < 0 else n for n in shape))

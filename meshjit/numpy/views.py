@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from meshjit.numpy import elementwise, promote, rearranging, shaping, ufuncs
-from meshjit.numpy.promote import cast, lifted, normal_axes, shape_of
+from meshjit.numpy.creation import placed
+from meshjit.numpy.promote import cast, fresh, lifted, normal_axes, shape_of
 
 
 def ndim(x: Any) -> int:
@@ -33,15 +34,15 @@ def iterable(x: Any) -> bool:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
-    """`x` in another dtype."""
-    del copy, device
-    return lifted(cast(x, dtype))
+    """`x` in another dtype, on a device or under a sharding if one is given; `x` itself if it has that dtype, unless `copy`."""
+    found = lifted(cast(x, dtype))
+    return placed(fresh(found) if copy and found is x else found, device)
 
 
 def copy(x: Any, order: str | None = None) -> Any:
-    """An array of the same elements; arrays never change, so it may share their memory."""
+    """An array of the same elements in memory of its own, placed alike."""
     del order
-    return lifted(x)
+    return fresh(x)
 
 
 def ascontiguousarray(x: Any, dtype: Any = None) -> Any:
@@ -59,33 +60,59 @@ def _array_out(function: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
+def _new_array_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function; where it would give an operand back it gives a copy, which outlives a donation of the operand."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        operands = {*map(id, args), *map(id, kwargs.values())}
+
+        def own(x: Any) -> Any:
+            return fresh(x) if id(x) in operands else lifted(x)
+
+        return type(found)(map(own, found)) if isinstance(found, list | tuple) else own(found)
+
+    return wrapped
+
+
+# As in JAX, reshape, transpose, broadcast_to and concatenate give back an operand with which there is nothing to do; what stands
+# with _new_array_out gives a copy.
 real, conj, conjugate, positive, absolute, clip = map(
-    _array_out, (ufuncs.real, ufuncs.conj, ufuncs.conjugate, ufuncs.positive, ufuncs.absolute, ufuncs.clip)
+    _new_array_out, (ufuncs.real, ufuncs.conj, ufuncs.conjugate, ufuncs.positive, ufuncs.absolute, ufuncs.clip)
 )
 abs = absolute  # noqa: A001
-floor, ceil, trunc, fix = map(_array_out, (ufuncs.floor, ufuncs.ceil, ufuncs.trunc, ufuncs.fix))
-round, around, nan_to_num = map(_array_out, (elementwise.round, elementwise.around, elementwise.nan_to_num))  # noqa: A001
-broadcast_to = _array_out(promote.broadcast_to)
-reshape, ravel, transpose, permute_dims, swapaxes, moveaxis, rollaxis, matrix_transpose, expand_dims, squeeze = map(
+floor, ceil, trunc, fix = map(_new_array_out, (ufuncs.floor, ufuncs.ceil, ufuncs.trunc, ufuncs.fix))
+round, around, nan_to_num = map(  # noqa: A001
+    _new_array_out, (elementwise.round, elementwise.around, elementwise.nan_to_num)
+)
+broadcast_to, reshape, transpose, permute_dims, concatenate, concat = map(
     _array_out,
     (
-        shaping.reshape, shaping.ravel, shaping.transpose, shaping.permute_dims, shaping.swapaxes, shaping.moveaxis,
-        shaping.rollaxis, shaping.matrix_transpose, shaping.expand_dims, shaping.squeeze,
+        promote.broadcast_to, shaping.reshape, shaping.transpose, shaping.permute_dims, shaping.concatenate, shaping.concat,
     ),
 )  # fmt: skip
-broadcast_arrays, atleast_1d, atleast_2d, atleast_3d, concatenate, concat, split, array_split = map(
-    _array_out,
+ravel, swapaxes, moveaxis, rollaxis, matrix_transpose, expand_dims, squeeze = map(
+    _new_array_out,
     (
-        shaping.broadcast_arrays, shaping.atleast_1d, shaping.atleast_2d, shaping.atleast_3d, shaping.concatenate,
-        shaping.concat, shaping.split, shaping.array_split,
+        shaping.ravel, shaping.swapaxes, shaping.moveaxis, shaping.rollaxis, shaping.matrix_transpose, shaping.expand_dims,
+        shaping.squeeze,
     ),
 )  # fmt: skip
-roll, flip, rot90 = map(_array_out, (rearranging.roll, rearranging.flip, rearranging.rot90))
+broadcast_arrays, atleast_1d, atleast_2d, atleast_3d = map(
+    _new_array_out, (shaping.broadcast_arrays, shaping.atleast_1d, shaping.atleast_2d, shaping.atleast_3d)
+)
+split, array_split, hsplit, vsplit, dsplit = map(
+    _new_array_out, (shaping.split, shaping.array_split, shaping.hsplit, shaping.vsplit, shaping.dsplit)
+)
+roll, flip, rot90, tile = map(
+    _new_array_out, (rearranging.roll, rearranging.flip, rearranging.rot90, rearranging.tile)
+)
 
 __all__ = [
     "abs", "absolute", "around", "array_split", "ascontiguousarray", "astype", "atleast_1d", "atleast_2d", "atleast_3d",
-    "broadcast_arrays", "broadcast_to", "ceil", "clip", "concat", "concatenate", "conj", "conjugate", "copy", "expand_dims",
-    "fix", "flip", "floor", "iterable", "matrix_transpose", "moveaxis", "nan_to_num", "ndim", "permute_dims", "positive",
-    "ravel", "real", "reshape", "roll", "rollaxis", "rot90", "round", "shape", "size", "split", "squeeze", "swapaxes",
-    "transpose", "trunc",
+    "broadcast_arrays", "broadcast_to", "ceil", "clip", "concat", "concatenate", "conj", "conjugate", "copy", "dsplit",
+    "expand_dims", "fix", "flip", "floor", "hsplit", "iterable", "matrix_transpose", "moveaxis", "nan_to_num", "ndim",
+    "permute_dims", "positive", "ravel", "real", "reshape", "roll", "rollaxis", "rot90", "round", "shape", "size", "split",
+    "squeeze", "swapaxes", "tile", "transpose", "trunc", "vsplit",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ Keys are typed (`key`) or raw (`PRNGKey`); every function takes both. Under a me
 result and nothing is communicated; numbers do not depend on the placement.
 """
 
+from meshjit.missing import explain as _explain
 from meshjit.random.floats import (
     bernoulli,
     bits,
@@ -60,3 +61,5 @@ __all__ = [
     "uniform",
     "wrap_key_data",
 ]
+
+_explain(__name__)

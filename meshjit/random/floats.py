@@ -13,7 +13,7 @@ from meshjit.api import jit
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import is_float, is_inexact
-from meshjit.numpy.creation import shape_tuple
+from meshjit.numpy.arguments import as_dtype, shape_tuple
 from meshjit.numpy.promote import broadcast_shapes, broadcast_to, cast, dtype_of, ops, shape_of, value
 from meshjit.random.keys import single
 from meshjit.random.threefry import Shape, random_bits, split_data
@@ -25,7 +25,7 @@ compiled_with_mode = functools.partial(jit, static_argnames=("shape", "dtype", "
 
 def float_dtype(dtype: Any, function: str, complexes: bool = False) -> np.dtype[Any]:
     """The canonical dtype of a `dtype` argument; None is the default float. ValueError for what is no float."""
-    found = canonical(np.dtype(np.float64 if dtype is None else dtype), config.enable_x64)
+    found = canonical(as_dtype(np.float64 if dtype is None else dtype), config.enable_x64)
     if not (is_inexact(found) if complexes else is_float(found)):
         wanted = "a float or complex" if complexes else "a float"
         raise ValueError(f"random.{function}: dtype must be {wanted} dtype, got {found}\n  at {line_of(user_source())}")

@@ -11,7 +11,8 @@ from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.config import config
 from meshjit.core.promotion import canonical
-from meshjit.numpy.creation import iota, shape_tuple
+from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.creation import iota
 from meshjit.numpy.promote import broadcast_to, cast, normal_axis, ops, shape_of, value
 from meshjit.random.floats import check_mode, common_shape, gumbel_floats, options, scaled, unit_floats
 from meshjit.random.keys import single
@@ -43,11 +44,22 @@ def _bound(x: Any, name: str, low: int, high: int, dtype: np.dtype[Any]) -> tupl
     return cast(operand, dtype), above
 
 
+def _check_bound(x: Any, name: str, dtype: np.dtype[Any]) -> None:
+    """OverflowError for a Python int that neither dtype nor the default integer holds; one past the largest is a maxval."""
+    kinds = [np.iinfo(dtype), np.iinfo(canonical(np.dtype(np.int64), config.enable_x64))]
+    if isinstance(x, int) and not min(k.min for k in kinds) <= x <= max(k.max for k in kinds) + 1:
+        raise OverflowError(
+            f"random.randint: {name} {x} is out of the range of {dtype}\n  at {line_of(user_source())}\n"
+            "  fix: bounds within the range of the dtype; set enable_x64 for 64-bit integers"
+        )
+
+
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Any:
     """Integers in [minval, maxval), which broadcast to `shape`. Source: jax.random.randint.
 
     dtype: an integer dtype, int32 by default (int64 under enable_x64). Bounds that it does not hold are moved to its
-    range, so that maxval = 2**31 gives all of int32; where maxval <= minval the result is minval.
+    range, so that maxval = 2**31 gives all of int32; where maxval <= minval the result is minval. OverflowError for Python
+    integers that the default integer does not hold either.
     """
     data = single(key, "randint")
     dtype = canonical(np.dtype(np.int64 if dtype is None else dtype), config.enable_x64)
@@ -56,6 +68,8 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
             f"random.randint: dtype must be an integer dtype, got {dtype}\n  at {line_of(user_source())}\n"
             "  fix: random.uniform for floats"
         )
+    for name, x in (("minval", minval), ("maxval", maxval)):
+        _check_bound(x, name, dtype)
     shapes = [() if isinstance(x, int) else shape_of(x) for x in (minval, maxval)]  # ints may be of any size
     return _randint(data, minval, maxval, **options(common_shape(shape, shapes, "randint"), dtype))
 

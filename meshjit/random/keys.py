@@ -10,8 +10,9 @@ import numpy as np
 from meshjit import numpy as mnp, tree
 from meshjit.api import jit
 from meshjit.config import config
-from meshjit.numpy.creation import array, shape_tuple
-from meshjit.numpy.promote import cast, ops, value
+from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.creation import array
+from meshjit.numpy.promote import broadcast_shapes, cast, ops, value
 from meshjit.random.threefry import U32, fold_data, split_data
 from meshjit.trace import bind, line_of, type_and_weak, user_source
 
@@ -85,11 +86,49 @@ class PRNGKeyArray:
 
     ravel = flatten
 
+    def __eq__(self, other: object) -> Any:
+        """Where keys are the same: an array of bools of the shape that both broadcast to; TypeError for numbers."""
+        return self._compared(other, "==")
+
+    def __ne__(self, other: object) -> Any:
+        return self._compared(other, "!=")
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] - as of any array
+
+    def _compared(self, other: object, operator: str) -> Any:
+        if isinstance(other, PRNGKeyArray):
+            broadcast_shapes(self.shape, other.shape)  # whose error names the shapes of keys
+            same = mnp.equal(self._data, other._data).all(-1)
+            return same if operator == "==" else mnp.logical_not(same)
+        known = type_and_weak(other)
+        if known is None and not isinstance(other, bool | int | float | complex | list | tuple):
+            return NotImplemented
+        what = type(other).__name__ if known is None else str(known[0])
+        raise TypeError(
+            f"{operator}: keys of shape {self.shape} and {what}: keys are equal to keys alone\n  at {line_of(user_source())}\n"
+            "  fix: compare random.key_data(keys)"
+        )
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError("keys are no numbers; take their words by random.key_data(keys)")
 
     def __repr__(self) -> str:
         return f"PRNGKeyArray({self.shape}, dtype={self.dtype}) overlaying:\n{self._data}"
+
+
+def _refuse(operator: str) -> Any:
+    def refuse(self: PRNGKeyArray, other: Any) -> Any:
+        raise TypeError(
+            f"keys are no numbers: {operator} was applied to one\n  at {line_of(user_source())}\n"
+            "  fix: random.fold_in(key, n) makes a key from a key and a number, random.split(key) new ones"
+        )
+
+    return refuse
+
+
+for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("xor", "^")):
+    setattr(PRNGKeyArray, f"__{_name}__", _refuse(_sign))
+    setattr(PRNGKeyArray, f"__r{_name}__", _refuse(_sign))
 
 
 @jit

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from meshjit.lax import linalg as lax_linalg
+from meshjit.missing import explain as _explain
 from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, ufuncs
-from meshjit.numpy.creation import eye, tril, triu, zeros
+from meshjit.numpy.creation import eye, iota, tril, triu, zeros
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
@@ -113,8 +114,7 @@ def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite:
     upper = triu(factors[..., :steps, :])
     if permute_l:
         return _rows(lower, _inverse(order)), upper
-    places = np.arange(rows, dtype=np.int32)
-    exchange = ufuncs.equal(expand_dims(order, -2), places[:, None])
+    exchange = ufuncs.equal(expand_dims(order, -2), iota(np.int32, (rows, 1), 0))
     return exchange.astype(part_dtype(dtype_of(a))), lower, upper
 
 
@@ -253,8 +253,8 @@ def toeplitz(c: Any, r: Any = None) -> Any:
     (c, r), _ = promoted(c, r)
     rows, columns = shape_of(c)[0], shape_of(r)[0]
     line = concatenate([rearranging.flip(c), r[1:]], 0)
-    places = np.arange(rows - 1, -1, -1, dtype=np.int32)[:, None] + np.arange(columns, dtype=np.int32)[None, :]
-    return line[places]
+    row, column = (iota(np.int32, (rows, columns), d) for d in (0, 1))
+    return line[ufuncs.add(ufuncs.subtract(rows - 1, row), column)]
 
 
 def hankel(c: Any, r: Any = None) -> Any:
@@ -264,4 +264,7 @@ def hankel(c: Any, r: Any = None) -> Any:
     (c, r), _ = promoted(c, r)
     rows, columns = shape_of(c)[0], shape_of(r)[0]
     line = concatenate([c, r[1:]], 0)
-    return line[np.arange(rows, dtype=np.int32)[:, None] + np.arange(columns, dtype=np.int32)[None, :]]
+    return line[ufuncs.add(*(iota(np.int32, (rows, columns), d) for d in (0, 1)))]
+
+
+_explain(__name__)

@@ -1,0 +1,96 @@
+"""Names of JAX's that meshjit does not have yet, and what asking for one says. README's "Not there yet" lists the same names.
+
+    meshjit.custom_vjp              AttributeError: meshjit has no custom_vjp yet ...; hasattr is False
+    from meshjit import custom_vjp  ImportError with the same text
+    meshjit.devicse                 AttributeError: meshjit has no devicse; did you mean devices?
+
+A name that arrives must leave `NOT_THERE` and README: tests hold both to what is really missing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from opcode import opmap
+from types import FrameType
+from typing import Any, NoReturn
+
+_DERIVATIVE = "with lax.stop_gradient: g(x) + lax.stop_gradient(f(x) - g(x)) has the value of f and the derivative of g"
+_PRINT = "return the value and look at it outside of jit; under disable_jit() and outside of grad and vmap, print(x) shows it"
+_SHARDS = "jit the function of whole arrays with in_shardings on a mesh; the compiler adds the collectives"
+_NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
+
+# Module → name → what does the same today ("" where nothing does).
+NOT_THERE: dict[str, dict[str, str]] = {
+    "meshjit": {
+        "custom_batching": "", "custom_derivatives": _DERIVATIVE, "custom_gradient": _DERIVATIVE, "custom_jvp": _DERIVATIVE,
+        "custom_vjp": _DERIVATIVE, "debug": _PRINT, "dtypes": "numpy.issubdtype and the dtypes in meshjit.numpy", "export": "",
+        "ffi": "", "flatten_util": "numpy.concatenate([x.ravel() for x in tree.leaves(t)])", "float0": "", "image": "",
+        "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose", "named_call": "named_scope, also a decorator",
+        "pmap": _SHARDS, "profiler": "", "pure_callback": _PRINT, "shard_map": _SHARDS, "smap": _SHARDS, "transfer_guard": "",
+    },
+    "meshjit.numpy": {
+        "bartlett": _NUMPY, "blackman": _NUMPY, "c_": "stack(..., axis=1)", "frexp": _NUMPY, "frompyfunc": "",
+        "gcd": _NUMPY, "hamming": _NUMPY, "hanning": _NUMPY, "histogram2d": _NUMPY, "histogramdd": _NUMPY, "i0": _NUMPY,
+        "index_exp": "numpy.s_ of NumPy", "intersect1d": _NUMPY, "isin": "(x[..., None] == y).any(-1) of a vector y",
+        "ix_": _NUMPY, "kaiser": _NUMPY, "lcm": _NUMPY, "mgrid": "indices or meshgrid", "ogrid": "meshgrid(..., sparse=True)",
+        "packbits": _NUMPY, "poly": _NUMPY, "polyfit": _NUMPY, "r_": "concatenate", "roots": _NUMPY, "s_": "numpy.s_ of NumPy",
+        "setdiff1d": _NUMPY, "setxor1d": _NUMPY, "union1d": _NUMPY, "unpackbits": _NUMPY, "unwrap": _NUMPY,
+        "vectorize": "meshjit.vmap",
+    },
+    "meshjit.lax": {
+        "betainc": "", "bessel_i0e": "", "bessel_i1e": "", "composite": "", "custom_linear_solve": "", "custom_root": "",
+        "igamma": "", "igammac": "", "platform_dependent": "", "ragged_dot": "", "rng_bit_generator": "random.bits",
+        "scatter_apply": "x.at[i].apply(f)", "split": "numpy.split", "stack": "numpy.stack", "tile": "numpy.tile",
+    },
+    "meshjit.lax.linalg": {"hessenberg": "", "householder_product": "", "schur": "", "tridiagonal": "", "tridiagonal_solve": ""},
+    "meshjit.random": {
+        "beta": "", "binomial": "", "chisquare": "", "dirichlet": "", "gamma": "", "geometric": "",
+        "lognormal": "numpy.exp(random.normal(...))", "multinomial": "",
+        "multivariate_normal": "mean + linalg.cholesky(cov) @ random.normal(...)",
+        "orthogonal": "linalg.qr(random.normal(...))[0]", "pareto": "", "poisson": "", "rayleigh": "", "triangular": "",
+    },
+    "meshjit.nn.initializers": {"delta_orthogonal": "", "orthogonal": "linalg.qr(random.normal(...))[0]", "truncated_normal": ""},
+    "meshjit.scipy": {
+        "cluster": "", "fft": "", "integrate": "numpy.trapezoid", "interpolate": "numpy.interp", "ndimage": "", "optimize": "",
+        "signal": "numpy.convolve, numpy.correlate", "sparse": "", "spatial": "",
+        "special": "lax.erf, lax.lgamma, lax.digamma, nn.logsumexp, nn.sigmoid", "stats": "",
+    },
+    "meshjit.scipy.linalg": {
+        "eigh_tridiagonal": "", "expm": "", "funm": "", "hessenberg": "", "polar": "linalg.svd", "rsf2csf": "", "schur": "",
+        "solve_sylvester": "", "sqrtm": "",
+    },
+    "meshjit.experimental": {"io_callback": _PRINT, "multihost_utils": "", "shard_map": _SHARDS},
+}  # fmt: skip
+
+
+def explain(module: str) -> None:
+    """Let a module say of a name that it does not have what is known about it."""
+
+    def missing(name: str) -> NoReturn:
+        caller = sys._getframe(1)
+        if _is_import(caller) and not name.startswith("__"):
+            raise ImportError(text_of(module, name), name=name, path=getattr(sys.modules[module], "__file__", None))
+        raise AttributeError(text_of(module, name))
+
+    vars(sys.modules[module])["__getattr__"] = missing
+
+
+def _is_import(frame: FrameType) -> bool:
+    """Whether the frame is in the middle of `from module import name`, which drops the text of an AttributeError."""
+    return frame.f_code.co_code[frame.f_lasti] == opmap["IMPORT_FROM"]
+
+
+def text_of(module: str, name: str) -> str:
+    known = NOT_THERE.get(module, {})
+    if name in known:
+        instead = f"\n  instead: {known[name]}" if known[name] else ""
+        return f'{module} has no {name} yet (README, "Not there yet"){instead}'
+    if name.startswith("_"):
+        return f"module {module!r} has no attribute {name!r}"
+    close = difflib.get_close_matches(name, _public(sys.modules[module]), 1, cutoff=0.75)
+    return f"{module} has no {name}" + (f"; did you mean {close[0]}?" if close else "")
+
+
+def _public(module: Any) -> list[str]:
+    return [name for name in vars(module) if not name.startswith("_")]
