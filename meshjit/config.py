@@ -167,6 +167,11 @@ OPTIONS = (
         ("MESHJIT_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"),
     ),
     Option(
+        "compilation_cache_shared", _boolean, False,
+        "Use a compilation_cache_dir, and entries, that others own or can write to. All of them can then run code as you.",
+        ("MESHJIT_COMPILATION_CACHE_SHARED",),
+    ),
+    Option(
         "enable_compilation_cache", _boolean, True,
         "Use compilation_cache_dir, where one is given.",
         ("MESHJIT_ENABLE_COMPILATION_CACHE", "JAX_ENABLE_COMPILATION_CACHE"),

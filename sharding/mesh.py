@@ -152,11 +152,27 @@ class AbstractMesh(BaseMesh):
         return hash((self.axis_sizes, self.axis_names, self.axis_types))
 
 
+def _check_distinct(devices: ObjectArray, names: tuple[str, ...]) -> None:
+    """ValueError where one device stands at two places: it would hold two shards of one array."""
+    seen: dict[int, int] = {}  # by id: devices need not be hashable
+    for position, device in enumerate(devices.flat):
+        first = seen.setdefault(id(device), position)
+        if first != position:
+            places = [
+                ", ".join(f"{name}={i}" for name, i in zip(names, np.unravel_index(p, devices.shape), strict=True))
+                for p in (first, position)
+            ]
+            raise ValueError(
+                f"Mesh: {device} stands at two places, {places[0]} and {places[1]}; each device holds one shard of an array\n"
+                "  fix: list every device once; an AbstractMesh stands for devices that are not there"
+            )
+
+
 class Mesh(BaseMesh):
     """Devices under named axes: Mesh(devices, ("data", "model")); as a context manager, the current mesh of the thread.
 
     devices: object ndarray or nested sequence of opaque objects with an `id`, and a `process_index` where there are
-    several processes. axis_names: one per dim of `devices`. ValueError when the counts differ or a name appears
+    several processes. axis_names: one per dim of `devices`. ValueError when the counts differ or a name or a device appears
     twice, TypeError when a name is no str.
     """
 
@@ -172,6 +188,7 @@ class Mesh(BaseMesh):
                 f"names {tuple(names)}; give one name per dim"
             )
         self._set_axes(self.devices.shape, names, axis_types)
+        _check_distinct(self.devices, tuple(names))
 
     @functools.cached_property
     def abstract_mesh(self) -> AbstractMesh:
@@ -214,12 +231,14 @@ class Mesh(BaseMesh):
 
     def __enter__(self) -> Mesh:
         _STATE.outer.append(_STATE.current)
+        _STATE.entered.append(self)
         _make_current(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        _STATE.entered.pop()
         _make_current(_STATE.outer.pop())
 
 
@@ -241,10 +260,11 @@ def is_addressable(device: Any) -> bool:
 
 
 class _State(threading.local):
-    """The current mesh of a thread, and what was current outside each `with mesh:` that is open."""
+    """The current mesh of a thread, each `with mesh:` that is open, and what was current outside of it."""
 
     def __init__(self) -> None:
         self.current: BaseMesh | None = None
+        self.entered: list[Mesh] = []
         self.outer: list[BaseMesh | None] = []
 
 
@@ -255,6 +275,11 @@ on_current_mesh: list[Callable[[], None]] = []  # called in the thread whose cur
 def current_mesh() -> BaseMesh | None:
     """The mesh of the innermost `with mesh:` or `set_mesh` in this thread, or None."""
     return _STATE.current
+
+
+def entered_mesh() -> Mesh | None:
+    """The mesh of the innermost `with mesh:` in this thread, whatever `set_mesh` says, or None."""
+    return _STATE.entered[-1] if _STATE.entered else None
 
 
 def _make_current(mesh: BaseMesh | None) -> None:

@@ -176,6 +176,12 @@ class SingleDeviceSharding(Sharding):
     """The whole array on one device."""
 
     def __init__(self, device: Any, *, memory_kind: str | None = None) -> None:
+        """TypeError for what is no device."""
+        if not hasattr(device, "process_index"):
+            raise TypeError(
+                f"{device!r} of type {type(device).__name__} is neither a device nor a sharding\n"
+                "  fix: use one of meshjit.devices(), or a sharding"
+            )
         self.device: Final = device
         self.memory_kind = memory_kind
 

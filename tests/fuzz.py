@@ -219,27 +219,27 @@ def gradient_case(
 
 def fails(program: Program, mesh: Any, inputs: Any, outputs: Any, arrays: Any) -> BaseException | None:
     try:
-        check_law(program, mesh, inputs, outputs, arrays, exact=not _divides(program))
+        check_law(program, mesh, inputs, outputs, arrays, exact=not divides(program))
     except Exception as error:  # noqa: BLE001  whatever it is, it is a failure
         return error
     return None
 
 
-def _divides(program: Program) -> bool:
+def divides(program: Program) -> bool:
     """Quotients (of gradients of maxima with ties) are rounded, so their sums depend on the order."""
-    return any(e.op is REGISTRY["divide"] or any(map(_divides, programs_of(e.params))) for e in program.eqns)
+    return any(e.op is REGISTRY["divide"] or any(map(divides, programs_of(e.params))) for e in program.eqns)
 
 
 def shrink(program: Program, mesh: Any, inputs: list[Any], outputs: list[Any], arrays: list[Any]) -> tuple[Any, ...]:
     """A smaller case that still fails: one output, no equation without need, no annotation without need."""
     for var in [v for eqn in program.eqns for v in eqn.outputs]:
-        needed = _needed(program, var)
-        if fails(needed, mesh, inputs, [None], arrays):
-            program, outputs = needed, [None]
+        smaller = needed(program, var)
+        if fails(smaller, mesh, inputs, [None], arrays):
+            program, outputs = smaller, [None]
             break
     else:
         for i in range(len(outputs)):
-            one = _needed(program, program.outputs[i])
+            one = needed(program, program.outputs[i])
             if fails(one, mesh, inputs, [outputs[i]], arrays):
                 program, outputs = one, [outputs[i]]
                 break
@@ -251,7 +251,7 @@ def shrink(program: Program, mesh: Any, inputs: list[Any], outputs: list[Any], a
     return program, mesh, inputs, outputs, arrays
 
 
-def _needed(program: Program, var: Var) -> Program:
+def needed(program: Program, var: Var) -> Program:
     """The program cut down to what `var` needs; its inputs stay."""
     wanted, eqns = {var}, []
     for eqn in reversed(program.eqns):

@@ -63,6 +63,8 @@ def scanned(steps: Sequence[Step]) -> Step:
         xs = d.pick(lambda v: v.rank > 0 and v.shape[0] <= 4)
         if xs is None:
             return None
+        if d.number(0, 8) == 0:  # no iterations
+            xs = REGISTRY["slice"](xs, start=(0,) * xs.rank, limit=(0, *xs.shape[1:]), strides=(1,) * xs.rank)
         consts = [const] if d.number(0, 2) else []
         carries = [carry] if d.number(0, 4) else [carry, d.pick()]
         slices = [xs] if d.number(0, 4) else [xs, xs]
@@ -81,15 +83,16 @@ def scanned(steps: Sequence[Step]) -> Step:
 
 
 def repeated(steps: Sequence[Step]) -> Step:
-    """A while loop that ends after three iterations, or before if its value grows."""
+    """A while loop that ends after at most three iterations, or before if its value grows."""
 
     def draw(d: Any) -> Var | None:
         x, other = d.pick(lambda v: v.type.size > 0), d.pick()
         if x is None or other is None:
             return None
+        trips = d.number(0, 4)
         with Builder("cond") as builder:
             count, value = builder.input(TensorType((), I32)), builder.input(x.type)
-            early = REGISTRY["compare"](count, _scalar(3, I32), direction="LT")
+            early = REGISTRY["compare"](count, _scalar(trips, I32), direction="LT")
             small = REGISTRY["compare"](_largest(value), _scalar(50, F32), direction="LT")
             cond = builder.build([REGISTRY["and"](early, small)])
         step = _body(d, [other.type, x.type], [x.type], steps)

@@ -117,7 +117,7 @@ def test_no_sharding_at_all() -> None:
     assert message(TypeError, lambda: identity(in_shardings=(3,))) == (
         "in_shardings[0] is 3 of type int\n  fix: use a NamedSharding, a PartitionSpec (under a mesh), None or AUTO"
     )
-    assert message(TypeError, lambda: mj.device_put(PARAMS, "cpu")) == (
+    assert message(ValueError, lambda: mj.device_put(PARAMS, "cpu")) == (
         "device_put of x['w1']: 'cpu' is neither a device nor a sharding\n"
         "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
     )

@@ -60,11 +60,11 @@ def test_in_shardings_of_every_kind() -> None:
 
     same(run(in_shardings=place), x + x)  # one leaf for all
     assert seen == [place, place]
-    same(run(in_shardings=(place, None)), x + x)  # None outside of a mesh context: the compiler's choice
-    assert seen[0] == place
+    same(run(in_shardings=(place, None)), x + x)  # None: the compiler's choice
+    assert seen == [place, place]
     with mesh(4):
         same(run(in_shardings=(P("x"), None)), x + x)
-        assert seen == [place, on(P(None), 4)]  # inside: replicated
+        assert seen == [place, place]
 
 
 def test_pytree_prefixes() -> None:

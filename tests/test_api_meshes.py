@@ -10,7 +10,7 @@ import pytest
 
 import meshjit as mj
 from meshjit.lax import with_sharding_constraint as constrained
-from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
 from sharding.spec import ShardingError
 
 pytestmark = pytest.mark.device
@@ -110,3 +110,59 @@ def test_committed_operands_on_other_devices_than_constraints() -> None:
         mj.grad(lambda a: (constrained(a, inner()) ** 2).sum())(mj.device_put(X, on((4,), "h", "h")))
     assert "its sharding constraints are on Mesh('p': 2, 'q': 4)" in str(error.value)
     assert "an operand f32[8,4] is on Mesh('h': 4), PartitionSpec('h',)" in str(error.value)
+
+
+# --- jit's device= and backend=
+
+
+def _device_ways() -> dict[str, Callable[[Any], Any]]:
+    wide = outer("x", "y")
+    return {
+        "constraint": lambda x: constrained(x * 2, wide),
+        "device_put": lambda x: mj.device_put(x * 2, wide),
+        "nested jit": lambda x: mj.jit(lambda a: constrained(a * 2, wide))(x),
+        "nested in_shardings": lambda x: mj.jit(lambda a: a * 2, in_shardings=wide)(x),
+        "nested out_shardings": lambda x: mj.jit(lambda a: a * 2, out_shardings=wide)(x),
+        "nested device": lambda x: mj.jit(lambda a: a * 2, device=mj.devices()[2])(x),
+        "one other device": lambda x: constrained(x * 2, SingleDeviceSharding(mj.devices()[3])),
+        "a mesh of one other device": lambda x: constrained(x * 2, on((1,), "x", "x")),
+        "scan": lambda x: mj.lax.scan(lambda c, _: (constrained(c * 2, wide), None), x, None, length=1)[0],
+        "branch": lambda x: mj.lax.cond(x[0, 0] >= 0, lambda a: constrained(a * 2, wide), lambda a: a, x),
+        "gradient": mj.grad(lambda x: constrained(x * x, wide).sum()),
+        "batch": mj.vmap(lambda x: constrained(x * 2, outer("x"))),
+        "no argument of it": lambda x: constrained(mj.numpy.zeros((8, 4)), wide),
+    }
+
+
+@pytest.mark.filterwarnings("ignore:jit. device=:DeprecationWarning")
+@pytest.mark.parametrize("way", _device_ways())
+def test_a_device_of_jit_and_other_devices_inside_is_an_error_that_names_both(way):
+    fun = mj.jit(_device_ways()[way], device=mj.devices()[1])
+    for call in (fun, fun.lower, lambda x: fun(mj.device_put(x, outer("x")))):
+        with pytest.raises(ShardingError) as error:
+            call(X)
+        text = str(error.value)
+        assert "inside, at test_api_meshes.py:" in text and "but device= (or backend=) of jit is on device cpu:1\n" in text
+        assert text.endswith("\n  fix: leave device= and backend= out; what is inside says where the function runs")
+
+
+@pytest.mark.filterwarnings("ignore:jit. device=:DeprecationWarning")
+def test_a_device_of_jit_and_the_same_device_inside_go_together() -> None:
+    device = mj.devices()[0]
+    for place in (SingleDeviceSharding(device), on((1,), "x", "x"), on((1, 1), "xy", "y", "x")):
+        result = mj.jit(lambda x, place=place: constrained(x * 2, place), device=device)(X)
+        assert result.devices() == {device} and result.committed
+        np.testing.assert_array_equal(result, X * 2)
+    result = mj.jit(lambda x: mj.jit(lambda a: a * 2, device=device)(x), backend="cpu")(X)
+    np.testing.assert_array_equal(result, X * 2)
+
+
+@pytest.mark.parametrize("who", ["in_shardings for x", "out_shardings for result", "argument x"])
+def test_a_constraint_inside_and_other_devices_outside_name_the_line(who):
+    small = NamedSharding(Mesh(np.array(mj.devices()[:4]), ("x",)), P("x"))
+    shardings: Any = {} if who.startswith("arg") else {who.split()[0]: small}
+    x = mj.device_put(X, small) if who.startswith("arg") else X
+    with pytest.raises(ShardingError) as error:
+        mj.jit(lambda x: constrained(x * 2, outer("x")), **shardings)(x)
+    text = str(error.value)
+    assert "a sharding constraint inside, at test_api_meshes.py:" in text and f"but {who} is on Mesh('x': 4) of devices" in text

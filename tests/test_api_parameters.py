@@ -132,7 +132,7 @@ def test_none_for_arguments_and_results() -> None:
     assert same(placed).sharding.spec == P("x")  # a committed argument stays where it is
     with mesh(4):
         assert same(placed).sharding.is_equivalent_to(placed.sharding, 2)
-        assert same.lower(X).compile().input_shardings[0] == (on(P(None, None), 4),)  # else replicated
+        assert same.lower(X).compile().input_shardings[0] == (on(P(), 4),)  # else the compiler's choice
         assert mj.jit(lambda x: mj.lax.with_sharding_constraint(x, P("x")), out_shardings=None)(X).sharding.spec == P("x")
 
 
@@ -508,3 +508,26 @@ def test_results_are_not_kept_alive() -> None:
     known = weakref.ref(result)
     del result
     assert known() is None
+
+
+def test_a_function_passes_its_attributes_on_but_hides_no_method() -> None:
+    def function(x):
+        return x
+
+    function.some, function.lower, function.fun = 3, "mine", "mine"
+    jitted: Any = mj.jit(function)
+    assert jitted.some == 3 and jitted.__wrapped__ is function and jitted.fun is function
+    assert callable(jitted.lower) and jitted.lower(X).compile()(X).shape == X.shape
+    jitted.other = 4
+    assert jitted.other == 4 and not hasattr(function, "other")
+    for transformation in (mj.grad, mj.vmap, mj.checkpoint, mj.pjit):
+        assert transformation(function).some == 3
+
+    class Layer:
+        def __init__(self) -> None:
+            self.width = 4
+
+        def __call__(self, x):
+            return x * self.width
+
+    assert mj.jit(Layer()).width == 4

@@ -423,7 +423,7 @@ def test_our_own_frames_are_hidden() -> None:
         assert "wrapped.py" in frames(lambda: mj.jit(nested)(X))
     with mj.config.using(traceback_filtering="tracebackhide"):
         assert "wrapped.py" in frames(lambda: mj.jit(nested)(X))
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(TypeError) as error:
         mj.jit(bad)(X)
     assert error.value.__notes__ == ["(frames of meshjit are hidden; MESHJIT_TRACEBACK_FILTERING=off shows them)"]
     assert set(frames(lambda: mj.jit(lambda x: x).lower("a"))) == {"test_api_tools.py"}
@@ -456,7 +456,11 @@ def test_bugs_of_ours_show_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def report_of(text: str) -> tuple[Path, str]:
     """The file that an InternalError names, and what it holds."""
-    found = re.search(r"in (\S+\.txt)\n  fix: please report it with that file; `meshjit reproduce \1` shows it again$", text)
+    found = re.search(
+        r"in (\S+\.txt)\n  the file holds the values of the program's constants, so look whether they may be sent\n"
+        r"  fix: please report it with that file; `meshjit reproduce \1` shows it again$",
+        text,
+    )
     assert found is not None, text
     return Path(found[1]), Path(found[1]).read_text()
 
@@ -486,7 +490,7 @@ def test_a_failure_of_ours_names_a_file_with_everything(
 
     monkeypatch.setattr("meshjit.runtime.executable.partition", broken)
     text = message(InternalError, lambda: mj.jit(lambda x: x + 1, in_shardings=on(P("x"), 4)).lower(X))
-    first, second, _ = text.split("\n")
+    first, second, _, _ = text.split("\n")
     assert first == "lambda: meshjit could not partition this program: AssertionError: no such case"
     assert second.startswith("  this is a bug in meshjit, not in your function; the program and its placements are in /")
     path, content = report_of(text)

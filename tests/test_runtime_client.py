@@ -17,12 +17,11 @@ import pytest
 from meshjit.runtime import _jaxlib, client
 
 ROOT = str(Path(__file__).parents[1])
-MANUAL = '{mhlo.sharding = "{manual}"}'
 
 
-def module(arguments: str, results: str, body: str, partitions: int = 8) -> str:
+def module(arguments: str, results: str, body: str, replicas: int = 8) -> str:
     return textwrap.dedent(f"""\
-        module @m attributes {{mhlo.num_partitions = {partitions} : i32, mhlo.num_replicas = 1 : i32}} {{
+        module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {replicas} : i32}} {{
           func.func public @main({arguments}) -> ({results}) {{
         {textwrap.indent(textwrap.dedent(body), "    ")}
           }}
@@ -43,16 +42,16 @@ def shards(count: int = 8) -> list[np.ndarray]:
 
 
 DOUBLE = module(
-    f"%a: tensor<2xf32> {MANUAL}",
-    f"tensor<2xf32> {MANUAL}, tensor<ui32> {MANUAL}",
-    f"""
-    %0 = stablehlo.add %a, %a {MANUAL} : tensor<2xf32>
-    %1 = stablehlo.partition_id {MANUAL} : tensor<ui32>
+    "%a: tensor<2xf32>",
+    "tensor<2xf32>, tensor<ui32>",
+    """
+    %0 = stablehlo.add %a, %a : tensor<2xf32>
+    %1 = stablehlo.replica_id : tensor<ui32>
     return %0, %1 : tensor<2xf32>, tensor<ui32>
     """,
 )
 DOUBLE_TYPES = [((2,), np.float32), ((), np.uint32)]
-DONATING = DOUBLE.replace(MANUAL, '{mhlo.sharding = "{manual}", tf.aliasing_output = 0 : i32}', 1)
+DONATING = DOUBLE.replace("%a: tensor<2xf32>", "%a: tensor<2xf32> {tf.aliasing_output = 0 : i32}", 1)
 
 
 # --- devices ---------------------------------------------------------------------------------------------------------
@@ -162,15 +161,14 @@ def test_partition_i_runs_on_device_i_of_the_row(order: Any) -> None:
 
 def test_collective() -> None:
     text = module(
-        f"%a: tensor<2xf32> {MANUAL}",
-        f"tensor<2xf32> {MANUAL}",
-        f"""
-        %0 = "stablehlo.all_reduce"(%a) <{{replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>,
-            channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, use_global_device_ids}}> ({{
+        "%a: tensor<2xf32>",
+        "tensor<2xf32>",
+        """
+        %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1, 2, 3], [4, 5, 6, 7]]> : tensor<2x4xi64>}> ({
           ^bb0(%x: tensor<f32>, %y: tensor<f32>):
             %s = stablehlo.add %x, %y : tensor<f32>
             stablehlo.return %s : tensor<f32>
-          }}) {MANUAL} : (tensor<2xf32>) -> tensor<2xf32>
+          }) : (tensor<2xf32>) -> tensor<2xf32>
         return %0 : tensor<2xf32>
         """,
     )
@@ -181,7 +179,7 @@ def test_collective() -> None:
 
 
 def test_one_device() -> None:
-    text = module("%a: tensor<0x3xbf16>", "tensor<0x3xbf16>", "return %a : tensor<0x3xbf16>", partitions=1)
+    text = module("%a: tensor<0x3xbf16>", "tensor<0x3xbf16>", "return %a : tensor<0x3xbf16>", replicas=1)
     one = row()[5:6]
     run = _jaxlib.make_executor(_jaxlib.compile(client.client("cpu"), text, one), [((0, 3), ml_dtypes.bfloat16)], one)
     (out,) = run([_jaxlib.put([np.zeros((0, 3), ml_dtypes.bfloat16)], one)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -17,7 +19,7 @@ import pytest
 
 import meshjit as mj
 from meshjit.emit.emitter import without_locations
-from meshjit.runtime import _jaxlib, compilation_cache
+from meshjit.runtime import _jaxlib, cache_files, compilation_cache
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
@@ -28,6 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     mj.config.update("jax_compilation_cache_dir", tmp_path / "cache")
     compilation_cache._no_room.cache_clear()
     compilation_cache._too_large.cache_clear()
+    cache_files._refuse.cache_clear()
     yield tmp_path / "cache"
     mj.config.update("compilation_cache_dir", None)
     mj.config.update("compilation_cache_max_size", -1)
@@ -148,10 +151,14 @@ def test_single_ops_and_resharding_are_kept_too(folder: Path) -> None:
         (lambda data: data[: len(data) // 2], "it is cut off or damaged"),
         (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "it is cut off or damaged"),
         (lambda data: data + b"x", "it is cut off or damaged"),
-        (lambda data: compilation_cache._MAGIC, "it is cut off or damaged"),
-        (lambda data: compilation_cache._MAGIC + __import__("hashlib").sha256(b"no").digest() + b"no", "INVALID_ARGUMENT"),
+        (lambda data: cache_files.MAGIC, "it is cut off or damaged"),
+        (lambda data: cache_files.packed(cache_files._HEAD.unpack_from(data)[2].hex(), b"no"), "INVALID_ARGUMENT"),
+        (lambda data: cache_files.packed("ab" * 32, b"no"), "it holds another program: the file was renamed or copied"),
+        (lambda data: data.replace(cache_files._HEAD.unpack_from(data)[2], b"k" * 32), "it holds another program"),
     ],
-    ids=["empty", "foreign", "cut", "one bit", "longer", "head only", "not an executable"],
+    ids=[
+        "empty", "foreign", "cut", "one bit", "longer", "head only", "not an executable", "another key", "key and name differ",
+    ],  # fmt: skip
 )
 def test_useless_entries_are_named_once_and_written_anew(
     spoil: Any, reason: str, folder: Path, compiled: list[str]
@@ -168,15 +175,162 @@ def test_useless_entries_are_named_once_and_written_anew(
     assert len(compiled) == 2
 
 
-def test_a_folder_in_an_entrys_place_is_named(folder: Path) -> None:
+def test_an_entry_under_anothers_name_is_not_run(folder: Path, compiled: list[str]) -> None:
+    x = values()
+    right = run(x, factor=2.0)
+    (mine,) = entries(folder)
+    run(x, factor=5.0)
+    (other,) = (e for e in entries(folder) if e != mine)
+    mine.write_bytes(other.read_bytes())
+    with pytest.warns(UserWarning, match=f"in {mine} cannot be used: it holds another program: the file was renamed or copied"):
+        np.testing.assert_array_equal(run(x, factor=2.0), right)
+    np.testing.assert_array_equal(run(x, factor=2.0), right)  # written anew
+    assert len(compiled) == 3
+
+
+def make_sparse(path: Path) -> None:
+    """4 TiB of which the head is an entry's."""
+    path.write_bytes(cache_files.packed(path.stem, b""))
+    os.truncate(path, 2**42)
+
+
+def make_socket(path: Path) -> None:
+    here = os.getcwd()
+    os.chdir(path.parent)  # a socket's path is at most 107 bytes long
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path.name)
+    os.chdir(here)
+
+
+@pytest.mark.parametrize(
+    ("make", "reason", "is_mended"),
+    [
+        (os.mkfifo, "it is a pipe, not a file", True),
+        (make_socket, "No such device or address", True),
+        (os.mkdir, "it is a folder, not a file", False),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a link", True),
+        (lambda path: path.symlink_to(path.parent / "kept"), "it is a link", True),
+        (make_sparse, "it is cut off or damaged", True),
+    ],
+    ids=["pipe", "socket", "folder", "device", "link to the entry itself", "huge"],
+)
+def test_only_files_are_read(make: Any, reason: str, is_mended: bool, folder: Path, compiled: list[str]) -> None:
+    x = values()
+    first = run(x)
+    (path,) = entries(folder)
+    path.rename(folder / "kept")
+    make(path)
+    with pytest.warns(UserWarning) as caught:
+        np.testing.assert_array_equal(run(x), first)
+    assert reason in str(caught[0].message) and len(compiled) == 2
+    assert path.is_file() == is_mended and not path.is_symlink()
+    if is_mended:
+        run(x)
+        assert len(compiled) == 2
+
+
+def refusal(caught: Any) -> str:
+    (warning,) = caught
+    return str(warning.message)
+
+
+def test_a_folder_that_others_can_write_to_is_not_used(folder: Path, compiled: list[str]) -> None:
     x = values()
     run(x)
-    (path,) = entries(folder)
-    path.unlink()
-    path.mkdir()
+    for mode in (0o777, 0o770, 0o702):
+        folder.chmod(mode)
+        with pytest.warns(UserWarning) as caught:
+            run(x)
+            run(x, factor=4.0)
+        assert refusal(caught) == (
+            f"compiled programs in {folder} are not used: others can write to it (mode {mode:o}), and what lies there is run\n"
+            f"  fix: chmod go-w {folder}; or, if you trust all who can write there, "
+            "config.update('compilation_cache_shared', True)"
+        )
+    assert len(compiled) == 7 and len(entries(folder)) == 1
+    folder.chmod(folder.stat().st_mode & ~0o022)
+    run(x)
+    assert len(compiled) == 7
+
+
+def test_a_folder_like_tmp_is_not_asked_to_be_closed(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    with pytest.warns(UserWarning) as caught:
+        run(values())
+    assert "fix: config.update('compilation_cache_dir', a folder of your own); or, " in refusal(caught)
+
+
+def test_a_folder_of_another_user_is_not_used(
+    folder: Path, compiled: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = values()
+    run(x)
+    if os.geteuid() == 0:
+        os.chown(folder, 54321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.warns(UserWarning) as caught:
         run(x)
-    assert "Is a directory" in str(caught[0].message)
+    assert re.search(
+        r" are not used: it belongs to .*, not to .*, and what lies there is run\n"
+        r"  fix: config.update\('compilation_cache_dir', a folder of your own\); or, ", refusal(caught)
+    ) and len(compiled) == 2  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("owner", "reader", "mode", "reason"),
+    [
+        (1000, 1000, 0o755, None),
+        (0, 1000, 0o755, None),  # as in an image that root has filled
+        (1000, 0, 0o700, "it belongs to user 1000, not to user 0"),
+        (1000, 1001, 0o700, "it belongs to user 1000, not to user 1001"),
+        (1000, 1000, 0o775, "others can write to it (mode 775)"),
+        (0, 1000, 0o1777, "others can write to it (mode 1777)"),
+    ],
+)
+def test_whose_files_are_run(
+    owner: int, reader: int, mode: int, reason: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: reader)
+    monkeypatch.setattr(cache_files, "_user", lambda number: f"user {number}")
+    assert cache_files._distrust(os.stat_result([mode, 0, 0, 1, owner, 0, 0, 0, 0, 0])) == reason
+
+
+def test_an_entry_of_another_user_is_written_anew(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(values())
+    (path,) = entries(folder)
+    found = list(path.stat())
+    found[4] = 54321
+    monkeypatch.setattr(os, "fstat", lambda descriptor: os.stat_result(found))
+    with pytest.raises(cache_files.UselessEntryError, match="it belongs to user 54321, not to "):
+        cache_files.read(path, path.stem)
+    with mj.config.using(compilation_cache_shared=True):
+        assert cache_files.read(path, path.stem)
+    monkeypatch.undo()
+    path.chmod(0o666)
+    with pytest.warns(UserWarning, match=r"cannot be used: others can write to it \(mode 666\)"):
+        run(values())
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_shared_folder_can_be_wanted(folder: Path, compiled: list[str]) -> None:
+    folder.mkdir()
+    folder.chmod(0o2770)
+    mode = folder.stat().st_mode
+    with mj.config.using(compilation_cache_shared=True):
+        for _ in range(2):
+            run(values())
+    (path,) = entries(folder)
+    assert len(compiled) == 1 and path.stat().st_mode & 0o777 == mode & 0o644 == 0o640
+
+
+def test_the_folder_itself_may_be_a_link(folder: Path, tmp_path: Path, compiled: list[str]) -> None:
+    (tmp_path / "real").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "real")
+    for _ in range(2):
+        run(values())
+    assert len(compiled) == 1 and len(entries(tmp_path / "real")) == 1
 
 
 def test_a_place_that_cannot_be_written_to_is_named_once(tmp_path: Path, folder: Path) -> None:

@@ -15,7 +15,7 @@ def test_defaults() -> None:
         "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
-        "compilation_cache_dir": None, "enable_compilation_cache": True,
+        "compilation_cache_dir": None, "compilation_cache_shared": False, "enable_compilation_cache": True,
         "persistent_cache_min_compile_time_secs": 0.0, "persistent_cache_min_entry_size_bytes": 0,
             "compilation_cache_max_size": -1,
         "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,

@@ -70,6 +70,11 @@ def test_processes() -> None:
     [
         (lambda: Mesh(devices(4, 2), ("x",)), ValueError, "devices have 2 dims .4, 2. but there are 1 axis names"),
         (lambda: Mesh(devices(4, 2), ("x", "x")), ValueError, "'x' appears twice"),
+        (
+            lambda: Mesh(devices(3)[np.array([[0, 1], [2, 1]])], ("x", "y")),
+            ValueError,
+            "stands at two places, x=0, y=1 and x=1, y=1; each device holds one shard",
+        ),
         (lambda: Mesh(devices(4, 2), ("x", 3)), TypeError, "must be str, got 3 of type int"),  # type: ignore[arg-type]
         (lambda: Mesh(devices(2), ("a b",)), ValueError, "no usable mesh axis name"),
         (lambda: AbstractMesh((4, 2), ("x",)), ValueError, "needs 2 axis names"),

@@ -91,6 +91,12 @@ def test_single_device() -> None:
     assert repr(sharding).startswith("SingleDeviceSharding(device=Device(id=3")
 
 
+@pytest.mark.parametrize("what", [0, "cpu", (), None, 1.5])
+def test_a_single_device_sharding_of_what_is_no_device_is_an_error(what) -> None:
+    with pytest.raises(TypeError, match="is neither a device nor a sharding\n  fix: use one of meshjit.devices()"):
+        SingleDeviceSharding(what)
+
+
 def test_errors_come_at_once() -> None:
     with pytest.raises(
         ShardingError, match='axis "x" in P\\("x"\\) is not in the mesh, whose axes are "data": 4, "model": 2'

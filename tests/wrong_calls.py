@@ -58,6 +58,7 @@ CALLS: dict[str, list[str]] = {
     "arguments on several meshes": [
         "mj.jit(f)(mj.device_put(x, rows), mj.device_put(x, NamedSharding(small, P('data'))))",
         "mj.jit(f)(mj.device_put(x, mj.devices()[1]), mj.device_put(x, mj.devices()[2]))",
+        "mj.jit(lambda x: mj.lax.with_sharding_constraint(x, rows))(mj.device_put(x, mj.devices()[1]))",
     ],
     "out_shardings": [
         "mj.jit(use, out_shardings=P('modle'))(params)  # with mesh",
@@ -130,6 +131,8 @@ CALLS: dict[str, list[str]] = {
         "mj.device_put(params, {'w2': rows})",
         "mj.device_put(params, NamedSharding(mesh, P('data', None, 'model')))",
         "mj.device_put({'w1': 'adam'}, rows)",
+        "mj.device_put(params, rows, donate={'w2': True})",
+        "mj.device_put(params, rows, donate=True, may_alias=True)",
         "mj.make_array_from_callback((8, 4), P('data'), lambda index: x[index])",
         "mj.make_array_from_callback((8, 4), rows, x)",
         "mj.make_array_from_callback((8, 4), rows, lambda index: x)",
@@ -150,8 +153,43 @@ CALLS: dict[str, list[str]] = {
         "mj.vmap(lambda a: mj.lax.ppermute(a, 'i', [(0, 1), (2, 1)]), axis_name='i')(x)",
         "mj.vmap(lambda a: mj.lax.with_sharding_constraint(a, NamedSharding(mesh, P('data'))), spmd_axis_name='data')(x)",
     ],
+    "shapes, axes and dtypes": [
+        "mj.jit(lambda n: mnp.zeros(n))(3)",
+        "mnp.zeros((3.0,))",
+        "mnp.zeros((-1, 3))",
+        "mnp.zeros(3, 4)",
+        "mj.random.normal(mj.random.key(0), 3, 4)",
+        "mnp.asarray(x).reshape(3, 5)",
+        "mnp.sum(x, axis=1.0)",
+        "mnp.sum(x, axis=2)",
+        "mj.lax.conv(x, x, (1, 1), 'SAME')",
+    ],
+    "loops and branches": [
+        "mj.lax.scan(lambda c, row: c, 0.0, x)",
+        "mj.lax.fori_loop(0, 3.5, lambda i, c: c, 0.0)",
+        "mj.lax.cond(True, lambda a: a, lambda a: a + 1)",
+    ],
+    "derivatives": [
+        "mj.grad(lambda p: p['w1'].sum())({'w1': x, 'name': 'adam'})",
+        "mj.grad(lambda p: p['w1'].sum())({'w1': x, 'step': 3})",
+        "mj.grad(lambda a: a.sum(), has_aux=True)(x)",
+        "mj.grad(lambda a: a * 2)(x)",
+        "mj.checkpoint(lambda a, mode: a)(x, 'train')",
+    ],
+    "names": [
+        "mj.custom_vjp",
+        "from meshjit import pmap",
+        "mj.devicse",
+    ],
     "arrays": [
         "y = mnp.asarray(x); y[0] = 1",
+        "y = mnp.asarray(x); y.dtype = np.int32",
+        "mnp.asarray(x).at[0] + 1",
+        "mnp.asarray(x).at[0].plus(1)",
+        "f'{mnp.asarray(x):.3f}'",
+        "mj.jit(lambda a: f'{a:.3f}')(1.0)",
+        "list(mnp.sum(x))",
+        "mj.random.key(0) + 1",
         "bool(mnp.asarray(x))",
         "hash(mnp.asarray(x))",
         "float(mnp.asarray(x))",
@@ -223,7 +261,9 @@ INSIDE = """## When something inside breaks
 
 A failure that no call should cause is an `InternalError`. It names a file that holds the versions, the mesh, the Program with its plan,
 the per-device Program and what XLA was given. `meshjit reproduce FILE` does it again, and `meshjit.core.parser.parse_program` reads
-the Programs back. XLA's messages are never shown bare.
+the Programs back. The file holds the values of the program's constants, which it says at its head: look whether they may be sent.
+`meshjit reproduce` runs nothing of it as Python, and leaves out options that have XLA read or write files. XLA's messages are never
+shown bare.
 """
 
 

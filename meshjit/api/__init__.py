@@ -35,10 +35,9 @@ def jit(
 
     Args:
       fun: a pure function of arrays, Python numbers, and trees of them. May be left out: `@jit(static_argnames=...)`.
-      in_shardings: pytree prefix of the positional arguments: NamedSharding; PartitionSpec under a mesh context; None
-        (replicated under a mesh context, else the compiler's choice); AUTO; left out, committed arguments stay where
-        they are and others go where propagation likes. A committed argument that is elsewhere raises ShardingError.
-        With None and AUTO, too, a committed argument stays where it is.
+      in_shardings: pytree prefix of the positional arguments: NamedSharding; PartitionSpec under a mesh context; None, AUTO
+        or left out: committed arguments stay where they are and others go where propagation likes. A committed argument
+        that is elsewhere raises ShardingError.
       out_shardings: pytree prefix of the result; None, AUTO or left out: propagation's choice.
       static_argnums, static_argnames: arguments that are part of the program; hashable. One implies the other.
       donate_argnums, donate_argnames: arguments whose memory results may take; they are deleted by the call. A result
@@ -53,25 +52,21 @@ def jit(
 
     Returns: a `Wrapped` function; see `.trace`, `.lower`, `.eval_shape`, `.clear_cache`.  Source: jax.jit's documentation.
     """
-    device = _device(device, backend, in_shardings, out_shardings)
-
-    def wrap(f: Callable[..., Any]) -> Wrapped:
-        return Wrapped(
-            f,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames,
-            keep_unused=keep_unused,
-            device=device,
-            inline=inline,
-            abstracted_axes=abstracted_axes,
-            compiler_options=compiler_options,
-        )
-
-    return wrap if fun is _MISSING else wrap(fun)
+    return _made(
+        fun,
+        in_shardings=in_shardings,
+        out_shardings=out_shardings,
+        static_argnums=static_argnums,
+        static_argnames=static_argnames,
+        donate_argnums=donate_argnums,
+        donate_argnames=donate_argnames,
+        keep_unused=keep_unused,
+        device=device,
+        backend=backend,
+        inline=inline,
+        abstracted_axes=abstracted_axes,
+        compiler_options=compiler_options,
+    )
 
 
 def pjit(
@@ -89,8 +84,12 @@ def pjit(
     abstracted_axes: Any = None,
     compiler_options: Mapping[str, Any] | None = None,
 ) -> Any:
-    """`jit`, under its old name and with the old order of parameters (`jax.experimental.pjit.pjit`)."""
-    make = jit(
+    """`jit`, under its old name and with the old order of parameters (`jax.experimental.pjit.pjit`).
+
+    Called within `with mesh:`, None in in_shardings or out_shardings, also as a leaf or prefix of a tree, means replicated."""
+    return _made(
+        fun,
+        replicates_none=True,
         in_shardings=in_shardings,
         out_shardings=out_shardings,
         static_argnums=static_argnums,
@@ -104,7 +103,16 @@ def pjit(
         abstracted_axes=abstracted_axes,
         compiler_options=compiler_options,
     )
-    return make if fun is _MISSING else make(fun)
+
+
+def _made(fun: Any, *, device: Any, backend: str | None, in_shardings: Any, out_shardings: Any, **given: Any) -> Any:
+    """A Wrapped function, or where `fun` was left out, what makes one."""
+    device = _device(device, backend, in_shardings, out_shardings)
+
+    def wrap(f: Callable[..., Any]) -> Wrapped:
+        return Wrapped(f, in_shardings=in_shardings, out_shardings=out_shardings, device=device, **given)
+
+    return wrap if fun is _MISSING else wrap(fun)
 
 
 def _device(device: Any, backend: str | None, in_shardings: Any, out_shardings: Any) -> Any:

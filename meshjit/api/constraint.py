@@ -64,7 +64,10 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     place = sharding if isinstance(sharding, Sharding) else NamedSharding(mesh, sharding)
     if PartitionSpec.UNCONSTRAINED in full:
         place = NamedSharding(mesh, PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full)))
-    return device_put(x if isinstance(x, Array) else as_operand(x, argument), place)
+    if not isinstance(x, Array):
+        return device_put(as_operand(x, argument), place)
+    moved = device_put(x, place)
+    return moved.copy() if moved.memory is x.memory else moved  # a new array, as any op's result
 
 
 def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[Any, PartitionSpec]:

@@ -9,12 +9,20 @@ from typing import Any
 
 from meshjit import tree
 from meshjit.api.call import Call
-from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, find_mesh, keywords_not_placed, spec_for, spec_of
+from meshjit.api.shardings import (
+    UNSPECIFIED,
+    broadcast,
+    check_count,
+    device_mesh,
+    find_mesh,
+    keywords_not_placed,
+    spec_for,
+    spec_of,
+)
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
-from meshjit.runtime.executable import default_mesh, fits, one_device_mesh, spec_on
-from meshjit.trace import Traced as TracedProgram
-from sharding.mesh import current_mesh
+from meshjit.runtime.executable import default_mesh, fits, spec_on
+from meshjit.trace import Traced as TracedProgram, line_of
 from sharding.named import NamedSharding, Sharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError
 
@@ -45,21 +53,20 @@ class _Finder:
     def find(self) -> Placements:
         found = self._mesh()
         mesh = default_mesh() if found is None else found
-        in_context = current_mesh() is not None
-        inputs = [self._input(i, mesh, in_context) for i in range(len(self.keys))]
-        outputs = [  # None for a result is propagation's choice, also under a mesh context
-            spec_for(s, var.shape, mesh, lambda i=i: f"out_shardings for {self._output_name(i)}", False)
+        inputs = [self._input(i, mesh) for i in range(len(self.keys))]
+        outputs = [
+            spec_for(s, var.shape, mesh, lambda i=i: f"out_shardings for {self._output_name(i)}")
             for i, (var, s) in enumerate(zip(self.traced.program.outputs, self.outs, strict=True))
         ]
         return Placements(mesh, Annotations(inputs, outputs), found is not None)
 
-    def _input(self, i: int, mesh: Any, in_context: bool) -> PartitionSpec | None:
+    def _input(self, i: int, mesh: Any) -> PartitionSpec | None:
         key = self.keys[i]
         given = self.given[i] if i < len(self.given) else UNSPECIFIED
         if given is UNSPECIFIED or ((given is None or is_auto(given)) and key.committed):
             return _committed_spec(key, mesh)
         self._check_committed(i, given, mesh)
-        return spec_for(given, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}", in_context)
+        return spec_for(given, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}")
 
     def _in_shardings(self) -> list[Any]:
         """One per leaf of the arguments."""
@@ -76,9 +83,12 @@ class _Finder:
 
     def _mesh(self) -> Any:
         """The one mesh that all who name one agree on, or None."""
-        call = self.call
+        call, traced = self.call, self.traced
+        inside = "a sharding constraint inside"
+        if traced.mesh_source is not None:
+            inside += f", at {line_of(traced.mesh_source)},"
         if call.device is not None:  # as in JAX, arguments that live elsewhere are moved there
-            return one_device_mesh(call.device)
+            return device_mesh(call.title, call.device, traced.mesh, inside)
         named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, self.given, strict=True)]
         named += [(f"out_shardings for {self._output_name(i)}", s) for i, s in enumerate(self.outs)]
         committed = [
@@ -86,7 +96,7 @@ class _Finder:
             for i, key in enumerate(self.keys)
             if key.committed and key.sharding is not None
         ]
-        return find_mesh(call.title, named, committed, self.traced.mesh)
+        return find_mesh(call.title, named, committed, traced.mesh, inside)
 
     def _check_committed(self, i: int, asked: Any, mesh: Any) -> None:
         """A committed argument that is elsewhere than in_shardings say is an error, not a silent move."""

@@ -14,7 +14,7 @@ from meshjit import tree
 from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.runtime import client
-from meshjit.runtime.array import Array
+from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
@@ -67,32 +67,62 @@ class ShapeDtypeStruct:
 
 
 def device_put(
-    x: Any, device: Any = None, *, src: Any = None, donate: bool = False, may_alias: bool | None = None
+    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
 ) -> Any:
     """The arrays of a tree on a device or sharding, or on a pytree prefix of them (`jax.device_put`).
 
     Extents need not divide. Inside jit it is a sharding constraint. `donate` deletes Arrays that had to be moved.
     `may_alias` lets CPU devices read NumPy arrays where they lie, instead of copying them: do not write to them any more.
-    `src` says where the arrays come from, which they know themselves. Across processes each puts its own shards, of
-    NumPy arrays that must be equal everywhere; an Array can go to any sharding that covers the same processes.
+    False gives every result memory of its own; without it, an Array that need not move is the result itself. Both are bools,
+    or pytree prefixes of them; ValueError where both are true. `src` says where the arrays come from, which they know
+    themselves. Across processes each puts its own shards, of NumPy arrays that must be equal everywhere; an Array can go to
+    any sharding that covers the same processes.
     """
     del src
     leaves, structure = tree.flatten(x)
-    given = (
-        [device] * len(leaves)
-        if _is_place(device)
-        else tree.flatten_prefix(device, structure, "device_put's shardings", is_leaf=_is_place)
-    )
+    given = _of_leaves(device, structure, "device_put's shardings", _is_place)
+    donated = _of_leaves(donate, structure, "device_put's donate", _is_flag)
+    aliases = _of_leaves(may_alias, structure, "device_put's may_alias", _is_flag)
     names = tree.path_names(x, "x")
-    pairs = zip(leaves, given, names, strict=True)
-    return tree.unflatten(structure, [_put(v, d, donate, bool(may_alias), n) for v, d, n in pairs])
+    _check_flags(donated, aliases, names)
+    results = [_put(v, d, a, n) for v, d, a, n in zip(leaves, given, aliases, names, strict=True)]
+    _give_up([v for v, flag in zip(leaves, donated, strict=True) if flag], results)
+    return tree.unflatten(structure, results)
+
+
+def _of_leaves(prefix: Any, structure: Any, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:
+    """One entry per leaf, of an entry for all or a pytree prefix."""
+    return [prefix] * structure.num_leaves if is_leaf(prefix) else tree.flatten_prefix(prefix, structure, what, is_leaf=is_leaf)
 
 
 def _is_place(x: Any) -> bool:
     return is_sharding_leaf(x) or not tree.is_container(x)
 
 
-def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> Any:
+def _is_flag(x: Any) -> bool:
+    return x is None or not tree.is_container(x)
+
+
+def _check_flags(donated: Sequence[Any], aliases: Sequence[Any], names: Sequence[str]) -> None:
+    for donate, alias, name in zip(donated, aliases, names, strict=True):
+        if donate and alias:
+            raise ValueError(
+                f"device_put of {name}: donate and may_alias are both true\n"
+                "  the result cannot read memory that is given back\n"
+                "  fix: leave one of them out"
+            )
+
+
+def _give_up(donated: Sequence[Any], results: Sequence[Any]) -> None:
+    """Delete the donated Arrays whose memory no result has."""
+    if donated:
+        kept = memories(results)
+        for value in donated:
+            if isinstance(value, Array) and id(value.memory) not in kept:
+                value.delete()
+
+
+def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
     if not isinstance(value, Tracer):
         _check_array(value, name)
     if isinstance(place, PartitionSpec):
@@ -106,7 +136,7 @@ def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> An
     elif isinstance(place, NamedSharding):
         check_spec(place.spec, shape_of_leaf(value), place.mesh, f"device_put of {name}")
     elif not (place is None or isinstance(place, Sharding) or hasattr(place, "process_index")):
-        raise TypeError(
+        raise ValueError(
             f"device_put of {name}: {place!r} is neither a device nor a sharding\n"
             "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
         )
@@ -114,10 +144,9 @@ def _put(value: Any, place: Any, donate: bool, may_alias: bool, name: str) -> An
         from meshjit.api.constraint import with_sharding_constraint
 
         return with_sharding_constraint(value, place) if isinstance(place, Sharding) else value
-    result = _put_one(value, place, may_alias)
-    if donate and isinstance(value, Array) and result.memory is not value.memory:
-        value.delete()
-    return result
+    result = _put_one(value, place, bool(may_alias))
+    shares = may_alias is not None and not may_alias and isinstance(value, Array) and result.memory is value.memory
+    return result.copy() if shares else result
 
 
 def _check_array(value: Any, name: str) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit import tree
-from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, spec_on
-from sharding.mesh import Mesh, current_mesh
+from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
+from sharding.mesh import Mesh, current_mesh, entered_mesh
 from sharding.named import AUTO, UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
@@ -47,6 +47,15 @@ def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
     return tree.flatten_prefix(prefix, full_tree, what, is_leaf=is_sharding_leaf)
 
 
+def replicated_nones(shardings: Any) -> Any:
+    """What pjit's shardings mean within `with mesh:`, where None, also as a leaf or prefix of a tree, is replicated on it."""
+    mesh = entered_mesh()
+    if mesh is None or shardings is UNSPECIFIED:
+        return shardings
+    whole = NamedSharding(mesh, PartitionSpec())
+    return tree.map(lambda s: whole if s is None else s, shardings, is_leaf=is_sharding_leaf)
+
+
 def check_count(title: str, prefix: Any, args: tuple[Any, ...], what: str) -> None:
     """ValueError for a tuple that does not have one entry per argument, or another container in its place."""
     if is_sharding_leaf(prefix) or (type(prefix) in (tuple, list) and len(prefix) == len(args)):
@@ -67,11 +76,14 @@ def keywords_not_placed(title: str, names: Sequence[str]) -> ValueError:
     )
 
 
+_ONE_MESH = "move one of them first with meshjit.device_put, or use the same mesh for both"
+
+
 class MeshFinder:
     """Collects what names a mesh, and says who disagrees."""
 
-    def __init__(self, title: str) -> None:
-        self.title = title
+    def __init__(self, title: str, fix: str = _ONE_MESH) -> None:
+        self.title, self.fix = title, fix
         self.mesh: Any = None
         self.by = ""
 
@@ -86,7 +98,7 @@ class MeshFinder:
             raise ShardingError(
                 f"{self.title}: {self.by} is on {_describe(self.mesh)}, but {by} is on {_describe(mesh)}\n"
                 "  one compiled function runs on one set of devices\n"
-                "  fix: move one of them first with meshjit.device_put, or use the same mesh for both"
+                f"  fix: {self.fix}"
             )
         if both is not self.mesh:
             self.mesh, self.by = both, by
@@ -112,10 +124,13 @@ def find_mesh(
     shardings: Iterable[tuple[str, Any]],
     committed: Iterable[tuple[str, Sharding]],
     traced_mesh: Any,
+    inside: str,
 ) -> Any:
-    """The mesh of a call: of its shardings, constraints, committed arguments, else of the context; None if nobody says."""
+    """The mesh of a call: of its shardings, constraints, committed arguments, else of the context; None if nobody says.
+
+    `inside` says who named `traced_mesh`."""
     finder = MeshFinder(title)
-    finder.see(traced_mesh, "a sharding constraint inside")  # first: its axes stand in the Program
+    finder.see(traced_mesh, inside)  # first: its axes stand in the Program
     for name, sharding in shardings:
         if isinstance(sharding, NamedSharding):
             finder.see(sharding.mesh, name)
@@ -130,17 +145,20 @@ def find_mesh(
     return finder.mesh
 
 
-def spec_for(
-    sharding: Any, shape: Sequence[int], mesh: Any, name: Callable[[], str], in_context: bool
-) -> PartitionSpec | None:
-    """One leaf's spec, checked against its shape, or None where the compiler may choose.
+def device_mesh(title: str, device: Any, traced_mesh: Any, inside: str) -> Any:
+    """The mesh of a call whose jit names one device: this alone, unless constraints inside name its axes."""
+    finder = MeshFinder(title, "leave device= and backend= out; what is inside says where the function runs")
+    finder.see(traced_mesh, inside)
+    finder.see(one_device_mesh(device), "device= (or backend=) of jit")
+    return finder.mesh
 
-    `None` means replicated where there is a mesh context, and the compiler's choice elsewhere (as pjit documents).
-    """
+
+def spec_for(sharding: Any, shape: Sequence[int], mesh: Any, name: Callable[[], str]) -> PartitionSpec | None:
+    """One leaf's spec, checked against its shape, or None where the compiler may choose."""
     rank = len(shape)
-    if sharding is UNSPECIFIED or is_auto(sharding) or (sharding is None and not in_context):
+    if sharding is UNSPECIFIED or sharding is None or is_auto(sharding):
         return None
-    if sharding is None or isinstance(sharding, SingleDeviceSharding):
+    if isinstance(sharding, SingleDeviceSharding):
         return PartitionSpec(*[None] * rank)
     if isinstance(sharding, PartitionSpec) and mesh.axis_names == ONE_DEVICE_AXES:
         raise ShardingError(

@@ -21,11 +21,12 @@ from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
 from meshjit.api.options import checked_options
-from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, check_shardings, keywords_not_placed
+from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, check_shardings, keywords_not_placed, replicated_nones
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.config import config
 from meshjit.core.garbage import rarely_collected
+from meshjit.core.region import nesting
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import apart, forget_calls
@@ -41,9 +42,11 @@ from meshjit.trace import (
 )
 from meshjit.trace.members import member_sizes
 from meshjit.trace.program import function_name
-from sharding.mesh import current_mesh
+from sharding.mesh import current_mesh, entered_mesh
 from sharding.named import Sharding
 from sharding.spec import PartitionSpec
+
+DEEPEST_CALLS = 32  # Programs inside one another; what calls deeper ones has their equations: passes go into each level
 
 
 class Wrapped:
@@ -69,9 +72,13 @@ class Wrapped:
         inline: bool = False,
         abstracted_axes: Any = None,
         compiler_options: Mapping[str, Any] | None = None,
+        replicates_none: bool = False,
     ) -> None:
+        """`replicates_none`: within `with mesh:`, None among the shardings means replicated, as pjit's does."""
         check_function(fun)
-        functools.update_wrapper(self, fun, updated=())  # an object's own attributes must not hide `.lower` and the like
+        own = {name: value for name, value in getattr(fun, "__dict__", {}).items() if not hasattr(Wrapped, name)}
+        self.__dict__.update(own)  # as functools.wraps, but they must not hide `.lower` and the like
+        functools.update_wrapper(self, fun, updated=())
         self.fun = fun
         self.parameters = Parameters(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self.has_statics = bool(self.parameters.static_nums or self.parameters.static_names)
@@ -79,6 +86,7 @@ class Wrapped:
         check_shardings(out_shardings, "out_shardings")
         self.in_shardings = in_shardings
         self.out_shardings = out_shardings
+        self.replicates_none = replicates_none
         self.keep_unused = bool(keep_unused)
         self.device = device
         self.inline = bool(inline)
@@ -89,7 +97,8 @@ class Wrapped:
         self.cache = cache_of(
             fun,
             (p.static_nums, tuple(sorted(p.static_names)), p.donate_nums, tuple(sorted(p.donate_names)), in_shardings,
-             out_shardings, self.keep_unused, device, self.inline, axes_key(abstracted_axes), dict(self.compiler_options)),
+             out_shardings, replicates_none, self.keep_unused, device, self.inline, axes_key(abstracted_axes),
+             dict(self.compiler_options)),
         )  # fmt: skip
         self.listeners: list[Callable[[Compiled], None]] = []
         self.unguarded = False  # whether C++ may be called without a frame of Python around it
@@ -130,7 +139,7 @@ class Wrapped:
                     return self._nested(args, kwargs), None
             self._name_bad_leaf(args, kwargs)
             raise
-        key = (in_tree, keys, statics, current_mesh(), config.context())
+        key = (in_tree, keys, statics, current_mesh(), entered_mesh(), config.context())
         try:
             entry = self.cache.by_look.get(key)
         except Exception:
@@ -191,8 +200,8 @@ class Wrapped:
             names=names,
             keys=keys,
             in_tree=in_tree,
-            in_shardings=self.in_shardings,
-            out_shardings=self.out_shardings,
+            in_shardings=self._meaning(self.in_shardings),
+            out_shardings=self._meaning(self.out_shardings),
             donated=self.parameters.donated(split),
             keep_unused=self.keep_unused,
             device=self.device,
@@ -206,7 +215,7 @@ class Wrapped:
         """Traced now, or for an earlier call or `lower` of the same kind."""
         statics = tuple((where, type(value), value) for where, value in split.statics)
         normal = tuple(k.normal for k in call.keys)
-        key = (call.in_tree, normal, statics, current_mesh(), config.context(), member_sizes())
+        key = (call.in_tree, normal, statics, current_mesh(), entered_mesh(), config.context(), member_sizes())
         traced = self.cache.traced.get(key)
         if traced is None:
             start = time.perf_counter()
@@ -272,7 +281,7 @@ class Wrapped:
         arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
         statics = tuple((where, type(value), value) for where, value in split.statics)
         types = tuple((a.type, a.weak) for a in arguments)
-        key = (in_tree, types, statics, current_mesh(), config.context(), member_sizes())
+        key = (in_tree, types, statics, current_mesh(), entered_mesh(), config.context(), member_sizes())
         traced = self.cache.nested.get(key)
         if traced is None:
             traced = trace_to_program(self._placed(split), arguments, in_tree, function_name(self.fun))
@@ -280,7 +289,7 @@ class Wrapped:
                 self.cache.nested[key] = traced
         program = outer.translated(traced.program, traced.mesh)
         operands = [*(as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)), *traced.captured]
-        apply = outer.inline if self.inline else outer.call
+        apply = outer.inline if self.inline or nesting(program) > DEEPEST_CALLS else outer.call
         return tree.unflatten(traced.out_tree, apply(program, operands, traced.out_weak))
 
     def _check_nested(self) -> None:
@@ -293,16 +302,20 @@ class Wrapped:
         if self.device is not None:
             require_mesh(one_device_mesh(self.device))
 
+    def _meaning(self, shardings: Any) -> Any:
+        return replicated_nones(shardings) if self.replicates_none else shardings
+
     def _placed(self, split: Split) -> Callable[..., Any]:
         """The function of the arguments that are not static, its shardings as constraints."""
+        ins, outs = self._meaning(self.in_shardings), self._meaning(self.out_shardings)
 
         def fun(*args: Any, **kwargs: Any) -> Any:
-            if self.in_shardings is not UNSPECIFIED:
+            if ins is not UNSPECIFIED:
                 if kwargs:
                     raise keywords_not_placed(self._title(), sorted(kwargs))
-                check_count(self._title(), self.in_shardings, args, "in_shardings")
-                args = _all_constrained(args, self.in_shardings, "in_shardings")
-            return _all_constrained(self.parameters.join(args, kwargs, split.statics), self.out_shardings, "out_shardings")
+                check_count(self._title(), ins, args, "in_shardings")
+                args = _all_constrained(args, ins, "in_shardings")
+            return _all_constrained(self.parameters.join(args, kwargs, split.statics), outs, "out_shardings")
 
         return fun
 
@@ -343,8 +356,6 @@ def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
 
 
 def _constrained(value: Any, sharding: Any) -> Any:
-    if sharding is None and current_mesh() is not None:
-        sharding = PartitionSpec()  # as at the outermost level: replicated
     if not isinstance(sharding, Sharding | PartitionSpec):
         return value
     return with_sharding_constraint(value, sharding)

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meshjit.core.types import TensorType
+from meshjit.trace import line_of, user_source
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import spec_text
+
+
+def iteration_over(type: TensorType, origin: str = "") -> str:
+    """Of the error where an array without dims is iterated over."""
+    return (
+        f"iteration over {type}, an array of 0 dims{origin}\n  at {line_of(user_source())}\n"
+        "  fix: x.reshape(-1) has one element to iterate over; x.item() is the number, outside of traced functions"
+    )
 
 
 class ArrayValues:
@@ -77,7 +86,7 @@ class ArrayValues:
     def __iter__(self) -> Iterator[Any]:
         """The elements along the first dim, all placed alike. They come from the host: one program for each would be slow."""
         if not self.shape:
-            raise TypeError(f"iteration over an array of 0 dims, {self.type}")
+            raise TypeError(iteration_over(self.type))
         first = self[0] if self.shape[0] else None  # pyright: ignore[reportIndexIssue] - attached by numpy.methods
         if first is None or (type(first) is type(self) and self.is_fully_addressable):
             return self._rows(first)
@@ -125,4 +134,9 @@ class ArrayValues:
         return str(self.numpy())
 
     def __format__(self, spec: str) -> str:
+        if spec and self.ndim:
+            raise TypeError(
+                f"the format {spec!r} is for one number, not for {self.type}\n"
+                "  fix: format an element, f'{x[0]:.3f}', or np.array2string(np.asarray(x), precision=3)"
+            )
         return format(self.numpy()[()] if self.ndim == 0 else self.numpy(), spec)

@@ -11,7 +11,7 @@ import threading
 from typing import Any
 
 from meshjit.config import config
-from meshjit.runtime import _jaxlib, distributed
+from meshjit.runtime import _jaxlib, distributed, forking
 
 log = logging.getLogger("meshjit")
 
@@ -127,6 +127,7 @@ def _make(platform: str) -> Any:
     joined = distributed.membership()
     distributed.devices_exist = True
     config.freeze("platforms", "devices are in use")
+    forking.warn_at_fork()
     if platform == "cpu":
         return _make_cpu(joined)
     try:

@@ -1,11 +1,11 @@
 """Compiled programs on disk, so that the next process need not compile them: `config.compilation_cache_dir`.
 
 An entry is a file named by what the executable depends on: the StableHLO of the local Program (without source lines), XLA's
-options, the devices, the versions of meshjit and jaxlib, and, for CPU, the processor. It holds a checksum and what jaxlib
-serialises. Whatever is not a whole entry of ours is ignored with a warning and written anew. Writers do not meet: each
-writes a file of its own and renames it. Where the folder's size is limited (`config.compilation_cache_max_size`), entries are
-touched when they are used, and those that were not for longest make room for new ones. jaxlib trusts what it reads as code,
-so a new folder is its owner's alone.
+options, the devices, the versions of meshjit and jaxlib, and, for CPU, the processor. It holds that name again and what jaxlib
+serialises. Whatever is not a whole entry of ours is ignored with a warning and written anew. Where the folder's size is
+limited (`config.compilation_cache_max_size`), entries are touched when they are used, and those that were not for longest
+make room for new ones. jaxlib runs what it reads, so a new folder is its owner's alone, and `cache_files` says which files and
+folders are taken.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import functools
 import hashlib
 import os
 import platform
-import tempfile
+import stat
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,20 @@ from typing import Any
 
 from meshjit.config import config
 from meshjit.emit.emitter import without_locations
-from meshjit.runtime import _jaxlib
+from meshjit.runtime import _jaxlib, cache_files
 from meshjit.version import __version__
 
-_MAGIC = b"meshjit executable 1\n"
 _SUFFIX = ".executable"
-_DIGEST = hashlib.sha256().digest_size
 
 
 def compile_or_load(client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """`_jaxlib.compile`, or an executable that an earlier process has compiled of the same."""
     if config.compilation_cache_dir is None or not _is_enabled() or _jaxlib.is_absent(devices[0]):
         return _jaxlib.compile(client, text, devices, options)
-    path = Path(config.compilation_cache_dir) / (cache_key(text, devices, options) + _SUFFIX)
+    folder = Path(config.compilation_cache_dir)
+    if not cache_files.is_trusted(folder):
+        return _jaxlib.compile(client, text, devices, options)
+    path = folder / (cache_key(text, devices, options) + _SUFFIX)
     found = _load(path, client, devices, options)
     if found is not None:
         if config.compilation_cache_max_size > 0:
@@ -57,7 +58,7 @@ def _is_enabled() -> bool:
 def cache_key(text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> str:
     """A digest of all that an executable depends on."""
     parts = [
-        f"meshjit {__version__}, jaxlib {_jaxlib.version}",
+        f"{cache_files.MAGIC.decode()}meshjit {__version__}, jaxlib {_jaxlib.version}",
         f"{devices[0].platform} {devices[0].client.platform_version}",
         _processor() if devices[0].platform == "cpu" else "",
         *(f"device {d.id} of process {d.process_index}: {d.device_kind} {getattr(d, 'coords', '')}" for d in devices),
@@ -89,16 +90,11 @@ def _processor() -> str:
 def _load(path: Path, client: Any, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """The executable of an entry; None where there is none that can be used."""
     try:
-        data = path.read_bytes()
+        payload = cache_files.read(path, path.stem)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
+    except (OSError, cache_files.UselessEntryError) as error:
         return _useless(path, str(error))
-    if not data.startswith(_MAGIC):
-        return _useless(path, "it was not written by meshjit")
-    digest, payload = data[len(_MAGIC) :][:_DIGEST], data[len(_MAGIC) + _DIGEST :]
-    if hashlib.sha256(payload).digest() != digest:
-        return _useless(path, "it is cut off or damaged")
     try:
         return _jaxlib.deserialize(client, payload, devices, options)
     except _jaxlib.XlaError as error:
@@ -121,9 +117,11 @@ def _store(path: Path, executable: Any) -> None:
         return
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        data = _MAGIC + hashlib.sha256(payload).digest() + payload
+        if not cache_files.is_trusted(path.parent):  # another has made it meanwhile
+            return
+        data = cache_files.packed(path.stem, payload)
         if config.compilation_cache_max_size < 0 or _make_room(path, len(data), config.compilation_cache_max_size):
-            _replace(path, data)
+            cache_files.write(path, data)
     except OSError as error:
         _no_room(str(path.parent), f"{type(error).__name__}: {error}")
 
@@ -138,8 +136,9 @@ def _make_room(path: Path, count: int, limit: int) -> bool:
     entries: list[tuple[float, int, Path]] = []
     for entry in path.parent.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError):  # gone meanwhile
-            found = entry.stat()
-            entries.append((found.st_mtime, found.st_size, entry))
+            found = entry.lstat()
+            if stat.S_ISREG(found.st_mode):
+                entries.append((found.st_mtime, found.st_size, entry))
     total = count + sum(size for _, size, entry in entries if entry != path)
     for _, size, entry in sorted(entries):
         if total <= limit:
@@ -148,17 +147,6 @@ def _make_room(path: Path, count: int, limit: int) -> bool:
             entry.unlink(missing_ok=True)
             total -= size
     return True
-
-
-def _replace(path: Path, data: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.stem[:16]}.", suffix=".partial")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 @functools.cache

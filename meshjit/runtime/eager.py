@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on
 from meshjit.runtime.placing import move, place
 from meshjit.trace.source import line_of, user_source
+from meshjit.transform.numbers import Number, numbers_of, with_operands, without_numbers
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, ShardingError
@@ -26,7 +28,9 @@ from sharding.spec import PartitionSpec, ShardingError
 Value = Any  # Array, np.ndarray or np.generic
 
 _ops: dict[Any, Executable] = {}
-_programs: dict[Any, Executable] = {}
+_programs: dict[Any, _Compiled] = {}
+MOST_PROGRAMS = 1024  # that are kept, of some 0.2 MB each (jaxlib 0.10.2, a multiplication on one CPU device)
+TABLE = 16  # elements: larger constants are data, such as a batch, which differ from call to call
 
 
 def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool) -> list[Array]:
@@ -44,14 +48,50 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
 
 
 def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool], named: Any = None) -> list[Array]:
-    """A whole Program, such as a gradient taken outside of jit. The key is its text. `named`: whose axes it names."""
+    """A whole Program, such as a gradient taken outside of jit. `named`: whose axes it names.
+
+    The key is its text but for its constants. Those that turn out to differ from call to call (a learning rate, elements of
+    a batch) become operands: a Program is compiled twice, not once for each of their values."""
     keys = tuple(_key(x) for x in operands)
     mesh = common_mesh(operands, program.name) if named is None else _named_mesh(named, operands, program.name)
-    key = (print_program(program, sources=False), mesh, tuple(weak), keys)
-    executable = _programs.get(key)
-    if executable is None:
-        executable = _programs[key] = compiled(program, mesh, keys, weak)
-    return _call(executable, operands)
+    numbers = numbers_of(program)
+    splats = tuple(n.splat for n in numbers)
+    key = (print_program(without_numbers(program), sources=False), splats, mesh, tuple(weak), keys)
+    known = _programs.get(key)
+    varying = _varying(numbers, known)
+    extra = [numbers[i].value for i in varying]
+    if known is None or known.varying != varying:
+        whole = with_operands(program, numbers, varying)
+        executable = compiled(whole, mesh, (*keys, *map(_key, extra)), weak)
+        fixed = tuple(b"" if i in varying else n.value.tobytes() for i, n in enumerate(numbers))
+        known = _Compiled(executable, varying, fixed)
+    _keep(key, known)
+    return _call(known.executable, [*operands, *extra])
+
+
+def _keep(key: Any, known: _Compiled) -> None:
+    """As the one used last; those used longest ago go."""
+    _programs.pop(key, None)
+    _programs[key] = known
+    while len(_programs) > MOST_PROGRAMS:
+        _programs.pop(next(iter(_programs)), None)
+
+
+@dataclass(frozen=True)
+class _Compiled:
+    """A Program for all values of its numbers `varying` (by position) and for `fixed`, the bytes of the others."""
+
+    executable: Executable
+    varying: tuple[int, ...]
+    fixed: tuple[bytes, ...]
+
+
+def _varying(numbers: Sequence[Number], known: _Compiled | None) -> tuple[int, ...]:
+    """Which numbers have to be operands."""
+    if known is None:
+        return tuple(i for i, n in enumerate(numbers) if n.value.size > TABLE)
+    before = set(known.varying)
+    return tuple(i for i, n in enumerate(numbers) if i in before or n.value.tobytes() != known.fixed[i])
 
 
 def compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:

@@ -26,6 +26,9 @@ from sharding.spec import PartitionSpec, ShardingError
 if TYPE_CHECKING:
     from meshjit.runtime.executable import Lowering
 
+_HEAD = """\
+What meshjit needs to see an internal error again. This file holds the whole program, with the values of its constants:
+if they are data that others must not see, do not send it."""
 _NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError)
 
 
@@ -47,8 +50,7 @@ def lowering(program: Program, mesh: Any, annotations: Annotations) -> Iterator[
         path = _write(program.name, sections)
         raise InternalError(
             f"{program.name}: meshjit could not partition this program: {type(error).__name__}: {error}\n"
-            f"  this is a bug in meshjit, not in your function; the program and its placements are in {path}\n"
-            f"  fix: please report it with that file; `meshjit reproduce {path}` shows it again"
+            f"  this is a bug in meshjit, not in your function; the program and its placements are in {path}\n{_report(path)}"
         ) from error
 
 
@@ -74,9 +76,15 @@ def compiling(title: str, found: Lowering, options: Mapping[str, Any]) -> Iterat
         path = _write(found.plan.program.name, sections)
         raise InternalError(
             f"{title}: XLA could not compile the per-device program: {error.reason.splitlines()[0]}\n"
-            f"  the program, its plan and what XLA was given are in {path}\n"
-            f"  fix: please report it with that file; `meshjit reproduce {path}` shows it again"
+            f"  the program, its plan and what XLA was given are in {path}\n{_report(path)}"
         ) from None
+
+
+def _report(path: str) -> str:
+    return (
+        "  the file holds the values of the program's constants, so look whether they may be sent\n"
+        f"  fix: please report it with that file; `meshjit reproduce {path}` shows it again"
+    )
 
 
 def _option_problem(reason: str, options: Mapping[str, Any]) -> str | None:
@@ -103,10 +111,10 @@ def _spec_text(spec: PartitionSpec) -> str:
 
 
 def _write(name: str, sections: Mapping[str, str]) -> str:
-    """A new file of titled sections; its first lines say which versions made it."""
+    """A new file of titled sections; its first lines say what is in it, and which versions made it."""
     versions = f"meshjit {__version__}, jaxlib {_jaxlib.version}, Python {platform.python_version()}"
     body = "\n\n".join(f"=== {title} ===\n{text}" for title, text in {"versions": versions, **sections}.items())
     descriptor, path = tempfile.mkstemp(prefix=f"meshjit_{name}_", suffix=".txt")
     with os.fdopen(descriptor, "w") as file:
-        file.write(body + "\n")
+        file.write(f"{_HEAD}\n\n{body}\n")
     return path

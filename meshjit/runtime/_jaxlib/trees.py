@@ -11,6 +11,7 @@ from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 registry = _jax.pytree.PyTreeRegistry(  # None is a node without children, as in JAX
     enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
 )
+registry.__module__, registry.__name__ = __name__, "registry"  # where pickled treedefs look for it
 DictKey, SequenceKey = _jax.pytree.DictKey, _jax.pytree.SequenceKey
 GetAttrKey, FlattenedIndexKey = _jax.pytree.GetAttrKey, _jax.pytree.FlattenedIndexKey
 
@@ -78,11 +79,11 @@ def _register_collections() -> None:
         lambda keys, values: ordered(zip(keys, values, strict=True)),
         lambda d: (tuple((DictKey(k), v) for k, v in d.items()), tuple(d)),
     )
-    register_node(
+    register_node(  # its keys are sorted, as those of a dict
         default,
-        lambda d: (tuple(d.values()), (d.default_factory, tuple(d))),
+        lambda d: (tuple(d[k] for k in sorted(d)), (d.default_factory, tuple(sorted(d)))),
         lambda aux, values: default(aux[0], zip(aux[1], values, strict=True)),
-        lambda d: (tuple((DictKey(k), v) for k, v in d.items()), (d.default_factory, tuple(d))),
+        lambda d: (tuple((DictKey(k), d[k]) for k in sorted(d)), (d.default_factory, tuple(sorted(d)))),
     )
 
 
