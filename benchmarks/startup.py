@@ -1,13 +1,14 @@
-"""Seconds until a script can do something: the import, and a first small jit call. Each in fresh interpreters.
+"""Seconds until a script can do something: the import, a first small jit call, a first call with 2,000 arrays as arguments.
 
-    python benchmarks/startup.py
+    python benchmarks/startup.py [--jax /path/to/a/python/with/jax]
 
-CPU seconds of the process beside seconds on the clock: on a busy machine only the former are comparable. JAX is measured
-next to it, by turns, where it is installed.
+Each in fresh interpreters. CPU seconds of the process beside seconds on the clock: on a busy machine only the former are
+comparable. JAX is measured next to it, by turns, and the last line is the ratio of the two.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import subprocess
 import sys
@@ -20,25 +21,39 @@ import {library} as library
 wall.append(time.perf_counter()); cpu.append(time.process_time())
 library.jit(lambda x: x + 1)(1.0).block_until_ready()
 wall.append(time.perf_counter()); cpu.append(time.process_time())
-print(wall[1] - wall[0], cpu[1] - cpu[0], wall[2] - wall[1], cpu[2] - cpu[1])
+import numpy
+leaves = {{f"w{{i}}": numpy.ones(3, numpy.float32) for i in range({arguments})}}
+wall.append(time.perf_counter()); cpu.append(time.process_time())
+step = library.jit(lambda p, g: library.tree.map(lambda p, g: p - 0.1 * g, p, g))
+for result in step(leaves, leaves).values():
+    result.block_until_ready()
+wall.append(time.perf_counter()); cpu.append(time.process_time())
+print(*(x for i in (0, 1, 3) for x in (wall[i + 1] - wall[i], cpu[i + 1] - cpu[i])))
 """
+ARGUMENTS = 1000  # of each of two
 
 
-def measure(library: str) -> list[float]:
-    """Seconds of one start: import (clock, CPU), first call (clock, CPU)."""
-    command = [sys.executable, "-c", SCRIPT.format(library=library)]
+def measure(library: str, python: str) -> list[float]:
+    """Seconds of one start: import (clock, CPU), first call (clock, CPU), first call with many arguments (clock, CPU)."""
+    command = [python, "-c", SCRIPT.format(library=library, arguments=ARGUMENTS)]
     return [float(word) for word in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
 
 
 def main() -> None:
-    libraries = ["meshjit", *(["jax"] if importlib.util.find_spec("jax") else [])]
-    for library in libraries:
-        measure(library)  # writes the bytecode
-    rounds = [[measure(library) for library in libraries] for _ in range(ROUNDS)]
-    print(f"{'':10}{'import s':>10}{'CPU s':>10}{'first call s':>14}{'CPU s':>10}     best of {ROUNDS}")
-    for i, library in enumerate(libraries):
-        best = [min(turn[i][column] for turn in rounds) for column in range(4)]
-        print(f"{library:10}{best[0]:>10.2f}{best[1]:>10.2f}{best[2]:>14.2f}{best[3]:>10.2f}")
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jax", default=sys.executable if importlib.util.find_spec("jax") else None, metavar="PYTHON")
+    jax = parser.parse_args().jax
+    libraries = {"meshjit": sys.executable, **({"jax": jax} if jax else {})}
+    for library, python in libraries.items():
+        measure(library, python)  # writes the bytecode
+    rounds = [[measure(*item) for item in libraries.items()] for _ in range(ROUNDS)]
+    best = [[min(turn[i][column] for turn in rounds) for column in range(6)] for i in range(len(libraries))]
+    columns = ("import s", "CPU s", "first call s", "CPU s", f"{2 * ARGUMENTS} args s", "CPU s")
+    print(f"{'':10}{''.join(f'{column:>14}' for column in columns)}     best of {ROUNDS}")
+    for library, row in zip(libraries, best, strict=True):
+        print(f"{library:10}{''.join(f'{x:>14.2f}' for x in row)}")
+    if jax:
+        print(f"{'ratio':10}{''.join(f'{ours / theirs:>14.2f}' for ours, theirs in zip(*best, strict=True))}")
 
 
 if __name__ == "__main__":
