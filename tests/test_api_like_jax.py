@@ -10,7 +10,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 import meshjit.sharding
-from tests import jax_scenarios
+from tests.tools import jax_scenarios
 
 pytestmark = pytest.mark.device
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests import wrong_calls
+from tests.tools import wrong_calls
 
 pytestmark = pytest.mark.device
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.device
 def test_wrong_calls_say_what_the_page_says(parameter: str) -> None:
     text = wrong_calls.PAGE.read_text()
     for line in wrong_calls.CALLS[parameter]:
-        assert wrong_calls.entry(line) in text, "run: python -m tests.wrong_calls, then read the difference"
+        assert wrong_calls.entry(line) in text, "run: python -m tests.tools.wrong_calls, then read the difference"
 
 
 def test_the_page_holds_nothing_else() -> None:

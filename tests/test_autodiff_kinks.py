@@ -1,4 +1,4 @@
-"""Derivatives at kinks, guards and poles against JAX: value, tangent and cotangents of every case in tests/kink_cases.py, as JAX
+"""Derivatives at kinks, guards and poles against JAX: value, tangent and cotangents of every case in tests/tools/kink_cases.py, as JAX
 0.10 gave them (tests/goldens/kinks.txt). What meshjit does otherwise on purpose is listed with its reason (docs/jit.md)."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from tests.kink_cases import cases, names_of, outcome
-from tests.numpy_eager import numpy_eager
 from tests.test_numpy_surface import _parsed
+from tests.tools.kink_cases import cases, names_of, outcome
+from tests.tools.numpy_eager import numpy_eager
 
 GOLDEN = Path(__file__).parent / "goldens" / "kinks.txt"
 RESULTS = dict(line.split("  ->  ", 1) for line in GOLDEN.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""A bounded slice of the brute force over ops (`python -m tests.brute` runs all of it), and that it finds what is wrong."""
+"""A bounded slice of the brute force over ops (`python -m tests.tools.brute` runs all of it), and that it finds what is wrong."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from meshjit.core.op import REGISTRY
 from sharding.mesh import AbstractMesh
-from tests.broken import broken, passthrough, replicating
-from tests.brute import Case, cases, drawn, failure, global_ops, spreads, variants
-from tests.brute_missing import INTENDED, missing
+from tests.tools.broken import broken, passthrough, replicating
+from tests.tools.brute import Case, cases, drawn, failure, global_ops, spreads, variants
+from tests.tools.brute_missing import INTENDED, missing
 
 CASES = 16
 OPS = [pytest.param(op, id=op.name) for op in global_ops()]

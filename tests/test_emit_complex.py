@@ -19,8 +19,8 @@ from meshjit.core.op import REGISTRY, Op, Sample
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import Emitter, tensor
 from meshjit.runtime import _jaxlib
-from tests import op_harness
-from tests.op_harness import GLOBAL_OPS, NEEDS_LAPACK, cpu_devices, no_kernels, out_types, samples
+from tests.tools import op_harness
+from tests.tools.op_harness import GLOBAL_OPS, NEEDS_LAPACK, cpu_devices, no_kernels, out_types, samples
 
 ROOT = Path(__file__).parent.parent
 COMPLEX = ("c64", "c128")

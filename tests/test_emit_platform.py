@@ -11,7 +11,7 @@ from meshjit.core.types import TensorType
 from meshjit.emit.module import emit
 from meshjit.ops.cumulative import cumsum
 from sharding import AbstractMesh, Mesh
-from tests.op_harness import build, called
+from tests.tools.op_harness import build, called
 
 
 @pytest.mark.parametrize(("platform", "blocks"), [("tpu", "1000"), ("cpu", "63x16"), ("cuda", "63x16"), (None, "63x16")])

@@ -1,4 +1,4 @@
-"""Programs that XLA gets wrong in their plain form, and that meshjit writes in another: docs/xla.md, tests/xla_faults."""
+"""Programs that XLA gets wrong in their plain form, and that meshjit writes in another: docs/xla.md, tests/tools/xla_faults."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from sharding.topology import Topology
-from tests.laws import MESHES, check_law, random_spec
+from tests.tools.laws import MESHES, check_law, random_spec
 
 X = AbstractMesh((8,), ("x",))
 XY = AbstractMesh((4, 2), ("x", "y"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz_arrays import live
+from tests.tools.fuzz_arrays import live
 
 CHUNK = 10
 

@@ -11,7 +11,7 @@ import meshjit as mj
 from meshjit.core.parser import parse_program
 from sharding.mesh import Mesh
 from sharding.spec import PartitionSpec as P
-from tests.fuzz_compiled import drawn_by, fails
+from tests.tools.fuzz_compiled import drawn_by, fails
 
 CHUNK = 5
 pytestmark = pytest.mark.device
@@ -81,4 +81,4 @@ def test_found(name: str) -> None:
 @pytest.mark.parametrize("start", range(0, 60, CHUNK))
 def test_compiled_programs_are_right(start: int) -> None:
     for seed in range(start, start + CHUNK):
-        assert fails(*drawn_by(seed)) is None, f"python -m tests.fuzz_compiled --seed {seed}"
+        assert fails(*drawn_by(seed)) is None, f"python -m tests.tools.fuzz_compiled --seed {seed}"

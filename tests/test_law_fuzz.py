@@ -20,8 +20,8 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec as P
-from tests.fuzz import CONTROL, REVERSIBLE, case, gradient_case
-from tests.laws import check_law, random_spec
+from tests.tools.fuzz import CONTROL, REVERSIBLE, case, gradient_case
+from tests.tools.laws import check_law, random_spec
 
 CHUNK = 10
 PER_COMPILE = 5

@@ -12,7 +12,7 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from tests.wire import check_function, traced, traffic
+from tests.tools.wire import check_function, traced, traffic
 
 X8 = AbstractMesh((8,), ("x",))
 

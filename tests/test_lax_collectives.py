@@ -1,6 +1,6 @@
 """Collectives over the members of a batch, against NumPy on the whole batch; derivatives through them; texts of errors.
 
-What JAX gives for the same calls is in jax_scenarios.py."""
+What JAX gives for the same calls is in tests/tools/jax_scenarios.py."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from meshjit.core.op import Sample
 from meshjit.core.types import TensorType
 from meshjit.ops.select_and_gather import select_and_gather
 from meshjit.ops.select_and_scatter import select_and_scatter
-from tests.op_harness import evaluated, module, out_types, run_xla
+from tests.tools.op_harness import evaluated, module, out_types, run_xla
 
 INF = float("inf")
 ROW = np.array([[1, 2, 2, 2, 0, 3, 3]], np.float32)

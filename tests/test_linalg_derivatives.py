@@ -12,7 +12,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.scipy import linalg as scipy_linalg
-from tests.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host, numpy_eager
 
 linalg, fft = mnp.linalg, mnp.fft
 _DRAW = np.random.default_rng(0)

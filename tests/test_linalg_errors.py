@@ -13,7 +13,7 @@ from meshjit import lax
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
 from meshjit.scipy import linalg as scipy_linalg
-from tests.numpy_eager import numpy_eager
+from tests.tools.numpy_eager import numpy_eager
 
 fft, linalg = mnp.fft, mnp.linalg
 COMPLEX, REAL = np.zeros((2, 3), np.complex64), np.zeros((2, 3), np.float32)

@@ -16,8 +16,8 @@ from meshjit.scipy import linalg as scipy_linalg
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
-from tests.laws import MESHES, check_law, random_spec
 from tests.test_fourier_placement import drawn, traced
+from tests.tools.laws import MESHES, check_law, random_spec
 
 X = AbstractMesh((4,), ("x",))
 BATCH = P("x", None, None)

@@ -1,4 +1,4 @@
-"""fft and linalg against JAX: dtype, weakness, shape and elements of every call in tests/linalg_cases.py, as JAX 0.10 gave
+"""fft and linalg against JAX: dtype, weakness, shape and elements of every call in tests/tools/linalg_cases.py, as JAX 0.10 gave
 them (tests/goldens/linalg_surface.txt)."""
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, scipy
-from tests.linalg_cases import calls
-from tests.numpy_cases import describe, operands
-from tests.numpy_eager import host, numpy_eager
 from tests.test_numpy_surface import _parsed
+from tests.tools.linalg_cases import calls
+from tests.tools.numpy_cases import describe, operands
+from tests.tools.numpy_eager import host, numpy_eager
 
 GOLDEN = Path(__file__).parent / "goldens" / "linalg_surface.txt"
 RESULTS = dict(line.split("  ->  ", 1) for line in GOLDEN.read_text().splitlines())

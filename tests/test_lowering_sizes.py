@@ -19,8 +19,8 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn, random, scipy
 from meshjit.sharding import NamedSharding, PartitionSpec as P
-from tests import size_cases
-from tests.size_cases import LARGE, SMALL
+from tests.tools import size_cases
+from tests.tools.size_cases import LARGE, SMALL
 
 MODULES = {"np": mnp, "lax": lax, "nn": nn, "random": random, "scipy": scipy}
 MEGABYTE = 1 << 20

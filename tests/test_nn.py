@@ -12,7 +12,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import nn
-from tests.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host, numpy_eager
 
 INF = float("inf")
 POINTS = [-1e4, -100.0, -3.5, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 100.0, 1e4]

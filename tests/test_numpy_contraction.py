@@ -12,7 +12,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from tests.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host, numpy_eager
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from tests.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host, numpy_eager
 
 LINE = r"\n  at test_numpy_errors\.py:\d+ \(<lambda>\)"
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings, strategies as st
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from tests.numpy_eager import host, numpy_eager
-from tests.wire import traced
+from tests.tools.numpy_eager import host, numpy_eager
+from tests.tools.wire import traced
 
 
 @pytest.fixture(autouse=True)

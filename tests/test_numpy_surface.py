@@ -1,4 +1,4 @@
-"""The numpy and lax surfaces against JAX: dtype, weakness, shape and elements of every call in tests/numpy_cases.py, as JAX 0.10
+"""The numpy and lax surfaces against JAX: dtype, weakness, shape and elements of every call in tests/tools/numpy_cases.py, as JAX 0.10
 gave them (tests/goldens/numpy_surface.txt)."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from tests.numpy_cases import calls, describe, operands
-from tests.numpy_eager import host, numpy_eager
+from tests.tools.numpy_cases import calls, describe, operands
+from tests.tools.numpy_eager import host, numpy_eager
 
 GOLDEN = Path(__file__).parent / "goldens" / "numpy_surface.txt"
 RESULTS = dict(line.split("  ->  ", 1) for line in GOLDEN.read_text().splitlines())

@@ -11,8 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from tests.numpy_eager import host, numpy_eager
 from tests.test_numpy_indexing import SHAPES, grid, indices
+from tests.tools.numpy_eager import host, numpy_eager
 
 NUMPY = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
 

@@ -11,7 +11,7 @@ from meshjit.core.op import Op, Sample
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.transform.batch import batch
-from tests.op_harness import GLOBAL_OPS, Array, assert_close, build, describe, evaluated, run, samples
+from tests.tools.op_harness import GLOBAL_OPS, Array, assert_close, build, describe, evaluated, run, samples
 
 SIZE = 3
 TOGETHER = ("gather_members", "scatter_members")  # whose members know of each other: test_lax_collectives.py

@@ -12,7 +12,7 @@ from meshjit.core.types import TensorType, type_of
 from meshjit.ops.collectives import all_gather, all_reduce, all_to_all, axis_index, collective_permute, reduce_scatter
 from sharding.axes import SubAxis
 from sharding.mesh import AbstractMesh
-from tests.op_harness import LOCAL_OPS, assert_close, called, describe, module, out_types, run_xla, samples
+from tests.tools.op_harness import LOCAL_OPS, assert_close, called, describe, module, out_types, run_xla, samples
 
 MESH = AbstractMesh((4, 2), ("x", "y"))
 COUNT = MESH.device_count

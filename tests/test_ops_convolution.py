@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 
 from meshjit.core.types import TensorType, type_of
 from meshjit.ops.convolution import convolution
-from tests.op_harness import evaluated
+from tests.tools.op_harness import evaluated
 
 Array = np.ndarray[Any, Any]
 

@@ -11,7 +11,7 @@ from meshjit.core.op import Absent, Op, Sample
 from meshjit.core.program import Var
 from meshjit.core.types import is_inexact
 from meshjit.ops.constants import zeros_like
-from tests.op_harness import (
+from tests.tools.op_harness import (
     GLOBAL_OPS,
     Array,
     MissingRule,

@@ -11,7 +11,7 @@ import pytest
 from meshjit.core.op import Op, Params
 from meshjit.core.types import DTYPES, type_of
 from meshjit.ops.conversion import converted
-from tests.op_harness import GLOBAL_OPS, Array, evaluated, module, run_xla, samples, wide
+from tests.tools.op_harness import GLOBAL_OPS, Array, evaluated, module, run_xla, samples, wide
 
 FLOATS = [
     np.nan,

@@ -11,8 +11,8 @@ import pytest
 from meshjit.core.op import REGISTRY, Sample
 from meshjit.core.types import DTYPES, TensorType
 from sharding.mesh import AbstractMesh
-from tests.laws import MESHES, check_law, random_spec
-from tests.op_harness import build, called
+from tests.tools.laws import MESHES, check_law, random_spec
+from tests.tools.op_harness import build, called
 
 DRAWS = 60
 ALL_MESHES = [*MESHES, AbstractMesh((5,), ("x",)), AbstractMesh((8,), ("x",)), AbstractMesh((2, 3, 2), ("x", "y", "z"))]

@@ -21,8 +21,8 @@ from meshjit.runtime.executable import Executable, lower
 from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
 from sharding.mesh import Mesh
-from tests.laws import random_spec
-from tests.op_harness import GLOBAL_OPS, assert_close, called, describe, out_types, samples
+from tests.tools.laws import random_spec
+from tests.tools.op_harness import GLOBAL_OPS, assert_close, called, describe, out_types, samples
 
 I32 = TensorType((), DTYPES["i32"])
 SCALES = {"lgamma": 20.0, "digamma": 20.0, "polygamma": 50.0}  # XLA's f32 approximations are this much worse

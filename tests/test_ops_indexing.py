@@ -14,7 +14,7 @@ from meshjit.core.types import TensorType, type_of
 from meshjit.ops.gather import fill_of, gather
 from meshjit.ops.indexing import gather_windows, scatter_windows, take_along
 from meshjit.ops.scatter import scatter
-from tests.op_harness import assert_close, build, evaluated, module, run, run_xla
+from tests.tools.op_harness import assert_close, build, evaluated, module, run, run_xla
 
 Array = np.ndarray[Any, Any]
 RENAMED = {

@@ -19,7 +19,18 @@ from meshjit.core.types import TensorType
 from meshjit.runtime.emitting import emit_for
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from sharding import AbstractMesh
-from tests.op_harness import NEEDS_LAPACK, assert_close, build, called, describe, evaluated, module, out_types, run_xla, samples
+from tests.tools.op_harness import (
+    NEEDS_LAPACK,
+    assert_close,
+    build,
+    called,
+    describe,
+    evaluated,
+    module,
+    out_types,
+    run_xla,
+    samples,
+)
 
 OPS = [REGISTRY[name] for name in ("cholesky", "triangular_solve", "lu", "lu_solve", "qr", "eigh", "svd", "pinv", "eig", "qr_pivoted")]
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]

@@ -10,7 +10,7 @@ from meshjit.core.parser import parse_program
 from meshjit.core.program import Builder
 from meshjit.core.types import type_of
 from meshjit.core.verify import verify
-from tests.op_harness import GLOBAL_OPS, assert_close, called, describe, evaluated, module, out_types, run_xla, samples
+from tests.tools.op_harness import GLOBAL_OPS, assert_close, called, describe, evaluated, module, out_types, run_xla, samples
 
 SCALES = {"lgamma": 20.0, "digamma": 20.0, "polygamma": 50.0}  # XLA's f32 approximations are this much worse
 

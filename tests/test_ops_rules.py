@@ -16,7 +16,7 @@ from meshjit.core.op import Op, Sample
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import Emitter
 from sharding.rule import FactorRule
-from tests.op_harness import GLOBAL_OPS, NEEDS_LAPACK, describe, module, out_types, samples
+from tests.tools.op_harness import GLOBAL_OPS, NEEDS_LAPACK, describe, module, out_types, samples
 
 UNEQUAL_EXTENTS = (
     "permute",

@@ -21,8 +21,8 @@ from meshjit.ops.reduction import reduce_sum
 from meshjit.ops.slicing import pad, slice_
 from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec as P
-from tests.laws import check_law
-from tests.op_harness import build
+from tests.tools.laws import check_law
+from tests.tools.op_harness import build
 
 X4, X8 = AbstractMesh((4,), ("x",)), AbstractMesh((8,), ("x",))
 

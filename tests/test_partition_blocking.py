@@ -19,8 +19,8 @@ from meshjit.sharding import Mesh, NamedSharding
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from sharding.topology import Topology
-from tests.laws import check_law
-from tests.wire import check_function, traced
+from tests.tools.laws import check_law
+from tests.tools.wire import check_function, traced
 
 X4 = AbstractMesh((4,), ("x",))
 X2 = AbstractMesh((2,), ("x",))

@@ -12,7 +12,7 @@ from meshjit import numpy as mnp, ops, segments
 from meshjit.errors import ConcretizationTypeError
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
-from tests.wire import check_function, traffic
+from tests.tools.wire import check_function, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))

@@ -16,8 +16,8 @@ from meshjit.core.types import TensorType
 from meshjit.sharding import PartitionSpec as P
 from meshjit.simulate.evaluate import evaluate
 from sharding.mesh import AbstractMesh
-from tests.laws import check_law
-from tests.wire import check_function, traffic
+from tests.tools.laws import check_law
+from tests.tools.wire import check_function, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))
@@ -96,7 +96,7 @@ def test_setting_keeps_the_sign_of_zero():
     updates = np.array([[-0.0, 0.0], [1.0, -0.0]], np.float32)
     arrays = [table, indices, updates]
     program = program_of(scatter_rows("set", "fill"), arrays)
-    from tests.laws import partitioned
+    from tests.tools.laws import partitioned
 
     (found,), _, _ = partitioned(program, AbstractMesh((2,), ("x",)), [P(), P("x"), P("x")], [P()], arrays)
     np.testing.assert_array_equal(np.signbit(found), np.signbit(evaluate(program, arrays)[0]))

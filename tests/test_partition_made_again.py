@@ -11,7 +11,7 @@ from meshjit import numpy as mnp
 from meshjit.core import plan
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
-from tests.wire import check_function, traffic
+from tests.tools.wire import check_function, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))

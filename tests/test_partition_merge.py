@@ -20,7 +20,7 @@ from meshjit.simulate.devices import simulate
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from sharding.topology import Topology
-from tests.wire import check_function, partitioned_program, traced
+from tests.tools.wire import check_function, partitioned_program, traced
 
 MESH = AbstractMesh((4,), ("x",))
 CPU = Topology.cpu(MESH)

@@ -10,7 +10,7 @@ import pytest
 import meshjit.ops  # noqa: F401
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder
-from tests.laws import MESHES, check_law, random_spec
+from tests.tools.laws import MESHES, check_law, random_spec
 
 CASES = [
     pytest.param(name, i, id=f"{name}-{i}")

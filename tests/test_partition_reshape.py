@@ -13,9 +13,9 @@ from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec as P
-from tests.laws import MESHES, check_law, random_spec
-from tests.op_harness import build
-from tests.wire import check_function, traffic
+from tests.tools.laws import MESHES, check_law, random_spec
+from tests.tools.op_harness import build
+from tests.tools.wire import check_function, traffic
 
 X = AbstractMesh((4,), ("x",))
 

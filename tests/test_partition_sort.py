@@ -17,8 +17,8 @@ from meshjit.ops import sort_partition
 from meshjit.ops.sort import sort
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
-from tests.laws import check_law
-from tests.wire import check_function, partitioned_program, traced, traffic
+from tests.tools.laws import check_law
+from tests.tools.wire import check_function, partitioned_program, traced, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))

@@ -14,7 +14,7 @@ from meshjit import lax, numpy as mnp
 from meshjit.ops.top_k import least, total_order
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh, Mesh
-from tests.wire import check_function, partitioned_program, traced, traffic
+from tests.tools.wire import check_function, partitioned_program, traced, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))

@@ -17,8 +17,8 @@ from meshjit.ops.select_and_scatter import select_and_scatter
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from tests.laws import MESHES, check_law, random_spec
-from tests.op_harness import build
+from tests.tools.laws import MESHES, check_law, random_spec
+from tests.tools.op_harness import build
 
 X8 = AbstractMesh((8,), ("x",))
 

@@ -26,8 +26,8 @@ from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from sharding.topology import Topology
-from tests.fuzz import drawn_by
-from tests.laws import check_law
+from tests.tools.fuzz import drawn_by
+from tests.tools.laws import check_law
 
 MESH = AbstractMesh((4, 2), ("data", "model"))
 

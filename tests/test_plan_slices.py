@@ -16,8 +16,8 @@ from meshjit.sharding import NamedSharding
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from sharding.topology import Topology
-from tests.laws import check_law
-from tests.wire import traced
+from tests.tools.laws import check_law
+from tests.tools.wire import traced
 
 X4 = AbstractMesh((4,), ("x",))
 XY = AbstractMesh((4, 2), ("x", "y"))

@@ -29,7 +29,7 @@ def run(python: str, *arguments: str, path: Path = ROOT) -> str:
 @pytest.mark.skipif(WITH_JAX is None, reason="no jax: install it, or let MESHJIT_TEST_JAX be a Python that has it")
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_beside_jax(order: str) -> None:
-    assert run(str(WITH_JAX), str(ROOT / "tests" / "beside_jax.py"), order) == "both whole\n"
+    assert run(str(WITH_JAX), str(ROOT / "tests" / "tools" / "beside_jax.py"), order) == "both whole\n"
 
 
 LIKE_JAX = """

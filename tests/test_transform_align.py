@@ -25,8 +25,8 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.align import align
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from tests.laws import MESHES, check_law, random_spec
-from tests.wire import check_function, partitioned_program, traced, traffic
+from tests.tools.laws import MESHES, check_law, random_spec
+from tests.tools.wire import check_function, partitioned_program, traced, traffic
 
 X8, XY = AbstractMesh((8,), ("x",)), AbstractMesh((4, 4), ("x", "y"))
 

@@ -20,8 +20,8 @@ from meshjit.ops.shape import reshape
 from meshjit.sharding import NamedSharding, PartitionSpec
 from meshjit.transform.apart import keep_apart
 from sharding.mesh import AbstractMesh
-from tests.fuzz import CONTROL, REVERSIBLE, case, gradient_case
-from tests.wire import check_function, traffic
+from tests.tools.fuzz import CONTROL, REVERSIBLE, case, gradient_case
+from tests.tools.wire import check_function, traffic
 
 P = PartitionSpec
 

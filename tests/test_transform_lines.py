@@ -13,7 +13,7 @@ from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
-from tests.wire import check_function, traced, traffic
+from tests.tools.wire import check_function, traced, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))

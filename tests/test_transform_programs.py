@@ -21,7 +21,7 @@ from meshjit.transform.batch import batch
 from meshjit.transform.jvp import jvp
 from meshjit.transform.simplify import simplify
 from meshjit.transform.transpose import gradient, vjp
-from tests.fuzz import case
+from tests.tools.fuzz import case
 
 
 def program_of(fun: Any, *types: str) -> Program:

@@ -21,7 +21,7 @@ from meshjit.ops.arithmetic import add, subtract
 from meshjit.ops.reduction import reduce_sum
 from meshjit.plan.make import Annotations, make_plan
 from sharding import AbstractMesh, PartitionSpec as P, Placement
-from tests.broken import broken, passthrough
+from tests.tools.broken import broken, passthrough
 
 X = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
 W = np.random.default_rng(1).normal(size=(6, 5)).astype(np.float32)

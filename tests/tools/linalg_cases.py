@@ -1,8 +1,8 @@
 """Calls of the fft and linalg surfaces as text, for the comparison with JAX: with jax installed
 
-    python -m tests.linalg_cases > tests/goldens/linalg_surface.txt
+    python -m tests.tools.linalg_cases > tests/goldens/linalg_surface.txt
 
-writes what it gives; tests/test_linalg_surface.py holds ours against it. Names are those of tests/numpy_cases.py.
+writes what it gives; tests/test_linalg_surface.py holds ours against it. Names are those of tests/tools/numpy_cases.py.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import sys
 from collections.abc import Iterator
 
-from tests.numpy_cases import operands, print_call
+from tests.tools.numpy_cases import operands, print_call
 
 
 def calls() -> Iterator[str]:

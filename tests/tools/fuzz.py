@@ -1,6 +1,6 @@
 """Random whole programs under random placements, against the law. Runs in CI, and for as long as you like:
 
-    python -m tests.fuzz --minutes 10 [--seed N]
+    python -m tests.tools.fuzz --minutes 10 [--seed N]
 
 A failure is shrunk: equations that the wrong output does not need are dropped, then annotations one by one; what is left
 is printed as a Program and its annotations, to paste into a test.
@@ -22,9 +22,9 @@ from meshjit.core.region import programs_of
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.transpose import gradient
-from tests.fuzz_control import control, scanned
-from tests.fuzz_indexing import INDEXING
-from tests.laws import MESHES, check_law, random_spec
+from tests.tools.fuzz_control import control, scanned
+from tests.tools.fuzz_indexing import INDEXING
+from tests.tools.laws import MESHES, check_law, random_spec
 
 EXTENTS = (1, 2, 3, 4, 5, 6, 8)
 F32 = DTYPES["f32"]

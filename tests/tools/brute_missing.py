@@ -17,7 +17,7 @@ import numpy as np
 from meshjit.core.op import Op, Sample
 from meshjit.core.types import TensorType
 from sharding.rule import FactorRule
-from tests.brute import resized, rule_of
+from tests.tools.brute import resized, rule_of
 
 Array = np.ndarray[Any, Any]
 DEVICES = 2

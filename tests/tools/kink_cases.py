@@ -1,6 +1,6 @@
 """Functions at the points where they have kinks, guards or poles, for the comparison of derivatives with JAX: with jax installed
 
-    python -m tests.kink_cases > tests/goldens/kinks.txt
+    python -m tests.tools.kink_cases > tests/goldens/kinks.txt
 
 writes what it gives; tests/test_autodiff_kinks.py holds ours against it. A case is `function @ arguments`. Arguments are a
 line of points, two lines that are every pair of points, or arrays in brackets.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy
 
-from tests.numpy_cases import describe
+from tests.tools.numpy_cases import describe
 
 inf, nan = numpy.inf, numpy.nan
 _LINE = [-inf, -3.0, -2.0, -1.5, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 6.0, inf, nan]

@@ -1,9 +1,9 @@
 """Brute force over every op of the registry: each legal spread of its factors, each placement of its operands and results.
 
-    python -m tests.brute                          everything, op after op (hours), with a line for each
-    python -m tests.brute dot_general pad          these ops
-    python -m tests.brute --minutes 5 --seed 3     as many cases as fit, drawn evenly over the ops
-    python -m tests.brute --missing [op ...]       rules that could say more, see tests/brute_missing.py
+    python -m tests.tools.brute                          everything, op after op (hours), with a line for each
+    python -m tests.tools.brute dot_general pad          these ops
+    python -m tests.tools.brute --minutes 5 --seed 3     as many cases as fit, drawn evenly over the ops
+    python -m tests.tools.brute --missing [op ...]       rules that could say more, see tests/tools/brute_missing.py
 
 Every sample of an op is tried as it is and with other extents: empty, 1, fewer than devices, uneven. Three kinds of cases:
 
@@ -39,7 +39,7 @@ from meshjit.simulate.evaluate import evaluate
 from sharding.mesh import AbstractMesh
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement
-from tests.laws import check_law
+from tests.tools.laws import check_law
 
 MESHES = [
     AbstractMesh(shape, ("x", "y")[: len(shape)]) for shape in ((2,), (3,), (4,), (2, 2), (3, 2))
@@ -301,7 +301,7 @@ def main() -> int:
     args = parser.parse_args()
     ops = [REGISTRY[name] for name in args.ops] or global_ops()
     if args.missing:
-        from tests.brute_missing import report
+        from tests.tools.brute_missing import report
 
         return report(ops)
     end = time.time() + 60 * args.minutes if args.minutes else float("inf")

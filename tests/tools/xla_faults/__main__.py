@@ -1,6 +1,6 @@
 """Which of XLA's faults the installed jaxlib still has; after an upgrade, what is mended need no longer be steered around.
 
-    python -m tests.xla_faults
+    python -m tests.tools.xla_faults
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parent
 def main() -> None:
     """One process per fault: some end it."""
     for name in CASES:
-        done = subprocess.run([sys.executable, "-m", "tests.xla_faults", name], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-m", "tests.tools.xla_faults", name], capture_output=True, text=True)
         last = (done.stdout.strip().splitlines() or [f"ends the process ({done.returncode})"])[-1]
         print(f"{name:24} {last}")
 

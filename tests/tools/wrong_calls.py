@@ -1,6 +1,6 @@
 """Wrong calls of jit and its kin, by parameter: what people write, and what they are told. docs/errors.md is made of it.
 
-    python -m tests.wrong_calls      writes docs/errors.md anew
+    python -m tests.tools.wrong_calls      writes docs/errors.md anew
 
 Each entry is a line of Python, to be read with the names below, and the whole text of its error.
 """
@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
+PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 
 # What the lines may use; `x` is f32[8,4], `params` {"w1": f32[10,4]}.
 SETUP = """\
@@ -236,7 +236,7 @@ def _nothing() -> Any:
 def page() -> str:
     parts = [
         "# Wrong calls and what they say\n",
-        "Made by `python -m tests.wrong_calls`; a test holds every text to what is raised. An error says where (the argument's path,"
+        "Made by `python -m tests.tools.wrong_calls`; a test holds every text to what is raised. An error says where (the argument's path,"
         " the line), what was found and what was expected, and a fix. The lines below are run after\n",
         f"```python\n{SETUP}```\n",
     ]

@@ -1,6 +1,6 @@
 """Calls of the numpy and lax surfaces as text, for the comparison with JAX: with jax installed
 
-    python -m tests.numpy_cases > tests/goldens/numpy_surface.txt
+    python -m tests.tools.numpy_cases > tests/goldens/numpy_surface.txt
 
 writes what it gives; tests/test_numpy_surface.py holds ours against it. In a call `np` and `lax` are the modules and
 single letters the arrays of `operands`.

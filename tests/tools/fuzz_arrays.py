@@ -1,6 +1,6 @@
 """Random lives of arrays: made, copied, moved, computed with, donated, deleted. What is alive holds what it held. Runs in CI, and for as long as you like:
 
-    python -m tests.fuzz_arrays --minutes 10 [--seed N]
+    python -m tests.tools.fuzz_arrays --minutes 10 [--seed N]
 
 Next to every array goes a NumPy array of its own. Arrays that may share memory by contract (`asarray`, `device_put` to the
 same place) form a group, which dies together; copies have a group of their own.

@@ -1,6 +1,6 @@
 """Calls of jit as people write them, run by meshjit in the tests and by JAX to record what is expected.
 
-    XLA_FLAGS=--xla_force_host_platform_device_count=8 python tests/jax_scenarios.py      (where JAX is installed)
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python tests/tools/jax_scenarios.py      (where JAX is installed)
 
 writes tests/goldens/jax_scenarios.json: for each expression its value, where it lives, or the kind of error. Expressions use the
 names of `names`; what meshjit does otherwise on purpose is listed with its reason in test_api_like_jax.py.
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-GOLDEN = Path(__file__).parent / "goldens" / "jax_scenarios.json"
+GOLDEN = Path(__file__).parents[1] / "goldens" / "jax_scenarios.json"
 
 SCENARIOS = """
 # placements

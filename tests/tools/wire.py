@@ -18,7 +18,7 @@ from meshjit.sharding import PartitionSpec
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
-from tests.laws import check_law
+from tests.tools.laws import check_law
 
 Specs = Sequence[PartitionSpec | None]
 

@@ -1,6 +1,6 @@
 """meshjit and jax in one process, whose arrays are of one class: each kind has all that it has alone.
 
-    python tests/beside_jax.py before|after      (where jax is installed: whether it is imported before meshjit, or after)
+    python tests/tools/beside_jax.py before|after      (where jax is installed: whether it is imported before meshjit, or after)
 """
 
 # ruff: noqa: E402

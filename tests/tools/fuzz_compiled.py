@@ -1,6 +1,6 @@
 """Random programs compiled by XLA, against the simulator: what XLA makes of programs that are right. Runs in CI, and as long as you like:
 
-    python -m tests.fuzz_compiled --minutes 10 [--seed N]
+    python -m tests.tools.fuzz_compiled --minutes 10 [--seed N]
 
 XLA:CPU has run fused updates in place although their new values were still to be read from the old ones. So these programs
 are full of updates with shifted slices of the same value, behind and before reshapes, transposes, conversions, pads,
@@ -24,9 +24,9 @@ from meshjit.runtime.executable import Executable, lower
 from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
 from sharding.mesh import Mesh
-from tests.fuzz import CONTROL, REVERSIBLE, case, divides, gradient_case, needed
-from tests.fuzz_memory import IN_MEMORY
-from tests.laws import random_spec
+from tests.tools.fuzz import CONTROL, REVERSIBLE, case, divides, gradient_case, needed
+from tests.tools.fuzz_memory import IN_MEMORY
+from tests.tools.laws import random_spec
 
 Drawn = tuple[Program, Mesh, list[Any], list[Any], list[Any], tuple[int, ...]]
 SHAPES = ((1,), (8,), (4, 2), (2, 2, 2), (2,), (3,))

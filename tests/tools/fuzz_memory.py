@@ -13,7 +13,7 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Var
 from meshjit.core.types import DTYPES
 from meshjit.ops.constants import scalar
-from tests.fuzz import (
+from tests.tools.fuzz import (
     Drawer,
     binary,
     chosen,
@@ -27,8 +27,8 @@ from tests.fuzz import (
     transposed,
     unary,
 )
-from tests.fuzz_control import control
-from tests.fuzz_indexing import dynamically_sliced, dynamically_updated, gathered, scattered
+from tests.tools.fuzz_control import control
+from tests.tools.fuzz_indexing import dynamically_sliced, dynamically_updated, gathered, scattered
 
 I32, F32, C64 = DTYPES["i32"], DTYPES["f32"], DTYPES["c64"]
 Step = Callable[[Drawer], Var | None]

@@ -13,7 +13,7 @@ from meshjit.core.types import DTYPES
 from meshjit.ops.constants import scalar
 
 if TYPE_CHECKING:
-    from tests.fuzz import Drawer
+    from tests.tools.fuzz import Drawer
 
 I32, F32 = DTYPES["i32"], DTYPES["f32"]
 

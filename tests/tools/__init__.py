@@ -1,0 +1,1 @@
+"""What tests share and what a person runs: cases, laws, fuzzers, brute force. No file here is a test."""
