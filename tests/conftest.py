@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,3 +42,28 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), f"{path.name} changed; if that is right: pytest --update-goldens"
 
     return check
+
+
+@pytest.fixture
+def eager(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Ops outside of traces run as NumPy, but for tests marked `device`."""
+    from tests.tools.numpy_eager import numpy_eager
+
+    with nullcontext() if request.node.get_closest_marker("device") else numpy_eager():
+        yield
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The calls of jitted functions that C++ left to Python."""
+    from meshjit.api.wrapped import Wrapped
+
+    calls: list[Any] = []
+    original = Wrapped._call_in_python
+
+    def counted(self: Wrapped, args: Any, kwargs: Any) -> Any:
+        calls.append((args, kwargs))
+        return original(self, args, kwargs)
+
+    monkeypatch.setattr(Wrapped, "_call_in_python", counted)
+    return calls

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit.api.wrapped import Wrapped
 from meshjit.runtime.array import Array
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -30,20 +29,6 @@ def floats(*shape: int) -> np.ndarray:
 
 def sharded(*shape: int) -> mj.Array:
     return mj.device_put(floats(*shape), on(P("x")))
-
-
-@pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The calls that came to Python."""
-    calls: list[Any] = []
-    original = Wrapped._call_in_python
-
-    def counted(self: Wrapped, args: Any, kwargs: Any) -> Any:
-        calls.append((args, kwargs))
-        return original(self, args, kwargs)
-
-    monkeypatch.setattr(Wrapped, "_call_in_python", counted)
-    yield calls
 
 
 def warm(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

@@ -8,7 +8,7 @@ import pickle
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit.api.wrapped import Wrapped
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
@@ -32,20 +31,6 @@ def floats(*shape: int) -> np.ndarray:
 
 def sharded(*shape: int, count: int = 4) -> mj.Array:
     return mj.device_put(floats(*shape), on(P("x"), count))
-
-
-@pytest.fixture
-def in_python(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """The calls that came to Python."""
-    calls: list[Any] = []
-    original = Wrapped._call_in_python
-
-    def counted(self: Wrapped, args: Any, kwargs: Any) -> Any:
-        calls.append((args, kwargs))
-        return original(self, args, kwargs)
-
-    monkeypatch.setattr(Wrapped, "_call_in_python", counted)
-    yield calls
 
 
 # -- donated arguments

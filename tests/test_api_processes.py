@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.test_runtime_distributed import needs_mpi, under_mpirun
+from tests.tools.processes import needs_mpi, under_mpirun
 
 BODY = """
 import meshjit as mj, meshjit.numpy as mnp

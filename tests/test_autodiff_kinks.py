@@ -11,8 +11,8 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from tests.test_numpy_surface import _parsed
 from tests.tools.kink_cases import cases, names_of, outcome
+from tests.tools.numpy_cases import parsed
 from tests.tools.numpy_eager import numpy_eager
 
 GOLDEN = Path(__file__).parent / "goldens" / "kinks.txt"
@@ -73,7 +73,7 @@ def _result(case: str, jit: bool) -> str:
 def _differs(case: str, jit: bool = False) -> str | None:
     """What is wrong with our result, or None."""
     found, expected = _result(case, jit), RESULTS[case]
-    ours, theirs = _parsed(found), _parsed(expected)
+    ours, theirs = parsed(found), parsed(expected)
     equal = [head for head, _ in ours] == [head for head, _ in theirs] and all(
         np.allclose(mine, other, rtol=1e-4, atol=1e-6, equal_nan=True)
         for (_, mine), (_, other) in zip(ours, theirs, strict=True)

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
-from meshjit import lax, tree
+from meshjit import lax
 from meshjit.core.program import Program
-from meshjit.core.types import TensorType
 from meshjit.inspect.collectives import collective_rows
 from meshjit.ops.fft_partition import rows_and_columns
 from meshjit.partition.partition import partition
@@ -21,12 +20,12 @@ from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
-from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from sharding.topology import Topology
-from tests.tools.laws import MESHES, check_law, random_spec
+from tests.tools.laws import MESHES, check_law, normals, random_spec
+from tests.tools.wire import traced
 
 X = AbstractMesh((8,), ("x",))
 XY = AbstractMesh((4, 2), ("x", "y"))
@@ -99,21 +98,11 @@ CASES = {
 }  # fmt: skip
 
 
-def traced(fun: Callable[..., Any], *types: str) -> Program:
-    arguments = [Argument(TensorType.parse(t), False, f"argument {i}") for i, t in enumerate(types)]
-    return simplify(trace_to_program(fun, arguments, tree.structure((tuple(range(len(types))), {}))).program)
-
-
-def drawn(generator: np.random.Generator, type: TensorType) -> np.ndarray[Any, Any]:
-    parts = generator.normal(size=(2, *type.shape))
-    return (parts[0] + 1j * parts[1] if type.dtype.kind == "c" else parts[0]).astype(type.dtype)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_collectives(name: str) -> None:
     case = CASES[name]
-    program = traced(case.fun, *case.types)
-    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    program = traced(case.fun, case.types)
+    arrays = [normals(np.random.default_rng(0), t) for t in program.input_types]
     plan, local = check_law(program, case.mesh, case.specs, [case.output], arrays, exact=False)
     rows = collective_rows(simplify(local), plan.mesh)
     counts: dict[str, int] = {}
@@ -130,8 +119,8 @@ def test_any_placement(seed: int) -> None:
     fun, type = [
         (around, "c64[5,4,9]"), (real_solve, "f32[9,5]"), (mnp.fft.fft2, "c64[3,8,5]"), (mnp.fft.rfftn, "f32[4,5,6]"),
     ][seed % 4]  # fmt: skip
-    program = traced(fun, type)
-    arrays = [drawn(generator, t) for t in program.input_types]
+    program = traced(fun, [type])
+    arrays = [normals(generator, t) for t in program.input_types]
     for _ in range(3):
         mesh = MESHES[int(generator.integers(len(MESHES)))]
         specs = [random_spec(generator, v.rank, mesh) for v in (*program.inputs, *program.outputs)]
@@ -148,8 +137,8 @@ def test_any_placement(seed: int) -> None:
 )  # fmt: skip
 def test_a_line_in_four_steps(fun: Callable[..., Any], type: str) -> None:
     """On machines where starting a collective costs nothing; lines that do not divide are gathered."""
-    program = traced(fun, type)
-    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    program = traced(fun, [type])
+    arrays = [normals(np.random.default_rng(0), t) for t in program.input_types]
     for mesh in MESHES:
         free = dataclasses.replace(Topology.cpu(mesh), latency=dict.fromkeys(mesh.axis_names, 0.0))
         for axes in [*mesh.axis_names, tuple(mesh.axis_names)]:
@@ -185,11 +174,11 @@ def transforms(program: Program) -> list[tuple[str, tuple[int, ...]]]:
 def test_neighbours_are_fused(fun: Any, type: str, wanted: Any) -> None:
     from meshjit.simulate.evaluate import evaluate
 
-    program = traced(fun, type)
+    program = traced(fun, [type])
     assert all(len(axes) == 1 for _, axes in transforms(program))
     fused = fuse(program)
     assert transforms(fused) == wanted
-    arrays = [drawn(np.random.default_rng(1), t) for t in program.input_types]
+    arrays = [normals(np.random.default_rng(1), t) for t in program.input_types]
     for got, want in zip(evaluate(fused, arrays), evaluate(program, arrays), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
 
@@ -199,7 +188,7 @@ def test_what_others_need_stays() -> None:
         rows = mnp.fft.fft(x, axis=1)
         return rows, mnp.fft.fft(rows, axis=0)
 
-    program = traced(both, "c64[4,6]")
+    program = traced(both, ["c64[4,6]"])
     assert transforms(fuse(program)) == transforms(program)
 
 
@@ -207,7 +196,7 @@ def test_neighbours_in_loops_are_fused() -> None:
     def steps(u: Any) -> Any:
         return lax.fori_loop(0, 3, lambda i, u: mnp.fft.ifft2(mnp.fft.fft2(u) * 2), u)
 
-    (loop,) = [eqn for eqn in fuse(traced(steps, "c64[4,6]")).eqns if eqn.op.regions]
+    (loop,) = [eqn for eqn in fuse(traced(steps, ["c64[4,6]"])).eqns if eqn.op.regions]
     (body,) = [value for value in loop.params.values() if isinstance(value, Program)]
     assert transforms(body) == [("FFT", (0, 1)), ("IFFT", (0, 1))]
 
@@ -216,8 +205,8 @@ def test_a_loop_of_transforms_takes_two_exchanges_a_step() -> None:
     def steps(u: Any) -> Any:
         return lax.fori_loop(0, 3, lambda i, u: mnp.fft.ifft2(mnp.fft.fft2(u) * 2), u)
 
-    program = traced(steps, "c64[64,64]")
-    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    program = traced(steps, ["c64[64,64]"])
+    arrays = [normals(np.random.default_rng(0), t) for t in program.input_types]
     plan, local = check_law(program, X, [P("x")], [P("x")], arrays, exact=False)
     rows = collective_rows(simplify(local), plan.mesh)
     assert [(row.kind, row.count) for row in rows] == [("all_to_all", 6)]
@@ -227,7 +216,7 @@ def test_transforms_of_whole_dims_come_first() -> None:
     from meshjit.transform.commute import commute
 
     def order(fun: Any, whole: set[int], type: str = "c64[4,6,8]") -> list[tuple[str, tuple[int, ...]]]:
-        program = traced(fun, type)
+        program = traced(fun, [type])
         turned = commute(program, lambda var, dim: dim in whole)
         assert (turned is program) == (transforms(turned) == transforms(program))
         return transforms(turned)
@@ -240,7 +229,7 @@ def test_transforms_of_whole_dims_come_first() -> None:
     def steps(u: Any) -> Any:
         return lax.fori_loop(0, 3, lambda i, u: mnp.fft.fft2(u), u)
 
-    program = traced(steps, "c64[4,6]")
+    program = traced(steps, ["c64[4,6]"])
     assert commute(program, lambda var, dim: True) is program
     (loop,) = [eqn for eqn in commute(program, lambda var, dim: dim == 0).eqns if eqn.op.regions]
     (body,) = [value for value in loop.params.values() if isinstance(value, Program)]

@@ -12,7 +12,7 @@ import pytest
 from launch import rendezvous as module
 from launch.cluster import Cluster, detect
 from launch.rendezvous import Meeting, RendezvousError, free_port, meet, meeting_at, split_address
-from tests.test_launch_cluster import SRUN
+from tests.tools.cluster_environments import SRUN
 
 
 class FakeWorld:

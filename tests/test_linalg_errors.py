@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,12 @@ from meshjit import lax
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
 from meshjit.scipy import linalg as scipy_linalg
-from tests.tools.numpy_eager import numpy_eager
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 fft, linalg = mnp.fft, mnp.linalg
 COMPLEX, REAL = np.zeros((2, 3), np.complex64), np.zeros((2, 3), np.float32)
 SQUARE = np.eye(3, dtype=np.float32)
-
-
-@pytest.fixture(autouse=True)
-def eager() -> Iterator[None]:
-    with numpy_eager():
-        yield
 
 
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [

@@ -16,8 +16,8 @@ from meshjit.scipy import linalg as scipy_linalg
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
-from tests.test_fourier_placement import drawn, traced
-from tests.tools.laws import MESHES, check_law, random_spec
+from tests.tools.laws import MESHES, check_law, normals, random_spec
+from tests.tools.wire import traced
 
 X = AbstractMesh((4,), ("x",))
 BATCH = P("x", None, None)
@@ -62,8 +62,8 @@ FREE: dict[str, tuple[Callable[..., Any], tuple[str, ...], tuple[P, ...]]] = {
 @pytest.mark.parametrize("name", FREE)
 def test_nothing_moves(name: str) -> None:
     fun, types, specs = FREE[name]
-    program = traced(fun, *types)
-    arrays = [drawn(np.random.default_rng(0), t) for t in program.input_types]
+    program = traced(fun, types)
+    arrays = [normals(np.random.default_rng(0), t) for t in program.input_types]
     plan, local = check_law(program, X, specs, [None] * len(program.outputs), arrays, exact=False)
     assert not collective_rows(simplify(local), plan.mesh)
     assert all(any(p.dims) for p in plan.outputs)
@@ -71,7 +71,7 @@ def test_nothing_moves(name: str) -> None:
 
 def test_a_sharded_matrix_is_gathered_once() -> None:
     """Every element of the factor depends on a whole triangle."""
-    program = traced(lambda a: lax.linalg.cholesky(a, symmetrize_input=False), "f32[8,8]")
+    program = traced(lambda a: lax.linalg.cholesky(a, symmetrize_input=False), ["f32[8,8]"])
     a = np.tri(8, dtype=np.float32) + 8 * np.eye(8, dtype=np.float32)
     plan, local = check_law(program, X, [P("x")], [P()], [a], exact=False)
     assert [(row.kind, row.count) for row in collective_rows(simplify(local), plan.mesh)] == [("all_gather", 1)]
@@ -79,7 +79,7 @@ def test_a_sharded_matrix_is_gathered_once() -> None:
 
 def test_rows_of_a_batch_are_exchanged_for_members() -> None:
     """[members, rows@x, columns]: each device gets whole matrices of its own."""
-    program = traced(lambda a: lax.linalg.cholesky(a, symmetrize_input=False), "f32[64,32,32]")
+    program = traced(lambda a: lax.linalg.cholesky(a, symmetrize_input=False), ["f32[64,32,32]"])
     a = np.broadcast_to(np.tri(32, dtype=np.float32) + 32 * np.eye(32, dtype=np.float32), (64, 32, 32))
     plan, local = check_law(program, X, [P(None, "x")], [None], [a], exact=False)
     assert [(row.kind, row.count) for row in collective_rows(simplify(local), plan.mesh)] == [("all_to_all", 1)]
@@ -104,11 +104,11 @@ ANYWHERE: list[tuple[Callable[..., Any], tuple[str, ...]]] = [
 def test_any_placement(number: int) -> None:
     fun, types = ANYWHERE[number]
     generator = np.random.default_rng(number)
-    program = traced(fun, *types)
+    program = traced(fun, types)
     for _ in range(4):
         mesh = MESHES[int(generator.integers(len(MESHES)))]
         given, wanted = ([random_spec(generator, v.rank, mesh) for v in side] for side in (program.inputs, program.outputs))
-        check_law(program, mesh, given, wanted, [drawn(generator, t) for t in program.input_types], exact=False)
+        check_law(program, mesh, given, wanted, [normals(generator, t) for t in program.input_types], exact=False)
 
 
 @pytest.mark.device

@@ -4,7 +4,6 @@ them (tests/goldens/linalg_surface.txt)."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +12,15 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, scipy
-from tests.test_numpy_surface import _parsed
 from tests.tools.linalg_cases import calls
-from tests.tools.numpy_cases import describe, operands
-from tests.tools.numpy_eager import host, numpy_eager
+from tests.tools.numpy_cases import describe, operands, parsed
+from tests.tools.numpy_eager import host
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 GOLDEN = Path(__file__).parent / "goldens" / "linalg_surface.txt"
 RESULTS = dict(line.split("  ->  ", 1) for line in GOLDEN.read_text().splitlines())
 GROUPS = {name: list(group) for name, group in itertools.groupby(sorted(RESULTS), lambda call: call[: call.index("(")])}
-
-
-@pytest.fixture(autouse=True)
-def eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("device"):
-        yield
-    else:
-        with numpy_eager():
-            yield
 
 
 def called(call: str, names: dict[str, object]) -> str:
@@ -38,7 +29,7 @@ def called(call: str, names: dict[str, object]) -> str:
 
 def difference(found: str, expected: str) -> str | None:
     """None where all is as in JAX, up to a few roundings of numbers of size 1."""
-    ours, theirs = _parsed(found), _parsed(expected)
+    ours, theirs = parsed(found), parsed(expected)
     equal = [head for head, _ in ours] == [head for head, _ in theirs] and all(
         np.allclose(mine, other, rtol=1e-4, atol=3e-5, equal_nan=True)
         for (_, mine), (_, other) in zip(ours, theirs, strict=True)

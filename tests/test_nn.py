@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,9 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import nn
-from tests.tools.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 INF = float("inf")
 POINTS = [-1e4, -100.0, -3.5, -3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 3.0, 6.0, 100.0, 1e4]
@@ -116,15 +117,6 @@ FUNCTIONS: dict[str, Any] = {name: getattr(nn, name, None) for name in ACTIVATIO
     "gelu_exact": functools.partial(nn.gelu, approximate=False),
     "log1mexp": lambda x: nn.log1mexp(mnp.where(x < 0, -x, x)),
 }
-
-
-@pytest.fixture(autouse=True)
-def eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("device"):
-        yield
-    else:
-        with numpy_eager():
-            yield
 
 
 def _close(found: Any, expected: Any, rtol: float = 2e-5, atol: float = 2e-6) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,9 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from tests.tools.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host
 
-
-@pytest.fixture(autouse=True)
-def eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("device"):
-        yield
-    else:
-        with numpy_eager():
-            yield
+pytestmark = pytest.mark.usefixtures("eager")
 
 
 def some(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray[Any, Any]:

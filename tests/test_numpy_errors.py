@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,18 +10,11 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from tests.tools.numpy_eager import host, numpy_eager
+from tests.tools.numpy_eager import host
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 LINE = r"\n  at test_numpy_errors\.py:\d+ \(<lambda>\)"
-
-
-@pytest.fixture(autouse=True)
-def eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("device"):
-        yield
-    else:
-        with numpy_eager():
-            yield
 
 
 def ones(*shape: int, dtype: Any = np.float32) -> Any:

@@ -4,7 +4,6 @@ gave them (tests/goldens/numpy_surface.txt)."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,10 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from tests.tools.numpy_cases import calls, describe, operands
-from tests.tools.numpy_eager import host, numpy_eager
+from tests.tools.numpy_cases import calls, describe, operands, parsed
+from tests.tools.numpy_eager import host
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 GOLDEN = Path(__file__).parent / "goldens" / "numpy_surface.txt"
 RESULTS = dict(line.split("  ->  ", 1) for line in GOLDEN.read_text().splitlines())
@@ -31,26 +32,6 @@ DIFFERENT = {
 }
 
 
-@pytest.fixture(autouse=True)
-def eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("device"):
-        yield
-    else:
-        with numpy_eager():
-            yield
-
-
-def _parsed(text: str) -> list[tuple[str, list[complex]]]:
-    parts = (part.split() for part in text.split(" ; "))
-    # A boolean is never weak here; in JAX the result of a comparison can be, which changes nothing.
-    return [(head.replace("bool*", "bool"), [_number(n) for n in numbers]) for head, *numbers in parts]
-
-
-def _number(text: str) -> complex:
-    real, _, imaginary = text.partition("|")
-    return complex(float(real), float(imaginary or 0))
-
-
 def _tolerance(head: str) -> float:
     return 0.02 if head.startswith("bfloat16") else 2e-3 if head.startswith("float16") else 3e-5
 
@@ -65,7 +46,7 @@ def _differs(call: str, expected: str) -> str | None:
 
 
 def _compare(found: str, expected: str) -> str | None:
-    ours, theirs = _parsed(found), _parsed(expected)
+    ours, theirs = parsed(found), parsed(expected)
     if [head for head, _ in ours] != [head for head, _ in theirs]:
         return f"gave {found[:120]}, JAX {expected[:120]}"
     for (head, mine), (_, other) in zip(ours, theirs, strict=True):

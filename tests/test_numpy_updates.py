@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,12 @@ from hypothesis import given, settings, strategies as st
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from tests.test_numpy_indexing import SHAPES, grid, indices
+from tests.tools.indices import SHAPES, grid, indices
 from tests.tools.numpy_eager import host, numpy_eager
 
+pytestmark = pytest.mark.usefixtures("eager")
+
 NUMPY = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "min": np.minimum, "max": np.maximum}
-
-
-@pytest.fixture(autouse=True)
-def eager(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.node.get_closest_marker("device"):
-        yield
-    else:
-        with numpy_eager():
-            yield
 
 
 def _reference(x: np.ndarray[Any, Any], index: Any, kind: str, values: Any) -> np.ndarray[Any, Any]:

@@ -2,60 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
-from meshjit import lax, tree
-from meshjit.core.program import Program
-from meshjit.core.types import TensorType
-from meshjit.inspect.collectives import collective_rows
-from meshjit.partition.partition import partition
+from meshjit import lax
 from meshjit.plan.accumulate import accumulators
 from meshjit.plan.cost import Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
-from meshjit.simulate.devices import gather, scatter, simulate
-from meshjit.simulate.evaluate import evaluate
-from meshjit.trace import Argument, trace_to_program
-from meshjit.transform.simplify import simplify
-from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from sharding.topology import Topology
 from tests.tools.fuzz import drawn_by
 from tests.tools.laws import check_law
-
-MESH = AbstractMesh((4, 2), ("data", "model"))
-
-
-def traced(fun: Callable[..., Any], types: Sequence[str]) -> Program:
-    arguments = [Argument(TensorType.parse(t), False, f"x{i}") for i, t in enumerate(types)]
-    return simplify(trace_to_program(fun, arguments, tree.structure((tuple(range(len(types))), {}))).program)
-
-
-def moved(
-    fun: Callable[..., Any],
-    arguments: dict[str, P | None],
-    outputs: Sequence[P | None],
-    mesh: AbstractMesh = MESH,
-    topology: Topology | None = None,
-) -> list[str]:
-    """What goes over the wire when `fun` runs on arguments of these types and specs; also checks what it computes."""
-    types = [text.split("#")[0].strip() for text in arguments]  # "f32[8, 4] #2" is another argument of that type
-    program = traced(fun, types)
-    plan = make_plan(program, mesh, Annotations(list(arguments.values()), list(outputs)), topology)
-    local = simplify(partition(plan))
-    generator = np.random.default_rng(0)
-    arrays = [generator.integers(0, 2, t.shape).astype(t.dtype) for t in program.input_types]
-    shards = [scatter(a, p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
-    for got, placement, want in zip(simulate(local, mesh, shards), plan.outputs, evaluate(program, arrays), strict=True):
-        np.testing.assert_allclose(gather(got, placement, want.shape, mesh), want, rtol=1e-4)
-    return [f"{row.count} {row.kind}({row.axes}) {row.bytes}" for row in collective_rows(local, mesh)]
-
+from tests.tools.wire import MESH, moved, traced
 
 # -- reduce-scatter, also along minor dims where the machine only likes the first
 

@@ -16,10 +16,8 @@ from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from meshjit.transform.simplify import simplify
-from sharding.mesh import AbstractMesh
-from tests.test_plan_bytes import moved, traced
+from tests.tools.wire import MESH, moved, traced
 
-MESH = AbstractMesh((4, 2), ("data", "model"))
 ROWS = {"f32[64, 16]": P("data", None), "f32[64, 8]": P("data", None)}
 
 

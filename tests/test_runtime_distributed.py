@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-import textwrap
-import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -16,95 +13,9 @@ from launch.cluster import Cluster
 from launch.rendezvous import free_port
 from meshjit.runtime import _jaxlib, distributed
 from meshjit.runtime.distributed import DivergenceError, Membership, agree, membership
+from tests.tools.processes import environment, needs_mpi, side_by_side, under_mpirun
 
-MPIRUN = os.path.join(sys.prefix, "bin", "mpirun")
-needs_mpi = pytest.mark.skipif(not os.path.exists(MPIRUN), reason="the mpich wheel is not installed")
-ROOT = str(Path(__file__).parents[1])
 LIMIT = 15  # seconds that any of these jobs may take; all of them end in two
-
-PRELUDE = """
-import os, sys, time
-import numpy as np
-from meshjit.runtime import _jaxlib, client, distributed
-
-def all_reduce(label="sum"):
-    devices, mine = client.devices(), client.local_devices()
-    n = len(devices)
-    text = f'''
-module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {n} : i32}} {{
-  func.func public @main(%a: tensor<2xf32>) -> (tensor<2xf32>) {{
-    %0 = "stablehlo.all_reduce"(%a) <{{replica_groups = dense<{[list(range(n))]}> : tensor<1x{n}xi64>}}> ({{
-      ^bb0(%x: tensor<f32>, %y: tensor<f32>):
-        %s = stablehlo.add %x, %y : tensor<f32>
-        stablehlo.return %s : tensor<f32>
-      }}) : (tensor<2xf32>) -> tensor<2xf32>
-    return %0 : tensor<2xf32>
-  }}
-}}'''
-    distributed.agree(label, text)
-    executable = _jaxlib.compile(client.client(), text, devices)
-    shards = [np.full(2, 10 * device.process_index + i, np.float32) for i, device in enumerate(mine)]
-    (out,) = _jaxlib.execute(executable, [_jaxlib.put(shards, mine, row=devices)], [((2,), np.float32)], devices)
-    return [array.tolist() for _, array in _jaxlib.fetch(out)]
-
-rank = client.process_index()
-
-def say(*words):  # into a file: mpirun mixes lines of stdout, and Gloo speaks there, too
-    with open(f"{sys.argv[0]}.{rank}", "a") as file:
-        print(*words, file=file)
-"""
-
-
-class Ended(NamedTuple):
-    """What came of a job, or of one process of it: exit code, what it said, stderr, seconds."""
-
-    code: int
-    said: list[str]
-    error: str
-    seconds: float
-
-
-def said_by(script: str, rank: int) -> list[str]:
-    path = Path(f"{script}.{rank}")
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def environment(**more: str) -> dict[str, str]:
-    kept = {
-        k: v for k, v in os.environ.items() if not k.startswith(("MESHJIT_", "JAX_", "XLA_", "PMI", "OMPI", "SLURM"))
-    }
-    return {**kept, "MESHJIT_NUM_CPU_DEVICES": "2", "MESHJIT_PLATFORMS": "cpu", "PYTHONPATH": ROOT, **more}
-
-
-def write(folder: Path, body: str) -> str:
-    script = folder / "job.py"
-    script.write_text(PRELUDE + textwrap.dedent(body))
-    return str(script)
-
-
-def under_mpirun(folder: Path, body: str, processes: int = 2, **environ: str) -> Ended:
-    start, script = time.monotonic(), write(folder, body)
-    command = [MPIRUN, "-n", str(processes), sys.executable, "-W", "error", script]
-    done = subprocess.run(command, env=environment(**environ), capture_output=True, text=True, timeout=60)
-    said = [line for rank in range(processes) for line in said_by(script, rank)]
-    return Ended(done.returncode, said, done.stderr, time.monotonic() - start)
-
-
-def side_by_side(folder: Path, body: str, processes: int = 2, **environ: str) -> list[Ended]:
-    """Started by hand, with explicit variables, as on hosts without MPI."""
-    start, script = time.monotonic(), write(folder, body)
-    told = {"MESHJIT_COORDINATOR": f"127.0.0.1:{free_port()}", "MESHJIT_NUM_PROCESSES": str(processes)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-W", "error", script], env=environment(**told, MESHJIT_PROCESS_ID=str(rank), **environ),
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )
-        for rank in range(processes)
-    ]  # fmt: skip
-    errors = [process.communicate(timeout=60)[1] for process in running]
-    seconds = time.monotonic() - start
-    return [Ended(p.returncode, said_by(script, r), errors[r], seconds) for r, p in enumerate(running)]
-
 
 # --- under mpirun ----------------------------------------------------------------------------------------------------
 

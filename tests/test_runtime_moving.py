@@ -10,7 +10,7 @@ import pytest
 
 import meshjit as mj
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
-from tests.test_runtime_distributed import needs_mpi, side_by_side, under_mpirun
+from tests.tools.processes import needs_mpi, side_by_side, under_mpirun
 
 pytestmark = pytest.mark.device
 

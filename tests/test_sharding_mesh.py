@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import subprocess
 import sys
@@ -14,27 +13,7 @@ from hypothesis import given, strategies as st
 
 from sharding import AbstractMesh, AxisType, Mesh, SubAxis, canonical, current_mesh, make_mesh, set_mesh, use_mesh
 from sharding.axes import canonical_axes, common_prefix, is_prefix, overlap, parse_ref, without_prefix
-
-
-@dataclasses.dataclass(frozen=True)
-class Client:
-    process: int
-
-    def process_index(self) -> int:
-        return self.process
-
-
-@dataclasses.dataclass(frozen=True)
-class Device:
-    id: int
-    process_index: int = 0
-    client: Client | None = None
-
-
-def devices(*shape: int) -> np.ndarray:
-    found = np.empty(int(np.prod(shape)), dtype=object)
-    found[:] = [Device(i) for i in range(found.size)]
-    return found.reshape(shape)
+from tests.tools.fake_devices import Client, Device, devices
 
 
 def test_a_mesh_says_what_it_is() -> None:

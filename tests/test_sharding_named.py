@@ -21,7 +21,7 @@ from sharding import (
     SingleDeviceSharding,
     is_auto,
 )
-from tests.test_sharding_mesh import Device, devices
+from tests.tools.fake_devices import Device, devices
 
 MESH = Mesh(devices(4, 2), ("data", "model"))
 

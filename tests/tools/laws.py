@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Program
-from meshjit.core.types import is_inexact
+from meshjit.core.types import TensorType, is_inexact
 from meshjit.core.verify import verify
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
@@ -59,6 +59,12 @@ def random_spec(generator: np.random.Generator, rank: int, mesh: AbstractMesh) -
         if rank and generator.random() < 0.7:
             dims[int(generator.integers(rank))].append(str(axis))
     return PartitionSpec(*[tuple(d) if d else None for d in dims])
+
+
+def normals(generator: np.random.Generator, type: TensorType) -> np.ndarray[Any, Any]:
+    """Normally distributed numbers, complex ones where the type is."""
+    parts = generator.normal(size=(2, *type.shape))
+    return (parts[0] + 1j * parts[1] if type.dtype.kind == "c" else parts[0]).astype(type.dtype)
 
 
 MESHES = [

@@ -404,6 +404,18 @@ def _number(x: Any) -> str:
     return f"{x:.6g}" if isinstance(x, float) else str(int(x))
 
 
+def parsed(text: str) -> list[tuple[str, list[complex]]]:
+    """What `describe` printed: per array its head (dtype and shape) and its elements."""
+    parts = (part.split() for part in text.split(" ; "))
+    # A boolean is never weak here; in JAX the result of a comparison can be, which changes nothing.
+    return [(head.replace("bool*", "bool"), [_parsed_number(n) for n in numbers]) for head, *numbers in parts]
+
+
+def _parsed_number(text: str) -> complex:
+    real, _, imaginary = text.partition("|")
+    return complex(float(real), float(imaginary or 0))
+
+
 def main() -> None:
     """Write the goldens with JAX, of the calls that begin with an argument if there are any; refused ones are left out."""
     import warnings

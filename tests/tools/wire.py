@@ -11,16 +11,20 @@ from meshjit import tree
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
-from meshjit.inspect.collectives import collective_equations, wire_bytes
+from meshjit.inspect.collectives import collective_equations, collective_rows, wire_bytes
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec
+from meshjit.simulate.devices import gather, scatter, simulate
+from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
+from sharding.topology import Topology
 from tests.tools.laws import check_law
 
 Specs = Sequence[PartitionSpec | None]
+MESH = AbstractMesh((4, 2), ("data", "model"))
 
 
 def traced(fun: Callable[..., Any], types: Sequence[str]) -> Program:
@@ -51,3 +55,22 @@ def check_function(
     """The law for a whole function: partitioned and unpartitioned agree."""
     types = [str(TensorType(tuple(a.shape), a.dtype)) for a in arrays]
     check_law(traced(fun, types), mesh, inputs, outputs, arrays, exact)
+
+def moved(
+    fun: Callable[..., Any],
+    arguments: dict[str, PartitionSpec | None],
+    outputs: Specs,
+    mesh: AbstractMesh = MESH,
+    topology: Topology | None = None,
+) -> list[str]:
+    """What goes over the wire when `fun` runs on arguments of these types and specs; also checks what it computes."""
+    types = [text.split("#")[0].strip() for text in arguments]  # "f32[8, 4] #2" is another argument of that type
+    program = traced(fun, types)
+    plan = make_plan(program, mesh, Annotations(list(arguments.values()), list(outputs)), topology)
+    local = simplify(partition(plan))
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(0, 2, t.shape).astype(t.dtype) for t in program.input_types]
+    shards = [scatter(a, p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
+    for got, placement, want in zip(simulate(local, mesh, shards), plan.outputs, evaluate(program, arrays), strict=True):
+        np.testing.assert_allclose(gather(got, placement, want.shape, mesh), want, rtol=1e-4)
+    return [f"{row.count} {row.kind}({row.axes}) {row.bytes}" for row in collective_rows(local, mesh)]

@@ -1,0 +1,31 @@
+"""What the folder of tests promises: test files hold tests, what they share is in tests/tools or conftest.py."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+FILES = sorted([*TESTS.glob("*.py"), *(TESTS / "tools").rglob("*.py")])
+
+
+def imported(tree: ast.AST) -> list[str]:
+    """The modules that any import statement names, `a.b` for `from a import b`, too."""
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{alias.name}" for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(TESTS)))
+def test_no_file_imports_a_test_file(path: Path) -> None:
+    assert [name for name in imported(ast.parse(path.read_text())) if name.startswith("tests.test_")] == []
+
+
+def test_only_tests_and_conftest_lie_beside_the_tools() -> None:
+    assert sorted(path.name for path in TESTS.glob("*.py") if not path.name.startswith("test_")) == ["__init__.py", "conftest.py"]

@@ -1,0 +1,32 @@
+"""The environment variables that launchers set: of process 3 of 8, unless its comment says otherwise."""
+
+from __future__ import annotations
+
+OPEN_MPI_4 = {
+    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_MCA_orte_hnp_uri": "1531576320.0;tcp://10.0.0.1:34911",
+}  # fmt: skip
+OPEN_MPI_5 = {
+    "OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+    "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "PMIX_RANK": "3", "PMIX_NAMESPACE": "prterun-a-1@1", "PRTE_LAUNCHED": "1",
+}  # fmt: skip
+HYDRA = {
+    "PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2",
+    "PMI_FD": "9", "HYDI_CONTROL_FD": "7", "PMI_HOSTNAME": "a",
+}  # fmt: skip
+INTEL = {
+    "PMI_RANK": "3", "PMI_SIZE": "8", "MPI_LOCALRANKID": "1", "MPI_LOCALNRANKS": "2", "PMI_FD": "9",
+    "I_MPI_MPIRUN": "mpirun",
+}  # fmt: skip
+SRUN = {
+    "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NODEID": "1",
+    "SLURM_STEP_NUM_TASKS": "8", "SLURM_NTASKS": "8", "SLURM_STEP_NODELIST": "gpu[01-04]",
+    "SLURM_STEP_TASKS_PER_NODE": "2(x4)",
+}  # fmt: skip
+SBATCH = {
+    "SLURM_JOB_ID": "77", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "8",
+    "SLURM_JOB_NODELIST": "gpu[01-04]", "SLURM_TASKS_PER_NODE": "2(x4)",
+}  # fmt: skip
+SSH_INTO_ALLOCATION = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "gpu[01-04]", "SLURM_NTASKS": "8"}
+EXPLICIT = {"MESHJIT_COORDINATOR": "a:1234", "MESHJIT_NUM_PROCESSES": "8", "MESHJIT_PROCESS_ID": "3"}
+KUBERNETES = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": "3"}
