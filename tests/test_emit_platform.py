@@ -9,7 +9,7 @@ import pytest
 
 from meshjit.core.types import TensorType
 from meshjit.emit.module import emit
-from meshjit.ops.cumulative import cumsum
+from meshjit.ops.reduce.cumulative import cumsum
 from sharding import AbstractMesh, Mesh
 from tests.tools.op_harness import build, called
 

@@ -14,7 +14,7 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.core.program import Program
 from meshjit.inspect.collectives import collective_rows
-from meshjit.ops.fft_partition import rows_and_columns
+from meshjit.ops.fft.four_steps import rows_and_columns
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P

@@ -12,8 +12,8 @@ import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.core.op import Sample
 from meshjit.core.types import TensorType
-from meshjit.ops.select_and_gather import select_and_gather
-from meshjit.ops.select_and_scatter import select_and_scatter
+from meshjit.ops.window.select_and_gather import select_and_gather
+from meshjit.ops.window.select_and_scatter import select_and_scatter
 from tests.tools.op_harness import evaluated, module, out_types, run_xla
 
 INF = float("inf")

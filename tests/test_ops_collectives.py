@@ -9,7 +9,7 @@ from meshjit.core.op import MissingRule, Op
 from meshjit.core.parser import parse_program
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType, type_of
-from meshjit.ops.collectives import all_gather, all_reduce, all_to_all, axis_index, collective_permute, reduce_scatter
+from meshjit.ops.collective.collectives import all_gather, all_reduce, all_to_all, axis_index, collective_permute, reduce_scatter
 from sharding.axes import SubAxis
 from sharding.mesh import AbstractMesh
 from tests.tools.op_harness import LOCAL_OPS, assert_close, called, describe, module, out_types, run_xla, samples

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from meshjit.core.types import TensorType, type_of
-from meshjit.ops.convolution import convolution
+from meshjit.ops.window.convolution import convolution
 from tests.tools.op_harness import evaluated
 
 Array = np.ndarray[Any, Any]

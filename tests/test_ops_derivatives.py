@@ -10,7 +10,7 @@ import pytest
 from meshjit.core.op import Absent, Op, Sample
 from meshjit.core.program import Var
 from meshjit.core.types import is_inexact
-from meshjit.ops.constants import zeros_like
+from meshjit.ops.base.constants import zeros_like
 from tests.tools.op_harness import (
     GLOBAL_OPS,
     Array,

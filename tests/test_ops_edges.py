@@ -10,7 +10,7 @@ import pytest
 
 from meshjit.core.op import Op, Params
 from meshjit.core.types import DTYPES, type_of
-from meshjit.ops.conversion import converted
+from meshjit.ops.base.conversion import converted
 from tests.tools.op_harness import GLOBAL_OPS, Array, evaluated, module, run_xla, samples, wide
 
 FLOATS = [
@@ -98,7 +98,7 @@ def check(op: Op, calls: list[tuple[list[Array], Params]]) -> None:
 
 
 def test_conversions_at_the_edges() -> None:
-    from meshjit.ops.conversion import convert
+    from meshjit.ops.base.conversion import convert
 
     names = ("f32", "f64", "bf16", "f16", "i32", "i8", "u8", "i64", "u32", "bool")
     sources = [edge_values(n) for n in names if n != "bool"]
@@ -121,9 +121,9 @@ def test_floats_become_integers_by_truncation_and_saturation(value: float, dtype
 
 
 def test_nan_is_the_extreme_of_reductions() -> None:
-    from meshjit.ops.arg_reduction import argmax, argmin
-    from meshjit.ops.cumulative import cummax
-    from meshjit.ops.reduction import reduce_max, reduce_min
+    from meshjit.ops.base.reduction import reduce_max, reduce_min
+    from meshjit.ops.reduce.arg_reduction import argmax, argmin
+    from meshjit.ops.reduce.cumulative import cummax
 
     x = np.array([[3, np.nan, 1, np.nan], [2, 5, 5, 1], [-np.inf, -np.inf, -np.inf, -np.inf]], np.float32)
     index = {"axis": 1, "index_dtype": DTYPES["i32"]}

@@ -103,7 +103,7 @@ def test_type_rules_say_what_does_not_fit(name: str, types: str, params: dict[st
 
 def test_helpers_make_constants_of_any_size() -> None:
     from meshjit.core.program import Builder
-    from meshjit.ops.constants import full, ones, scalar, zeros, zeros_like
+    from meshjit.ops.base.constants import full, ones, scalar, zeros, zeros_like
 
     huge = TensorType((1 << 20, 1 << 20), DTYPES["bf16"])
     with Builder("constants") as builder:

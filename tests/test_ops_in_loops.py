@@ -15,7 +15,7 @@ import meshjit as mj
 from meshjit.core.op import REGISTRY, Op, Sample
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.constants import scalar
+from meshjit.ops.base.constants import scalar
 from meshjit.plan.make import Annotations
 from meshjit.runtime.executable import Executable, lower
 from meshjit.runtime.placing import place

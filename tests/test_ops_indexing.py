@@ -11,9 +11,9 @@ from hypothesis import given, strategies as st
 
 from meshjit.core.op import REGISTRY, MissingRule
 from meshjit.core.types import TensorType, type_of
-from meshjit.ops.gather import fill_of, gather
-from meshjit.ops.indexing import gather_windows, scatter_windows, take_along
-from meshjit.ops.scatter import scatter
+from meshjit.ops.index.gather import fill_of, gather
+from meshjit.ops.index.scatter import scatter
+from meshjit.ops.index.take import gather_windows, scatter_windows, take_along
 from tests.tools.op_harness import assert_close, build, evaluated, module, run, run_xla
 
 Array = np.ndarray[Any, Any]

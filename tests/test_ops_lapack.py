@@ -123,7 +123,7 @@ def test_what_has_no_factor_is_nan() -> None:
 
 def test_the_order_of_many_exchanges() -> None:
     """More than are undone at a time, in a loop; held against LAPACK's own meaning."""
-    from meshjit.ops.lu import order_of
+    from meshjit.ops.linalg.lu import order_of
     from meshjit.simulate.evaluate import evaluate
 
     generator = np.random.default_rng(0)

@@ -226,7 +226,7 @@ def single_operation(op: Op, sample: Sample) -> bool:
 
 def test_reshape_examples() -> None:
     """The examples of the docstring."""
-    from meshjit.ops.shape import reshape_rule
+    from meshjit.ops.base.shape import reshape_rule
 
     assert str(reshape_rule((8, 1024), (8192,))) == "a b -> (a b)"
     assert str(reshape_rule((12,), (3, 1, 4))) == "(a b) -> a 1 b"
@@ -238,8 +238,8 @@ def test_reshape_examples() -> None:
 
 def test_rules_read_aloud() -> None:
     from meshjit.core.types import TensorType
-    from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
-    from meshjit.ops.slicing import pad, slice_
+    from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+    from meshjit.ops.slicing.slices import pad, slice_
 
     f = TensorType.parse
     start = f("i32[]")

@@ -11,14 +11,14 @@ import pytest
 from meshjit.core.op import Op
 from meshjit.core.program import Program, Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.arg_reduction import argmax
-from meshjit.ops.constants import constant, iota
-from meshjit.ops.cumulative import cumsum
-from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.ordering import concatenate, reverse
-from meshjit.ops.reduce_window import reduce_window
-from meshjit.ops.reduction import reduce_sum
-from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.base.constants import constant, iota
+from meshjit.ops.base.reduction import reduce_sum
+from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.reduce.arg_reduction import argmax
+from meshjit.ops.reduce.cumulative import cumsum
+from meshjit.ops.slicing.concatenation import concatenate, reverse
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.window.reduce_window import reduce_window
 from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec as P
 from tests.tools.laws import check_law
@@ -142,8 +142,8 @@ def test_a_partial_sum_of_a_slice_is_reduced_once() -> None:
     """Reductions and single elements leave partial sums, which add up before anything is reduced."""
 
     def body(inputs: list[Var]) -> list[Var]:
-        from meshjit.ops.arithmetic import add
-        from meshjit.ops.shape import reshape
+        from meshjit.ops.base.arithmetic import add
+        from meshjit.ops.base.shape import reshape
 
         (x,) = inputs
         element = reshape(slice_(x, start=(3,), limit=(4,), strides=(1,)), shape=())
@@ -154,7 +154,7 @@ def test_a_partial_sum_of_a_slice_is_reduced_once() -> None:
 
 
 def test_a_roll_is_one_exchange_in_a_ring() -> None:
-    from meshjit.ops.roll import roll
+    from meshjit.ops.slicing.roll import roll
 
     for shift in (3, -3, 1021):
         assert exchanged(one(roll, "f32[1024]", shift=shift, dimension=0), X8, [P("x")], P("x")) == ["collective_permute 3"]
@@ -164,14 +164,14 @@ def test_a_roll_is_one_exchange_in_a_ring() -> None:
 
 
 def test_most_of_a_dim_is_replaced_by_shifting_it() -> None:
-    from meshjit.ops.update_slice import update_slice
+    from meshjit.ops.slicing.update_slice import update_slice
 
     program = one(update_slice, "f32[1024,4]", "f32[1022,4]", start=(1, 0))
     assert exchanged(program, X8, [P("x"), P("x")], P("x")) == ["collective_permute 4"]
 
 
 def test_a_shift_exchanges_what_crosses_a_border() -> None:
-    from meshjit.ops.roll import shift
+    from meshjit.ops.slicing.roll import shift
 
     for amount in (2, -2):
         program = one(shift, "f32[1024]", shift=amount, dimension=0)

@@ -13,8 +13,8 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
 from meshjit.inspect.collectives import collective_equations
-from meshjit.ops.arithmetic import add, negate
-from meshjit.ops.collectives import collective_permute
+from meshjit.ops.base.arithmetic import add, negate
+from meshjit.ops.collective.collectives import collective_permute
 from meshjit.partition.merge import merge_permutes
 from meshjit.simulate.devices import simulate
 from sharding.mesh import AbstractMesh

@@ -10,8 +10,8 @@ import pytest
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
-from meshjit.ops.arithmetic import add, negate
-from meshjit.ops.collectives import collective_permute
+from meshjit.ops.base.arithmetic import add, negate
+from meshjit.ops.collective.collectives import collective_permute
 from meshjit.partition.pair import pair_permutes
 from meshjit.simulate.devices import simulate
 from sharding.mesh import AbstractMesh

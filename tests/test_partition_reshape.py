@@ -7,8 +7,8 @@ import pytest
 
 import meshjit.numpy as mnp
 from meshjit.core.types import TensorType
-from meshjit.ops.reblocking import groups
-from meshjit.ops.shape import reshape
+from meshjit.ops.base.reblocking import groups
+from meshjit.ops.base.shape import reshape
 from sharding.mesh import AbstractMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule

@@ -13,8 +13,8 @@ import meshjit as mj
 from meshjit import lax, numpy as mnp
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
-from meshjit.ops import sort_partition
-from meshjit.ops.sort import sort
+from meshjit.ops.sort import sort_partition
+from meshjit.ops.sort.sort import sort
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
 from tests.tools.laws import check_law

@@ -11,7 +11,7 @@ import pytest
 
 import meshjit as mj
 from meshjit import lax, numpy as mnp
-from meshjit.ops.top_k import least, total_order
+from meshjit.ops.sort.top_k import least, total_order
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh, Mesh
 from tests.tools.wire import check_function, partitioned_program, traced, traffic

@@ -10,10 +10,10 @@ import pytest
 
 from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType
-from meshjit.ops.convolution import convolution
-from meshjit.ops.reduce_window import reduce_window
-from meshjit.ops.select_and_gather import select_and_gather
-from meshjit.ops.select_and_scatter import select_and_scatter
+from meshjit.ops.window.convolution import convolution
+from meshjit.ops.window.reduce_window import reduce_window
+from meshjit.ops.window.select_and_gather import select_and_gather
+from meshjit.ops.window.select_and_scatter import select_and_scatter
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P

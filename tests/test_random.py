@@ -11,7 +11,7 @@ import pytest
 
 import meshjit as mj
 from meshjit import numpy as mnp, random
-from meshjit.ops.random import threefry2x32
+from meshjit.ops.random.threefry import threefry2x32
 from meshjit.random.threefry import positions
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 

@@ -13,7 +13,7 @@ import meshjit.numpy as mnp
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
 from meshjit.errors import OutOfMemoryError
-from meshjit.ops.arithmetic import add
+from meshjit.ops.base.arithmetic import add
 from meshjit.runtime import _jaxlib, exhausted
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 

@@ -13,14 +13,14 @@ from meshjit import lax
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
-from meshjit.ops.arithmetic import add, multiply
-from meshjit.ops.constants import full, scalar
-from meshjit.ops.contraction import dot_general
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.reduction import reduce_max, reduce_sum
-from meshjit.ops.shape import broadcast_in_dim, transpose
-from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.update_slice import update_slice
+from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.constants import full, scalar
+from meshjit.ops.base.reduction import reduce_max, reduce_sum
+from meshjit.ops.base.shape import broadcast_in_dim, transpose
+from meshjit.ops.reduce.contraction import dot_general
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.slicing.update_slice import update_slice
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.align import align
 from sharding.mesh import AbstractMesh

@@ -15,8 +15,8 @@ from meshjit.core.program import Builder, Program
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
 from meshjit.inspect.collectives import collective_rows
-from meshjit.ops.reduction import reduce_sum
-from meshjit.ops.shape import reshape
+from meshjit.ops.base.reduction import reduce_sum
+from meshjit.ops.base.shape import reshape
 from meshjit.sharding import NamedSharding, PartitionSpec
 from meshjit.transform.apart import keep_apart
 from sharding.mesh import AbstractMesh

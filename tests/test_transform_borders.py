@@ -9,8 +9,8 @@ import numpy as np
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
-from meshjit.ops.collectives import collective_permute
-from meshjit.ops.slicing import slice_
+from meshjit.ops.collective.collectives import collective_permute
+from meshjit.ops.slicing.slices import slice_
 from meshjit.simulate.devices import simulate
 from meshjit.transform.borders import share_borders
 from sharding.mesh import AbstractMesh

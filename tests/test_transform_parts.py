@@ -14,11 +14,11 @@ from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
 from meshjit.inspect.collectives import collective_rows
-from meshjit.ops.arithmetic import add
-from meshjit.ops.constants import zeros
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.shape import reshape, transpose
-from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.base.arithmetic import add
+from meshjit.ops.base.constants import zeros
+from meshjit.ops.base.shape import reshape, transpose
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.sharding import NamedSharding, PartitionSpec
 from meshjit.transform.parts import splits, take_parts_early
 

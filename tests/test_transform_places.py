@@ -9,10 +9,10 @@ import pytest
 
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
-from meshjit.ops.constants import scalar
-from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.base.constants import scalar
+from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.simplify import simplify
 

@@ -11,8 +11,8 @@ import meshjit as mj
 from meshjit import numpy as mnp
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.arithmetic import add
-from meshjit.ops.roll import shift
+from meshjit.ops.base.arithmetic import add
+from meshjit.ops.slicing.roll import shift
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.shifts import share_shifts

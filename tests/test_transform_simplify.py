@@ -14,7 +14,7 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.core.verify import verify
-from meshjit.ops.constants import full
+from meshjit.ops.base.constants import full
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce

@@ -12,7 +12,7 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import programs_of
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.constants import scalar
+from meshjit.ops.base.constants import scalar
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.updates import materialize_updates
 

@@ -17,8 +17,8 @@ from meshjit.inspect.comparison import difference, magnitudes
 from meshjit.inspect.running import ReplicasDiffer, assemble
 from meshjit.inspect.verification import VerificationError
 from meshjit.inspect.verify import _Verifier, run_partitioned, run_whole
-from meshjit.ops.arithmetic import add, subtract
-from meshjit.ops.reduction import reduce_sum
+from meshjit.ops.base.arithmetic import add, subtract
+from meshjit.ops.base.reduction import reduce_sum
 from meshjit.plan.make import Annotations, make_plan
 from sharding import AbstractMesh, PartitionSpec as P, Placement
 from tests.tools.broken import broken, passthrough

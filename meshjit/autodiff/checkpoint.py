@@ -10,7 +10,7 @@ from meshjit import tree
 from meshjit.autodiff.function import check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder
-from meshjit.ops.checkpoint import POLICIES
+from meshjit.ops.control.checkpoint import POLICIES
 from meshjit.trace import argument_of, bind, function_name, user_source
 
 Policy = tuple[Any, ...]

@@ -16,7 +16,7 @@ from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_a
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import concatenate, moveaxis, reshape, slice_in_dim as slice_dim
 from meshjit.numpy.sorting import sort_together, top_k as top_k
-from meshjit.ops.identity import identity_element
+from meshjit.ops.base.identity_elements import identity_element
 from meshjit.trace import bind
 
 

@@ -13,9 +13,9 @@ from meshjit.core.types import TensorType
 from meshjit.lax import elementwise
 from meshjit.numpy.convolution import padding_of
 from meshjit.numpy.promote import asarray, cast, dtype_of, ops, shape_of
-from meshjit.ops.identity import identity_element
-from meshjit.ops.sliding import Slide, dilated
-from meshjit.ops.window_params import places_in, slides_of
+from meshjit.ops.base.identity_elements import identity_element
+from meshjit.ops.window.params import places_in, slides_of
+from meshjit.ops.window.sliding import Slide, dilated
 from meshjit.trace import Tracer, bind, line_of, user_source
 
 _LARGEST = 1024  # places of a window of a function that is no op's: the program grows with them

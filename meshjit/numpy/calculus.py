@@ -34,7 +34,7 @@ from meshjit.numpy.shaping import (
     stack,
 )
 from meshjit.numpy.sorting import searchsorted
-from meshjit.ops.constants import spread
+from meshjit.ops.base.constants import spread
 from meshjit.trace import bind, line_of, user_source
 
 _WRITTEN_OUT = 16  # coefficients of a polynomial; more are a loop, as in JAX

@@ -27,7 +27,7 @@ from meshjit.numpy.singular import (
     svd as svd,
     svdvals as svdvals,
 )
-from meshjit.ops.families import part_dtype
+from meshjit.ops.base.families import part_dtype
 from meshjit.trace import line_of, user_source
 
 matmul = contraction.matmul

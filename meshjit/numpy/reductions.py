@@ -28,7 +28,7 @@ from meshjit.numpy.promote import (
     shape_of,
 )
 from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape, transpose
-from meshjit.ops.families import part_dtype
+from meshjit.ops.base.families import part_dtype
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -101,7 +101,7 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
     def function(
         x: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
-        from meshjit.ops.identity import identity_element
+        from meshjit.ops.base.identity_elements import identity_element
 
         no_out(name, out)
         axes = normal_axes(axis, len(shape_of(x)))

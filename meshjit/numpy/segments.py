@@ -13,7 +13,7 @@ import numpy as np
 from meshjit.numpy.indexing import mode_word
 from meshjit.numpy.promote import asarray, broadcast_to, cast, concrete, dtype_of, ops, shape_of
 from meshjit.numpy.shaping import expand_dims
-from meshjit.ops.identity import identity_element
+from meshjit.ops.base.identity_elements import identity_element
 from meshjit.trace import bind, line_of, user_source
 
 _KINDS = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}

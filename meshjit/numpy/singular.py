@@ -10,7 +10,7 @@ from meshjit.core.types import TensorType
 from meshjit.numpy import contraction, factoring, reductions, shaping, ufuncs
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.promote import cast, dtype_of, ops, promoted, shape_of
-from meshjit.ops.families import part_dtype
+from meshjit.ops.base.families import part_dtype
 from meshjit.trace import bind, line_of, user_source
 
 

@@ -1,48 +1,8 @@
-"""Importing this package fills the registry: every op stands in one of these files, with everything known about it."""
+"""Importing this package fills the registry: every op stands in one of these files, with everything known about it.
 
-from meshjit.ops import (  # noqa: F401
-    arg_reduction,
-    arithmetic,
-    bits,
-    call,
-    case,
-    checkpoint,
-    collectives,
-    comparison,
-    constants,
-    contraction,
-    conversion,
-    convolution,
-    cumulative,
-    dynamic,
-    eig,
-    eigh,
-    fft,
-    gather,
-    lu,
-    lu_solve,
-    members,
-    ordering,
-    pinv,
-    placement,
-    qr,
-    qr_pivoted,
-    random,
-    reduce_window,
-    reduction,
-    roll,
-    scan,
-    scatter,
-    searching,
-    select_and_gather,
-    select_and_scatter,
-    shape,
-    slicing,
-    sort,
-    svd,
-    top_k,
-    transcendental,
-    triangular,
-    update_slice,
-    while_loop,
-)
+The packages stand in layers, each above those that it needs:
+
+    base < collective < slicing < {reduce, index, window} < {control, random, fft} < sort < linalg
+"""
+
+from meshjit.ops import base, collective, control, fft, index, linalg, random, reduce, slicing, sort, window

@@ -24,14 +24,14 @@ from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
-from meshjit.ops.collective_rules import axis_refs
-from meshjit.ops.collectives import collective_permute
-from meshjit.ops.constants import scalar
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.scan import scan
-from meshjit.ops.shape import reshape
-from meshjit.ops.slicing import pad
-from meshjit.ops.windows import cut
+from meshjit.ops.base.constants import scalar
+from meshjit.ops.base.shape import reshape
+from meshjit.ops.collective.collectives import collective_permute
+from meshjit.ops.collective.rules import axis_refs
+from meshjit.ops.control.scan import scan
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.halos import cut
+from meshjit.ops.slicing.slices import pad
 from meshjit.partition.finish import finished
 from meshjit.partition.merge import COPIES, LARGEST, crossed
 from meshjit.partition.moves import Moves

@@ -19,10 +19,10 @@ import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
-from meshjit.ops.collectives import collective_permute
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.shape import reshape
-from meshjit.ops.slicing import slice_
+from meshjit.ops.base.shape import reshape
+from meshjit.ops.collective.collectives import collective_permute
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import slice_
 from meshjit.partition.pair import needed_between
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology

@@ -15,13 +15,13 @@ import numpy as np
 
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
-from meshjit.ops import collectives
-from meshjit.ops.arithmetic import add, multiply
-from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import full, iota, scalar
-from meshjit.ops.dynamic import dynamic_slice
-from meshjit.ops.shape import broadcast_in_dim, reshape, transpose
-from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.comparison import compare, select
+from meshjit.ops.base.constants import full, iota, scalar
+from meshjit.ops.base.shape import broadcast_in_dim, reshape, transpose
+from meshjit.ops.collective import collectives
+from meshjit.ops.index.dynamic import dynamic_slice
+from meshjit.ops.slicing.slices import pad, slice_
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement

@@ -17,11 +17,11 @@ import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_programs
-from meshjit.ops import collectives
-from meshjit.ops.comparison import select
-from meshjit.ops.constants import constant, zeros_like
-from meshjit.ops.dynamic import dynamic_slice
-from meshjit.ops.shape import broadcast_in_dim, reshape
+from meshjit.ops.base.comparison import select
+from meshjit.ops.base.constants import constant, zeros_like
+from meshjit.ops.base.shape import broadcast_in_dim, reshape
+from meshjit.ops.collective import collectives
+from meshjit.ops.index.dynamic import dynamic_slice
 from sharding.mesh import BaseMesh
 
 MOST_EARLY: Final = 32  # equations done earlier for the sake of one pair

@@ -20,7 +20,7 @@ from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
 from meshjit.core.types import TensorType
-from meshjit.ops.identity import identity_element
+from meshjit.ops.base.identity_elements import identity_element
 from meshjit.partition.blocking import in_blocks
 from meshjit.partition.finish import finished
 from meshjit.partition.local import LocalEquation

@@ -15,21 +15,21 @@ from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.rules import rule_of
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
-from meshjit.ops.arithmetic import add, multiply, subtract
-from meshjit.ops.bits import and_
-from meshjit.ops.comparison import compare, select
-from meshjit.ops.constants import constant, full, full_like, iota, scalar, spread, zeros_like
-from meshjit.ops.conversion import convert
-from meshjit.ops.convolution import convolution
-from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.identity import identity_element
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.reduce_window import reduce_window
-from meshjit.ops.roll import roll, shift
-from meshjit.ops.shape import broadcast_in_dim
-from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.update_slice import update_slice
-from meshjit.ops.windows import between, cut
+from meshjit.ops.base.arithmetic import add, multiply, subtract
+from meshjit.ops.base.bits import and_
+from meshjit.ops.base.comparison import compare, select
+from meshjit.ops.base.constants import constant, full, full_like, iota, scalar, spread, zeros_like
+from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.identity_elements import identity_element
+from meshjit.ops.base.shape import broadcast_in_dim
+from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.halos import between, cut
+from meshjit.ops.slicing.roll import roll, shift
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.slicing.update_slice import update_slice
+from meshjit.ops.window.convolution import convolution
+from meshjit.ops.window.reduce_window import reduce_window
 from meshjit.partition.moves import Moves
 from meshjit.partition.stretches import (
     Offsets,

@@ -21,15 +21,15 @@ from typing import Any, TypeAlias
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.core.rules import rule_of
-from meshjit.ops.constants import constant, iota
-from meshjit.ops.convolution import convolution, kernel_slides
-from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.reduce_window import reduce_window
-from meshjit.ops.roll import roll, shift
-from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.update_slice import update_slice
-from meshjit.ops.window_params import slides_of
+from meshjit.ops.base.constants import constant, iota
+from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.roll import roll, shift
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.slicing.update_slice import update_slice
+from meshjit.ops.window.convolution import convolution, kernel_slides
+from meshjit.ops.window.params import slides_of
+from meshjit.ops.window.reduce_window import reduce_window
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule

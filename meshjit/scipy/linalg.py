@@ -14,7 +14,7 @@ from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
 from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
-from meshjit.ops.families import part_dtype
+from meshjit.ops.base.families import part_dtype
 from meshjit.trace import line_of, user_source
 
 

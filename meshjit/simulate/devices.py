@@ -10,7 +10,7 @@ import numpy as np
 from meshjit.core.evaluate import Array, evaluate_eqn
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.types import is_inexact
-from meshjit.ops.families import widened
+from meshjit.ops.base.families import widened
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 

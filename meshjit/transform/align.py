@@ -24,15 +24,15 @@ from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
-from meshjit.ops.bits import and_
-from meshjit.ops.comparison import select
-from meshjit.ops.constants import constant, full, iota, scalar, spread, zeros_like
-from meshjit.ops.identity import identity_element
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.roll import shift
-from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.update_slice import update_slice
-from meshjit.ops.windows import between
+from meshjit.ops.base.bits import and_
+from meshjit.ops.base.comparison import select
+from meshjit.ops.base.constants import constant, full, iota, scalar, spread, zeros_like
+from meshjit.ops.base.identity_elements import identity_element
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.halos import between
+from meshjit.ops.slicing.roll import shift
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.slicing.update_slice import update_slice
 from meshjit.transform.dce import dce
 from meshjit.transform.frames import Framing, Node, Shards, entries, exits, framing
 from meshjit.transform.places import is_zero

@@ -18,8 +18,8 @@ from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
 from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
-from meshjit.ops.batching import move
-from meshjit.ops.shape import reshape
+from meshjit.ops.base.batching import move
+from meshjit.ops.base.shape import reshape
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 from meshjit.transform.parts import splits

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshjit.core.program import Builder, Program, Var
-from meshjit.ops.batching import insert, move
+from meshjit.ops.base.batching import insert, move
 
 
 def batch(

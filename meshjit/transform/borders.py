@@ -23,9 +23,9 @@ from typing import Any
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_programs
-from meshjit.ops.collectives import collective_permute
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.slicing import slice_
+from meshjit.ops.collective.collectives import collective_permute
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import slice_
 from meshjit.transform.dce import dce
 
 Bounds = tuple[tuple[int, int], ...]  # per dim from where to where

@@ -18,8 +18,8 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_splat, splat
-from meshjit.ops.constants import constant
-from meshjit.ops.identity import identity_element
+from meshjit.ops.base.constants import constant
+from meshjit.ops.base.identity_elements import identity_element
 
 Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no dims
 

@@ -13,10 +13,10 @@ from itertools import accumulate
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of
 from meshjit.core.splat import is_splat
-from meshjit.ops.constants import constant, iota
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.update_slice import update_slice
+from meshjit.ops.base.constants import constant, iota
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.slicing.update_slice import update_slice
 from sharding.rule import FactorRule
 
 Shards = Callable[[Var, int], int]  # over how many shards a dim of a value is spread

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.types import is_inexact
-from meshjit.ops.arithmetic import add
-from meshjit.ops.constants import zeros
+from meshjit.ops.base.arithmetic import add
+from meshjit.ops.base.constants import zeros
 from meshjit.transform.dce import dce
 from meshjit.transform.split import split
 

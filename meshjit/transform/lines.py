@@ -18,8 +18,8 @@ import numpy as np
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
-from meshjit.ops.constants import constant, zeros
-from meshjit.ops.ordering import concatenate
+from meshjit.ops.base.constants import constant, zeros
+from meshjit.ops.slicing.concatenation import concatenate
 
 _KNOWN = 1 << 16  # constants of more elements are not looked through
 

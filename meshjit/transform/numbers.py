@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program
-from meshjit.ops.constants import constant, is_splat
-from meshjit.ops.shape import broadcast_in_dim
+from meshjit.ops.base.constants import constant, is_splat
+from meshjit.ops.base.shape import broadcast_in_dim
 
 
 @dataclass(frozen=True)

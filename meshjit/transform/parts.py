@@ -19,10 +19,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.ops.arithmetic import add
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.shape import reshape, transpose
-from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.base.arithmetic import add
+from meshjit.ops.base.shape import reshape, transpose
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.slices import pad, slice_
 
 
 def take_parts_early(program: Program) -> Program:

@@ -21,11 +21,11 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import with_programs
-from meshjit.ops.constants import constant
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.roll import roll, shift
-from meshjit.ops.slicing import pad, slice_
-from meshjit.ops.update_slice import is_most, update_slice
+from meshjit.ops.base.constants import constant
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.roll import roll, shift
+from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.ops.slicing.update_slice import is_most, update_slice
 
 _KNOWN = ("constant", "slice", "pad", "concatenate")
 Made = Mapping[Var, Eqn]

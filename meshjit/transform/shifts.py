@@ -18,12 +18,12 @@ import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending, with_programs
-from meshjit.ops.collectives import collective_permute
-from meshjit.ops.constants import scalar
-from meshjit.ops.ordering import concatenate
-from meshjit.ops.roll import shift
-from meshjit.ops.shape import reshape
-from meshjit.ops.slicing import pad, slice_
+from meshjit.ops.base.constants import scalar
+from meshjit.ops.base.shape import reshape
+from meshjit.ops.collective.collectives import collective_permute
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.roll import shift
+from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.transform.dce import dce
 
 Offset = tuple[int, ...]  # by how many places per dim

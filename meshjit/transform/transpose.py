@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
-from meshjit.ops.arithmetic import add
-from meshjit.ops.constants import zeros
+from meshjit.ops.base.arithmetic import add
+from meshjit.ops.base.constants import zeros
 from meshjit.transform.dce import dce
 from meshjit.transform.jvp import push_forward
 from meshjit.transform.split import split

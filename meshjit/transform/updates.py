@@ -18,13 +18,13 @@ from dataclasses import replace
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
-from meshjit.ops.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.families import elementwise_rule
-from meshjit.ops.placement import materialize
-from meshjit.ops.scatter import scatter
-from meshjit.ops.scatter_emission import is_one_window
-from meshjit.ops.slicing import slice_
-from meshjit.ops.update_slice import update_slice
+from meshjit.ops.base.annotations import materialize
+from meshjit.ops.base.families import elementwise_rule
+from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
+from meshjit.ops.index.scatter import scatter
+from meshjit.ops.index.scatter_emission import is_one_window
+from meshjit.ops.slicing.slices import slice_
+from meshjit.ops.slicing.update_slice import update_slice
 
 _UPDATES = {update_slice: 1, dynamic_update_slice: 1, scatter: 2}  # which operand the update is; what it is put into is the first
 

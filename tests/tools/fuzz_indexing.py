@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES
-from meshjit.ops.constants import scalar
+from meshjit.ops.base.constants import scalar
 
 if TYPE_CHECKING:
     from tests.tools.fuzz import Drawer

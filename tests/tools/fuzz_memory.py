@@ -12,7 +12,7 @@ import numpy as np
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Var
 from meshjit.core.types import DTYPES
-from meshjit.ops.constants import scalar
+from meshjit.ops.base.constants import scalar
 from tests.tools.fuzz import (
     Drawer,
     binary,

@@ -141,7 +141,7 @@ def jvp(op: Op, primals: Sequence[Var], tangents: Sequence[Var | None], params: 
 
 
 def _replaced(primals: Sequence[Var], tangents: Sequence[Var | None], group: Sequence[int]) -> list[Var]:
-    from meshjit.ops.constants import zeros_like
+    from meshjit.ops.base.constants import zeros_like
 
     out = list(primals)
     for i in group:
@@ -151,7 +151,7 @@ def _replaced(primals: Sequence[Var], tangents: Sequence[Var | None], group: Seq
 
 
 def _sums(left: Sequence[Var | None], right: Sequence[Var]) -> list[Var | None]:
-    from meshjit.ops.arithmetic import add_tangents
+    from meshjit.ops.base.arithmetic import add_tangents
 
     return [add_tangents(a, b) for a, b in zip(left, right, strict=True)] if left else list(right)
 

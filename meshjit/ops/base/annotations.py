@@ -1,0 +1,142 @@
+"""Identities that say something about a value: where it is placed, that its gradient stops, that it stays apart, or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Var
+from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.base.families import SAMPLE_DTYPES, SAMPLE_SHAPES, elementwise, elementwise_rule, factor_names, require
+from meshjit.ops.base.shape import require_one
+from sharding.rule import FactorRule
+from sharding.spec import PartitionSpec, placement_of
+
+_SAME: dict[str, Any] = {"arity": 1, "accepts": "any", "emit": lambda e, operands, ins, outs, params: operands}
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+# -- sharding_constraint: the user pinned this value here (spec), and so its cotangent
+
+
+def _constraint_type(in_types: Types, params: Params) -> Types:
+    type, spec = require_one("sharding_constraint", in_types), params["spec"]
+    fits = isinstance(spec, PartitionSpec) and len(spec) <= type.rank
+    require(fits, "sharding_constraint", f"param spec is {spec!r}: operand {type} has {type.rank} dims")
+    placement_of(spec, type.rank)  # raises where an axis is used twice
+    return (type,)
+
+
+def _constraint_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    """The batch dim is left to the compiler, unless vmap said over which axes it is spread."""
+    (x,), dim = operands, dims[0] or 0
+    entries = [*params["spec"], *(None for _ in range(x.rank - 1 - len(params["spec"])))]
+    entries.insert(dim, params.get("spread", PartitionSpec.UNCONSTRAINED))
+    return [sharding_constraint(x, spec=PartitionSpec(*entries))], [dim]
+
+
+def _constraint_samples() -> list[Sample]:
+    specs = [("f32", (8, 6), ("x", None)), ("f32", (5,), ()), ("c64", (4, 6), (("x", "y"),)), ("bool", (), ())]
+    specs.append(("i32", (3, 4, 5), (PartitionSpec.UNCONSTRAINED, "y")))
+    return [Sample((TensorType(shape, DTYPES[d]),), {"spec": PartitionSpec(*spec)}) for d, shape, spec in specs]
+
+
+sharding_constraint = Op(
+    name="sharding_constraint",
+    type_rule=_constraint_type,
+    factor_rule=elementwise_rule,
+    evaluate=lambda x, spec: x,
+    emit=_SAME["emit"],
+    samples=_constraint_samples,
+    linear=((0,),),
+    transpose=lambda cts, operands, in_types, params: [sharding_constraint(cts[0], **params)],
+    batch=_constraint_batch,
+    seed=lambda params: params["spec"],
+)
+
+
+# -- stop_gradient, copy
+
+stop_gradient = elementwise(
+    "stop_gradient", _itself, jvp=lambda primals, tangents, outs, params: [None], widen=False, **_SAME
+)
+
+copy = elementwise(
+    "copy",
+    _itself,
+    linear=((0,),),
+    transpose=lambda cts, operands, in_types, params: [copy(cts[0])],
+    widen=False,
+    **_SAME,
+)
+
+
+# -- materialize: the operand is in memory before the result is read. XLA fuses nothing across a call that it does not inline
+
+materialize = elementwise(
+    "materialize",
+    _itself,
+    arity=1,
+    accepts="any",
+    emit=lambda e, operands, ins, outs, params: [e.call("materialize", "return %x : {type}", operands[0])],
+    linear=((0,),),
+    transpose=lambda cts, operands, in_types, params: [materialize(cts[0])],
+    widen=False,
+)
+
+
+# -- optimization_barrier: nothing is merged or moved across it; all operands are there before any result is
+
+
+def _barrier_type(in_types: Types, params: Params) -> Types:
+    require(bool(in_types), "optimization_barrier", "takes one or more operands, was given none")
+    return in_types
+
+
+def _barrier_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    """Every operand is placed as it likes: `a b, c -> a b, c`."""
+    names = iter(factor_names(sum(t.rank for t in in_types)))
+    dims = tuple(tuple((next(names),) for _ in t.shape) for t in in_types)
+    return FactorRule(dims, dims).with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+
+
+def _barrier_outputs(operands: Sequence[Var]) -> list[Var]:
+    outputs = optimization_barrier(*operands)
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+
+def _barrier_transpose(cotangents, operands, in_types, params):
+    outputs = _barrier_outputs(cotangents)
+    return [out if x is None else None for x, out in zip(operands, outputs, strict=True)]
+
+
+def _barrier_prune(params: Params, used: Sequence[bool], dce: Any) -> tuple[list[int], list[int], Params]:
+    """Without results that nobody reads."""
+    kept = [i for i, flag in enumerate(used) if flag]
+    return kept, kept, params
+
+
+def _barrier_samples() -> list[Sample]:
+    types = [TensorType(shape, DTYPES[d]) for d in SAMPLE_DTYPES for shape in SAMPLE_SHAPES]
+    return [Sample((t,), {}) for t in types] + [
+        Sample((types[0], types[5], types[2]), {}),
+        Sample((types[12], types[1]), {}),
+    ]
+
+
+optimization_barrier = Op(
+    name="optimization_barrier",
+    type_rule=_barrier_type,
+    factor_rule=_barrier_rule,
+    evaluate=lambda *arrays: arrays,
+    emit=lambda e, operands, ins, outs, params: e.op("optimization_barrier", operands, outs),
+    samples=_barrier_samples,
+    linear=lambda in_types, params: (tuple(range(len(in_types))),),
+    transpose=_barrier_transpose,
+    batch=lambda operands, dims, params: (_barrier_outputs(operands), list(dims)),
+    prune=_barrier_prune,
+)

@@ -1,0 +1,71 @@
+"""What all collectives share: their type checks, groups, and the rules that none of them has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.op import Absent, MissingRule, Op, Params, Types
+from meshjit.core.types import TensorType
+from meshjit.ops.base.families import require, require_param
+from sharding.axes import AxisRef, SubAxis
+from sharding.mesh import BaseMesh
+
+Array = np.ndarray[Any, Any]
+Values = list[tuple[Array, ...]]  # per device, by flat position: the operands or results
+
+_LOCAL_ONLY = "it exists in local Programs only, which partitioning makes"
+
+
+def axis_refs(axes: Sequence[Any]) -> tuple[AxisRef, ...]:
+    """Axes as params hold them (after parsing, a part of an axis is a plain tuple) as axes of a mesh."""
+    return tuple(axis if isinstance(axis, str) else SubAxis(*axis) for axis in axes)
+
+
+def collective(name: str, **rules: Any) -> Op:
+    def no_rule(what: str) -> Any:
+        def refuse(*args: Any, **kwargs: Any) -> Any:
+            raise MissingRule(f"{name} has no {what} rule: {_LOCAL_ONLY}")
+
+        return refuse
+
+    absent = Absent(_LOCAL_ONLY)
+    return Op(
+        name=name,
+        factor_rule=no_rule("factor"),
+        evaluate=no_rule("evaluate"),
+        batch=absent,
+        jvp=absent,
+        transpose=absent,
+        **rules,
+    )
+
+
+def one_operand(op: str, in_types: Types) -> TensorType:
+    require(len(in_types) == 1, op, f"takes 1 operand, was given {len(in_types)}")
+    return in_types[0]
+
+
+def check_dim(op: str, type: TensorType, name: str, dim: int, size: int = 1) -> None:
+    require_param(0 <= dim < type.rank, op, name, dim, f"operand {type} has {type.rank} dims")
+    why = f"extent {type.shape[dim]} of operand {type} is no multiple of the group's size {size}"
+    require_param(type.shape[dim] % size == 0, op, name, dim, why)
+
+
+def scaled(type: TensorType, dim: int, times: int = 1, over: int = 1) -> TensorType:
+    return type.with_shape(tuple(n * times // over if d == dim else n for d, n in enumerate(type.shape)))
+
+
+def by_group(values: Values, mesh: BaseMesh, params: Params, exchange: Any) -> Values:
+    """`exchange(arrays of one group in order)` gives the results of its members, in order."""
+    results: Values = [()] * len(values)
+    for group in mesh.replica_groups(axis_refs(params["axes"])):
+        for position, result in zip(group, exchange([values[p][0] for p in group]), strict=True):
+            results[position] = (np.asarray(result),)
+    return results
+
+
+# Samples are for a mesh x=4, y=2; this is y and the minor half of x.
+SUB_AXES = ("y", ("x", 2, 2))

@@ -1,0 +1,122 @@
+"""call: a Program inside of another one; what a jitted function becomes when a traced function calls it.
+
+Params: body. Operands are its inputs, results its outputs. It means what the Program's equations would mean in its
+place, and `transform/calls.py` puts them there before anything is planned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from meshjit.core.evaluate import evaluated
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Builder, Program, Var, current_builder
+from meshjit.core.region import Region, Steps
+from meshjit.core.types import TensorType
+from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.control.nested import Flags, chosen, reached, require_types, whole_rule
+
+
+def call_type(in_types: Types, params: Params) -> Types:
+    require_types("call", "input", params["body"].input_types, in_types)
+    return params["body"].output_types
+
+
+def call_regions(params: Params) -> tuple[Region, ...]:
+    program = params["body"]
+    return (Region(program, tuple(range(len(program.inputs))), tuple(range(len(program.outputs)))),)
+
+
+def call_steps(*operands: Any, body: Program, **params: Any) -> Steps:
+    return (yield body, operands)
+
+
+def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    return e.program(params["body"], operands)
+
+
+def _call(operands: Sequence[Var], program: Program) -> list[Var]:
+    return list(current_builder().emit(call, operands, {"body": program}))
+
+
+def _jvp(
+    primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
+) -> tuple[list[Var], list[Var | None]]:
+    program, flags = params["body"], [t is not None for t in tangents]
+    given, count = [t for t in tangents if t is not None], len(params["body"].outputs)
+    if derivative.splits:
+        part = derivative.parts(program, flags)
+        results, wanted = _call(primals, part.forward), part.flags
+        found = iter(_call([*results[count:], *given], part.tangent))
+    else:
+        joint, wanted = derivative.joint(program, flags)
+        results = _call([*primals, *given], joint)
+        found = iter(results[count:])
+    return results[:count], [next(found) if flag else None for flag in wanted]
+
+
+Write = Callable[[Params, Sequence[Var], Program], list[Var]]  # the same op on another body
+
+
+def call_transpose(write: Write) -> Callable[..., list[Var | None]]:
+    """(known operands, cotangents) -> cotangents, by the body backwards."""
+
+    def transpose(
+        cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
+    ) -> list[Var | None]:
+        linear = [x is None for x in operands]
+        known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
+        found = iter(write(params, [*known, *given], backward(params["body"], linear)))
+        return [next(found) if flag else None for flag in linear]
+
+    return transpose
+
+
+def call_batch(write: Write) -> Callable[..., tuple[list[Var], list[int | None]]]:
+    """The body, batched."""
+
+    def batch(
+        operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
+    ) -> tuple[list[Var], list[int | None]]:
+        size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
+        flags = reached(params["body"], [d is not None for d in dims])
+        places: list[int | None] = [0 if flag else None for flag in flags]
+        return write(params, operands, batched(params["body"], dims, size, places)), places
+
+    return batch
+
+
+def call_prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
+    """Without results that nobody reads, and operands that only they need."""
+    small = dce(params["body"].with_outputs(chosen(params["body"].outputs, used)))
+    read = {v for eqn in small.eqns for v in eqn.inputs} | set(small.outputs)
+    needed = [v in read for v in small.inputs]
+    operands, results = ([i for i, flag in enumerate(flags) if flag] for flags in (needed, used))
+    return operands, results, {**params, "body": small.with_inputs(chosen(small.inputs, needed))}
+
+
+def _samples() -> Iterator[Sample]:
+    for dtype in ("f32", "i32"):
+        types = (TensorType.parse(f"{dtype}[6,4]"), TensorType.parse(f"{dtype}[6,4]"))
+        with Builder("inner") as builder:
+            a, b = (builder.input(t) for t in types)
+            program = builder.build([add(a, b), multiply(a, b), b])
+        yield Sample(types, {"body": program})
+
+
+call = Op(
+    name="call",
+    type_rule=call_type,
+    factor_rule=whole_rule,
+    evaluate=evaluated(call_steps),
+    emit=_emit,
+    samples=_samples,
+    batch=call_batch(lambda params, operands, body: _call(operands, body)),
+    jvp=_jvp,
+    transpose=call_transpose(lambda params, operands, body: _call(operands, body)),
+    regions=call_regions,
+    steps=call_steps,
+    prune=call_prune,
+    written_out=lambda operands, params, final: current_builder().inline(params["body"], operands),
+)

@@ -1,0 +1,150 @@
+"""checkpoint: a Program whose derivative keeps the operands, and what `policy` says, and computes the rest again.
+
+Params: body, policy (see POLICIES), prevent_cse, again (whether this is a way back of which nothing may be merged with
+the way forth: an optimization_barrier on the operands sees to that). As `jax.checkpoint`. Like a call it is written out in
+place before anything is planned.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from meshjit.core.evaluate import evaluated
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+from meshjit.core.types import TensorType
+from meshjit.ops.base.annotations import optimization_barrier
+from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.families import elementwise
+from meshjit.ops.base.transcendental import tanh
+from meshjit.ops.control.call import call_batch, call_prune, call_regions, call_steps, call_transpose, call_type
+from meshjit.ops.control.nested import whole_rule
+from meshjit.ops.reduce.contraction import dot_general
+
+Policy = tuple[Any, ...]  # the name of one of POLICIES, then its arguments
+
+# Which values the derivative keeps, by the equation that makes them.
+POLICIES: dict[str, Callable[..., bool]] = {
+    "nothing_saveable": lambda eqn: False,
+    "everything_saveable": lambda eqn: True,
+    "dots_saveable": lambda eqn: eqn.op is dot_general,
+    "dots_with_no_batch_dims_saveable": lambda eqn: eqn.op is dot_general and eqn.params["batch"] == ((), ()),
+    "save_only_these_names": lambda eqn, *names: eqn.op is name and eqn.params["name"] in names,
+    "save_anything_except_these_names": lambda eqn, *names: not (eqn.op is name and eqn.params["name"] in names),
+    "save_any_names_but_these": lambda eqn, *names: eqn.op is name and eqn.params["name"] not in names,
+}
+
+
+def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    again = params["again"] and bool(operands)
+    return e.program(params["body"], e.op("optimization_barrier", operands, ins) if again else operands)
+
+
+def _checkpoint(params: Params, operands: Sequence[Var], body: Program, again: bool = False) -> list[Var]:
+    """The op on another body; `again`: on the way back."""
+    given = {**params, "body": body, "again": params["again"] or (again and params["prevent_cse"])}
+    return list(current_builder().emit(checkpoint, operands, given))
+
+
+def _written_out(operands: Sequence[Var], params: Params, final: bool) -> list[Var] | None:
+    """The body's equations in place of the op, once nobody will ask for its derivative."""
+    if not final:
+        return None
+    if params["again"] and operands:
+        barred = optimization_barrier(*operands)
+        operands = barred if isinstance(barred, tuple) else (barred,)
+    return current_builder().inline(params["body"], operands)
+
+
+# -- derivative
+
+
+def _jvp(
+    primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
+) -> tuple[list[Var], list[Var | None]]:
+    body, flags = params["body"], [t is not None for t in tangents]
+    given, count = [t for t in tangents if t is not None], len(body.outputs)
+    if not derivative.splits:
+        joint, out_flags = derivative.joint(body, flags)
+        results = _checkpoint(params, [*primals, *given], joint)
+        values, found = results[:count], results[count:]
+    else:
+        parts = derivative.parts(body, flags)
+        residuals = parts.forward.outputs[count:]
+        out_flags = parts.flags
+        kept, again = _kept(parts.forward, residuals, params)
+        results = _checkpoint(params, primals, parts.forward.with_outputs([*parts.forward.outputs[:count], *kept]))
+        tangent = _after(again, parts.tangent)
+        values, found = results[:count], _checkpoint(params, [*primals, *results[count:], *given], tangent, again=True)
+    rest = iter(found)
+    return values, [next(rest) if flag else None for flag in out_flags]
+
+
+def _kept(forward: Program, residuals: Sequence[Var], params: Params) -> tuple[list[Var], Program]:
+    """The values that are kept, and (operands, kept values) -> residuals, which makes the others again."""
+    policy = params["policy"]
+    saves = POLICIES[policy[0]]
+    saved = {v for eqn in forward.eqns if saves(eqn, *policy[1:]) for v in eqn.outputs}
+    needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
+    for eqn in reversed(forward.eqns):
+        wanted = [v for v in eqn.outputs if v in needed]
+        if wanted and all(v in saved for v in eqn.outputs):
+            kept.update(dict.fromkeys(wanted))
+        elif wanted:
+            needed.update(eqn.inputs)
+            again.append(eqn)
+    program = Program(forward.name, (*forward.inputs, *kept), tuple(reversed(again)), tuple(residuals))
+    return list(kept), program
+
+
+def _after(first: Program, second: Program) -> Program:
+    """(inputs of first, inputs of second but the first's outputs) -> outputs of second."""
+    count = len(first.outputs)
+    with Builder(second.name) as builder:
+        given = [builder.input(v.type, v.hint) for v in first.inputs]
+        rest = [builder.input(v.type) for v in second.inputs[count:]]
+        return builder.build(builder.inline(second, [*builder.inline(first, given), *rest]))
+
+
+def _samples() -> Iterator[Sample]:
+    for dtype in ("f32", "c64"):
+        types = tuple(map(TensorType.parse, (f"{dtype}[6,4]", f"{dtype}[6,4]")))
+        with Builder("inner") as builder:
+            a, b = (builder.input(t) for t in types)
+            body = builder.build([multiply(tanh(add(a, b)), b), a])
+        for policy in (("nothing_saveable",), ("everything_saveable",)):
+            yield Sample(types, {"body": body, "policy": policy, "prevent_cse": True, "again": False}, "unit")
+
+
+checkpoint = Op(
+    name="checkpoint",
+    type_rule=call_type,
+    factor_rule=whole_rule,
+    evaluate=evaluated(call_steps),
+    emit=_emit,
+    samples=_samples,
+    batch=call_batch(_checkpoint),
+    jvp=_jvp,
+    transpose=call_transpose(functools.partial(_checkpoint, again=True)),
+    regions=call_regions,
+    steps=call_steps,
+    prune=call_prune,
+    written_out=_written_out,
+)
+
+
+# -- name: a value that policies can speak about
+
+name = elementwise(
+    "name",
+    lambda x, name: x,
+    arity=1,
+    accepts="any",
+    emit=lambda e, operands, ins, outs, params: operands,
+    linear=((0,),),
+    transpose=lambda cts, operands, in_types, params: [cts[0]],
+    sample_params=({"name": "here"},),
+    widen=False,
+)

@@ -1,0 +1,56 @@
+"""What the rules of ops with regions are written with (loops, branches, calls)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshjit.core.op import Params, Types
+from meshjit.core.program import Builder, Program
+from meshjit.core.region import depending
+from meshjit.core.types import TensorType
+from meshjit.ops.base.constants import zeros
+from meshjit.ops.base.families import factor_names, require
+from sharding.rule import FactorRule
+
+Flags = Sequence[bool]
+
+
+def whole_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    """Nothing is sharded: what planning knows of an op with regions comes from its regions."""
+    names = iter(factor_names(sum(t.rank for t in (*in_types, *out_types))))
+    operands, results = (
+        tuple(tuple((next(names),) for _ in t.shape) for t in types) for types in (in_types, out_types)
+    )
+    factors = [f for value in (*operands, *results) for (f,) in value]
+    rule = FactorRule(operands, results, dict.fromkeys(factors, "replicate"))
+    return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+
+
+def require_types(op: str, what: str, wanted: Sequence[TensorType], found: Sequence[TensorType]) -> None:
+    """A region's inputs or outputs must be of these types, one for one."""
+    require(len(wanted) == len(found), op, f"{what}: {len(found)} where {len(wanted)} are needed")
+    for i, (want, have) in enumerate(zip(wanted, found, strict=True)):
+        require(want == have, op, f"{what} {i} is {have}, needed is {want}")
+
+
+def chosen(values: Sequence[Any], flags: Flags) -> list[Any]:
+    """The values whose flag is set."""
+    return [v for v, flag in zip(values, flags, strict=True) if flag]
+
+
+def reached(program: Program, flags: Flags) -> list[bool]:
+    """Which outputs depend on an input whose flag is set."""
+    found = depending(program.eqns, chosen(program.inputs, flags))
+    return [v in found for v in program.outputs]
+
+
+def with_tangents(program: Program, count: int, values: Flags, wanted: Flags) -> Program:
+    """The program, whose outputs from `count` on are tangents, with zeros for wanted ones that it does not give."""
+    types = [v.type for v in program.outputs[:count]]
+    with Builder(program.name) as builder:
+        outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
+        rest = iter(outputs[count:])
+        found = [next(rest) if flag else None for flag in values]
+        full = [t or zeros(type) for t, type, flag in zip(found, types, wanted, strict=True) if flag]
+        return builder.build([*outputs[:count], *full])

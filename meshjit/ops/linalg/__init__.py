@@ -1,0 +1,3 @@
+"""Decompositions of matrices over the last two dims, and systems of equations. Imports all but window, random and fft."""
+
+from meshjit.ops.linalg import eig, eigh, lapack, lu, lu_solve, matrices, phases, pinv, qr, qr_pivoted, svd, triangular

@@ -1,0 +1,198 @@
+"""Contraction: `dot_general`, the one op behind dot, matmul, einsum and tensordot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Var
+from meshjit.core.types import DTYPES, TensorType, is_float
+from meshjit.ops.base.families import factor_names, require, require_param
+from sharding.rule import FactorRule
+
+Dims = tuple[int, ...]
+
+
+def _free(rank: int, *used: Sequence[int]) -> Dims:
+    taken = {d for group in used for d in group}
+    return tuple(d for d in range(rank) if d not in taken)
+
+
+def _dims(types: Types, params: Params) -> tuple[Dims, Dims, Dims, Dims, Dims, Dims]:
+    """Batch, contracted and free dims of the left operand, then of the right."""
+    (lb, rb), (lc, rc) = params["batch"], params["contract"]
+    return lb, lc, _free(types[0].rank, lb, lc), rb, rc, _free(types[1].rank, rb, rc)
+
+
+def _type(in_types: Types, params: Params) -> Types:
+    require(len(in_types) == 2, "dot_general", f"takes 2 operands, was given {len(in_types)}")
+    a, b = in_types
+    for name in ("contract", "batch"):
+        left, right = params[name]
+        require_param(len(left) == len(right), "dot_general", name, params[name], "both sides need as many dims")
+        for i, j in zip(left, right, strict=True):  # texts cost more than the checks
+            if not (0 <= i < a.rank and 0 <= j < b.rank):
+                require_param(False, "dot_general", name, params[name], f"operands are {a} and {b}")
+            if a.shape[i] != b.shape[j]:
+                require(False, "dot_general", f"{name} dims {i} of {a} and {j} of {b} differ in extent")
+    if a.dtype != b.dtype:
+        require(False, "dot_general", f"operand dtypes differ: {a} and {b}")
+    lb, _, lf, _, _, rf = _dims(in_types, params)
+    shape = [a.shape[d] for d in (*lb, *lf)] + [b.shape[d] for d in rf]
+    return (TensorType(tuple(shape), params.get("preferred") or a.dtype),)
+
+
+def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+    lb, lc, lf, rb, rc, rf = _dims(in_types, params)
+    names = iter(factor_names(len(lb) + len(lf) + len(rf) + len(lc)))
+    batch, left, right, inner = ([(next(names),) for _ in group] for group in (lb, lf, rf, lc))
+    a = dict(zip((*lb, *lf, *lc), (*batch, *left, *inner), strict=True))
+    b = dict(zip((*rb, *rf, *rc), (*batch, *right, *inner), strict=True))
+    operands = (tuple(a[d] for d in range(len(a))), tuple(b[d] for d in range(len(b))))
+    rule = FactorRule(operands, (tuple([*batch, *left, *right]),), {f: "sum" for (f,) in inner})
+    return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
+
+
+def _evaluate(a: Any, b: Any, contract: Any, batch: Any, preferred: Any = None, precision: Any = None) -> Any:
+    (lc, rc), (lb, rb) = contract, batch
+    out = preferred or a.dtype
+    wide = np.dtype(np.float32) if is_float(a.dtype) and a.dtype.itemsize < 4 else np.promote_types(a.dtype, a.dtype)
+    wide = out if preferred is not None and not is_float(out) else wide
+    names = iter(range(a.ndim + b.ndim))
+    left = [next(names) for _ in range(a.ndim)]
+    right: list[int] = [-1] * b.ndim
+    for i, j in [*zip(lb, rb, strict=True), *zip(lc, rc, strict=True)]:
+        right[j] = left[i]
+    right = [next(names) if n < 0 else n for n in right]
+    lf, rf = _free(a.ndim, lb, lc), _free(b.ndim, rb, rc)
+    result = [left[d] for d in (*lb, *lf)] + [right[d] for d in rf]
+    if a.dtype == np.bool_:
+        return np.einsum(a.astype(np.int64), left, b.astype(np.int64), right, result).astype(out)
+    with np.errstate(all="ignore"):
+        product = np.einsum(a.astype(wide), left, b.astype(wide), right, result, optimize=a.ndim <= 12)
+    return np.asarray(product).astype(out)
+
+
+def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    (lb, rb), (lc, rc) = params["batch"], params["contract"]
+    numbers = ", ".join(
+        f"{name} = {list(dims)}"
+        for name, dims in (
+            ("lhs_batching_dimensions", lb),
+            ("rhs_batching_dimensions", rb),
+            ("lhs_contracting_dimensions", lc),
+            ("rhs_contracting_dimensions", rc),
+        )
+    )
+    word = (params.get("precision") or "default").upper()
+    precision = f"precision_config = [#stablehlo<precision {word}>, #stablehlo<precision {word}>]"
+    return e.op("dot_general", operands, outs, f"dot_dimension_numbers = #stablehlo.dot<{numbers}>, {precision}")
+
+
+def _transpose(cotangents, operands, in_types, params):
+    """The cotangent contracted with the other operand over that operand's free dims, its dims brought in order."""
+    ct, (a, b) = cotangents[0], operands
+    lb, lc, lf, rb, rc, rf = _dims(in_types, params)
+    n = len(lb)
+    if a is None:
+        grad = _contract_back(ct, b, n, n + len(lf), rb, rf, (lb, lf, lc, rc), in_types[0], params)
+        return [grad, None]
+    return [None, _contract_back(ct, a, n, None, lb, lf, (rb, rf, rc, lc), in_types[1], params)]
+
+
+def _contract_back(ct, other, n, start, other_batch, other_free, mine, type, params):
+    from meshjit.ops.base.conversion import convert
+    from meshjit.ops.base.shape import transpose
+
+    batch, free, contracted, other_contracted = mine
+    first = start if start is not None else n
+    ct_free = tuple(range(first, first + len(other_free)))
+    if other.dtype != ct.dtype:  # `preferred` widened the result: contract in the operands' dtype
+        ct = convert(ct, dtype=other.dtype)
+    # Either way the result's dims are batch, then those left of the first operand, then those left of the second.
+    left = [contracted[other_contracted.index(d)] for d in sorted(other_contracted)]
+    sides = ((ct, ct_free, tuple(range(n)), free), (other, tuple(other_free), tuple(other_batch), left))
+    if [*left, *free] == list(range(len(left) + len(free))) and _is_better_first(ct, other, ct_free, n):
+        sides = sides[::-1]  # nothing to bring in order
+    (x, x_free, x_batch, x_left), (y, y_free, y_batch, y_left) = sides
+    out = dot_general(
+        x, y, contract=(x_free, y_free), batch=(x_batch, y_batch), preferred=None, precision=params.get("precision")
+    )
+    places = [*batch, *x_left, *y_left]
+    if places == list(range(len(places))):
+        return out
+    return transpose(out, permutation=tuple(places.index(d) for d in range(len(places))))
+
+
+def _is_better_first(ct: Var, other: Var, contracted: Sequence[int], batch_dims: int) -> bool:
+    """Whether XLA:CPU gains by the other order: it multiplies matrices either way, but of several contracted dims it copies
+    the first operand to merge them, and of batches both."""
+    return batch_dims == 0 and (len(contracted) <= 1 or other.type.nbytes <= ct.type.nbytes)
+
+
+def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    from meshjit.ops.base.batching import shifted
+
+    def moved(group: Sequence[int], dim: int | None) -> Dims:
+        return tuple(group) if dim is None else tuple(shifted(d, dim) for d in group)
+
+    (lb, rb), (lc, rc) = params["batch"], params["contract"]
+    i, j = dims
+    contract = (moved(lc, i), moved(rc, j))
+    batch = (moved(lb, i), moved(rb, j))
+    if i is not None and j is not None:
+        batch, out_dim = ((i, *batch[0]), (j, *batch[1])), 0
+    elif i is not None:
+        free = _free(operands[0].rank, *batch[:1], *contract[:1])
+        out_dim = len(lb) + free.index(i)
+    else:
+        assert j is not None
+        free = _free(operands[1].rank, batch[1], contract[1])
+        out_dim = len(lb) + operands[0].rank - len(lb) - len(lc) + free.index(j)
+    return [dot_general(*operands, **{**params, "contract": contract, "batch": batch})], [out_dim]
+
+
+def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
+    from meshjit.ops.base.batching import doubled
+
+    pairs = {k: tuple(doubled(g, d) for g, d in zip(params[k], dims, strict=True)) for k in ("contract", "batch")}
+    return [dot_general(*operands, **{**params, **pairs})]
+
+
+def _samples() -> Iterable[Sample]:
+    calls = [
+        ((4, 6), (6, 8), ((1,), (0,)), ((), ())),
+        ((6,), (6,), ((0,), (0,)), ((), ())),
+        ((4,), (3,), ((), ()), ((), ())),
+        ((), (), ((), ()), ((), ())),
+        ((2, 4, 6), (2, 6, 8), ((2,), (1,)), ((0,), (0,))),
+        ((4, 2, 5, 3), (3, 5, 7, 2), ((3, 2), (0, 1)), ((1,), (3,))),
+        ((4, 0), (0, 3), ((1,), (0,)), ((), ())),
+        ((5, 3), (3, 2), ((1,), (0,)), ((), ())),
+    ]
+    for left, right, contract, batch in calls:
+        for name in ("f32", "i32", "c64"):
+            types = (TensorType(left, DTYPES[name]), TensorType(right, DTYPES[name]))
+            yield Sample(types, {"contract": contract, "batch": batch, "preferred": None, "precision": None})
+    types = (TensorType((4, 6), DTYPES["bf16"]), TensorType((6, 8), DTYPES["bf16"]))
+    for preferred in (None, DTYPES["f32"]):
+        dims = {"contract": ((1,), (0,)), "batch": ((), ())}
+        yield Sample(types, {**dims, "preferred": preferred, "precision": "highest"})
+
+
+dot_general = Op(
+    name="dot_general",
+    type_rule=_type,
+    factor_rule=_rule,
+    evaluate=_evaluate,
+    emit=_emit,
+    samples=_samples,
+    batch=_batch,
+    linear=((0,), (1,)),
+    transpose=_transpose,
+    split=_split,
+)
+
