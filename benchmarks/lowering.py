@@ -232,7 +232,8 @@ def main() -> None:
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)
         return
     if not given.json:
-        print(f"{'layers':>6} {'form':>8} {'devices':>7}" + "".join(f"{s + ' s':>12}" for s in STAGES) + f"{'all s':>10}{'JAX s':>8}{'ratio':>7}")
+        stages = "".join(f"{stage + ' s':>12}" for stage in STAGES)
+        print(f"{'layers':>6} {'form':>8} {'devices':>7}{stages}{'all s':>10}{'JAX s':>8}{'ratio':>7}")
     for layers, devices, scan in cases:
         seconds = measured(given.framework, layers, mesh_shape(devices), scan, given.repeats)
         if given.json:

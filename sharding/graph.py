@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.placement import Placement
@@ -93,30 +93,6 @@ class Conflict:
     @property
     def values(self) -> tuple[int, int]:
         return self.value, self.offered_by
-
-
-class Origins(Mapping[tuple[int, int, AxisRef], Origin]):
-    """(value, dim, axis) → where the axis came from; read off what propagation knows of every value."""
-
-    def __init__(self, values: Sequence[_Placed]) -> None:
-        self._values = values
-
-    def __getitem__(self, key: tuple[int, int, AxisRef]) -> Origin:
-        value, dim, axis = key
-        return self._values[value].origins[dim][axis]
-
-    def __iter__(self) -> Iterator[tuple[int, int, AxisRef]]:
-        for index, value in enumerate(self._values):
-            for dim, known in enumerate(value.origins):
-                for axis in known:
-                    yield index, dim, axis
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-
-class _Placed(Protocol):
-    origins: tuple[Mapping[AxisRef, Origin], ...]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,23 +30,32 @@ see the plan in which a conflict goes the other way, propagate again with a Seed
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
 
-from sharding.axes import AxisRef, is_prefix, overlap
+from sharding.axes import is_prefix
 from sharding.graph import (
     Axes,
     Conflict,
     Graph,
     Node as Node,
-    Origin,
-    Origins,
+    Origin as Origin,
     Propagated,
     Reason as Reason,
     Seed,
     explain as explain,
 )
 from sharding.mesh import BaseMesh
-from sharding.propagation_state import CONTESTS, Change, NodeKey, Structure, Value, memory_of, structure_of
+from sharding.origins import History, Origins
+from sharding.propagation_state import (
+    CONTESTS,
+    DISPLACEMENTS,
+    NodeKey,
+    Outcome,
+    State,
+    Structure,
+    Value,
+    memory_of,
+    structure_of,
+)
 from sharding.spec import ShardingError
 from sharding.visit import Visit
 
@@ -60,39 +69,45 @@ def propagate(graph: Graph, mesh: BaseMesh, like: Propagated | None = None) -> P
 
 
 class _Propagation:
-    def __init__(self, graph: Graph, mesh: BaseMesh, known: Structure | None) -> None:
+    """Every value is a number, that of its state; a visit of a node looks up what the numbers of its values become."""
+
+    def __init__(self, graph: Graph, mesh: BaseMesh, structure: Structure | None) -> None:
         self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
         self.memory = memory_of(tuple(self.sizes.items()))
-        self.memory.trim()
+        if structure is None or structure.memory is not self.memory:
+            structure = structure_of(graph, self.memory)
+        self.structure, self.kinds = structure, structure.kinds
+        untouched = {shape: self.memory.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
+        self.states = [untouched[shape] for shape in graph.shapes]  # that of a tie stands at its first value
         self.conflicts: list[Conflict] = []
-        if known is None or known.memory is not self.memory:
-            known = structure_of(graph, self.memory)
-        self.structure, self.kinds = known, known.kinds
-        untouched = {shape: self.memory.number_of(Value(0, shape).state) for shape in {*graph.shapes}}
-        made = {first: Value(first, graph.shapes[first], untouched[graph.shapes[first]]) for first in known.turns_of}
-        self.values = [made[first] for first in known.firsts]
-        self.slots = [[made[first] for first in firsts] for firsts in known.slots]
+        self.history = History(structure)
+        self.waiting: dict[int, int] = {}  # values that take no part yet → their priority
         self._plant_seeds()
         self.queue: list[int] = []  # turns: stage * nodes + node
-        self.queued: set[int] = set()
+        self.is_queued = bytearray((DISPLACEMENTS + 1) * len(self.kinds))
+
+    # --- seeds --------------------------------------------------------------------------------------------------------
 
     def _plant_seeds(self) -> None:
-        planted: set[Value] = set()
+        firsts, planted = self.structure.firsts, dict[int, Value]()
         for index, seed in sorted(self.graph.seeds.items(), key=lambda item: (item[1].priority, item[0])):
-            value = self.values[index]
-            value.number = None
-            if seed.placement.rank != len(value.shape):
+            first, shape = firsts[index], self.graph.shapes[index]
+            if seed.placement.rank != len(shape):
                 raise ShardingError(
                     f"the seed of value {index} is {seed.placement} of {seed.placement.rank} dims, its shape "
-                    f"{value.shape} has {len(value.shape)}"
+                    f"{shape} has {len(shape)}"
                 )
-            if value not in planted:
-                value.priority, value.is_active = min(seed.priorities, default=seed.priority), False
-                value.is_quiet = tuple([p > value.priority for p in seed.priorities]) or value.is_quiet
+            is_first = first not in planted
+            value = planted.setdefault(first, self._value(first))
+            if is_first:
+                self.waiting[first] = priority = min(seed.priorities, default=seed.priority)
+                value.is_active = False
+                value.is_quiet = tuple([p > priority for p in seed.priorities]) or value.is_quiet
                 value.partial = seed.placement.partial
             for dim, axes in enumerate(seed.placement.dims):
-                self._plant(value, dim, axes, index, seed, value not in planted)
-            planted.add(value)
+                self._plant(value, dim, axes, index, seed, is_first)
+        for first, value in planted.items():
+            self.states[first] = self.memory.number_of(value.state)
 
     def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed, is_first: bool) -> None:
         """Give a dim its seed. Of tied values with several seeds the first, by priority, is right."""
@@ -104,111 +119,101 @@ class _Propagation:
         ):
             if axes:
                 value.put(dim, axes)
-                said, known = dict(seed.origins), value.origins[dim]
-                value.trace(dim, {a: known.get(a) or said.get(a) or Origin(index) for a in axes})
+                self.history.plant(value.first, dim, axes, index, seed)
             value.is_open = (*value.is_open[:dim], seed.is_open(dim), *value.is_open[dim + 1 :])
         elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
+
+    def _value(self, first: int) -> Value:
+        return Value(first, self.memory.states[self.states[first]])
 
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
     def run(self) -> Propagated:
         seeds = self.graph.seeds.values()
-        queue, queued, count = self.queue, self.queued, len(self.kinds)
         for priority in sorted({0, *(p for seed in seeds for p in (seed.priority, *seed.priorities))}):
-            for value in dict.fromkeys(self.values):
-                if not value.is_active and value.priority <= priority:
-                    value.is_active, value.number = True, None
-                    self._enqueue(value)
+            self._activate(priority)
             self._let_speak(priority)
-            while queue:
-                turn = heapq.heappop(queue)
-                if turn in queued:
-                    queued.discard(turn)
-                    stage, index = divmod(turn, count)
-                    self._visit(index, max(stage, CONTESTS - 1))
-        for index in range(count):
-            self._record_conflicts(index)
-        placements = [self.memory.placement_of(value) for value in self.values]
-        return Propagated(self.graph, placements, Origins(self.values), self.conflicts, self.structure)
+            self._settle()
+        self._record_conflicts()
+        placed = {number: self.memory.placement_of(number) for number in {*self.states}}
+        placements = [placed[self.states[first]] for first in self.structure.firsts]
+        return Propagated(self.graph, placements, Origins(self.history), self.conflicts, self.structure)
+
+    def _activate(self, priority: int) -> None:
+        """Seeds of this priority take part from now on."""
+        for first in [first for first, own in self.waiting.items() if own <= priority]:
+            del self.waiting[first]
+            self._put(first, self.memory.states[self.states[first]]._replace(is_active=True))
 
     def _let_speak(self, priority: int) -> None:
         """Dims of this priority offer their axes from now on."""
         for index, seed in self.graph.seeds.items():
-            value = self.values[index]
+            first = self.structure.firsts[index]
+            state = self.memory.states[self.states[first]]
             for dim, own in enumerate(seed.priorities):
-                if value.is_quiet[dim] and own <= priority:
-                    value.is_quiet = (*value.is_quiet[:dim], False, *value.is_quiet[dim + 1 :])
-                    value.number = None
-                    self._enqueue(value)
+                if state.is_quiet[dim] and own <= priority:
+                    state = state._replace(is_quiet=(*state.is_quiet[:dim], False, *state.is_quiet[dim + 1 :]))
+                    self._put(first, state)
 
-    def _enqueue(self, value: Value) -> None:
-        queued, queue = self.queued, self.queue
-        for turn in self.structure.turns_of[value.first]:
-            if turn not in queued:
-                queued.add(turn)
-                heapq.heappush(queue, turn)
+    def _put(self, first: int, state: State) -> None:
+        self.states[first] = self.memory.number_of(state)
+        for turn in self.structure.turns_of[first]:
+            if not self.is_queued[turn]:
+                self.is_queued[turn] = True
+                heapq.heappush(self.queue, turn)
 
-    def _node_key(self, index: int) -> NodeKey:
-        """All that the outcome of a visit depends on, besides the kind of the node."""
-        number_of = self.memory.number_of
-        for value in self.slots[index]:
-            if value.number is None:
-                value.number = number_of(value.state)
-        return tuple([value.number for value in self.slots[index]])
+    def _settle(self) -> None:
+        """Visit nodes until no turn is left. What comes of a visit is worked out once for all nodes of a kind among values
+        in the same states."""
+        states, queue, is_queued, count = self.states, self.queue, self.is_queued, len(self.kinds)
+        picks, slots, turns_of, visits = self.structure.picks, self.structure.slots, self.structure.turns_of, self.history.visits
+        while queue:
+            turn = heapq.heappop(queue)
+            if not is_queued[turn]:
+                continue
+            is_queued[turn] = False
+            stage, index = divmod(turn, count)
+            key, known = picks[index](states), self.kinds[index].changes[max(stage - CONTESTS + 1, 0)]
+            outcome = known.get(key)
+            if outcome is None:
+                outcome = known[key] = self._visit(index, max(stage, CONTESTS - 1))
+            if outcome:
+                trail, after = outcome
+                visits.append((index, trail))
+                for slot, number in after:
+                    first = slots[index][slot]
+                    states[first] = number
+                    for waiting in turns_of[first]:
+                        if not is_queued[waiting]:
+                            is_queued[waiting] = True
+                            heapq.heappush(queue, waiting)
+            elif stage < CONTESTS:
+                self._skip_idle_turns(index, key)
 
-    def _visit(self, index: int, stage: int) -> None:
-        """What comes of a visit is worked out once for all nodes of a kind among values in the same states."""
-        key, known = self._node_key(index), self.kinds[index].changes[stage - CONTESTS + 1]
-        trail = known.get(key)
-        if trail is None:
-            trail = known[key] = Visit(self.graph.nodes[index].rule, self.slots[index], self.mesh).run(stage)
-        if trail:
-            self._apply(index, trail)
-        elif stage < CONTESTS:
-            self._skip_idle_turns(index, key)
+    def _visit(self, index: int, stage: int) -> Outcome:
+        members = self.structure.slots[index]
+        values = {first: self._value(first) for first in members}
+        trail = Visit(self.graph.nodes[index].rule, [values[first] for first in members], self.mesh).run(stage)
+        changed = {members[slot]: slot for slot, *_ in trail}
+        return (trail, tuple([(slot, self.memory.number_of(values[v].state)) for v, slot in changed.items()])) if trail else ()
 
     def _skip_idle_turns(self, index: int, key: NodeKey) -> None:
         """Where nothing comes of a visit, nor is known to come of the later ones as long as no value changes."""
         for stage, known in enumerate(self.kinds[index].changes[1:], CONTESTS):
             if known.get(key) == ():
-                self.queued.discard(stage * len(self.kinds) + index)
+                self.is_queued[stage * len(self.kinds) + index] = False
 
-    def _apply(self, index: int, trail: Sequence[Change]) -> None:
-        """Put axes on dims, because of offers, the weightiest first."""
-        slots = self.slots[index]
-        for slot, dim, axes, offers in trail:
-            value = slots[slot]
-            known = value.origins[dim]
-            value.trace(dim, {a: _origin_of(known, a) or _origin_at(index, a, slots, offers) for a in axes})
-            value.put(dim, axes)
-            self._enqueue(value)
-
-    def _record_conflicts(self, index: int) -> None:
-        key, known = self._node_key(index), self.kinds[index].clashes
-        found = known.get(key)
-        if found is None:
-            found = known[key] = tuple(Visit(self.graph.nodes[index].rule, self.slots[index], self.mesh).clashes())
-        if not found:
-            return
-        node = self.graph.nodes[index]
-        ids = (*node.operands, *node.results)
-        for name, slot, dim, kept, lost, by in found:
-            self.conflicts.append(Conflict(index, name, ids[slot], dim, kept, lost, ids[by]))
-
-
-def _origin_of(known: Mapping[AxisRef, Origin], axis: AxisRef) -> Origin | None:
-    """Where the axis came from by which a dim has it, or has part of it; the axes of one dim share no part."""
-    own = known.get(axis)
-    if own is None and known:
-        own = next((origin for old, origin in known.items() if overlap(old, axis)), None)
-    return own
-
-
-def _origin_at(index: int, axis: AxisRef, slots: Sequence[Value], offers: Sequence[tuple[int, int]]) -> Origin:
-    """By way of this node, from the first offer that has the axis."""
-    for slot, dim in offers:
-        origin = _origin_of(slots[slot].origins[dim], axis)
-        if origin is not None:
-            return Origin(origin.seed, index, origin)
-    raise AssertionError(f"axis {axis} of node {index} was offered by nobody")
+    def _record_conflicts(self) -> None:
+        states, picks, kinds = self.states, self.structure.picks, self.kinds
+        for index in range(len(kinds)):
+            key, known = picks[index](states), kinds[index].clashes
+            clashes = known.get(key)
+            if clashes is None:
+                values = [self._value(first) for first in self.structure.slots[index]]
+                clashes = known[key] = tuple(Visit(self.graph.nodes[index].rule, values, self.mesh).clashes())
+            if clashes:
+                node = self.graph.nodes[index]
+                ids = (*node.operands, *node.results)
+                for name, slot, dim, kept, lost, by in clashes:
+                    self.conflicts.append(Conflict(index, name, ids[slot], dim, kept, lost, ids[by]))

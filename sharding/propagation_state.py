@@ -6,23 +6,39 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from sharding.axes import AxisRef, overlap
-from sharding.graph import Axes, Graph, Node, Origin
+from sharding.graph import Axes, Graph, Node
 from sharding.rule import FactorRule
 from sharding.spec import Placement, ShardingError
 
-State: TypeAlias = tuple[
-    tuple[int, ...], tuple[Axes, ...], tuple[bool, ...], tuple[tuple[AxisRef, str], ...], bool, tuple[bool, ...]
-]
-NodeKey: TypeAlias = tuple[int | None, ...]  # which states a node's values are in, by number
+NodeKey: TypeAlias = Any  # which states a node's values are in, by number: one number, or a tuple of several
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
 Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
+# What a visit changes, in order, and (slot, number of its state) of the values that it leaves in another state; () if none.
+Outcome: TypeAlias = tuple[()] | tuple[tuple[Change, ...], tuple[tuple[int, int], ...]]
 
 CONTESTS: Final = 3  # the last stages of propagation; see the text of propagate.py
 DISPLACEMENTS: Final = 4
+
+
+class State(NamedTuple):
+    """All that a node learns of a value when it is visited, and all that is known of the value but where its axes came from."""
+
+    shape: tuple[int, ...]
+    dims: tuple[Axes, ...]
+    is_open: tuple[bool, ...]
+    partial: tuple[tuple[AxisRef, str], ...]
+    is_active: bool  # whether it takes part yet; a seed waits for its priority
+    is_quiet: tuple[bool, ...]  # dims that hold axes but offer them only when their priority's turn comes
+
+    @staticmethod
+    def untouched(shape: tuple[int, ...]) -> State:
+        rank = len(shape)
+        return State(shape, ((),) * rank, (True,) * rank, (), True, (False,) * rank)
 
 
 class Kind:
@@ -34,29 +50,29 @@ class Kind:
         self.stages = stages_of(rule)
         self.operands = len(rule.operands)
         self.ranks = [len(value) for value in (*rule.operands, *rule.results)]
-        self.changes: tuple[dict[NodeKey, tuple[Change, ...]], ...] = ({}, {}, {})  # before contests, there, and behind
+        self.changes: tuple[dict[NodeKey, Outcome], ...] = ({}, {}, {})  # before contests, there, and behind
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
 
 
 class Memory:
     """What visits of nodes came to, by kind and states: layers that are alike are worked out once, also across runs.
 
-    States are numbered, so that looking up does not compare them again and again. Numbers are never given twice, for
+    States are numbered, and a run keeps nothing but the number of every value's state. Numbers are never given twice, for
     several threads may propagate at once.
     """
 
     def __init__(self) -> None:
-        self.numbers = itertools.count()
+        self.count = itertools.count()
         self.kinds: dict[tuple[FactorRule, tuple[int, ...]], Kind] = {}
-        self.states: dict[State, int] = {}
+        self.numbers: dict[State, int] = {}
+        self.states: dict[int, State] = {}
         self.placements: dict[Any, Placement] = {}
         self.placed: dict[int, Placement] = {}  # by number of the state
 
-    def trim(self) -> None:
-        known = sum(sum(map(len, kind.changes)) + len(kind.clashes) for kind in [*self.kinds.values()])
-        if known + len(self.states) > 200_000:
-            for table in (self.kinds, self.states, self.placements, self.placed):
-                table.clear()
+    @property
+    def is_full(self) -> bool:
+        visits = sum(sum(map(len, kind.changes)) + len(kind.clashes) for kind in [*self.kinds.values()])
+        return visits + len(self.numbers) > 200_000
 
     def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> Kind:
         key = rule, tuple(map(sorted(firsts).index, firsts))
@@ -64,55 +80,47 @@ class Memory:
         return self.kinds.setdefault(key, Kind(rule)) if kind is None else kind
 
     def number_of(self, state: State) -> int:
-        number = self.states.get(state)
-        return self.states.setdefault(state, next(self.numbers)) if number is None else number
+        number = self.numbers.get(state)
+        if number is None:
+            number = next(self.count)
+            self.states[number] = state
+            number = self.numbers.setdefault(state, number)
+        return number
 
-    def placement_of(self, value: Value) -> Placement:
-        """Where the value is; one object for equal placements, which makes comparing them quick."""
-        if value.number is None:
-            value.number = self.number_of(value.state)
-        found = self.placed.get(value.number)
-        if found is None:
-            key = value.dims, value.partial
-            found = self.placed[value.number] = self.placements.setdefault(key, Placement(*key))
-        return found
+    def placement_of(self, number: int) -> Placement:
+        """Where a value in this state is; one object for equal placements, which makes comparing them quick."""
+        placement = self.placed.get(number)
+        if placement is None:
+            state = self.states[number]
+            key = state.dims, state.partial
+            placement = self.placed[number] = self.placements.setdefault(key, Placement(*key))
+        return placement
+
+
+def memory_of(axes: tuple[tuple[str, int], ...]) -> Memory:
+    """One for every mesh shape, until it is full."""
+    holder = _holder(axes)
+    if holder[0].is_full:
+        holder[0] = Memory()
+    return holder[0]
 
 
 @functools.lru_cache(maxsize=64)
-def memory_of(axes: tuple[tuple[str, int], ...]) -> Memory:
-    """One for every mesh shape."""
-    return Memory()
-
-
-_NOWHERE: Final[Mapping[AxisRef, Origin]] = {}
+def _holder(axes: tuple[tuple[str, int], ...]) -> list[Memory]:
+    return [Memory()]
 
 
 class Value:
-    """What is known of a value, or of all values of a tie together."""
+    """A value, or all values of a tie together, while a visit or a seed changes it."""
 
-    __slots__ = ("dims", "first", "is_active", "is_open", "is_quiet", "number", "origins", "partial", "priority", "shape")
+    __slots__ = ("dims", "first", "is_active", "is_open", "is_quiet", "partial", "shape")
 
-    def __init__(self, first: int, shape: tuple[int, ...], number: int | None = None) -> None:
-        rank = len(shape)
+    def __init__(self, first: int, state: State) -> None:
         self.first = first
-        self.shape = shape
-        self.dims: tuple[Axes, ...] = ((),) * rank
-        self.origins: tuple[Mapping[AxisRef, Origin], ...] = (_NOWHERE,) * rank
-        self.is_open: tuple[bool, ...] = (True,) * rank
-        self.partial: tuple[tuple[AxisRef, str], ...] = ()
-        self.is_active = True
-        # dims that hold axes but offer them only when their priority's turn comes:
-        self.is_quiet: tuple[bool, ...] = (False,) * rank
-        self.priority = 0
-        self.number = number  # of its state; forgotten when something changes
+        self.shape, self.dims, self.is_open, self.partial, self.is_active, self.is_quiet = state
 
     def put(self, dim: int, axes: Axes) -> None:
         self.dims = (*self.dims[:dim], axes, *self.dims[dim + 1 :])
-        self.number = None
-
-    def trace(self, dim: int, origins: Mapping[AxisRef, Origin]) -> None:
-        """Say where the axes of a dim come from."""
-        self.origins = (*self.origins[:dim], origins, *self.origins[dim + 1 :])
 
     @property
     def elements(self) -> int:
@@ -120,8 +128,7 @@ class Value:
 
     @property
     def state(self) -> State:
-        """All that a node learns of the value when it is visited."""
-        return self.shape, self.dims, self.is_open, self.partial, self.is_active, self.is_quiet
+        return State(self.shape, self.dims, self.is_open, self.partial, self.is_active, self.is_quiet)
 
     def blockers(self, dim: int, axis: AxisRef) -> Axes:
         """The axes of other dims, and the partial ones, that keep `axis` from `dim`."""
@@ -131,26 +138,27 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, and
-    its kind; for every first the turns (stage * nodes + node) of the nodes that it stands at."""
+    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, what
+    picks these out of a list, and its kind; for every first the turns (stage * nodes + node) of the nodes that it stands at."""
 
     memory: Memory
     firsts: list[int]
     slots: list[tuple[int, ...]]
+    picks: Sequence[Callable[[list[int]], NodeKey]]
     kinds: list[Kind]
     turns_of: dict[int, list[int]]
 
 
 def structure_of(graph: Graph, memory: Memory) -> Structure:
     """ShardingError when shapes of tied values differ, or a rule does not fit its values."""
-    firsts, count = _firsts(graph), len(graph.nodes)
+    firsts, count = firsts_of(graph), len(graph.nodes)
     ranks = [len(shape) for shape in graph.shapes]
     slots: list[tuple[int, ...]] = []
     kinds: list[Kind] = []
     turns_of: dict[int, list[int]] = {first: [] for first in firsts}
     for index, node in enumerate(graph.nodes):
         values = (*node.operands, *node.results)
-        members = tuple([firsts[v] for v in values])
+        members = tuple([firsts[v] for v in values]) if graph.ties else values
         kind = memory.kind_of(node.rule, members)
         if kind.operands != len(node.operands) or kind.ranks != [ranks[v] for v in values]:
             raise ShardingError(_unfit(node, ranks))
@@ -159,7 +167,14 @@ def structure_of(graph: Graph, memory: Memory) -> Structure:
         turns = [stage * count + index for stage in kind.stages]
         for first in {*members}:
             turns_of[first] += turns
-    return Structure(memory, firsts, slots, kinds, turns_of)
+    return Structure(memory, firsts, slots, [_picker(members) for members in slots], kinds, turns_of)
+
+
+def _picker(members: tuple[int, ...]) -> Callable[[list[int]], NodeKey]:
+    if not members:
+        return lambda states: ()
+    pick: Any = cast(Any, operator.itemgetter)(*members)
+    return pick
 
 
 def _unfit(node: Node, ranks: Sequence[int]) -> str:
@@ -169,7 +184,7 @@ def _unfit(node: Node, ranks: Sequence[int]) -> str:
     return f"node {node.label or node.rule}: the rule's {what} have ranks {asked}, its values {have}"
 
 
-def _firsts(graph: Graph) -> list[int]:
+def firsts_of(graph: Graph) -> list[int]:
     """For every value the first of those that are tied to it, directly or through others."""
     leader = list(range(len(graph.shapes)))
 
