@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
@@ -23,7 +24,6 @@ from meshjit.core.types import TensorType
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.partition.blocking import in_blocks
 from meshjit.partition.finish import finished
-from meshjit.partition.local import LocalEquation
 from meshjit.partition.moves import Moves
 from sharding.placement import normalized
 from sharding.reshard import Walk, plan_reshard

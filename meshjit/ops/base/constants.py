@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.splat import element_of, is_splat, splat
@@ -14,9 +15,6 @@ from meshjit.core.types import DTYPES, TensorType, tensor_type
 from meshjit.emit.emitter import literal, tensor
 from meshjit.ops.base.families import factor_names, require, require_param
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 NO_OPERANDS = Absent("it has no operands")
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.plan import equation_plan
 from meshjit.core.program import Var
@@ -25,9 +26,6 @@ from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.topology import Topology
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Shape = tuple[int, ...]
 

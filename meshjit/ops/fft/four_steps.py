@@ -23,10 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
@@ -45,9 +46,6 @@ from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Axes = tuple[Any, ...]
 _COMPLEX = [("all_to_all", 1.0)] * 3

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import emit_splat
 from meshjit.ops.base.families import require, require_param
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.ops.base.arithmetic import add, multiply, subtract
@@ -32,9 +33,6 @@ from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 I32 = np.dtype(np.int32)
 

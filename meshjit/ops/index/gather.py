@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
@@ -23,9 +24,6 @@ from meshjit.ops.index.columns import MODES, Array, Windows, emit_clamped, emit_
 from meshjit.ops.index.gather_partition import partition_gather
 from meshjit.ops.slicing.slices import reduction_of
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 _NAMES = {
     "places": "offset_dims",

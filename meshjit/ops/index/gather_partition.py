@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.ops.base.arithmetic import add
@@ -24,9 +25,6 @@ from meshjit.ops.base.shape import broadcast_in_dim, transpose
 from meshjit.ops.index.columns import I32, Windows, clamp_column, conjunction, is_first, join_columns, localized, split_columns
 from meshjit.ops.slicing.halos import between, positions
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Axes = tuple[Any, ...]
 Parts = Mapping[int, tuple[int, Axes]]  # operand dim -> how many elements of the window this device has, over which axes

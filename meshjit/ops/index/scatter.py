@@ -8,10 +8,11 @@ every device applies the updates to what it owns; sharded updates make a partial
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -24,9 +25,6 @@ from meshjit.ops.index.scatter_partition import partition_scatter, price_of_sett
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.topology import Topology
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 _TAKES = {"set": "any", "add": "number", "mul": "number", "min": "ordered", "max": "ordered"}

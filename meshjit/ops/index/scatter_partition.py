@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
@@ -39,9 +40,6 @@ from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.topology import Topology
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Axes = tuple[Any, ...]
 _NUMBERING = 4.0  # how often numbering updates goes over the indices

@@ -7,10 +7,11 @@ shard), and the first best shard wins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -26,9 +27,6 @@ from meshjit.ops.base.shape import expand, require_one
 from meshjit.ops.collective.collectives import all_gather
 from meshjit.ops.slicing.halos import shard_axes
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 _BOOL = np.dtype(np.bool_)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
@@ -32,9 +33,6 @@ from meshjit.ops.slicing.concatenation import concatenate, reverse
 from meshjit.ops.slicing.halos import cut, shard_axes
 from meshjit.ops.slicing.slices import pad
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 _LONGEST = 16  # places of a window on CPUs: with 33, XLA's loop takes five times as long, not twice

@@ -6,10 +6,11 @@ The dim may be sharded: its factor is `permute`, and shards exchange what the ot
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -19,9 +20,6 @@ from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import cut, positions, shard_axes, window
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 _SAMPLE_DTYPES = ("f32", "c64", "bool")
 

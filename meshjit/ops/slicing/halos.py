@@ -19,10 +19,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
 from meshjit.emit.emitter import platform_of
 from meshjit.ops.base.constants import constant, scalar, spread, zeros
@@ -33,9 +34,6 @@ from sharding.mesh import BaseMesh
 _CHOICES = 16  # at most, instead of a table
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 
 @dataclass(frozen=True)

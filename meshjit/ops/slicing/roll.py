@@ -7,10 +7,11 @@ shards send on what crosses their border: roll in a ring, shift in a row.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -20,9 +21,6 @@ from meshjit.ops.base.families import factor_names, require_param
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import between, neighbours, positions, shard_axes, window
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 
 def _type(name: str) -> Any:

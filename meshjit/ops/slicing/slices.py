@@ -7,10 +7,11 @@ slice of one element has an owner instead, and becomes a partial sum.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -20,9 +21,6 @@ from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import between, cut, cut_at, positions, shard_axes, window
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 _SAMPLE_DTYPES = ("f32", "c64", "bool")

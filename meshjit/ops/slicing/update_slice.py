@@ -8,10 +8,11 @@ device has.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -19,9 +20,6 @@ from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.slicing.halos import between, positions, shard_axes, window
 from meshjit.ops.slicing.slices import slice_
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 

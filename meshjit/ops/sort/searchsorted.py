@@ -9,10 +9,11 @@ places are the sums of the counts: the table never moves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
@@ -24,9 +25,6 @@ from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, requ
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.slicing.halos import shard_axes
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 _I32 = np.dtype(np.int32)

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType, is_float
@@ -35,9 +36,6 @@ from meshjit.ops.slicing.halos import positions, shard_axes
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 _I32, _U32 = np.dtype(np.int32), np.dtype(np.uint32)
 _BITS = 32  # of a word

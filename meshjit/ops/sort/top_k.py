@@ -8,10 +8,11 @@ every device sends the best k of its shard, and the best of those win.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
@@ -26,9 +27,6 @@ from meshjit.ops.collective.collectives import all_gather
 from meshjit.ops.index.take import take_along
 from meshjit.ops.slicing.halos import cut, shard_axes
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 _I32 = np.dtype(np.int32)

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Types
 from meshjit.core.program import Builder, Var
 from meshjit.core.types import TensorType
@@ -39,9 +40,6 @@ from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.ops.window.params import batched_windows, slides_of
 from meshjit.ops.window.sliding import Slide, only_window
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 I32 = np.dtype(np.int32)

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
@@ -26,9 +27,6 @@ from meshjit.ops.slicing.halos import shard_axes
 from meshjit.ops.window.convolution_rules import convolution_batch, convolution_transpose
 from meshjit.ops.window.sliding import Slide, padded, seen, window_views, windows_seen
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]

@@ -11,10 +11,11 @@ dim each device reduces what it holds of it, and the result is partial.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
@@ -30,9 +31,6 @@ from meshjit.ops.window.params import PER_DIM, batched_windows, check_windows, p
 from meshjit.ops.window.select_and_gather import select_and_gather
 from meshjit.ops.window.sliding import dilated, only_window, padded, window_views, windows_seen
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 

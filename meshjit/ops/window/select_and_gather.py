@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
@@ -38,9 +39,6 @@ from meshjit.ops.window.choice import (
 from meshjit.ops.window.params import check_windows, places_in, slides_of, window_samples
 from meshjit.ops.window.sliding import padded, windows_seen
 from sharding.rule import FactorRule
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 I32 = np.dtype(np.int32)

@@ -15,17 +15,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
 from meshjit.ops.base.constants import full, scalar, spread
 from meshjit.ops.slicing.halos import between, cut_at, table, window
 from sharding.axes import AxisRef
-
-if TYPE_CHECKING:
-    from meshjit.partition.local import LocalEquation
 
 Array = np.ndarray[Any, Any]
 
