@@ -1,11 +1,13 @@
 """Every test session has eight virtual CPU devices; Hypothesis draws the same examples every time.
 
+    pytest -m quick             a minute's sample of every room, see tests/tools/quick.py
     pytest --update-goldens     writes tests/goldens/*.txt anew; read the diff before keeping it
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,6 +19,8 @@ os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", "8")
 
 from hypothesis import HealthCheck, settings  # noqa: E402
 
+from tests.tools.quick import EVERY  # noqa: E402
+
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=False
 )
@@ -27,6 +31,22 @@ GOLDENS = Path(__file__).parent / "goldens"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-goldens", action="store_true", help="write the golden texts anew")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m quick` does not import the files that have nothing for it."""
+    is_test = collection_path.name.startswith("test_")
+    return True if is_test and config.option.markexpr == "quick" and collection_path.name not in EVERY else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen = Counter[str]()
+    for item in items:
+        name = item.path.name
+        if name in EVERY and seen[name] % EVERY[name] == 0:
+            item.add_marker("quick")
+        seen[name] += 1
 
 
 @pytest.fixture

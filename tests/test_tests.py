@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tools.quick import QUICK
+
 TESTS = Path(__file__).parent
 FILES = sorted([*TESTS.glob("*.py"), *(TESTS / "tools").rglob("*.py")])
 
@@ -29,3 +31,11 @@ def test_no_file_imports_a_test_file(path: Path) -> None:
 
 def test_only_tests_and_conftest_lie_beside_the_tools() -> None:
     assert sorted(path.name for path in TESTS.glob("*.py") if not path.name.startswith("test_")) == ["__init__.py", "conftest.py"]
+
+
+def test_the_quick_tier_has_tests_of_every_room() -> None:
+    rooms = [path.parent.name for path in (TESTS.parent / "meshjit").glob("*/__init__.py")]
+    assert {*rooms, "sharding", "launch"} - set(QUICK) == set()
+    for files in QUICK.values():
+        for name in files:  # the first test of a file is always quick
+            assert "\ndef test_" in (TESTS / f"{name}.py").read_text(), f"tests/{name}.py has no test"

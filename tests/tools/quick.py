@@ -1,0 +1,41 @@
+"""The quick tier, `pytest -m quick`: for every room the test files that belong to it, and that of a file every n-th test runs.
+
+A file that is not named here is not even imported by `pytest -m quick`; `pytest` alone runs everything. Keep the tier under 60
+seconds on two cores: tests that need no device run in milliseconds, one that compiles takes a tenth of a second and more.
+"""
+
+from __future__ import annotations
+
+# room → file → n: every n-th test of the file, beginning with its first
+QUICK: dict[str, dict[str, int]] = {
+    "sharding": {
+        "test_sharding_mesh": 1, "test_sharding_spec": 1, "test_sharding_named": 1, "test_sharding_rule": 1,
+        "test_sharding_propagate": 1, "test_sharding_reshard": 2,
+    },
+    "launch": {"test_launch_cluster": 1, "test_launch_rendezvous": 1},
+    "core": {"test_core_text": 4, "test_core_garbage": 1},
+    "emit": {"test_emit_platform": 1},
+    "ops": {
+        "test_ops_meaning": 11, "test_ops_rules": 12, "test_ops_derivatives": 16, "test_ops_batch": 8, "test_ops_errors": 1,
+        "test_ops_table": 1,
+    },
+    "trace": {"test_trace_programs": 1, "test_trace_constants": 1},
+    "transform": {"test_transform_goldens": 2, "test_transform_simplify": 1, "test_transform_places": 1},
+    "plan": {"test_plan_bytes": 1, "test_plan_delay": 1, "test_plan_priorities": 1, "test_golden_programs": 2},
+    "partition": {"test_partition_merge": 1, "test_partition_pair": 1, "test_partition_counting": 4, "test_partition_ops": 100},
+    "simulate": {"test_law_fuzz": 12},
+    "runtime": {"test_runtime_config": 1, "test_runtime_eager": 2, "test_runtime_fast": 4},
+    "api": {"test_api_errors": 1, "test_api_jit": 8, "test_api_memory": 1, "test_api_like_jax": 40},
+    "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_promotion": 4},
+    "lax": {"test_lax_errors": 4, "test_lax_control_flow": 6, "test_lax_collectives": 13},
+    "nn": {"test_nn": 4},
+    "random": {"test_random": 11},
+    "scipy": {"test_linalg_errors": 4},
+    "autodiff": {"test_autodiff_arguments": 6, "test_autodiff_kinks": 20},
+    "inspect": {"test_verify": 6},
+    "cli": {"test_reproduce": 6},
+    "experimental": {"test_experimental_topologies": 1},
+    "tests": {"test_tests": 1, "test_tree": 1},
+}  # fmt: skip
+
+EVERY = {f"{name}.py": n for files in QUICK.values() for name, n in files.items()}
