@@ -63,18 +63,6 @@ class Topology:
         return min((self.bandwidth[name_of(axis)] for axis in axes), default=float("inf"))
 
     @staticmethod
-    def of(mesh: BaseMesh) -> Topology:
-        """The machine that the mesh's devices say they are; CPU devices for a mesh without devices."""
-        first = next(iter(getattr(mesh, "flat_devices", ())), None)
-        platform, kind = getattr(first, "platform", "cpu"), str(getattr(first, "device_kind", "")).lower()
-        if platform == "tpu":
-            return Topology.tpu(mesh, _TPU_KINDS.get(kind, "v5e"), _axes_across(mesh, "slice_index"))
-        if platform in ("gpu", "cuda", "rocm"):
-            model = next((name for name in GPU_MODELS if name in kind), "h100")
-            return Topology.gpu(mesh, model)
-        return Topology.cpu(mesh)
-
-    @staticmethod
     def cpu(mesh: BaseMesh) -> Topology:
         """XLA:CPU devices of one host, measured on 8 of them over 2 cores (jaxlib 0.10.2, 4 KiB to 1 MiB).
 
@@ -151,16 +139,29 @@ GPU_MODELS: Final[dict[str, _Figures]] = {
     "b200": (2250e12, 8e12, 192e9, 900e9, 50e9),
 }
 
-_TPU_KINDS: Final = {"tpu v4": "v4", "tpu v5 lite": "v5e", "tpu v5e": "v5e", "tpu v5": "v5p", "tpu v6 lite": "v6e"}
+_TPU_KINDS: Final = {
+    "tpu v4": "v4", "tpu v5 lite": "v5e", "tpu v5e": "v5e", "tpu v5": "v5p", "tpu v5p": "v5p", "tpu v6 lite": "v6e",
+    "tpu v6e": "v6e",
+}  # fmt: skip
 
 
-def _axes_across(mesh: BaseMesh, attribute: str) -> tuple[str, ...]:
-    """The axes along which the devices' `attribute` (the number of a slice) changes."""
+def tpu_chip(kind: str) -> str | None:
+    """The name in TPU_CHIPS of a device_kind ("TPU v5 lite"); None where there are no figures."""
+    return _TPU_KINDS.get(kind.lower())
+
+
+def gpu_model(kind: str) -> str | None:
+    """The name in GPU_MODELS of a device_kind ("NVIDIA H100 80GB HBM3"); None where there are no figures."""
+    return next((name for name in GPU_MODELS if name in kind.lower()), None)
+
+
+def slice_axes(mesh: BaseMesh) -> tuple[str, ...]:
+    """The axes along which the devices' `slice_index` changes: their bytes cross from one TPU slice to another."""
     devices = getattr(mesh, "devices", None)
     if devices is None:
         return ()
     array = np.asarray(devices, dtype=object)
-    numbers = np.array([getattr(device, attribute, 0) or 0 for device in array.flat], np.int64).reshape(array.shape)
+    numbers = np.array([getattr(device, "slice_index", 0) or 0 for device in array.flat], np.int64).reshape(array.shape)
     changing = [bool(np.any(np.diff(numbers, axis=i))) for i in range(numbers.ndim)]
     return tuple(axis for axis, changes in zip(mesh.axis_names, changing, strict=True) if changes)
 

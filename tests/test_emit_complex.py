@@ -17,10 +17,10 @@ import meshjit.numpy as jnp
 from meshjit import lax
 from meshjit.core.op import REGISTRY, Op, Sample
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.emit.emitter import Emitter, tensor
+from meshjit.emit.emitter import tensor
 from meshjit.runtime import _jaxlib
 from tests.tools import op_harness
-from tests.tools.op_harness import GLOBAL_OPS, NEEDS_LAPACK, cpu_devices, no_kernels, out_types, samples
+from tests.tools.op_harness import GLOBAL_OPS, NEEDS_LAPACK, cpu_devices, emitter, out_types, samples
 
 ROOT = Path(__file__).parent.parent
 COMPLEX = ("c64", "c128")
@@ -31,7 +31,7 @@ CAUSES = "import faulthandler; faulthandler.enable()\n"
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(COMPLEX, DTYPES)))
 def test_a_complex_becomes_another_dtype_by_its_real_part(source, target, shape):
     ins, outs = (TensorType(shape, DTYPES[name]) for name in (source, target))
-    e = Emitter(None)
+    e = emitter()
     convert = REGISTRY["convert"]
     convert.emit(e, [e.constant(np.zeros(shape, ins.dtype))], (ins,), (outs,), {"dtype": outs.dtype})
     converts = [line for line in e.lines if "stablehlo.convert" in line]
@@ -84,7 +84,7 @@ def takes(op: Op, sample: Sample) -> bool:
 
 def module_of_constants(op: Op, found: list[Sample]) -> str:
     """A module without arguments that gives the op's results of all samples."""
-    e = Emitter(None, has_kernel=_jaxlib.cpu_kernels().__contains__ if op.name in NEEDS_LAPACK else no_kernels)
+    e = emitter(lapack=op.name in NEEDS_LAPACK)
     generator = np.random.default_rng(0)
     returned: list[str] = []
     for sample in found:

@@ -20,6 +20,7 @@ from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
+from meshjit.targets import target_of
 from meshjit.transform.fuse import fuse
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
@@ -140,7 +141,8 @@ def test_a_line_in_four_steps(fun: Callable[..., Any], type: str) -> None:
     program = traced(fun, [type])
     arrays = [normals(np.random.default_rng(0), t) for t in program.input_types]
     for mesh in MESHES:
-        free = dataclasses.replace(Topology.cpu(mesh), latency=dict.fromkeys(mesh.axis_names, 0.0))
+        at_once = dataclasses.replace(Topology.cpu(mesh), latency=dict.fromkeys(mesh.axis_names, 0.0))
+        free = dataclasses.replace(target_of(mesh), topology=at_once)
         for axes in [*mesh.axis_names, tuple(mesh.axis_names)]:
             plan = make_plan(program, mesh, Annotations([P(axes)], [P(axes)]), free)
             local = partition(plan)

@@ -16,7 +16,8 @@ import meshjit.numpy as mnp
 from meshjit import scipy
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
-from meshjit.runtime.emitting import emit_for
+from meshjit.emit.module import emit
+from meshjit.runtime.targets import target_for
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from sharding import AbstractMesh
 from tests.tools.op_harness import (
@@ -226,13 +227,17 @@ def test_only_text_for_cpu_alone_calls_lapack(op: Any) -> None:
     sample = next(s for s in samples(op) if all(n for t in s.types for n in t.shape))
     program = build(sample.types, lambda inputs: called(op, inputs, sample.params))
     abstract = AbstractMesh((1,), ("x",))
-    assert "lapack_" in emit_for(program, one_device("cpu"))
-    assert "lapack_" in emit_for(program, abstract, platforms=("cpu",))
+
+    def text(mesh: Any, platforms: Any = ()) -> str:
+        return emit(program, mesh, target=target_for(mesh, platforms))
+
+    assert "lapack_" in text(one_device("cpu"))
+    assert "lapack_" in text(abstract, ("cpu",))
     for mesh, platforms in (
         (abstract, ()), (one_device("tpu"), ()), (one_device("cuda"), ()),
         (one_device("cpu"), ("tpu",)), (one_device("cpu"), ("cpu", "tpu")),
     ):  # fmt: skip
-        assert "lapack_" not in emit_for(program, mesh, platforms=platforms)
+        assert "lapack_" not in text(mesh, platforms)
 
 
 def test_text_that_calls_lapack_is_refused_for_other_devices() -> None:

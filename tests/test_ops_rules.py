@@ -14,9 +14,8 @@ import pytest
 
 from meshjit.core.op import Op, Sample
 from meshjit.core.types import TensorType
-from meshjit.emit.emitter import Emitter
 from sharding.rule import FactorRule
-from tests.tools.op_harness import GLOBAL_OPS, NEEDS_LAPACK, describe, module, out_types, samples
+from tests.tools.op_harness import GLOBAL_OPS, NEEDS_LAPACK, describe, emitter, module, out_types, samples
 
 UNEQUAL_EXTENTS = (
     "permute",
@@ -205,7 +204,7 @@ def test_rules_are_shardys(op: Op) -> None:
 
 
 def operation_count(op: Op, sample: Sample) -> int:
-    e = Emitter(None)
+    e = emitter()
     names = [f"%x{i}" for i in range(len(sample.types))]
     e.types.update(zip(names, sample.types, strict=True))
     op.emit(e, names, sample.types, out_types(op, sample), sample.params)
@@ -216,7 +215,7 @@ def single_operation(op: Op, sample: Sample) -> bool:
     """One operation that computes; constants and clamped starts before it do not count."""
     if op.name in NEEDS_LAPACK:
         return False
-    e = Emitter(None)
+    e = emitter()
     names = [f"%x{i}" for i in range(len(sample.types))]
     e.types.update(zip(names, sample.types, strict=True))
     op.emit(e, names, sample.types, out_types(op, sample), sample.params)

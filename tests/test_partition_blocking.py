@@ -16,9 +16,9 @@ from meshjit.inspect.collectives import collective_equations
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import Mesh, NamedSharding
+from meshjit.targets import target_of
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from sharding.topology import Topology
 from tests.tools.laws import check_law
 from tests.tools.wire import check_function, traced
 
@@ -28,9 +28,9 @@ XY = AbstractMesh((2, 2), ("x", "y"))
 ROWS = P("x")
 
 
-def collectives(fun: Any, types: list[str], mesh: Any, inputs: Any, outputs: Any, topology: Any = None) -> list[tuple[str, int]]:
+def collectives(fun: Any, types: list[str], mesh: Any, inputs: Any, outputs: Any, target: Any = None) -> list[tuple[str, int]]:
     """Every collective with how often it runs."""
-    plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs), topology)
+    plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs), target)
     return [(eqn.op.name, times) for eqn, times in collective_equations(partition(plan))]
 
 
@@ -253,7 +253,7 @@ def test_sums_over_the_dim_and_large_grids_stay_as_they_are() -> None:
     check(steps(lambda u: ring(u) + mnp.sum(u) / 64), [(64, 4)], X4, [ROWS], [ROWS], 30, exact=False)
     found = collectives(steps(ring), ["f32[64,262144]"], X4, [ROWS], [ROWS])
     assert found == [("collective_permute", 10)] * 2
-    found = collectives(steps(interior), ["f32[4096,65536]"], X4, [ROWS], [ROWS], Topology.tpu(X4))
+    found = collectives(steps(interior), ["f32[4096,65536]"], X4, [ROWS], [ROWS], target_of(X4, ("tpu",)))
     assert found == [("collective_permute", 10)] * 2
 
 

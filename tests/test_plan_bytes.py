@@ -13,8 +13,8 @@ from meshjit.plan.cost import Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import target_of
 from sharding.placement import Placement
-from sharding.topology import Topology
 from tests.tools.fuzz import drawn_by
 from tests.tools.laws import check_law
 from tests.tools.wire import MESH, moved, traced
@@ -24,14 +24,14 @@ from tests.tools.wire import MESH, moved, traced
 
 def test_contraction_into_shards_along_a_minor_dim_is_one_reduce_scatter() -> None:
     arguments = {"f32[64, 128]": P(None, "data"), "f32[128, 256]": P("data", None)}
-    for topology in (Topology.cpu(MESH), Topology.tpu(MESH)):
-        assert moved(mnp.dot, arguments, [P(None, "data")], topology=topology) == ["1 reduce_scatter(data) 49152"]
-        assert moved(mnp.dot, arguments, [P("data", None)], topology=topology) == ["1 reduce_scatter(data) 49152"]
+    for target in (target_of(MESH), target_of(MESH, ("tpu",))):
+        assert moved(mnp.dot, arguments, [P(None, "data")], target=target) == ["1 reduce_scatter(data) 49152"]
+        assert moved(mnp.dot, arguments, [P("data", None)], target=target) == ["1 reduce_scatter(data) 49152"]
 
 
 def test_gather_along_a_minor_dim() -> None:
-    for topology in (Topology.cpu(MESH), Topology.tpu(MESH)):
-        assert moved(mnp.tanh, {"f32[6, 8, 4]": P(None, "data")}, [P()], topology=topology) == ["1 all_gather(data) 576"]
+    for target in (target_of(MESH), target_of(MESH, ("tpu",))):
+        assert moved(mnp.tanh, {"f32[6, 8, 4]": P(None, "data")}, [P()], target=target) == ["1 all_gather(data) 576"]
 
 
 def test_minor_dims_that_do_not_divide() -> None:
@@ -58,8 +58,8 @@ FSDP = {
 
 def test_the_batch_keeps_an_axis_that_the_parameters_want_too() -> None:
     """Weights are gathered where they are used; no activation is reduced over `data`."""
-    for topology in (Topology.cpu(MESH), Topology.tpu(MESH)):
-        rows = moved(fsdp_layers, FSDP, [None], topology=topology)
+    for target in (target_of(MESH), target_of(MESH, ("tpu",))):
+        rows = moved(fsdp_layers, FSDP, [None], target=target)
         assert rows == [
             "3 all_reduce(model) 786432", "6 all_gather(data) 147456", "1 all_gather(data) 12288",
         ]  # fmt: skip
@@ -103,7 +103,7 @@ def test_an_axis_that_shards_a_carry_cannot_hold_its_addends(dims: Any, collects
     (i, _), body = region.carried[0], region.program
     placements = {v: Placement.replicated(v.rank) for v in body.vars()} | {body.inputs[i]: Placement(dims)}
     addend = next(eqn for eqn in body.eqns if eqn.op.name == "dot_general").outputs[0]
-    delays = Delays(body, Machine(MESH, Topology.cpu(MESH)), {addend: Placement(((),), (("data", "sum"),))})
+    delays = Delays(body, Machine(MESH, target_of(MESH)), {addend: Placement(((),), (("data", "sum"),))})
     assert accumulators(region, delays, placements) == ({i: Placement(dims, (("data", "sum"),))} if collects else {})
 
 

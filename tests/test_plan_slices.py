@@ -13,9 +13,9 @@ from meshjit.inspect.collectives import collective_equations, wire_bytes
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import NamedSharding
+from meshjit.targets import target_of
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from sharding.topology import Topology
 from tests.tools.laws import check_law
 from tests.tools.wire import traced
 
@@ -39,8 +39,8 @@ def produced(c: Any) -> Any:
 
 def moved(fun: Any, types: list[str], inputs: Any, outputs: Any, mesh: Any = X4, tpu: bool = True) -> dict[str, float]:
     """Bytes on the wire by collective."""
-    topology = Topology.tpu(mesh) if tpu else None
-    plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs), topology)
+    target = target_of(mesh, ("tpu",) if tpu else ())
+    plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs), target)
     found: dict[str, float] = {}
     for eqn, times in collective_equations(partition(plan)):
         found[eqn.op.name] = found.get(eqn.op.name, 0.0) + times * wire_bytes(eqn, mesh)

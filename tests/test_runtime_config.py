@@ -12,7 +12,8 @@ from meshjit.config import OPTIONS, Config
 def test_defaults() -> None:
     config = Config({})
     assert {option.name: config.read(option.name) for option in OPTIONS} == {
-        "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None, "threefry_partitionable": True,
+        "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None,
+        "device_model": None, "threefry_partitionable": True,
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "compilation_cache_dir": None, "compilation_cache_shared": False, "enable_compilation_cache": True,

@@ -24,15 +24,14 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib, client
-from meshjit.runtime.emitting import calls_cpu_kernels
 from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program
 from meshjit.runtime.reproduce import compiling, lowering
+from meshjit.runtime.targets import calls_cpu_kernels, target_for
+from meshjit.targets import PLATFORMS
 from meshjit.trace import Traced as TracedProgram
 from meshjit.transform.dce import dce
 from sharding.mesh import Mesh
 from sharding.spec import Placement
-
-PLATFORMS = ("cpu", "cuda", "rocm", "gpu", "tpu")
 
 
 class Traced(Stage):
@@ -59,8 +58,9 @@ class Traced(Stage):
         """The Program as text, which `meshjit.core.parser` reads back."""
         return print_program(self.program)
 
-    def plan(self) -> Planned:
-        """Decide where every value lives, without partitioning."""
+    def plan(self, *, lowering_platforms: Sequence[str] | None = None) -> Planned:
+        """Decide where every value lives, without partitioning; for the first of `lowering_platforms`, as `lower` has it."""
+        platforms = _checked_platforms(lowering_platforms)
         found = placements(self.call, self.traced_program)
         live = self.program if self.call.keep_unused else dce(self.program)  # a call that drops an input no longer reads it
         kept = self._kept(live)
@@ -69,8 +69,8 @@ class Traced(Stage):
         program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
         tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
         with lowering(program, found.mesh, specs):
-            planning = plan_program(program, found.mesh, specs, tied)
-        return Planned(self, planning, found, kept, donated)
+            planning = plan_program(program, found.mesh, specs, tied, target_for(found.mesh, platforms))
+        return Planned(self, planning, found, kept, donated, platforms)
 
     def _kept(self, live: Program) -> list[int]:
         """Positions of the inputs that go to the devices: those that the results depend on, or all."""
@@ -81,16 +81,25 @@ class Traced(Stage):
 
     @rarely_collected
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Plan, partition and emit. `lowering_platforms` says which platforms may compile the text; without it the text is for
-        that of the mesh's devices, and for all of them where the mesh has none."""
-        return self.plan().lower(lowering_platforms=lowering_platforms)
+        """Plan, partition and emit, for the mesh's devices.
+
+        `lowering_platforms`: which platforms may compile the text; it is planned for, and fastest on, the first. Without it
+        an AbstractMesh is planned for its `abstract_device`; if it has none, for CPU, as text for all platforms. Of which
+        model devices are that nobody names (H100s, v5e chips) is said by config.device_model."""
+        return self.plan(lowering_platforms=lowering_platforms).lower()
 
 
 class Planned(Stage):
     """Where every value will live and why; `.lower()` cuts the Program up accordingly."""
 
     def __init__(
-        self, traced: Traced, planning: Planning, found: Placements, kept: Sequence[int], donated: Sequence[int]
+        self,
+        traced: Traced,
+        planning: Planning,
+        found: Placements,
+        kept: Sequence[int],
+        donated: Sequence[int],
+        platforms: tuple[str, ...] = (),
     ) -> None:
         self.traced = traced
         self.call = traced.call
@@ -99,6 +108,7 @@ class Planned(Stage):
         self.committed = found.committed  # whether anything named a device
         self.kept = kept  # the inputs of `plan.program`, as positions of leaves and then of captured arrays
         self.donated = donated  # positions among the kept ones
+        self.platforms = platforms
 
     @property
     def plan(self) -> Plan:
@@ -124,19 +134,26 @@ class Planned(Stage):
     __str__ = as_text
 
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
-        """Partition and emit."""
-        unknown = [p for p in lowering_platforms or () if p not in PLATFORMS]
-        if unknown:
-            if isinstance(lowering_platforms, str):
-                raise ValueError(f"lowering_platforms is the string {lowering_platforms!r}\n  fix: ({lowering_platforms!r},)")
-            raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
+        """Partition and emit. Where `lowering_platforms` are others than it was planned for, plan for them first."""
+        platforms = _checked_platforms(lowering_platforms)
+        if platforms and target_for(self.mesh, platforms) != self.plan.target:
+            return self.traced.plan(lowering_platforms=platforms).lower()
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
         with lowering(self.program, self.mesh, self.planning.annotations):
             captured = sum(i >= len(self.call.keys) for i in self.kept)
-            found = lower_plan(self.planning, aliased, lowering_platforms or (), captured)
+            found = lower_plan(self.planning, aliased, captured)
         if aliased or not self.donated:
             warn_of_unused(self.call, self.traced_program, found, self.kept)
-        return Lowered(self, found, tuple(lowering_platforms or ()))
+        return Lowered(self, found, platforms or self.platforms)
+
+
+def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
+    if isinstance(platforms, str):
+        raise ValueError(f"lowering_platforms is the string {platforms!r}\n  fix: ({platforms!r},)")
+    unknown = [p for p in platforms or () if p not in PLATFORMS]
+    if unknown:
+        raise ValueError(f"lowering_platforms has {unknown[0]!r}\n  fix: use some of {', '.join(PLATFORMS)}")
+    return tuple(platforms or ())
 
 
 class Lowered(Stage):

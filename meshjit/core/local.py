@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meshjit.core.program import Eqn, Var
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
@@ -29,6 +30,7 @@ class LocalEquation:
     result_placements: tuple[Placement, ...]  # partial over the axes of sharded reduction factors
     assignment: Mapping[str, tuple[AxisRef, ...]]  # factor -> axes
     mesh: BaseMesh
+    target: Target
     index: Callable[[Sequence[AxisRef]], Var]  # i32[] linear index of this device along axes, major to minor
     mask: Callable[[Var, int, int, Sequence[AxisRef], Any], Var]  # (local, dim, global extent, axes, fill): padding -> fill
     wanted: Callable[[int, Placement], Var]  # (number of an operand, placement): its local Var under another placement

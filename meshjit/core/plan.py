@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.target import Target
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import Placement
-from sharding.topology import Topology
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Plan:
     outputs: tuple[Placement, ...]
     origins: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
     conflicts: tuple[Any, ...] = ()
-    topology: Topology | None = None  # the machine that it was priced for
+    target: Target | None = None  # the machine that it was priced for
     cost: PlanCost | None = None
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 
 from meshjit.core.program import Program, Source
 from meshjit.core.splat import element_of, is_splat
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType, short_name
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
@@ -34,26 +35,13 @@ def tensor(type: TensorType) -> str:
     return f"tensor<{''.join(f'{n}x' for n in type.shape)}{element_type(type.dtype)}>"
 
 
-def platform_of(mesh: BaseMesh | None) -> str:
-    """The platform of a mesh's devices; "cpu" where it has none."""
-    return next((device.platform for device in getattr(mesh, "flat_devices", ())), "cpu")
-
-
-def no_kernels(name: str) -> bool:
-    """Text for any platform calls none."""
-    return False
-
-
 class Emitter:
     """Collects lines of one function body; names are handed out in order, types are remembered by name."""
 
-    def __init__(
-        self, mesh: BaseMesh | None, parent: Emitter | None = None, has_kernel: Callable[[str], bool] = no_kernels
-    ) -> None:
-        """`has_kernel`: whether the devices can call a kernel of this name (LAPACK's on CPU). The text is then legal on
-        these devices alone; without, it is on all platforms."""
+    def __init__(self, mesh: BaseMesh, target: Target, parent: Emitter | None = None) -> None:
+        """Text is legal on all platforms, fastest on the target's; it is legal there alone where it calls `target.kernels`."""
         self.mesh = mesh
-        self.has_kernel = parent.has_kernel if parent else has_kernel
+        self.target = target
         self.lines: list[str] = []
         self.types: dict[str, TensorType] = parent.types if parent else {}
         self.scalars: dict[str, int] = parent.scalars if parent else {}  # integer constants without dims
@@ -61,12 +49,6 @@ class Emitter:
         self._counter: list[int] = parent._counter if parent else [0]
         self.source: Source | None = parent.source if parent else None
         self.location = parent.location if parent else ""
-
-    @property
-    def platform(self) -> str:
-        """The platform of the mesh's devices; "cpu" where it has none. Text that depends on it is legal on all platforms all the
-        same: it serves to write what one of them is fast at."""
-        return platform_of(self.mesh)
 
     def program(self, program: Program, operands: Sequence[str]) -> list[str]:
         """A Program's equations, its inputs being `operands`; gives the names of its outputs."""
@@ -121,7 +103,7 @@ class Emitter:
 
     def region(self, arg_types: Sequence[TensorType], body: Callable[[Emitter, list[str]], Sequence[str]]) -> str:
         """The text of a region `{ ^bb0(%a: ...): ... return }`; `body(emitter, argument names)` gives the returned names."""
-        inner = Emitter(self.mesh, self)
+        inner = Emitter(self.mesh, self.target, self)
         names = [inner.fresh(t) for t in arg_types]
         results = body(inner, names)
         head = ", ".join(f"{n}: {tensor(t)}" for n, t in zip(names, arg_types, strict=True))
@@ -156,7 +138,6 @@ class Emitter:
 
     def collective(self, axes: Sequence[AxisRef]) -> str:
         """The attribute `replica_groups` of a collective over these mesh axes."""
-        assert self.mesh is not None, "a program without a mesh has no collectives"
         groups = self.mesh.replica_groups(tuple(axes))
         rows, columns = groups.shape
         return f"replica_groups = dense<{groups.tolist()}> : tensor<{rows}x{columns}xi64>"

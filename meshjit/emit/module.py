@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from meshjit.core.program import Program
-from meshjit.emit.emitter import Emitter, no_kernels, tensor
+from meshjit.core.target import Target
+from meshjit.emit.emitter import Emitter, tensor
+from meshjit.targets import target_of
 from sharding.mesh import BaseMesh
 
 
@@ -13,7 +15,7 @@ def emit(
     program: Program,
     mesh: BaseMesh,
     aliases: Mapping[int, int] | None = None,
-    has_kernel: Callable[[str], bool] = no_kernels,
+    target: Target | None = None,
     leading: int = 0,
 ) -> str:
     """The module of one per-device program for `mesh.size` devices.
@@ -23,11 +25,12 @@ def emit(
     then aborts the process (docs/xla.md, expanded_beside_branch).
 
     `aliases`: input position → output position whose buffer it becomes (donation); their local types must agree.
-    `has_kernel`: which kernels the devices can call by name; by default none, so that the text is legal on all platforms.
+    `target`: the machine that the text is for; by default that of the mesh's devices, without kernels, so that the text is
+    legal on all platforms.
     The last `leading` inputs are the first parameters of the module.
     """
     aliases = aliases or {}
-    emitter = Emitter(mesh, has_kernel=has_kernel)
+    emitter = Emitter(mesh, target or target_of(mesh))
     names: list[str] = []
     arguments: list[str] = []
     for i, var in enumerate(program.inputs):

@@ -14,11 +14,12 @@ import numpy as np
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
 from meshjit.core.types import TensorType, is_float
+from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.emitting import emit_for
 from meshjit.runtime.executable import cleaned, one_device_mesh
+from meshjit.runtime.targets import target_for
 from meshjit.simulate.devices import scatter, simulate
 from meshjit.simulate.evaluate import evaluate
 from sharding.axes import AxisRef
@@ -47,7 +48,7 @@ def run_whole(program: Program, arrays: Sequence[Array], device: Any) -> dict[Va
         with np.errstate(all="ignore"):
             return dict(zip(made, evaluate(watched, arrays), strict=True))
     mesh = one_device_mesh(device)
-    results = _run(emit_for(watched, mesh), mesh, [[a] for a in arrays], watched.output_types)
+    results = _run(emit(watched, mesh, target=target_for(mesh)), mesh, [[a] for a in arrays], watched.output_types)
     return {var: shards[0] for var, shards in zip(made, results, strict=True)}
 
 
@@ -63,14 +64,14 @@ class Shards:
 
 def run_partitioned(plan: Plan, arrays: Sequence[Array], on_devices: bool) -> Shards:
     """Everything that the devices of the plan's mesh hold, or would hold. Padding starts as nan: it must not matter."""
-    watched = partition_watched(plan)
-    local = cleaned(watched.local, plan.mesh)
+    watched, target = partition_watched(plan), plan.target or target_for(plan.mesh)
+    local = cleaned(watched.local, target)
     shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     usual: list[list[Array]] = []
     if on_devices:
-        results = _run(emit_for(local, plan.mesh), plan.mesh, shards, local.output_types)
-        alone = cleaned(partition(plan), plan.mesh)
-        usual = _run(emit_for(alone, plan.mesh), plan.mesh, shards, alone.output_types)
+        results = _run(emit(local, plan.mesh, target=target), plan.mesh, shards, local.output_types)
+        alone = cleaned(partition(plan), target)
+        usual = _run(emit(alone, plan.mesh, target=target), plan.mesh, shards, alone.output_types)
     else:
         with np.errstate(all="ignore"):
             results = simulate(local, plan.mesh, shards)

@@ -20,33 +20,31 @@ from meshjit.core.local import LocalEquation
 from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.region import with_programs
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.partition.blocking import in_blocks
 from meshjit.partition.finish import finished
 from meshjit.partition.moves import Moves
+from meshjit.targets import target_of
 from sharding.placement import normalized
 from sharding.reshard import Walk, plan_reshard
 from sharding.spec import Placement
-from sharding.topology import Topology
 
 
-def partition(plan: Plan, topology: Topology | None = None) -> Program:
-    """The program that every device of the plan's mesh runs. Its inputs and outputs are the local shards.
-
-    Walks are priced for the machine that the plan was made for, if no other is named.
-    """
-    topology = topology or plan.topology or Topology.of(plan.mesh)
-    return finished(_Partitioner(plan, topology).run(), plan.mesh, topology)
+def partition(plan: Plan) -> Program:
+    """The program that every device of the plan's mesh runs. Its inputs and outputs are the local shards."""
+    target = plan.target or target_of(plan.mesh)
+    return finished(_Partitioner(plan, target).run(), plan.mesh, target.topology)
 
 
 class _Partitioner:
-    def __init__(self, plan: Plan, topology: Topology) -> None:
+    def __init__(self, plan: Plan, target: Target) -> None:
         self.plan = plan
         self.mesh = plan.mesh
-        self.topology = topology
+        self.target = target
         self.builder = Builder(plan.program.name)
-        self.moves = Moves(self.mesh, topology)
+        self.moves = Moves(self.mesh, target.topology)
         self.normal = functools.cache(lambda placement: normalized(placement, self.mesh))
         self.local_type = functools.cache(lambda type, placement: local_type(type, placement, plan))
         self.versions: dict[Var, dict[Placement, Var]] = {}
@@ -88,7 +86,7 @@ class _Partitioner:
 
     def local_equation(self, eqn: Eqn, step: EquationPlan, operands: list[Var]) -> Sequence[Var]:
         if step.bodies:
-            bodies = [_Partitioner(body, self.topology).run() for body in step.bodies]
+            bodies = [_Partitioner(body, self.target).run() for body in step.bodies]
             blocked = in_blocks(eqn, step, bodies[0], operands, self.builder, self.moves)
             if blocked is not None:
                 return blocked
@@ -97,7 +95,7 @@ class _Partitioner:
         own = eqn.op.partition or eqn.op.reblock
         if own is not None and any(step.assignment.values()):
             local = LocalEquation(
-                eqn, tuple(operands), step.operands, step.results, step.assignment, self.mesh,
+                eqn, tuple(operands), step.operands, step.results, step.assignment, self.mesh, self.target,
                 self.moves.index, self.moves.mask, lambda i, placement: self.wanted(eqn.inputs[i], placement),
             )  # fmt: skip
             return own(local)
@@ -162,7 +160,7 @@ class _Partitioner:
                 self.versions[var][placement] = self.local_equation(eqn, step, operands)[0]
 
     def walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
-        return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
+        return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.target.topology)
 
 
 def local_type(type: TensorType, placement: Placement, plan: Plan) -> TensorType:

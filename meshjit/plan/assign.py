@@ -128,7 +128,7 @@ class Assigner:
             step.rule, (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results), work_passes(eqn)
         )
         if eqn.op.price is not None:
-            seconds += eqn.op.price(eqn.input_types, eqn.params, step.assignment, machine.mesh, machine.topology)
+            seconds += eqn.op.price(eqn.input_types, eqn.params, step.assignment, machine.mesh, machine.target)
         for type, versions, wanted in zip(eqn.input_types, have, step.operands, strict=True):
             wanted = machine.normal(wanted)
             if versions and wanted not in versions:

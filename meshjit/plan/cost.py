@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from meshjit.core.plan import EquationPlan, PlanCost, made_again
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.reshard import Walk, plan_reshard
 from sharding.rule import FactorRule
 from sharding.spec import Placement
-from sharding.topology import Topology
 
 USES_OF_OUTPUT = 2  # an output is reduced when it leaves, so it never counts as used once
 UNKNOWN_TRIPS = 16  # what a while loop is taken to run where nobody knows
@@ -42,11 +42,12 @@ class Effect:
 
 
 class Machine:
-    """Prices on one mesh and topology; every question is answered once."""
+    """Prices on one mesh of a target; every question is answered once."""
 
-    def __init__(self, mesh: BaseMesh, topology: Topology) -> None:
+    def __init__(self, mesh: BaseMesh, target: Target) -> None:
         self.mesh = mesh
-        self.topology = topology
+        self.target = target
+        self.topology = target.topology
         self.normal = functools.cache(lambda placement: normalized(placement, mesh))
         self.walk = functools.cache(self._walk)
         self.work = functools.cache(self._work)
@@ -74,7 +75,7 @@ class Machine:
             types, placements = (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results)
             work = 0.0 if step.bodies else self.work(step.rule, types, placements, work_passes(eqn))
             if eqn.op.price is not None:
-                work += eqn.op.price(eqn.input_types, eqn.params, step.assignment, self.mesh, self.topology)
+                work += eqn.op.price(eqn.input_types, eqn.params, step.assignment, self.mesh, self.target)
             operands, results = (tuple(map(self.normal, side)) for side in (step.operands, step.results))
             held = tuple(map(self.local_bytes, eqn.output_types, results))
             found = self.effects[id(step)] = Effect(step, operands, results, held, work)

@@ -21,12 +21,14 @@ from collections.abc import Iterator
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
 from meshjit.core.region import without_sharing
+from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations as Annotations, Flattened, flatten
 from meshjit.plan.settle import is_cheaper, settled
 from meshjit.plan.slices import SliceTurn, slice_turns
+from meshjit.targets import target_of
 from meshjit.transform.align import align
 from meshjit.transform.apart import keep_apart, merged
 from meshjit.transform.commute import commute
@@ -34,16 +36,15 @@ from sharding.graph import Propagated
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.spec import PartitionSpec, Placement, open_dims, placement_of
-from sharding.topology import Topology
 
 
 def make_plan(
-    program: Program, mesh: BaseMesh, annotations: Annotations, topology: Topology | None = None
+    program: Program, mesh: BaseMesh, annotations: Annotations, target: Target | None = None
 ) -> Plan:
-    """Placements for every value of `program` on `mesh`. Annotated values are placed exactly as annotated."""
-    topology = topology or Topology.of(mesh)
+    """Placements for every value of `program` on `mesh`, priced for `target` (by default that of the mesh's devices).
+    Annotated values are placed exactly as annotated."""
     program = without_sharing(program)
-    assigner = Assigner(Machine(mesh, topology))
+    assigner = Assigner(Machine(mesh, target or target_of(mesh)))
     plan = _settled(program, annotations, assigner)
     aligned = align(program, lambda var, dim: plan.placements[var].shards(dim, mesh))
     plan = plan if aligned is program else _settled(aligned, annotations, assigner)
@@ -122,7 +123,7 @@ def _plan(
     equations = Planner(assigner, placements, flat.rules).equations(program, outputs, flow=flow)
     cost, origins, conflicts = flow.end(outputs), flat.origins(found), tuple(found.conflicts)
     return Plan(
-        program, machine.mesh, placements, equations, inputs, outputs, origins, conflicts, machine.topology, cost
+        program, machine.mesh, placements, equations, inputs, outputs, origins, conflicts, machine.target, cost
     )
 
 

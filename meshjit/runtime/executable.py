@@ -13,18 +13,19 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
+from meshjit.core.target import Target
 from meshjit.core.verify import verify
-from meshjit.emit.emitter import platform_of
+from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed, reproduce
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
-from meshjit.runtime.emitting import emit_for
 from meshjit.runtime.exhausted import failed_to_run
 from meshjit.runtime.placing import move, same_place
 from meshjit.runtime.quiet import without_gloo_messages
+from meshjit.runtime.targets import target_for
 from meshjit.transform.fuse import fuse
 from meshjit.transform.shifts import share_shifts
 from meshjit.transform.simplify import simplify
@@ -62,15 +63,19 @@ class Planning:
 
 
 @rarely_collected
-def plan_program(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Planning:
-    """Simplify and plan. `donated` are positions of inputs whose memory results may take."""
+def plan_program(
+    program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = (), target: Target | None = None
+) -> Planning:
+    """Simplify and plan, for the mesh's devices if no target is given. `donated` are positions of inputs whose memory results
+    may take."""
     seconds: dict[str, float] = {}
+    target = target or target_for(mesh)
     program = _timed(seconds, "simplify", lambda: verify(simplify(program), "simplify"))
-    plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations))
+    plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
     closer = tied(plan, annotations, donated)
     if closer is not None:
         annotations = closer
-        plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations))
+        plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
     return Planning(plan, annotations, seconds)
 
 
@@ -80,23 +85,24 @@ def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequen
 
 
 @rarely_collected
-def lower_plan(
-    planning: Planning, donated: Sequence[int] = (), platforms: Sequence[str] = (), captured: int = 0
-) -> Lowering:
-    """Partition and emit; for the platforms named, or else for that of the mesh's devices. The last `captured` inputs are
-    arrays that a function closes over."""
+def lower_plan(planning: Planning, donated: Sequence[int] = (), captured: int = 0) -> Lowering:
+    """Partition and emit for the plan's target. The last `captured` inputs are arrays that a function closes over."""
     plan, seconds = planning.plan, dict(planning.seconds)
-    local = _timed(seconds, "partition", lambda: cleaned(partition(plan), plan.mesh))
+    assert plan.target is not None, "planning names its target"
+    target = plan.target
+    local = _timed(seconds, "partition", lambda: cleaned(partition(plan), target))
     aliases = match(plan, donated)
-    text = _timed(seconds, "emit", lambda: emit_for(local, plan.mesh, aliases, platforms, captured))
+    text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases, target, captured))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured)
 
 
-def cleaned(local: Program, mesh: Any) -> Program:
-    """What partitioning wrote, without what is written twice; collectives side by side become one; on CPU shifts, too, and
-    updates that must not be written in place are materialized."""
+def cleaned(local: Program, target: Target) -> Program:
+    """What partitioning wrote, without what is written twice; collectives side by side become one. Where the target needs it,
+    shifts become one, too, and updates that must not be written in place are materialized."""
     local = fuse(simplify(local))
-    return verify(materialize_updates(share_shifts(local)) if platform_of(mesh) == "cpu" else local, "partition")
+    local = share_shifts(local) if target.shares_shifts else local
+    local = materialize_updates(local) if target.materializes_updates else local
+    return verify(local, "partition")
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:

@@ -3,6 +3,7 @@ XLA module per op. Ops that are added later are covered without a line."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,8 +14,10 @@ import meshjit.ops  # noqa: F401 - fills the registry
 from meshjit.core.op import REGISTRY, MissingRule, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
-from meshjit.emit.emitter import Emitter, no_kernels, tensor
+from meshjit.emit.emitter import Emitter, tensor
 from meshjit.simulate.evaluate import evaluate
+from meshjit.targets import target_of
+from sharding.mesh import AbstractMesh
 
 Array = np.ndarray[Any, Any]
 
@@ -167,15 +170,22 @@ def cpu_devices() -> tuple[Any, Any]:
     return client, tuple(_jaxlib.devices(client))
 
 
+def emitter(mesh: Any = None, lapack: bool = False) -> Emitter:
+    """For a mesh, or one CPU device."""
+    from meshjit.runtime import _jaxlib
+
+    mesh = mesh or AbstractMesh((1,), ("_",))
+    target = target_of(mesh)
+    return Emitter(mesh, dataclasses.replace(target, kernels=_jaxlib.CPU_KERNELS) if lapack else target)
+
+
 def module(
     calls: Sequence[tuple[Op, Types, Types, Params]], mesh: Any = None, replicas: int = 1, lapack: bool = False
 ) -> str:
     """A module whose main has the operands of all calls, one after another, and gives all their results. It calls LAPACK where
     an op needs it, and wherever ops can with `lapack`."""
-    from meshjit.runtime import _jaxlib
-
     lapack = lapack or any(op.name in NEEDS_LAPACK for op, *_ in calls)
-    e = Emitter(mesh, has_kernel=_jaxlib.cpu_kernels().__contains__ if lapack else no_kernels)
+    e = emitter(mesh, lapack)
     arguments: list[str] = []
     returned: list[str] = []
     for op, ins, outs, params in calls:

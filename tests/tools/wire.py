@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit import tree
 from meshjit.core.program import Program
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
 from meshjit.inspect.collectives import collective_equations, collective_rows, wire_bytes
@@ -20,7 +21,6 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.simplify import simplify
 from sharding.mesh import AbstractMesh
-from sharding.topology import Topology
 from tests.tools.laws import check_law
 
 Specs = Sequence[PartitionSpec | None]
@@ -61,12 +61,12 @@ def moved(
     arguments: dict[str, PartitionSpec | None],
     outputs: Specs,
     mesh: AbstractMesh = MESH,
-    topology: Topology | None = None,
+    target: Target | None = None,
 ) -> list[str]:
     """What goes over the wire when `fun` runs on arguments of these types and specs; also checks what it computes."""
     types = [text.split("#")[0].strip() for text in arguments]  # "f32[8, 4] #2" is another argument of that type
     program = traced(fun, types)
-    plan = make_plan(program, mesh, Annotations(list(arguments.values()), list(outputs)), topology)
+    plan = make_plan(program, mesh, Annotations(list(arguments.values()), list(outputs)), target)
     local = simplify(partition(plan))
     generator = np.random.default_rng(0)
     arrays = [generator.integers(0, 2, t.shape).astype(t.dtype) for t in program.input_types]

@@ -21,11 +21,11 @@ from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.plan import equation_plan
 from meshjit.core.program import Var
+from meshjit.core.target import Target
 from meshjit.ops.base.families import factor_names
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
-from sharding.topology import Topology
 
 Shape = tuple[int, ...]
 
@@ -170,7 +170,7 @@ def _shifted(before: Shape, after: Shape, have: Shape, want: Shape) -> Iterator[
 
 
 def price_of_reblocking(
-    in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, topology: Topology
+    in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target
 ) -> float:
     """Seconds of exchanging what lies across borders: the last shard's begins differ by most."""
     (type,), after = in_types, params["shape"]
@@ -184,7 +184,8 @@ def price_of_reblocking(
     for left, _, given, width in _shifted(type.shape, after, have, want):
         axes = next(step.operands[0].dims[d] for d in left if type.shape[d] > 1)
         moved = min(1.0, abs(given - width) * (mesh.axes_size(axes) - 1) / width)
-        seconds += collective_seconds("collective_permute", moved * math.prod(want) * type.dtype.itemsize, axes, mesh, topology)
+        nbytes = moved * math.prod(want) * type.dtype.itemsize
+        seconds += collective_seconds("collective_permute", nbytes, axes, mesh, target.topology)
     return seconds
 
 

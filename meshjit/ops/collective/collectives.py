@@ -119,7 +119,7 @@ def _all_to_all_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, p
     refuses its own program. It simplifies nothing through a barrier (docs/xla.md, pieces_of_all_to_all)."""
     groups = e.collective(axis_refs(params["axes"]))
     dims = f"split_dimension = {params['split_dim']} : i64, concat_dimension = {params['concat_dim']} : i64"
-    if e.platform == "cpu":
+    if e.target.needs_barrier_before_all_to_all:
         operands = e.op("optimization_barrier", operands, ins)
     return e.op("all_to_all", operands, outs, f"{dims}, split_count = {params['size']} : i64, {groups}")
 

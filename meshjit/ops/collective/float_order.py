@@ -19,7 +19,7 @@ from meshjit.ops.base.constants import emit_splat
 
 def loses_nan(e: Any, type: TensorType, kind: str) -> bool:
     """Whether a collective of this kind may give the largest number instead of NaN."""
-    return kind in ("max", "min") and is_float(type.dtype) and type.dtype.itemsize > 1 and type.size > 0 and e.platform == "cpu"
+    return kind in ("max", "min") and is_float(type.dtype) and type.dtype.itemsize > 1 and type.size > 0 and e.target.loses_nan
 
 
 def key_type(type: TensorType) -> TensorType:

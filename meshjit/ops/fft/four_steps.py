@@ -30,6 +30,7 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply, subtract
 from meshjit.ops.base.bits import or_
@@ -45,7 +46,6 @@ from meshjit.ops.slicing.halos import cut, cut_at, positions, shard_axes, window
 from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
-from sharding.topology import Topology
 
 Axes = tuple[Any, ...]
 _COMPLEX = [("all_to_all", 1.0)] * 3
@@ -67,7 +67,7 @@ def rows_and_columns(n: int, devices: int) -> tuple[int, int] | None:
     return devices * small, devices * (rest // small)
 
 
-def price_of_fft(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, topology: Topology) -> float:
+def price_of_fft(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target) -> float:
     """Seconds of the exchanges, or of gathering the line and transforming all of it."""
     axes = _axes_of(in_types[0], params, assignment)
     if not axes:
@@ -75,10 +75,10 @@ def price_of_fft(in_types: Types, params: Params, assignment: Mapping[str, Any],
     shares = math.prod(mesh.axes_size(over) for over in assignment.values())
     local, size = in_types[0].nbytes / shares, mesh.axes_size(axes)
     if rows_and_columns(params["lengths"][-1], size) is not None:
-        return sum(collective_seconds(kind, n * local, axes, mesh, topology) for kind, n in _EXCHANGES[params["kind"]])
+        return sum(collective_seconds(kind, n * local, axes, mesh, target.topology) for kind, n in _EXCHANGES[params["kind"]])
     passes = 4.0 + params["lengths"][-1].bit_length()
-    gathering = collective_seconds("all_gather", local, axes, mesh, topology, params["axes"][-1])
-    return gathering + passes * (size - 1) * local / topology.memory_bandwidth
+    gathering = collective_seconds("all_gather", local, axes, mesh, target.topology, params["axes"][-1])
+    return gathering + passes * (size - 1) * local / target.topology.memory_bandwidth
 
 
 def _axes_of(type: TensorType, params: Params, assignment: Mapping[str, Any]) -> Axes:

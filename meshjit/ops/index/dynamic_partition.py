@@ -22,6 +22,7 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
+from meshjit.core.target import Target
 from meshjit.ops.base.arithmetic import add, multiply, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, select
@@ -32,7 +33,6 @@ from meshjit.ops.slicing.halos import between, shard_axes, window
 from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
-from sharding.topology import Topology
 
 I32 = np.dtype(np.int32)
 
@@ -50,7 +50,7 @@ def clamped_start(start: Var, extent: int, size: int) -> Var:
 
 
 def price_of_part(
-    in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, topology: Topology
+    in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target
 ) -> float:
     """Seconds of fetching what nearly all of a dim might need, and of putting that together."""
     type, sizes = in_types[0], params["slice_sizes"] if "slice_sizes" in params else in_types[1].shape
@@ -61,8 +61,8 @@ def price_of_part(
         if axes and is_nearly_all(n, m):
             shard = type.nbytes / shares
             fetched = shard * mesh.axes_size(axes) * (n - m) / n
-            seconds += collective_seconds("collective_permute", fetched, axes, mesh, topology)
-            seconds += 2 * (shard + fetched) / topology.memory_bandwidth
+            seconds += collective_seconds("collective_permute", fetched, axes, mesh, target.topology)
+            seconds += 2 * (shard + fetched) / target.topology.memory_bandwidth
     return seconds
 
 

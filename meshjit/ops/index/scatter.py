@@ -15,6 +15,7 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
+from meshjit.core.target import Target
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.index.columns import MODES, Array, Windows
@@ -24,7 +25,6 @@ from meshjit.ops.index.scatter_emission import emit_scatter
 from meshjit.ops.index.scatter_partition import partition_scatter, price_of_setting
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
-from sharding.topology import Topology
 
 _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
 _TAKES = {"set": "any", "add": "number", "mul": "number", "min": "ordered", "max": "ordered"}
@@ -160,8 +160,8 @@ def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [scatter(*operands, **new)]
 
 
-def _price(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, topology: Topology) -> float:
-    return price_of_setting(in_types, params, assignment, _rule(in_types, (in_types[0],), params), mesh, topology)
+def _price(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target) -> float:
+    return price_of_setting(in_types, params, assignment, _rule(in_types, (in_types[0],), params), mesh, target)
 
 
 # -- samples

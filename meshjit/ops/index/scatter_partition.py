@@ -24,6 +24,7 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.bits import and_
@@ -39,7 +40,6 @@ from meshjit.ops.slicing.halos import between, positions
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
-from sharding.topology import Topology
 
 Axes = tuple[Any, ...]
 _NUMBERING = 4.0  # how often numbering updates goes over the indices
@@ -147,7 +147,7 @@ def _counted_once(local: LocalEquation, operand: Var, kind: str, axes: Axes) -> 
 
 
 def price_of_setting(
-    in_types: Types, params: Params, assignment: Mapping[str, Any], rule: FactorRule, mesh: BaseMesh, topology: Topology
+    in_types: Types, params: Params, assignment: Mapping[str, Any], rule: FactorRule, mesh: BaseMesh, target: Target
 ) -> float:
     """Seconds of finding out which updates are the last of their elements, where updates are spread over devices."""
     outer = [dim[0] for dim in rule.operands[1][:-1]]
@@ -156,10 +156,10 @@ def price_of_setting(
         return 0.0
     operand, indices = in_types[:2]
     shares = math.prod(mesh.axes_size(assignment.get(f, ())) for f in outer)
-    seconds = collective_seconds("all_gather", indices.nbytes / shares, axes, mesh, topology)
+    seconds = collective_seconds("all_gather", indices.nbytes / shares, axes, mesh, target.topology)
     gathered = indices.nbytes / shares * mesh.axes_size(axes)
     held = operand.nbytes / math.prod(mesh.axes_size(assignment.get(f, ())) for dim in rule.operands[0] for f in dim)
-    return seconds + (_NUMBERING * gathered + held) / topology.memory_bandwidth
+    return seconds + (_NUMBERING * gathered + held) / target.topology.memory_bandwidth
 
 
 def _set_apart(

@@ -1,4 +1,4 @@
-"""Calls of LAPACK in StableHLO, for the devices that have it (`Emitter.has_kernel`): CPU.
+"""Calls of LAPACK in StableHLO, for the devices that have it (`Target.kernels`): CPU.
 
 The kernels are jaxlib's custom calls. They take matrices by columns, as Fortran does, dims before them as a batch; XLA is
 told so by layouts and transposes where it must. Options are the letters that LAPACK itself takes. `info` is an i32 per matrix,
@@ -38,7 +38,7 @@ def kernel(routine: str, dtype: np.dtype[Any]) -> str:
 
 def has_lapack(e: Any, type: TensorType, *routines: str) -> bool:
     """Whether the devices can call these routines for matrices of this type. Empty ones are nobody's business but ours."""
-    return 0 not in type.shape and all(e.has_kernel(kernel(routine, type.dtype)) for routine in routines)
+    return 0 not in type.shape and all(kernel(routine, type.dtype) in e.target.kernels for routine in routines)
 
 
 def call(
@@ -231,7 +231,7 @@ def refuse(e: Any, op: str) -> NoReturn:
     line = f"\n  at {e.source.file}:{e.source.line}" if e.source else ""
     reason = (
         "SciPy, whose LAPACK CPU devices call, is not installed{}\n  fix: pip install scipy"
-        if e.platform == "cpu" and getattr(e.mesh, "flat_devices", ())
+        if e.target.may_call_kernels
         else "only CPU devices have it{}\n  fix: jit it on devices('cpu'); without devices, lower(lowering_platforms=('cpu',))"
     )
     raise NotImplementedError(f"{op}: {reason.format(line)}")

@@ -137,14 +137,11 @@ def _word(key0: Array, key1: Array, count0: Array, count1: Array) -> Array:
     return np.bitwise_xor(first, second)
 
 
-_LARGE = 1024  # elements from which computing them twice takes longer than a loop
-
-
 def _word_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """XLA:CPU fuses the hundred cheap operations of the rounds into every kernel that reads the words: the two numbers
     of a pair, a mask forwards and backwards. Nothing is fused into or out of a loop, and barriers are gone by then.
     So many words are made in a loop of one trip, which does not look like one: min(key | 1, 1) trips."""
-    if e.platform != "cpu" or outs[0].size < _LARGE:
+    if outs[0].size < e.target.isolates_random_words:
         return [_written_word(e, operands, outs[0])]
     scalar = TensorType((), U32)
     zero, one = (e.constant(np.asarray(n, U32)) for n in (0, 1))

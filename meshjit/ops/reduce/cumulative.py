@@ -1,8 +1,8 @@
 """Running totals along one dim: cumsum, cumprod, cummax, cummin. Params: axis, and reverse for totals from the end.
 
 Done in blocks: a running total within every block, the same over the blocks' totals, and both combined. That is O(n)
-work in few steps, each a reduce_window of at most 16 places, where one reduce_window of the whole extent may be O(n²).
-TPUs get that one: their compiler blocks it by itself.
+work in few steps, each a reduce_window of a few places, where one reduce_window of the whole extent may be O(n²).
+Targets whose compiler blocks it by itself get that one.
 
 Along a sharded dim, two passes: every device scans its shard, the shards' totals are gathered (one element per line and
 shard), and what stands before the shard is combined into what stands before each of its blocks. So neither the total nor
@@ -21,7 +21,7 @@ from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.emit.emitter import integers, literal, platform_of
+from meshjit.emit.emitter import integers, literal
 from meshjit.ops.base.arithmetic import add, maximum, minimum, multiply
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like, iota, scalar, spread
@@ -35,9 +35,7 @@ from meshjit.ops.slicing.slices import pad
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
-_LONGEST = 16  # places of a window on CPUs: with 33, XLA's loop takes five times as long, not twice
 _SMALL = 1 << 17  # bytes of what may be written out to save a kernel
-_LANES = 128  # a TPU's; its blocks are as wide
 
 
 def _cumulative(name: str, kind: str, scan: Callable[..., Any], combine: Op, accepts: str, **rules: Any) -> Op:
@@ -61,7 +59,7 @@ def _cumulative(name: str, kind: str, scan: Callable[..., Any], combine: Op, acc
 
     def emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
         type, axis, backwards = outs[0], params["axis"], params["reverse"]
-        block = 0 if e.platform == "tpu" else _block(type, axis, e.platform)
+        block = 0 if e.target.blocks_running_totals else _block(type, axis, e.target.running_total_block)
         if block:
             return e.program(block_program(type, axis, backwards, block), operands)
         return [_emit_window(e, operands[0], type, axis, backwards, kind) if type.shape[axis] > 1 else operands[0]]
@@ -115,9 +113,9 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 # -- blocks
 
 
-def _block(type: TensorType, axis: int, platform: str) -> int:
+def _block(type: TensorType, axis: int, longest: int) -> int:
     """How long blocks are, of which as few as possible and alike; 0 where one window does."""
-    extent, longest = type.shape[axis], _LANES if platform == "tpu" else _LONGEST
+    extent = type.shape[axis]
     return 0 if extent <= longest else -(-extent // -(-extent // longest))
 
 
@@ -178,9 +176,9 @@ def _along(rank: int, axis: int, value: int, other: int) -> list[int]:
 
 def _emit_window(e: Any, x: str, type: TensorType, axis: int, backwards: bool, kind: str) -> str:
     """A reduce_window as long as the dim, padded on the side where totals begin. XLA makes blocks of such windows by
-    itself, in more and smaller steps; to CPUs it is therefore shown with one place more, which is padding always."""
+    itself. Where its blocks are poor (more and smaller steps), the window has one place more, which is padding always."""
     n, ones = type.shape[axis], integers([1] * type.rank)
-    more = 0 if e.platform == "tpu" else 1
+    more = 0 if e.target.blocks_running_totals else 1
     sides = np.zeros((type.rank, 2), np.int64)
     sides[axis, 1 if backwards else 0] = n - 1 + more
     attributes = (
@@ -211,7 +209,7 @@ def _partition_scan(local: LocalEquation, op: Op, combine: Op, kind: str) -> Var
         is_earlier = compare(places, here, direction="GT" if backwards else "LT")
         return select(is_earlier, totals, full_like(totals, neutral))
 
-    block = _block(var.type, axis, platform_of(local.mesh))
+    block = _block(var.type, axis, local.target.running_total_block)
     if block:
         return _in_blocks(var, op, combine, kind, axis, backwards, block, earlier)
     scanned = op(var, axis=axis, reverse=backwards)

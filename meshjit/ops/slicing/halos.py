@@ -25,13 +25,9 @@ import numpy as np
 
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
-from meshjit.emit.emitter import platform_of
 from meshjit.ops.base.constants import constant, scalar, spread, zeros
 from meshjit.ops.collective.collectives import collective_permute
 from sharding.axes import AxisRef
-from sharding.mesh import BaseMesh
-
-_CHOICES = 16  # at most, instead of a table
 
 Integers = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -232,18 +228,18 @@ def table(local: LocalEquation, axes: Sequence[AxisRef], entries: Sequence[int])
         from meshjit.ops.base.arithmetic import add, multiply
 
         return add(multiply(index, scalar(steps.pop(), np.int32)), scalar(entries[0], np.int32))
-    return _looked_up(np.array(entries, np.int32), index, local.mesh)
+    return _looked_up(np.array(entries, np.int32), index, local.target.most_choices)
 
 
-def _looked_up(entries: np.ndarray[Any, Any], index: Var, mesh: BaseMesh) -> Var:
-    """Scalar: the entry at `index`. On TPUs, where a slice of one element takes as long as one of a thousand, the table of
-    few devices is choices between scalars, one wherever an entry differs from that before it."""
+def _looked_up(entries: np.ndarray[Any, Any], index: Var, most_choices: int) -> Var:
+    """Scalar: the entry at `index`, chosen between scalars, one wherever an entry differs from that before it, if these are
+    at most so many; else sliced from the table."""
     from meshjit.ops.base.comparison import compare, select
     from meshjit.ops.base.shape import reshape
     from meshjit.ops.index.dynamic import dynamic_slice
 
     changes = [i for i in range(1, entries.size) if entries[i] != entries[i - 1]]
-    if platform_of(mesh) != "tpu" or len(changes) > _CHOICES:
+    if len(changes) > most_choices:
         return reshape(dynamic_slice(constant(value=entries), index, slice_sizes=(1,)), shape=())
     found = scalar(entries[0], entries.dtype)
     for i in changes:

@@ -29,9 +29,6 @@ from sharding.rule import FactorRule
 Array = np.ndarray[Any, Any]
 _I32 = np.dtype(np.int32)
 METHODS = ("default", "scan", "compare_all")
-_ROW = 32  # entries that XLA:CPU sums up in one loop
-_COMPARED = 256  # up to this extent comparing with all entries is fast elsewhere than on CPU
-_PAIRS = 1 << 15  # up to that many comparisons on CPU
 
 
 def _type(in_types: Types, params: Params) -> Types:
@@ -78,21 +75,18 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 
 def _is_short(e: Any, extent: int, values: int) -> bool:
-    """Whether comparing with all entries beats the gathers of a halving. These are cheap on CPU, rounds are not."""
-    if e.platform == "cpu":
-        return extent <= 2 * _ROW or extent * values <= _PAIRS
-    return extent <= _COMPARED
+    """Whether comparing with all entries beats the rounds of a halving."""
+    return extent <= e.target.compared_entries or extent * values <= e.target.compared_pairs
 
 
 def _emit_all_pairs(e: Any, table: str, values: str, count: int, side: str) -> str:
-    """All entries before a value, counted; XLA makes one loop of it.
-
-    XLA:CPU takes sums over more than 32 elements apart, and then writes what is summed. So there entries are in rows of 32."""
+    """All entries before a value, counted; XLA makes one loop of it. Where it takes longer sums apart, entries are in rows."""
     entries, given = e.types[table], e.types[values].with_dtype(_I32)
-    full = entries.shape[-1] // _ROW * _ROW
-    if e.platform != "cpu" or entries.shape[-1] <= _ROW:
+    row = e.target.longest_sum
+    if entries.shape[-1] <= row:
         return _emit_counted(e, table, values, count, side)
-    total = e.op("reshape", [_first(e, table, 0, full)], [entries.with_shape((*entries.shape[:-1], full // _ROW, _ROW))])[0]
+    full = entries.shape[-1] // row * row
+    total = e.op("reshape", [_first(e, table, 0, full)], [entries.with_shape((*entries.shape[:-1], full // row, row))])[0]
     total = _emit_counted(e, total, values, count, side)
     if full == entries.shape[-1]:
         return total

@@ -15,7 +15,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.ops.base.families import factor_names, require, require_param, widened
-from meshjit.ops.sort.sort_partition import partition_sort, price_of_sort
+from meshjit.ops.sort.sort_partition import partition_sort, passes_of_sort, price_of_sort
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -40,11 +40,6 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     dims = tuple((name,) for name in names)
     sizes = dict(zip(names, shape, strict=True))
     return FactorRule((dims,) * count, (dims,) * count, {names[params["dimension"]]: "permute"}, sizes)
-
-
-def _passes(in_types: Types, params: Params) -> float:
-    """Some comparisons of every element per halving."""
-    return 40.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
 
 
 def _evaluate(
@@ -184,6 +179,6 @@ sort = Op(
     batch=_batch,
     jvp=_jvp,
     partition=lambda local: partition_sort(local, sort),
-    passes=_passes,
+    passes=passes_of_sort,
     price=price_of_sort,
 )

@@ -1,9 +1,9 @@
 """`sort` along a dim that stays sharded: every device makes its own block of the result and sorts no more than that.
 
-All keys are gathered, as they must be, for a shard may hold any block's elements. But on CPUs sorting is dear, and looking
-through elements is cheap: device i finds, bit by bit, the elements at ranks i·b and (i+1)·b of every line (b: elements of a
-shard), as pairs of key and place, for equal keys stay in order; it takes the elements between them and sorts these. Worked
-example, device 1 of 3, b = 2:
+All keys are gathered, as they must be, for a shard may hold any block's elements. But where sorting is dear and looking
+through elements is cheap (`Target.selects_above`), device i finds, bit by bit, the elements at ranks i·b and (i+1)·b of
+every line (b: elements of a shard), as pairs of key and place, for equal keys stay in order; it takes the elements between
+them and sorts these. Worked example, device 1 of 3, b = 2:
 
     keys 5 3 8 3 1 5    sorted 1 3 | 3 5 | 5 8    at ranks 2 and 4 are (3, 3) and (5, 5)
                         between them (3, 3) and (5, 0): the elements 5 and 3 of places 0 and 3, which are sorted
@@ -20,8 +20,8 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Builder, Program, Var
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType, is_float
-from meshjit.emit.emitter import platform_of
 from meshjit.ops.base.arithmetic import add, maximum, minimum, multiply, subtract
 from meshjit.ops.base.bits import and_, bitcast_convert, not_, or_, popcnt, shift_left, shift_right_logical, xor
 from meshjit.ops.base.comparison import compare, select
@@ -35,36 +35,36 @@ from meshjit.ops.reduce.cumulative import cumsum
 from meshjit.ops.slicing.halos import positions, shard_axes
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
-from sharding.topology import Topology
 
 _I32, _U32 = np.dtype(np.int32), np.dtype(np.uint32)
 _BITS = 32  # of a word
-_SHORT = 2048  # up to this extent sorting everything is no dearer than finding one's own
-_SELECTION = 90.0  # how often finding one's own goes over the keys
 
 
-def price_of_sort(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, topology: Topology) -> float:
+def passes_of_sort(in_types: Types, params: Params) -> float:
+    """Some comparisons of every element per halving."""
+    return 40.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
+
+
+def price_of_sort(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target) -> float:
     """Seconds of what a sort along a sharded dim does besides sorting a shard: gathering, finding what is its own."""
     axes = tuple(assignment.get(factor_names(in_types[0].rank)[params["dimension"]], ()))
     if not axes:
         return 0.0
     shares = math.prod(mesh.axes_size(over) for over in assignment.values())
     local = [type.nbytes / shares for type in in_types]
-    seconds = sum(collective_seconds("all_gather", size, axes, mesh, topology, params["dimension"]) for size in local)
-    moved = _SELECTION * local[0] * mesh.axes_size(axes)
-    if not _can_select(in_types, params, topology.name):  # sorting all, of which sorting a shard is a part
-        halvings = max(1, in_types[0].shape[params["dimension"]]).bit_length()
-        moved = 40.0 * halvings * sum(local) * (mesh.axes_size(axes) - 1)
-    return seconds + moved / topology.memory_bandwidth
+    seconds = sum(collective_seconds("all_gather", size, axes, mesh, target.topology, params["dimension"]) for size in local)
+    moved = target.selection_passes * local[0] * mesh.axes_size(axes)
+    if not _can_select(in_types, params, target):  # sorting all, of which sorting a shard is a part
+        moved = passes_of_sort(in_types, params) * sum(local) * (mesh.axes_size(axes) - 1)
+    return seconds + moved / target.topology.memory_bandwidth
 
 
-def _can_select(in_types: Types, params: Params, platform: str) -> bool:
-    """One real key, and enough elements that it pays: on CPUs, where sorting goes through elements one by one, other than
-    integers alone. TPUs and GPUs sort all elements side by side, and are slow at finding them one by one."""
+def _can_select(in_types: Types, params: Params, target: Target) -> bool:
+    """One real key, and enough elements that selecting pays. It does not for integers alone, which XLA sorts fast."""
     extent = in_types[0].shape[params["dimension"]]
-    if platform != "cpu" or (len(in_types) == 1 and not is_float(in_types[0].dtype)):
+    if len(in_types) == 1 and not is_float(in_types[0].dtype):
         return False
-    return params["num_keys"] == 1 and in_types[0].dtype.kind != "c" and _SHORT < extent < 2**31
+    return params["num_keys"] == 1 and in_types[0].dtype.kind != "c" and target.selects_above < extent < 2**31
 
 
 def partition_sort(local: LocalEquation, sort: Any) -> list[Var]:
@@ -79,7 +79,7 @@ def partition_sort(local: LocalEquation, sort: Any) -> list[Var]:
         return [zeros(t) for t in local.result_types]
     whole = [local.wanted(i, p.with_dim(dim, ())) for i, p in enumerate(local.operand_placements)]
     begin = multiply(local.index(axes), scalar(width, _I32))
-    if not _can_select(types, params, platform_of(local.mesh)):
+    if not _can_select(types, params, local.target):
         size = width * local.mesh.axes_size(axes)
         return [_block(var, dim, begin, size, width) for var in _listed(sort(*whole, **params))]
     key = whole[0] if whole[0].dtype.kind != "b" else convert(whole[0], dtype=np.dtype(np.int8))

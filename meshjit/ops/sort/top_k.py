@@ -16,7 +16,6 @@ from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
-from meshjit.emit.emitter import platform_of
 from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.bits import bitcast_convert, xor
 from meshjit.ops.base.comparison import compare, select
@@ -101,14 +100,14 @@ def _partition(local: LocalEquation) -> list[Var]:
     values, places = top_k(local.mask(var, rank - 1, extent, axes, least(var.dtype)), k=k)
     begin = multiply(local.index(axes), scalar(shard, _I32))
     places = add(places, spread(begin, places.shape))
-    if platform_of(local.mesh) == "tpu":
+    if local.target.has_slow_gathers:
         return _sorted_with_places(_joined(values, axes, size), _joined(places, axes, size), k)
     values, winners = top_k(_joined(values, axes, size), k=k)
     return [values, take_along(_joined(places, axes, size), winners, rank - 1)]
 
 
 def _sorted_with_places(values: Var, places: Var, k: int) -> list[Var]:
-    """The first k of few candidates and their places, sorted together: on TPUs, where a gather takes elements one by one."""
+    """The first k of few candidates and their places, sorted together: where a gather takes elements one by one."""
     from meshjit.ops.sort.sort import sort
 
     last, dtype = values.rank - 1, values.dtype

@@ -99,7 +99,10 @@ from meshjit.runtime._jaxlib.executing import (
     execute as execute,  # noqa: E402
     make_executor as make_executor,  # noqa: E402
 )
-from meshjit.runtime._jaxlib.kernels import cpu_kernels as cpu_kernels  # noqa: E402
+from meshjit.runtime._jaxlib.kernels import (
+    CPU_KERNELS as CPU_KERNELS,  # noqa: E402
+    cpu_kernels as cpu_kernels,  # noqa: E402
+)
 from meshjit.runtime._jaxlib.layouts import (
     Layout as Layout,  # noqa: E402
     shared_layout as shared_layout,  # noqa: E402

@@ -6,9 +6,9 @@ import ctypes
 import functools
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jaxlib import xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -32,6 +32,16 @@ def cpu_kernels() -> frozenset[str]:
     for name, target in found.items():
         xla_client.register_custom_call_target(name, target, platform="cpu", api_version=1)
     return frozenset(found)
+
+
+class _CpuKernels(Container[str]):
+    """`cpu_kernels()`, which is asked for no earlier than a name is."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in cpu_kernels()
+
+
+CPU_KERNELS: Final = _CpuKernels()
 
 
 def prepare_kernels(program: str | bytes, client: Any) -> None:

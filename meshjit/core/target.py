@@ -1,0 +1,53 @@
+"""The machine that a Program is planned, partitioned and emitted for.
+
+A Target is made once, from devices, an abstract mesh or `lowering_platforms` (`meshjit/targets`), and handed down.
+Code that depends on the machine asks a field by name, never the platform. A field's default is what XLA does well
+by itself; `meshjit/targets/cpu.py`, `gpu.py` and `tpu.py` say where a platform differs, and by which measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Final
+
+from sharding.topology import Topology
+
+NO_KERNELS: Final[frozenset[str]] = frozenset()
+
+
+@dataclass(frozen=True)
+class Target:
+    """Hashable. `platform` is for messages and for those who choose devices: "cpu", "gpu" or "tpu"."""
+
+    platform: str
+    topology: Topology  # what collectives, work and memory cost
+    kernels: Container[str] = NO_KERNELS  # which custom calls emitted text may make; none in text for several platforms
+
+    # Faults of a compiler. Text that it may ever read avoids them.
+    loses_nan: bool = False  # collectives of maxima and minima give the largest number where there is a NaN
+    needs_barrier_before_all_to_all: bool = False
+    materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
+
+    # What the compiler writes poorly, and what is written instead.
+    shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
+    isolates_random_words: float = float("inf")  # elements from which random words are made in a loop of one trip
+    has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead
+    most_choices: int = 0  # up to so many choices between scalars replace a lookup in a table
+    running_total_block: int = 16  # places of one window of a running total
+    blocks_running_totals: bool = False  # the compiler cuts such windows into blocks itself
+
+    # Searching and sorting.
+    longest_sum: float = float("inf")  # elements that are summed up in one loop; a longer sum writes what it sums
+    compared_entries: int = 256  # table entries up to which `searchsorted` compares a value with all of them
+    compared_pairs: int = 0  # comparisons up to which it does so for longer tables
+    selects_above: float = float("inf")  # extent above which a sharded sort selects its own elements (sort_partition)
+    selection_passes: float = 90.0  # reads of the keys that this selection makes
+
+    @property
+    def may_call_kernels(self) -> bool:
+        """Whether text for this target may call kernels at all."""
+        return self.kernels != NO_KERNELS
+
+    def __str__(self) -> str:
+        return self.topology.name

@@ -1,0 +1,24 @@
+"""TPUs under XLA: slow where elements are fetched one by one, good at windows. Figures: ahead-of-time estimates for v5e:4x4."""
+
+from __future__ import annotations
+
+from meshjit.core.target import Target
+from sharding.mesh import BaseMesh
+from sharding.topology import Topology, slice_axes
+
+# A slice of one element takes 2 microseconds, as long as one of a thousand. A step of a small vision transformer had eight.
+CHOICES = 16
+
+LANES = 128  # of a vector register: blocks of running totals are as wide. The compiler cuts longer windows by itself.
+
+
+def target(mesh: BaseMesh, chip: str) -> Target:
+    """TPUs of a chip of `sharding.topology.TPU_CHIPS`."""
+    return Target(
+        "tpu",
+        Topology.tpu(mesh, chip, slice_axes(mesh)),
+        has_slow_gathers=True,
+        most_choices=CHOICES,
+        running_total_block=LANES,
+        blocks_running_totals=True,
+    )

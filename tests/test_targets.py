@@ -1,0 +1,107 @@
+"""The Target: which one a mesh and platforms ask for, and that plans and texts differ where targets do."""
+
+from __future__ import annotations
+
+import types
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import targets
+from meshjit.config import config
+from meshjit.runtime.targets import target_for
+from meshjit.targets import target_of
+from sharding import AbstractMesh, Mesh, NamedSharding, P
+
+MESH = AbstractMesh((4,), ("x",))
+PLATFORMS = ("cpu", "gpu", "tpu")
+
+
+def devices(platform: str, kind: str = "") -> Mesh:
+    return Mesh([types.SimpleNamespace(id=i, process_index=0, platform=platform, device_kind=kind) for i in range(4)], ("x",))
+
+
+def lowered(fun: Any, shape: tuple[int, ...], platform: str) -> Any:
+    argument = mj.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(MESH, P("x")))
+    return mj.jit(fun).trace(argument).lower(lowering_platforms=(platform,))
+
+
+def test_devices_and_platforms_name_the_target() -> None:
+    assert target_of(MESH).platform == "cpu" and not target_for(MESH).may_call_kernels
+    assert str(target_of(devices("cuda", "NVIDIA A100-SXM4-80GB"))) == "gpu a100"
+    assert str(target_of(devices("tpu", "TPU v5"))) == "tpu v5p"
+    assert str(target_of(devices("tpu", "TPU v6 lite"), ("tpu",))) == "tpu v6e"
+    assert [str(target_of(devices("cpu", "cpu"), (p,))) for p in PLATFORMS] == ["cpu", "gpu h100", "tpu v5e"]
+    assert target_for(devices("cpu")).may_call_kernels and target_for(MESH, ("cpu",)).may_call_kernels
+    assert hash(target_for(MESH)) == hash(target_for(MESH)) and target_for(MESH) == target_for(MESH)
+
+
+def test_of_several_platforms_the_first_is_planned_for_and_all_can_read_the_text() -> None:
+    both = target_for(MESH, ("tpu", "cpu"))
+    assert str(both) == "tpu v5e" and both.has_slow_gathers and not both.may_call_kernels
+    assert both.loses_nan and both.needs_barrier_before_all_to_all and both.materializes_updates
+    assert not target_for(MESH, ("tpu",)).loses_nan
+
+
+@pytest.mark.parametrize(
+    ("platform", "kind", "instead"), [("tpu", "TPU v99", "tpu v5e"), ("cuda", "NVIDIA Titan V", "gpu h100")]
+)
+def test_an_unknown_kind_is_named_once(platform: str, kind: str, instead: str) -> None:
+    targets._named.cache_clear()
+    with pytest.warns(UserWarning) as record:
+        assert str(target_for(devices(platform, kind))) == instead
+    models = "a100, h100, h200, b200" if platform == "cuda" else "v4, v5e, v5p, v6e"
+    assert [str(w.message) for w in record] == [
+        f"meshjit has no figures for devices of kind {kind!r}: programs are planned as for {instead}\n"
+        f'  fix: meshjit.config.update("device_model", …) with the nearest of {models}, or MESHJIT_DEVICE_MODEL'
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        target_for(devices(platform, kind))
+
+
+def test_an_option_says_whose_figures_count() -> None:
+    with config.using(device_model="v5p"):
+        assert str(target_for(devices("tpu", "TPU v99"))) == "tpu v5p"
+        assert str(target_for(MESH, ("tpu",))) == "tpu v5p"
+        assert str(target_for(MESH, ("gpu",))) == "gpu h100"
+    with pytest.raises(ValueError, match="expected one of .*'a100', 'h100'"):
+        config.update("device_model", "abacus")
+
+
+# -- plans and texts
+
+
+def test_lowering_for_a_platform_plans_for_it() -> None:
+    """An all-to-all costs 6.3 times its bytes on CPU devices, so columns change places in other ways there."""
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    argument = mj.ShapeDtypeStruct((1024, 1024), np.float32, sharding=NamedSharding(mesh, P("x", None)))
+    traced = mj.jit(lambda x: mnp.sort(x, 0)).trace(argument)
+    plans = {p: traced.plan(lowering_platforms=(p,)) for p in PLATFORMS}
+    assert [str(planned.plan.target) for planned in plans.values()] == ["cpu", "gpu h100", "tpu v5e"]
+    counts = [planned.lower().as_text("local").count("all_to_all(") for planned in plans.values()]
+    assert counts == [1, 2, 2]
+    again = traced.plan().lower(lowering_platforms=("tpu",))
+    assert again.plan.target == plans["tpu"].plan.target and again.platforms == ("tpu",)
+    assert again.as_text() == plans["tpu"].lower().as_text() == traced.lower(lowering_platforms=("tpu",)).as_text()
+    assert plans["tpu"].lower().platforms == ("tpu",)
+
+
+def test_a_sharded_sort_selects_its_elements_on_cpu_alone() -> None:
+    texts = {p: lowered(lambda x: mnp.sort(x), (8192,), p).as_text() for p in PLATFORMS}
+    assert [("popcnt" in text, "all_gather" in text) for text in texts.values()] == [(True, True), (False, True), (False, True)]
+
+
+def test_what_is_particular_to_a_compiler_is_written_for_it_alone() -> None:
+    def written(fun: Any, shape: tuple[int, ...], word: str) -> list[int]:
+        return [lowered(fun, shape, p).as_text().count(word) for p in PLATFORMS]
+
+    assert written(mnp.linalg.cholesky, (4, 3, 3), "lapack_") == [1, 0, 0]
+    assert written(lambda x: mnp.sort(x, 0), (64, 64), "optimization_barrier") == [2, 0, 0]
+    assert written(lambda x: mnp.max(x), (64,), "bitcast_convert") == [2, 0, 0]  # a NaN is lost among maxima
+    windows = [lowered(lambda x: mnp.cumsum(x, 1), (4, 1000), p).as_text().count("63x16xf32") > 0 for p in PLATFORMS]
+    assert windows == [True, True, False]
