@@ -1,4 +1,4 @@
-"""Every test session has eight virtual CPU devices; Hypothesis draws the same examples every time.
+"""Every test session has eight virtual CPU devices (tests/tools/__init__.py); Hypothesis draws the same examples every time.
 
     pytest -m quick             a minute's sample of every room, see tests/tools/quick.py
     pytest --update-goldens     writes tests/goldens/*.txt anew; read the diff before keeping it
@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -14,12 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
-os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", "8")
-
-from hypothesis import HealthCheck, settings  # noqa: E402
-
-from tests.tools.quick import EVERY  # noqa: E402
+from tests.tools.quick import EVERY
 
 settings.register_profile(
     "default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], print_blob=False

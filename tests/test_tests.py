@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,11 @@ def test_the_quick_tier_has_tests_of_every_room() -> None:
     for files in QUICK.values():
         for name in files:  # the first test of a file is always quick
             assert "\ndef test_" in (TESTS / f"{name}.py").read_text(), f"tests/{name}.py has no test"
+
+
+def test_contributing_says_what_every_file_is_for() -> None:
+    rows = re.findall(r"^\| (`test_.*?) \|", (TESTS.parent / "docs" / "contributing.md").read_text(), re.MULTILINE)
+    patterns = [pattern for row in rows for pattern in re.findall(r"`(test_[\w*]+)`", row)]
+    names = [path.stem for path in TESTS.glob("test_*.py")]
+    assert [name for name in names if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in names)] == []

@@ -7,7 +7,6 @@ Each entry is a line of Python, to be read with the names below, and the whole t
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +267,6 @@ shown bare.
 
 
 def main() -> None:
-    os.environ.setdefault("MESHJIT_NUM_CPU_DEVICES", "8")
     PAGE.write_text(page())
 
 
