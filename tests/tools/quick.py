@@ -24,6 +24,7 @@ QUICK: dict[str, dict[str, int]] = {
     "plan": {"test_plan_bytes": 1, "test_plan_delay": 1, "test_plan_priorities": 1, "test_golden_programs": 2},
     "partition": {"test_partition_merge": 1, "test_partition_pair": 1, "test_partition_counting": 4, "test_partition_ops": 100},
     "simulate": {"test_law_fuzz": 12},
+    "targets": {"test_targets": 1},
     "runtime": {"test_runtime_config": 1, "test_runtime_eager": 2, "test_runtime_fast": 4},
     "api": {"test_api_errors": 1, "test_api_jit": 8, "test_api_memory": 1, "test_api_like_jax": 40},
     "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_promotion": 4},
