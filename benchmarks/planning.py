@@ -33,7 +33,7 @@ from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.fuse import fuse
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 
 WIDTH, HIDDEN, VOCABULARY, BATCH = 8192, 32768, 16384, 65536  # large enough for 4,096 devices

@@ -28,7 +28,7 @@ from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P  # noqa: E4
 from meshjit.simulate.devices import gather, scatter, simulate  # noqa: E402
 from meshjit.simulate.evaluate import evaluate  # noqa: E402
 from meshjit.trace import argument_of, trace_to_program  # noqa: E402
-from meshjit.transform.simplify import simplify  # noqa: E402
+from meshjit.transform.pipeline import simplify  # noqa: E402
 from meshjit.transform.transpose import gradient  # noqa: E402
 
 

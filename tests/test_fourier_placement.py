@@ -22,7 +22,7 @@ from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
 from meshjit.targets import target_of
 from meshjit.transform.fuse import fuse
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 from sharding.topology import Topology
 from tests.tools.laws import MESHES, check_law, normals, random_spec

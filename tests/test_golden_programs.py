@@ -28,7 +28,7 @@ from meshjit.sharding import PartitionSpec as P
 from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 
 MESH = AbstractMesh((4, 2), ("data", "model"))

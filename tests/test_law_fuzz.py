@@ -17,7 +17,7 @@ from meshjit.plan.make import Annotations
 from meshjit.runtime.executable import Executable, lower
 from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec as P
 from tests.tools.fuzz import CONTROL, REVERSIBLE, case, gradient_case

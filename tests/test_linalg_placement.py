@@ -14,7 +14,7 @@ from meshjit import lax
 from meshjit.inspect.collectives import collective_rows
 from meshjit.scipy import linalg as scipy_linalg
 from meshjit.sharding import NamedSharding, PartitionSpec as P
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 from tests.tools.laws import MESHES, check_law, normals, random_spec
 from tests.tools.wire import traced

@@ -67,7 +67,7 @@ def test_addends_pass_through_uneven_borders() -> None:
 
 
 def test_tokens_of_uneven_batches_are_not_exchanged_at_all() -> None:
-    """What treats every token by itself is computed with the dims apart (transform/apart.py)."""
+    """What treats every token by itself is computed with the dims apart (transform/keep_dims_apart.py)."""
 
     def layer(x, w):
         return mnp.reshape(mnp.tanh(mnp.reshape(x, (60, 16)) @ w), (10, 6, 8))

@@ -14,7 +14,7 @@ from meshjit.ops.window.convolution import convolution
 from meshjit.ops.window.reduce_window import reduce_window
 from meshjit.ops.window.select_and_gather import select_and_gather
 from meshjit.ops.window.select_and_scatter import select_and_scatter
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from tests.tools.laws import MESHES, check_law, random_spec

@@ -15,7 +15,7 @@ from meshjit import lax
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from tests.tools.wire import MESH, moved, traced
 
 ROWS = {"f32[64, 16]": P("data", None), "f32[64, 8]": P("data", None)}

@@ -19,7 +19,7 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.batch import batch
 from meshjit.transform.jvp import jvp
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from meshjit.transform.transpose import gradient, vjp
 from tests.tools.fuzz import case
 

@@ -19,7 +19,7 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 
 X = TensorType((2, 3), DTYPES["f32"])
 

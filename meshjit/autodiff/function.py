@@ -30,9 +30,10 @@ from meshjit.trace import (
     user_source,
 )
 from meshjit.trace.program import function_name
-from meshjit.transform.calls import inline_calls
 from meshjit.transform.dce import dce
-from meshjit.transform.places import place
+from meshjit.transform.fold_slices import fold_slices
+from meshjit.transform.inline_calls import inline_calls
+from meshjit.transform.rewriting import everywhere
 
 Function = Callable[..., Any]
 _FIX = "leave it out of what is differentiated (argnums=..., or close over it); what is not may be anything"
@@ -154,7 +155,7 @@ def trace_flat(
     """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
     parts at known places are seen whole, so that the derivative of a shift is a shift."""
     traced = trace_to_program(fun, arguments, in_tree, name, {**known_arrays(), **(known or {})})
-    return replace(traced, program=dce(place(inline_calls(traced.program))))
+    return replace(traced, program=dce(everywhere(inline_calls(traced.program), fold_slices)))
 
 
 def _flat_tree(count: int) -> Any:

@@ -18,10 +18,11 @@ from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.executable import cleaned, one_device_mesh
+from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.targets import target_for
 from meshjit.simulate.devices import scatter, simulate
 from meshjit.simulate.evaluate import evaluate
+from meshjit.transform.pipeline import clean
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh, Mesh
 from sharding.spec import Placement
@@ -65,12 +66,12 @@ class Shards:
 def run_partitioned(plan: Plan, arrays: Sequence[Array], on_devices: bool) -> Shards:
     """Everything that the devices of the plan's mesh hold, or would hold. Padding starts as nan: it must not matter."""
     watched, target = partition_watched(plan), plan.target or target_for(plan.mesh)
-    local = cleaned(watched.local, target)
+    local = clean(watched.local, target)
     shards = [scatter(a, p, plan.mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     usual: list[list[Array]] = []
     if on_devices:
         results = _run(emit(local, plan.mesh, target=target), plan.mesh, shards, local.output_types)
-        alone = cleaned(partition(plan), target)
+        alone = clean(partition(plan), target)
         usual = _run(emit(alone, plan.mesh, target=target), plan.mesh, shards, alone.output_types)
     else:
         with np.errstate(all="ignore"):

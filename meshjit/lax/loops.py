@@ -25,7 +25,7 @@ from meshjit.lax.regions import (
 from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
 from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
 from meshjit.transform.batch import batch
-from meshjit.transform.calls import inline_calls
+from meshjit.transform.inline_calls import inline_calls
 
 Function = Callable[..., Any]
 

@@ -32,8 +32,6 @@ from meshjit.ops.control.scan import scan
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.halos import cut
 from meshjit.ops.slicing.slices import pad
-from meshjit.partition.finish import finished
-from meshjit.partition.merge import COPIES, LARGEST, crossed
 from meshjit.partition.moves import Moves
 from meshjit.partition.stretched import Stretcher, from_whole
 from meshjit.partition.stretches import (
@@ -48,6 +46,8 @@ from meshjit.partition.stretches import (
     own,
     wanted_before,
 )
+from meshjit.transform.merge_permutes import COPIES, LARGEST, crossed
+from meshjit.transform.pipeline import finish
 from sharding.cost import collective_bytes, collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
@@ -175,7 +175,7 @@ def _is_near(stretch: Stretch, space: Space) -> bool:
 
 def _chosen(loop: _Loop, ordinary: Program) -> int | None:
     """How many iterations to do at a time; None for the ordinary loop."""
-    exchange, sent = _exchange_cost(finished(ordinary, loop.mesh, loop.topology), loop)
+    exchange, sent = _exchange_cost(finish(ordinary, loop.mesh, loop.topology), loop)
     work = [_work_seconds(loop, wanted) for wanted in loop.wanted]
     borders = [(0.0, 0.0), *(_border_cost(loop, loop.stretches(n + 1)) for n in range(len(work)))]
     blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]

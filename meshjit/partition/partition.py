@@ -24,9 +24,9 @@ from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.partition.blocking import in_blocks
-from meshjit.partition.finish import finished
 from meshjit.partition.moves import Moves
 from meshjit.targets import target_of
+from meshjit.transform.pipeline import finish
 from sharding.placement import normalized
 from sharding.reshard import Walk, plan_reshard
 from sharding.spec import Placement
@@ -35,7 +35,7 @@ from sharding.spec import Placement
 def partition(plan: Plan) -> Program:
     """The program that every device of the plan's mesh runs. Its inputs and outputs are the local shards."""
     target = plan.target or target_of(plan.mesh)
-    return finished(_Partitioner(plan, target).run(), plan.mesh, target.topology)
+    return finish(_Partitioner(plan, target).run(), plan.mesh, target.topology)
 
 
 class _Partitioner:

@@ -30,8 +30,8 @@ from meshjit.plan.settle import is_cheaper, settled
 from meshjit.plan.slices import SliceTurn, slice_turns
 from meshjit.targets import target_of
 from meshjit.transform.align import align
-from meshjit.transform.apart import keep_apart, merged
 from meshjit.transform.commute import commute
+from meshjit.transform.keep_dims_apart import keep_dims_apart, merged
 from sharding.graph import Propagated
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
@@ -71,7 +71,7 @@ def _with_dims_apart(plan: Plan, annotations: Annotations, assigner: Assigner) -
     forth makes the way back gather, where it did not have to before; so once more."""
     for _ in range(2):
         gathered = set(_merging_gathers(plan))
-        apart = keep_apart(plan.program, lambda eqn, wanted=gathered: eqn.outputs[0] in wanted)
+        apart = keep_dims_apart(plan.program, lambda eqn, wanted=gathered: eqn.outputs[0] in wanted)
         if apart is plan.program:
             return plan
         rival = _settled(apart, annotations, assigner)

@@ -26,10 +26,7 @@ from meshjit.runtime.exhausted import failed_to_run
 from meshjit.runtime.placing import move, same_place
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.runtime.targets import target_for
-from meshjit.transform.fuse import fuse
-from meshjit.transform.shifts import share_shifts
-from meshjit.transform.simplify import simplify
-from meshjit.transform.updates import materialize_updates
+from meshjit.transform.pipeline import clean, simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, Placement, padded, spec_of
@@ -90,19 +87,10 @@ def lower_plan(planning: Planning, donated: Sequence[int] = (), captured: int = 
     plan, seconds = planning.plan, dict(planning.seconds)
     assert plan.target is not None, "planning names its target"
     target = plan.target
-    local = _timed(seconds, "partition", lambda: cleaned(partition(plan), target))
+    local = _timed(seconds, "partition", lambda: verify(clean(partition(plan), target), "partition"))
     aliases = match(plan, donated)
     text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases, target, captured))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured)
-
-
-def cleaned(local: Program, target: Target) -> Program:
-    """What partitioning wrote, without what is written twice; collectives side by side become one. Where the target needs it,
-    shifts become one, too, and updates that must not be written in place are materialized."""
-    local = fuse(simplify(local))
-    local = share_shifts(local) if target.shares_shifts else local
-    local = materialize_updates(local) if target.materializes_updates else local
-    return verify(local, "partition")
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:

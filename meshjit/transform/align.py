@@ -10,7 +10,7 @@ gets a *frame*: a value V as long as u, of which v is the part from 1 on and the
     u.at[1:-1].set(v)         select(1 <= place < n - 1, V, u)      nothing to exchange
 
 Entries are slices; exits put an interior back into a whole: update_slice, pad, and reductions of the dim, which see the
-identity elsewhere. What knows no frames gets, and gives, the interior itself. frames.py says where frames are worth it.
+identity elsewhere. What knows no frames gets, and gives, the interior itself. choose_frames.py says where frames are worth it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from dataclasses import replace
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import with_regions_changed
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.base.bits import and_
@@ -33,19 +32,18 @@ from meshjit.ops.slicing.halos import between
 from meshjit.ops.slicing.roll import shift
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.ops.slicing.update_slice import update_slice
+from meshjit.transform.choose_frames import Framing, Node, Shards, choose_frames, entries, exits
 from meshjit.transform.dce import dce
-from meshjit.transform.frames import Framing, Node, Shards, entries, exits, framing
-from meshjit.transform.places import is_zero
+from meshjit.transform.fold_slices import is_zero
+from meshjit.transform.rewriting import in_regions
 
 Dims = frozenset[int]
 
 
 def align(program: Program, shards: Shards) -> Program:
     """The Program with frames where they save exchanges, in nested Programs too; itself if there are none."""
-    eqns = [with_regions_changed(eqn, lambda nested: align(nested, shards)) for eqn in program.eqns]
-    if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
-        program = replace(program, eqns=tuple(eqns))
-    found = framing(program, shards)
+    program = in_regions(program, lambda nested: align(nested, shards))
+    found = choose_frames(program, shards)
     return dce(_Aligner(program, found).run()) if found.frames else program
 
 

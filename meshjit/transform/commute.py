@@ -8,24 +8,19 @@ Complex transforms along different dims commute, and all values on the way have 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import programs_of, with_programs
+from meshjit.transform.rewriting import in_regions, uses_of
 
 IsWhole = Callable[[Var, int], bool]
 
 
 def commute(program: Program, is_whole: IsWhole) -> Program:
     """The Program with its chains of transforms in order, in nested Programs too; itself where they are already."""
+    program = in_regions(program, lambda nested: commute(nested, is_whole))
     changed: dict[Eqn, Eqn] = {}
-    for eqn in program.eqns:
-        if eqn.op.regions:
-            params = with_programs(eqn.params, lambda nested: commute(nested, is_whole))
-            if any(new is not old for new, old in zip(programs_of(params), programs_of(eqn.params), strict=True)):
-                changed[eqn] = eqn.with_params(params)
     for chain in _chains(program):
         first = chain[0].inputs[0]
         ordered = sorted(chain, key=lambda eqn: not is_whole(first, eqn.params["axes"][0]))
@@ -36,8 +31,7 @@ def commute(program: Program, is_whole: IsWhole) -> Program:
 
 def _chains(program: Program) -> Iterator[list[Eqn]]:
     """Two or more complex transforms of one kind along different dims, each the only use of the one before."""
-    uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
-    uses.update(program.outputs)
+    uses = uses_of(program)
     open_chains: dict[Var, list[Eqn]] = {}
     for eqn in program.eqns:
         if eqn.op.name == "fft" and eqn.params["kind"] in ("FFT", "IFFT"):

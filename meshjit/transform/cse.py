@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_known_splat
+from meshjit.transform.rewriting import Rewriter, rewrite
 
 _SMALL = 64  # constants of more elements are compared by identity: hashing them costs more than it saves
 _PLAIN = {int}  # equal ones are the same: not so True and 1, or 0.0 and -0.0
@@ -19,23 +21,19 @@ def cse(program: Program, constants: bool = False) -> Program:
     Constants keep a copy for each use, because every use may then be placed as it likes; not so with `constants`, which
     is for local Programs.
     """
-    names: dict[Var, Var] = {}
     seen: dict[Any, tuple[Var, ...]] = {}
-    kept: list[Eqn] = []
-    for eqn in program.eqns:
-        inputs = tuple([names.get(v, v) for v in eqn.inputs])
-        key = _key(eqn, inputs) if inputs or constants else None
-        if key is not None and key in seen:
-            names.update(zip(eqn.outputs, seen[key], strict=True))
-            continue
-        if key is not None:
-            seen[key] = eqn.outputs
-        kept.append(eqn if inputs == eqn.inputs else eqn.with_inputs(inputs))
-    return Program(program.name, program.inputs, tuple(kept), tuple(names.get(v, v) for v in program.outputs))
+
+    def rule(eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
+        if not eqn.inputs and not constants:
+            return None
+        first = seen.setdefault(_key(eqn), eqn.outputs)
+        return None if first is eqn.outputs else first
+
+    return rewrite(program, rule)
 
 
-def _key(eqn: Eqn, inputs: tuple[Var, ...]) -> Any:
-    return (eqn.op, inputs, tuple([(k, _hashable(v)) for k, v in eqn.params.items()]))
+def _key(eqn: Eqn) -> Any:
+    return (eqn.op, eqn.inputs, tuple([(k, _hashable(v)) for k, v in eqn.params.items()]))
 
 
 def _hashable(value: Any) -> Any:

@@ -1,11 +1,10 @@
-"""Folding: equations that give back their operand, chains of reshapes, and arithmetic on constants of one value.
+"""Fold equations that give back their operand, chains of reshapes, and arithmetic on constants of one value.
 
     broadcast_in_dim(constant 0.5)  ->  constant 0.5 of the larger shape: placed as its use likes, without a Var between
     multiply(x, constant 1)         ->  x
     reshape(reshape(x))             ->  reshape(x)
 
-Results stay the same to the bit, signs of zeros included. This is the one pass that knows ops by name: what an op means
-is not to be read off its rules.
+Results stay the same to the bit, signs of zeros included.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_splat, splat
 from meshjit.ops.base.constants import constant
 from meshjit.ops.base.identity_elements import identity_element
+from meshjit.transform.rewriting import Rewriter, rewrite
 
 Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no dims
 
@@ -30,31 +30,26 @@ _FOLDED = _ARITHMETIC | _SPREADING
 
 
 def fold(program: Program) -> Program:
-    """The Program with every equation replaced that is known to be its operand or a constant of one value."""
-    names: dict[Var, Var] = {}
+    """The Program with every equation replaced that is its operand or a constant of one value."""
     values: Constants = {}
-    reshapes: dict[Var, Var] = {}
-    kept: list[Eqn] = []
-    for old in program.eqns:
-        eqn = _renamed(old, names, reshapes)
+
+    def rule(eqn: Eqn, here: Rewriter) -> Eqn | Var:
+        eqn = _of_first_operand(eqn, here)
         same = _same_as(eqn, values)
         if same is not None:
-            names[eqn.outputs[0]] = same
-            continue
+            return same
         eqn = _as_constant(eqn, values)
-        if eqn.op.name == "reshape":
-            reshapes[eqn.outputs[0]] = eqn.inputs[0]
-        elif eqn.op is constant and _one_value(eqn.params["value"]):
+        if eqn.op is constant and _one_value(eqn.params["value"]):
             values[eqn.outputs[0]] = np.asarray(element_of(eqn.params["value"]))
-        kept.append(eqn)
-    return Program(program.name, program.inputs, tuple(kept), tuple(names.get(v, v) for v in program.outputs))
+        return eqn
+
+    return rewrite(program, dict.fromkeys(("constant", *_IDENTITIES, *_FOLDED), rule))
 
 
-def _renamed(eqn: Eqn, names: dict[Var, Var], reshapes: dict[Var, Var]) -> Eqn:
-    inputs = tuple([names.get(v, v) for v in eqn.inputs])
-    if eqn.op.name == "reshape":
-        inputs = tuple([reshapes.get(v, v) for v in inputs])
-    return eqn if inputs == eqn.inputs else eqn.with_inputs(inputs)
+def _of_first_operand(eqn: Eqn, here: Rewriter) -> Eqn:
+    """Of a chain of reshapes only the last is one."""
+    before = here.makers.get(eqn.inputs[0]) if eqn.op.name == "reshape" else None
+    return eqn.with_inputs(before.inputs) if before is not None and before.op.name == "reshape" else eqn
 
 
 def _one_value(value: np.ndarray[Any, Any]) -> bool:

@@ -8,12 +8,11 @@ For local Programs: before, an equation per dim lets each dim be whole in its ow
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 
-from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import with_programs
+from meshjit.core.program import Eqn, Program
 from meshjit.transform.dce import dce
+from meshjit.transform.rewriting import Rewriter, in_regions, rewrite, uses_of
 
 MOST_AXES = 3  # of one StableHLO fft
 
@@ -23,21 +22,17 @@ _TOGETHER = {("FFT", "FFT"): "FFT", ("IFFT", "IFFT"): "IFFT", ("RFFT", "FFT"): "
 
 def fuse(program: Program) -> Program:
     """The Program with chains of transforms, of which nobody else needs the parts, as one equation each; in loops, too."""
-    if any(eqn.op.regions for eqn in program.eqns):
-        eqns = [e.with_params(with_programs(e.params, fuse)) if e.op.regions else e for e in program.eqns]
-        program = replace(program, eqns=tuple(eqns))
-    uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
-    uses.update(program.outputs)
-    made: dict[Var, Eqn] = {}
-    found: list[Eqn] = []
-    for old in program.eqns:
-        eqn = old
-        if old.op.name == "fft":
-            first = made.get(old.inputs[0])
-            eqn = _together(first, old) if first is not None and uses[old.inputs[0]] == 1 else old
-            made[eqn.outputs[0]] = eqn
-        found.append(eqn)
-    return dce(replace(program, eqns=tuple(found))) if made else program
+    program = in_regions(program, fuse)
+    if not any(eqn.op.name == "fft" for eqn in program.eqns):
+        return program
+    uses = uses_of(program)
+
+    def rule(eqn: Eqn, here: Rewriter) -> Eqn:
+        first = here.makers.get(eqn.inputs[0])
+        is_chain = first is not None and first.op is eqn.op and uses[eqn.inputs[0]] == 1
+        return _together(first, eqn) if first is not None and is_chain else eqn
+
+    return dce(rewrite(program, {"fft": rule}))
 
 
 def _together(first: Eqn, second: Eqn) -> Eqn:

@@ -19,7 +19,7 @@ from meshjit.sharding import PartitionSpec
 from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 from tests.tools.laws import check_law
 

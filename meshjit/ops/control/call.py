@@ -1,7 +1,7 @@
 """call: a Program inside of another one; what a jitted function becomes when a traced function calls it.
 
 Params: body. Operands are its inputs, results its outputs. It means what the Program's equations would mean in its
-place, and `transform/calls.py` puts them there before anything is planned.
+place, and `transform/inline_calls.py` puts them there before anything is planned.
 """
 
 from __future__ import annotations

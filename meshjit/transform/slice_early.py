@@ -1,4 +1,4 @@
-"""Parts taken before a dim is split, and put together after parts are merged.
+"""Take slices before a dim is split, and put pieces together after their dims are merged.
 
     slice(reshape(x: [.., 3*n]) -> [.., 3, n])[.., 1:2, :]   ->  reshape(slice(x)[.., n:2*n])
     slice(transpose(x))                                      ->  transpose(slice(x))
@@ -13,23 +13,24 @@ projection to queries, keys and values only the blocks of heads that lie on the 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.shape import reshape, transpose
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import pad, slice_
+from meshjit.transform.rewriting import Rewriter, uses_of
 
 
-def take_parts_early(program: Program) -> Program:
+def slice_early(program: Program) -> Program:
     """The Program with slices before the reshapes and transposes that they follow, and merges before sums of pads."""
     if not any(eqn.op in (slice_, pad, concatenate) for eqn in program.eqns):
         return program
-    return _Rewriting(program).run()
+    slicer = _Slicer(program)
+    return slicer.here.run({"slice": slicer.rule, "reshape": slicer.rule})
 
 
 @dataclass(frozen=True)
@@ -60,34 +61,18 @@ def splits(short: Sequence[int], long: Sequence[int]) -> list[_Split]:
     return found if j == len(long) else []
 
 
-class _Rewriting:
+class _Slicer:
+    """The rules of the pass; `uses` counts for old values and for what became of them."""
+
     def __init__(self, program: Program) -> None:
-        self.program = program
-        self.made: dict[Var, Eqn] = {}
-        self.uses = Counter(v for eqn in program.eqns for v in eqn.inputs)
-        self.uses.update(program.outputs)
-        self.names: dict[Var, Var] = {}
+        self.here = Rewriter(program)
+        self.uses = uses_of(program)
 
-    def run(self) -> Program:
-        with Builder(self.program.name) as builder:
-            for old in self.program.eqns:
-                eqn = replace(old, inputs=tuple(self.names.get(v, v) for v in old.inputs))
-                count = len(builder.eqns)
-                with builder.at(eqn.source):
-                    better = self.rewritten(eqn)
-                if better is None:
-                    builder.eqns.append(eqn)
-                else:
-                    self.names[old.outputs[0]] = better
-                    self.uses[better] = self.uses[old.outputs[0]]
-                self.made.update((v, e) for e in builder.eqns[count:] for v in e.outputs)
-            outputs = tuple(self.names.get(v, v) for v in self.program.outputs)
-            return Program(self.program.name, self.program.inputs, tuple(builder.eqns), outputs)
-
-    def rewritten(self, eqn: Eqn) -> Var | None:
-        if eqn.op is slice_:
-            return self.slice_before(eqn, self.made.get(eqn.inputs[0]))
-        return self.merge_before(eqn) if eqn.op is reshape else None
+    def rule(self, eqn: Eqn, here: Rewriter) -> Var | None:
+        better = self.slice_before(eqn, here.makers.get(eqn.inputs[0])) if eqn.op is slice_ else self.merge_before(eqn)
+        if better is not None:
+            self.uses[better] = self.uses[eqn.outputs[0]]
+        return better
 
     # -- slices
 
@@ -121,7 +106,7 @@ class _Rewriting:
     def sliced(self, x: Var, params: Mapping[str, Any]) -> Var | None:
         """The slice of x taken before what makes x, if that is a split or leads to one."""
         probe = Eqn(slice_, (x,), (Var(slice_.type_rule((x.type,), params)[0]),), params)
-        return self.slice_before(probe, self.made.get(x))
+        return self.slice_before(probe, self.here.makers.get(x))
 
     # -- pads and concatenations
 
@@ -129,15 +114,15 @@ class _Rewriting:
         """A reshape that merges the dim along which its operand was put together with those below it."""
         x, shape = eqn.inputs[0], eqn.outputs[0].shape
         for place in splits(shape, x.shape):
-            found = self.pieces(x, place.major, tuple(range(x.rank)))
-            if found:
-                return self.put_together(found, place, shape)
+            pieces = self.pieces(x, place.major, tuple(range(x.rank)))
+            if pieces:
+                return self.put_together(pieces, place, shape)
         return None
 
     def pieces(self, x: Var, dim: int, order: tuple[int, ...]) -> list[tuple[Eqn, tuple[int, ...]]]:
         """What x, whose dims in this order are meant, is made of along dim: pads to be added up, or one concatenation,
         each with the order of its dims. [] if x is made otherwise, or needed otherwise too."""
-        before = self.made.get(x)
+        before = self.here.makers.get(x)
         if before is None or self.uses[x] != 1:
             return []
         if before.op is transpose:
@@ -151,13 +136,13 @@ class _Rewriting:
             return [(before, order)] if _pads_only(before, dim) else []
         return [(before, order)] if before.op is concatenate and before.params["dimension"] == dim else []
 
-    def put_together(self, found: Sequence[tuple[Eqn, tuple[int, ...]]], place: _Split, shape: tuple[int, ...]) -> Var:
-        first, order = found[0]
+    def put_together(self, pieces: Sequence[tuple[Eqn, tuple[int, ...]]], place: _Split, shape: tuple[int, ...]) -> Var:
+        first, order = pieces[0]
         if first.op is concatenate:
             parts = [self.merged(v, order, place, shape) for v in first.inputs]
             return concatenate(*parts, dimension=place.whole)
         total: Var | None = None
-        for one, order in found:
+        for one, order in pieces:
             counts = {k: one.params[k][order[place.major]] * place.inner for k in ("low", "high")}
             params = {k: tuple(n if d == place.whole else 0 for d in range(len(shape))) for k, n in counts.items()}
             params["interior"] = (0,) * len(shape)

@@ -14,7 +14,7 @@ from meshjit.core.region import programs_of
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.constants import scalar
 from meshjit.simulate.evaluate import evaluate
-from meshjit.transform.updates import materialize_updates
+from meshjit.transform.materialize_updates import materialize_updates
 
 F32 = DTYPES["f32"]
 op = REGISTRY.__getitem__

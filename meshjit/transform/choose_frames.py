@@ -70,7 +70,7 @@ class Framing:
     roles: dict[Eqn, Roles] = field(default_factory=dict[Eqn, Roles])
 
 
-def framing(program: Program, shards: Shards) -> Framing:
+def choose_frames(program: Program, shards: Shards) -> Framing:
     if not any(shards(*whole) > 1 for eqn in program.eqns for _, whole, _ in entries(eqn)):
         return Framing()
     survey = _Survey(shards)

@@ -1,4 +1,4 @@
-"""Borders that several equations ask for are sent once: local Programs, after partitioning.
+"""Share halos: borders that several equations ask for are sent once. For local Programs, after partitioning.
 
     %a = collective_permute(slice(%u) [0:1]) {pairs}           %c = collective_permute(slice(%u) [0:2]) {pairs}
     %b = collective_permute(slice(%u) [0:2]) {pairs}     ->    %a = slice(%c) [0:1];  %b = %c
@@ -21,27 +21,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import with_programs
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.collective.collectives import collective_permute
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import slice_
 from meshjit.transform.dce import dce
+from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
 
 Bounds = tuple[tuple[int, int], ...]  # per dim from where to where
 Part = tuple[Var, Any, Bounds]  # of which value, between whom, which part
 
 
-def share_borders(program: Program) -> Program:
+def share_halos(program: Program) -> Program:
     """The Program with overlapping borders exchanged together, in nested Programs too."""
-    eqns = tuple(e.with_params(with_programs(e.params, share_borders)) if e.op.regions else e for e in program.eqns)
-    eqns = _with_corners(eqns)
-    made = {v: eqn for eqn in eqns for v in eqn.outputs}
-    parts = {id(eqn): part for eqn in eqns if (part := _part(eqn, made)) is not None}
+    program = _with_corners(in_regions(program, share_halos))
+    makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}
+    parts = {eqn.outputs[0]: part for eqn in program.eqns if (part := _part(eqn, makers)) is not None}
     shared = _joined(parts)
-    if all(shared[i] == part for i, part in parts.items()) and len(set(parts.values())) == len(parts):
-        return replace(program, eqns=eqns)
-    return _rewritten(replace(program, eqns=eqns), parts, shared)
+    if all(shared[v] == part for v, part in parts.items()) and len(set(parts.values())) == len(parts):
+        return program
+    sent: dict[Part, Var] = {}
+    return dce(rewrite(program, {collective_permute.name: lambda eqn, here: _received(eqn, here, parts, shared, sent)}))
 
 
 def _part(eqn: Eqn, made: Mapping[Var, Eqn]) -> Part | None:
@@ -55,41 +55,34 @@ def _part(eqn: Eqn, made: Mapping[Var, Eqn]) -> Part | None:
     return cut.inputs[0], pairs, tuple(zip(cut.params["start"], cut.params["limit"], strict=True))
 
 
-def _with_corners(eqns: tuple[Eqn, ...]) -> tuple[Eqn, ...]:
+def _with_corners(program: Program) -> Program:
     """Permutes of parts that were put together, as parts put together of permutes, where one of these is sent anyway."""
-    made = {v: eqn for eqn in eqns for v in eqn.outputs}
-    parts = [part for eqn in eqns if (part := _part(eqn, made)) is not None]
+    makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}
+    parts = [part for eqn in program.eqns if (part := _part(eqn, makers)) is not None]
     if len(parts) < 2:
-        return eqns
+        return program
     sent: dict[Any, list[Bounds]] = {}
     for var, pairs, bounds in parts:
         sent.setdefault((var, pairs), []).append(bounds)
-    new: list[Eqn] = []
-    for eqn in eqns:
-        new += _apart(eqn, made, sent) or [eqn]
-    return tuple(new)
+    return rewrite(program, {collective_permute.name: lambda eqn, here: _in_pieces(eqn, here, sent)})
 
 
-def _apart(eqn: Eqn, made: Mapping[Var, Eqn], sent: Mapping[Any, list[Bounds]]) -> list[Eqn]:
-    """The equations that stand for a permute of a concatenation; [] where nothing is saved."""
-    part = _part(eqn, made)
-    joined = made.get(part[0]) if part is not None else None
+def _in_pieces(eqn: Eqn, here: Rewriter, sent: Mapping[Any, list[Bounds]]) -> Eqn | None:
+    """A permute of a concatenation as a concatenation of permutes; None where nothing is saved."""
+    part = _part(eqn, here.makers)
+    joined = here.makers.get(part[0]) if part is not None else None
     if part is None or joined is None or joined.op is not concatenate:
-        return []
+        return None
     dim, (_, pairs, bounds) = joined.params["dimension"], part
     if bounds[dim] != (0, joined.outputs[0].shape[dim]):
-        return []
+        return None
     pieces = [(v, (*bounds[:dim], (0, v.shape[dim]), *bounds[dim + 1 :])) for v in joined.inputs]
-    saved = [b for v, b in pieces if _within(_origin(v, b, made), pairs, sent)]
+    origins = [_origin(v, b, here.makers) for v, b in pieces]
+    saved = [b for (_, b), origin in zip(pieces, origins, strict=True) if _within(origin, pairs, sent)]
     if 2 * sum(map(_size, saved)) < _size(bounds):
-        return []
-    with Builder() as builder, builder.at(eqn.source):
-        moved = []
-        for v, b in pieces:
-            origin, inner = _origin(v, b, made)
-            moved.append(collective_permute(_cut(origin, inner), pairs=pairs))
-        concatenate(*moved, dimension=dim)
-    return [*builder.eqns[:-1], replace(builder.eqns[-1], outputs=eqn.outputs)]
+        return None
+    moved = tuple([collective_permute(_cut(*origin), pairs=pairs) for origin in origins])
+    return replace(eqn, op=concatenate, inputs=moved, params={"dimension": dim})
 
 
 def _origin(var: Var, bounds: Bounds, made: Mapping[Var, Eqn]) -> tuple[Var, Bounds]:
@@ -111,13 +104,13 @@ def _within(piece: tuple[Var, Bounds], pairs: Any, sent: Mapping[Any, list[Bound
     return any(all(a <= x and y <= b for (x, y), (a, b) in zip(bounds, other, strict=True)) for other in others)
 
 
-def _joined(parts: Mapping[int, Part]) -> dict[int, Part]:
+def _joined(parts: Mapping[Var, Part]) -> dict[Var, Part]:
     """Every permute → the part that is sent instead of its own."""
     ways: dict[Any, dict[Bounds, None]] = {}
     for var, pairs, bounds in parts.values():
         ways.setdefault((var, pairs), {})[bounds] = None
     unions = {way: _unions(list(found)) for way, found in ways.items()}
-    return {i: (var, pairs, unions[var, pairs][bounds]) for i, (var, pairs, bounds) in parts.items()}
+    return {v: (var, pairs, unions[var, pairs][bounds]) for v, (var, pairs, bounds) in parts.items()}
 
 
 def _unions(distinct: list[Bounds]) -> dict[Bounds, Bounds]:
@@ -143,23 +136,16 @@ def _union(a: Bounds, b: Bounds) -> Bounds | None:
     return (*a[: other[0]], (min(low, start), max(high, limit)), *a[other[0] + 1 :])
 
 
-def _rewritten(program: Program, parts: Mapping[int, Part], shared: Mapping[int, Part]) -> Program:
+def _received(
+    eqn: Eqn, here: Rewriter, parts: Mapping[Var, Part], shared: Mapping[Var, Part], sent: dict[Part, Var]
+) -> Var:
     """The first permute of a shared part sends all of it; every permute is then a slice of what came."""
-    sent: dict[Part, Var] = {}
-    names: dict[Var, Var] = {}
-    with Builder(program.name) as builder:
-        builder.inputs = list(program.inputs)
-        for eqn in program.eqns:
-            if id(eqn) not in parts:
-                builder.eqns.append(replace(eqn, inputs=tuple(names.get(v, v) for v in eqn.inputs)))
-                continue
-            var, pairs, bounds = part = shared[id(eqn)]
-            with builder.at(eqn.source):
-                if part not in sent:
-                    sent[part] = collective_permute(_cut(names.get(var, var), bounds), pairs=pairs)
-                inner = zip(parts[id(eqn)][2], bounds, strict=True)
-                names[eqn.outputs[0]] = _cut(sent[part], tuple((a - low, b - low) for (a, b), (low, _) in inner))
-        return dce(builder.build([names.get(v, v) for v in program.outputs]))
+    (out,) = eqn.outputs
+    var, pairs, bounds = part = shared[out]
+    if part not in sent:
+        sent[part] = collective_permute(_cut(here.new(var), bounds), pairs=pairs)
+    inner = zip(parts[out][2], bounds, strict=True)
+    return _cut(sent[part], tuple((a - low, b - low) for (a, b), (low, _) in inner))
 
 
 def _cut(var: Var, bounds: Bounds) -> Var:

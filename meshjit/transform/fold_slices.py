@@ -1,4 +1,4 @@
-"""Parts at places that are known: computed starts that turn out to be constants, slices of slices and of pads.
+"""Fold slices: computed starts that turn out to be constants, slices of slices and of pads.
 
     dynamic_slice(x, constant 3) {slice_sizes=(2,)}           ->  slice(x) {start=(3,), limit=(5,)}
     dynamic_update_slice(x, y, constant 1), y most of x       ->  update_slice(x, y) {start=(1,)}
@@ -20,88 +20,80 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import with_programs
 from meshjit.ops.base.constants import constant
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.roll import roll, shift
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.ops.slicing.update_slice import is_most, update_slice
-
-_KNOWN = ("constant", "slice", "pad", "concatenate")
-Made = Mapping[Var, Eqn]
+from meshjit.transform.rewriting import Rewriter, Rule, rewrite
 
 
-def place(program: Program) -> Program:
-    """The Program with parts of values taken and replaced at known places where the places are known, nested ones too."""
-    made: dict[Var, Eqn] = {}
-    eqns: list[Eqn] = []
-    for outer in program.eqns:
-        old = outer.with_params(with_programs(outer.params, place)) if outer.op.regions else outer
-        rule = _RULES.get(old.op.name)
-        new = [old] if rule is None else rule(old, made)
-        made.update({eqn.outputs[0]: eqn for eqn in new if eqn.op.name in _KNOWN})
-        eqns += new
-    return replace(program, eqns=tuple(eqns))
+def fold_slices(program: Program) -> Program:
+    """The Program with parts of values taken and replaced at constant places where the places are constants."""
+    return rewrite(program, _RULES)
 
 
-def _starts(operands: Sequence[Var], made: Made, shape: Sequence[int], sizes: Sequence[int]) -> Any:
+def _starts(operands: Sequence[Var], here: Rewriter, shape: Sequence[int], sizes: Sequence[int]) -> Any:
     """The clamped starts, if all are constants."""
-    found = [made.get(v) for v in operands]
-    if any(eqn is None or eqn.op is not constant for eqn in found):
+    makers = [here.makers.get(v) for v in operands]
+    if any(eqn is None or eqn.op is not constant for eqn in makers):
         return None
-    values = [int(np.asarray(eqn.params["value"])[()]) for eqn in found if eqn is not None]
+    values = [int(np.asarray(eqn.params["value"])[()]) for eqn in makers if eqn is not None]
     return tuple(min(max(a, 0), n - m) for a, n, m in zip(values, shape, sizes, strict=True))
 
 
-def _taken(eqn: Eqn, made: Made) -> list[Eqn]:
+def _taken(eqn: Eqn, here: Rewriter) -> Eqn:
     x, *rest = eqn.inputs
-    start = _starts(rest, made, x.shape, eqn.params["slice_sizes"])
+    start = _starts(rest, here, x.shape, eqn.params["slice_sizes"])
     if start is None:
-        return [eqn]
+        return eqn
     limit = tuple(a + m for a, m in zip(start, eqn.params["slice_sizes"], strict=True))
     known = replace(eqn, op=slice_, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
-    return _sliced(known, made)
+    return _sliced(known, here)
 
 
-def _updated(eqn: Eqn, made: Made) -> list[Eqn]:
+def _updated(eqn: Eqn, here: Rewriter) -> Eqn:
     x, update, *rest = eqn.inputs
-    start = _starts(rest, made, x.shape, update.shape)
+    start = _starts(rest, here, x.shape, update.shape)
     if start is None or not is_most(x.shape, update.shape):
-        return [eqn]
-    return [replace(eqn, op=update_slice, inputs=(x, update), params={"start": start})]
+        return eqn
+    return replace(eqn, op=update_slice, inputs=(x, update), params={"start": start})
 
 
-def _sliced(eqn: Eqn, made: Made) -> list[Eqn]:
-    before = made.get(eqn.inputs[0])
-    if before is None or 0 in eqn.outputs[0].shape or before.op is constant:
-        return [eqn]
+def _sliced(eqn: Eqn, here: Rewriter) -> Eqn:
+    before = here.makers.get(eqn.inputs[0])
+    if before is None or 0 in eqn.outputs[0].shape or before.op not in (slice_, pad, concatenate):
+        return eqn
     if before.op is slice_:
-        return [replace(eqn, inputs=before.inputs, params=_twice(before.params, eqn.params))]
+        return replace(eqn, inputs=before.inputs, params=_twice(before.params, eqn.params))
     if any(n != 1 for n in eqn.params["strides"]):
-        return [eqn]
+        return eqn
     if before.op is concatenate:
-        return _slice_of_concatenation(eqn, before, made)
-    return [eqn] if any(before.params["interior"]) else _slice_of_pad(eqn, before, made)
+        return _slice_of_concatenation(eqn, before, here)
+    return eqn if any(before.params["interior"]) else _slice_of_pad(eqn, before, here)
 
 
-def _slice_of_concatenation(eqn: Eqn, before: Eqn, made: Made) -> list[Eqn]:
+def _slice_of_concatenation(eqn: Eqn, before: Eqn, here: Rewriter) -> Eqn:
     """The parts that are left of the operands, put together."""
-    cut = eqn
-    dim, begin, cuts, parts = before.params["dimension"], 0, list[Eqn](), list[Var]()
+    dim, begin, cuts = before.params["dimension"], 0, list[Eqn]()
     low, high = eqn.params["start"][dim], eqn.params["limit"][dim]
     for var in before.inputs:
         first, last = max(low - begin, 0), min(high - begin, var.shape[dim])
         begin += var.shape[dim]
         if first < last:
-            cut = _cut(eqn, var, dim, first, last)
-            is_whole = cut.outputs[0].type == var.type
-            parts.append(var if is_whole else cut.outputs[0])
-            cuts += [] if is_whole else [cut]
-    if len(parts) == 1:
-        return _sliced(replace(cut, outputs=eqn.outputs), made)
-    new = [found for cut in cuts for found in _sliced(cut, made)]
-    joined = replace(eqn, op=concatenate, inputs=tuple(parts), params={"dimension": dim})
-    return [*new, *_joined(joined, {**made, **{found.outputs[0]: found for found in new}})]
+            cuts.append(_cut(eqn, var, dim, first, last))
+    if len(cuts) == 1:
+        return _sliced(replace(cuts[0], outputs=eqn.outputs), here)
+    parts = tuple([_placed(cut, here) for cut in cuts])
+    return _joined(replace(eqn, op=concatenate, inputs=parts, params={"dimension": dim}), here)
+
+
+def _placed(cut: Eqn, here: Rewriter) -> Var:
+    """The value of a slice, which is put into the Program unless it is its operand."""
+    if cut.outputs[0].type == cut.inputs[0].type:
+        return cut.inputs[0]
+    here.put(_sliced(cut, here))
+    return cut.outputs[0]
 
 
 def _cut(eqn: Eqn, var: Var, dim: int, first: int, last: int) -> Eqn:
@@ -114,22 +106,22 @@ def _cut(eqn: Eqn, var: Var, dim: int, first: int, last: int) -> Eqn:
     return Eqn(slice_, (var,), (Var(type),), params, eqn.source)
 
 
-def _joined(eqn: Eqn, made: Made) -> list[Eqn]:
+def _joined(eqn: Eqn, here: Rewriter) -> Eqn:
     """Concatenations of concatenations are one; a roll, if the end of a value stands before its beginning."""
     dim = eqn.params["dimension"]
-    inputs = tuple(part for v in eqn.inputs for part in _parts(v, dim, made))
+    inputs = tuple(part for v in eqn.inputs for part in _parts(v, dim, here))
     eqn = eqn if inputs == eqn.inputs else replace(eqn, inputs=inputs)
-    slices = [part for v in inputs if (part := made.get(v)) is not None and part.op is slice_]
+    slices = [part for v in inputs if (part := here.makers.get(v)) is not None and part.op is slice_]
     if not len(inputs) == len(slices) == 2:
-        return [eqn]
+        return eqn
     end, begin = slices
     x = end.inputs[0]
     border = begin.params["limit"][dim]
     whole = begin.inputs[0] is x and eqn.outputs[0].type == x.type and begin.params["start"][dim] == 0
     plain = all(n == 1 for part in (end, begin) for n in part.params["strides"])
     if not whole or not plain or end.params["start"][dim] != border or end.params["limit"][dim] != x.shape[dim]:
-        return [eqn]
-    return [replace(eqn, op=roll, inputs=(x,), params={"shift": -border % x.shape[dim], "dimension": dim})]
+        return eqn
+    return replace(eqn, op=roll, inputs=(x,), params={"shift": -border % x.shape[dim], "dimension": dim})
 
 
 def _twice(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
@@ -139,25 +131,25 @@ def _twice(first: Mapping[str, Any], then: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(("start", "limit", "strides"), zip(*rows, strict=True), strict=True)) if rows else dict(then)
 
 
-def _parts(var: Var, dim: int, made: Made) -> tuple[Var, ...]:
+def _parts(var: Var, dim: int, here: Rewriter) -> tuple[Var, ...]:
     """What the value was put together from along this dim."""
-    eqn = made.get(var)
+    eqn = here.makers.get(var)
     return eqn.inputs if eqn is not None and eqn.op is concatenate and eqn.params["dimension"] == dim else (var,)
 
 
-def _slice_of_pad(eqn: Eqn, before: Eqn, made: Made) -> list[Eqn]:
+def _slice_of_pad(eqn: Eqn, before: Eqn, here: Rewriter) -> Eqn:
     """A slice of a padded value; a slice of the value itself where none of the padding is left."""
     x, inner, outer = before.inputs[0], before.params, eqn.params
     low = tuple(a - b for a, b in zip(inner["low"], outer["start"], strict=True))
     ends = zip(inner["high"], before.outputs[0].shape, outer["limit"], strict=True)
     high = tuple(a - (n - end) for a, n, end in ends)
     if any(a < -n or b < -n for a, b, n in zip(low, high, x.shape, strict=True)):
-        return [eqn]  # nothing of x is left
+        return eqn  # nothing of x is left
     if all(n <= 0 for n in (*low, *high)):
         start, limit = tuple(-a for a in low), tuple(n + b for b, n in zip(high, x.shape, strict=True))
-        return [replace(eqn, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})]
+        return replace(eqn, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
     params = {"low": low, "high": high, "interior": (0,) * x.rank}
-    return _padded(replace(eqn, op=pad, inputs=before.inputs, params=params), made)
+    return _padded(replace(eqn, op=pad, inputs=before.inputs, params=params), here)
 
 
 def is_zero(eqn: Eqn) -> bool:
@@ -165,19 +157,19 @@ def is_zero(eqn: Eqn) -> bool:
     return eqn.op is constant and eqn.params["value"].shape == () and not any(eqn.params["value"].tobytes())
 
 
-def _padded(eqn: Eqn, made: Made) -> list[Eqn]:
+def _padded(eqn: Eqn, here: Rewriter) -> Eqn:
     """A shift, if zeros come in on one side of a dim and as much goes out on the other."""
     low, high = eqn.params["low"], eqn.params["high"]
     dims = [d for d, pair in enumerate(zip(low, high, strict=True)) if any(pair)]
-    value = made.get(eqn.inputs[1])
+    value = here.makers.get(eqn.inputs[1])
     if value is None or not is_zero(value) or any(eqn.params["interior"]):
-        return [eqn]
+        return eqn
     if len(dims) != 1 or low[dims[0]] != -high[dims[0]]:
-        return [eqn]
-    return [replace(eqn, op=shift, inputs=eqn.inputs[:1], params={"shift": low[dims[0]], "dimension": dims[0]})]
+        return eqn
+    return replace(eqn, op=shift, inputs=eqn.inputs[:1], params={"shift": low[dims[0]], "dimension": dims[0]})
 
 
-_RULES = {
+_RULES: dict[str, Rule] = {
     "dynamic_slice": _taken,
     "dynamic_update_slice": _updated,
     "slice": _sliced,

@@ -12,8 +12,8 @@ from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
 from meshjit.ops.base.arithmetic import add, negate
 from meshjit.ops.collective.collectives import collective_permute
-from meshjit.partition.pair import pair_permutes
 from meshjit.simulate.devices import simulate
+from meshjit.transform.pair_permutes import pair_permutes
 from sharding.mesh import AbstractMesh
 
 MESH = AbstractMesh((2, 2), ("x", "y"))

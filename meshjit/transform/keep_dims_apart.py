@@ -1,4 +1,4 @@
-"""Dims that a reshape merges, kept apart through everything that does not look at their order.
+"""Keep dims apart that a reshape merges, through everything that does not look at their order.
 
     y = reshape(x: [B, T, D]) -> [B*T, D]           y stays [B, T, D] for the product and the activation,
     z = gelu(y @ w);  reshape(z) -> [B, T, F]       and the reshape back is nothing
@@ -11,20 +11,20 @@ Others are given the merged value. plan/make.py says which reshapes are worth it
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import with_regions_changed
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.base.batching import move
 from meshjit.ops.base.shape import reshape
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
-from meshjit.transform.parts import splits
+from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
+from meshjit.transform.slice_early import splits
 
-Wanted = Callable[[Eqn], bool]
+Chosen = Callable[[Eqn], bool]
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Apart:
     minor: int
 
 
-def keep_apart(program: Program, wanted: Wanted) -> Program:
-    """The Program with the dims apart that wanted reshapes merge, in nested Programs too; itself if there are none."""
-    eqns = [with_regions_changed(eqn, lambda nested: keep_apart(nested, wanted)) for eqn in program.eqns]
-    if any(new is not old for new, old in zip(eqns, program.eqns, strict=True)):
-        program = replace(program, eqns=tuple(eqns))
-    return dce(fold(_Keeper(program, wanted).run())) if any(merged(e) and wanted(e) for e in program.eqns) else program
+def keep_dims_apart(program: Program, chosen: Chosen) -> Program:
+    """The Program with the dims apart that chosen reshapes merge, in nested Programs too; itself if there are none."""
+    program = in_regions(program, lambda nested: keep_dims_apart(nested, chosen))
+    if not any(merged(eqn) and chosen(eqn) for eqn in program.eqns):
+        return program
+    return dce(fold(rewrite(program, _Keeper(chosen).rule)))
 
 
 def merged(eqn: Eqn) -> tuple[int, int, int] | None:
@@ -63,56 +63,45 @@ def merged(eqn: Eqn) -> tuple[int, int, int] | None:
 
 
 class _Keeper:
-    def __init__(self, program: Program, wanted: Wanted) -> None:
-        self.program = program
-        self.wanted = wanted
-        self.names: dict[Var, Var] = {}
+    def __init__(self, chosen: Chosen) -> None:
+        self.chosen = chosen
         self.apart: dict[Var, Apart] = {}
 
-    def run(self) -> Program:
-        with Builder(self.program.name) as builder:
-            for old in self.program.eqns:
-                eqn = replace(old, inputs=tuple(self.names.get(v, v) for v in old.inputs))
-                with builder.at(eqn.source):
-                    done = self.reshaped(eqn) if eqn.op is reshape else self.passed(eqn)
-                    if not done:
-                        builder.eqns.append(eqn)
-            return Program(
-                self.program.name, self.program.inputs, tuple(builder.eqns),
-                tuple(self.names.get(v, v) for v in self.program.outputs),
-            )  # fmt: skip
+    def rule(self, eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
+        return self.reshaped(eqn) if eqn.op is reshape else self.passed(eqn)
 
-    def reshaped(self, eqn: Eqn) -> bool:
-        """A wanted merge begins something; a reshape of what is apart begins from that."""
+    def reshaped(self, eqn: Eqn) -> Sequence[Var] | None:
+        """A chosen merge begins something; a reshape of what is apart begins from that."""
         (x,), (out,) = eqn.inputs, eqn.outputs
-        known = self.apart.get(x)
-        if known is not None:
-            self.names[out] = known.var if known.var.shape == out.shape else reshape(known.var, shape=out.shape)
-            return True
+        apart = self.apart.get(x)
+        if apart is not None:
+            return [apart.var if apart.var.shape == out.shape else reshape(apart.var, shape=out.shape)]
         place = merged(eqn)
-        if place is not None and self.wanted(eqn):
+        if place is not None and self.chosen(eqn):
             is_longer = out.rank == x.rank
             self.apart[out] = Apart(reshape(x, shape=(*x.shape, 1)) if is_longer else x, *place)
-        return False
+        return None
 
-    def passed(self, eqn: Eqn) -> bool:
+    def passed(self, eqn: Eqn) -> Sequence[Var] | None:
         """The equation on values that are apart, if its rule lets the merged factor through, or it splits itself."""
         first = next((i for i, v in enumerate(eqn.inputs) if v in self.apart), None)
         if first is None or eqn.op.regions is not None or not eqn.outputs:
-            return False
+            return None
         known = self.apart[eqn.inputs[first]]
         rule = rule_of(eqn)
         factors = rule.operands[first][known.dim]
         if len(factors) != 1 or rule.sizes.get(factors[0]) != known.major * known.minor:
-            return False
+            return None
         places = [_place(dims, factors[0]) for dims in rule.operands]
         ends = [_place(dims, factors[0]) for dims in rule.results]
         if any(p == -1 for p in (*places, *ends)):
-            return False
+            return None
         if factors[0] in rule.kinds:
             return self.reduced(eqn, places, known)
         # An op that partitions itself may ask where in the dim an element stands: an index into it counts merged elements.
-        return None not in ends and eqn.op.partition is None and self.batched(eqn, places, ends, known)
+        if None in ends or eqn.op.partition is not None:
+            return None
+        return self.batched(eqn, places, ends, known)
 
     def operand(self, x: Var, dim: int | None, like: Apart) -> Var:
         """The operand with its merged dim, if it has one, as two."""
@@ -123,7 +112,7 @@ class _Keeper:
             return known.var
         return reshape(x, shape=(*x.shape[:dim], like.major, like.minor, *x.shape[dim + 1 :]))
 
-    def batched(self, eqn: Eqn, places: list[int | None], ends: list[int | None], like: Apart) -> bool:
+    def batched(self, eqn: Eqn, places: list[int | None], ends: list[int | None], like: Apart) -> Sequence[Var] | None:
         """The op with the minor dim in place of the merged one, batched over the major dim."""
         minor = like.minor
         ins = tuple(_with_extent(v, p, minor) for v, p in zip(eqn.inputs, places, strict=True))
@@ -131,28 +120,27 @@ class _Keeper:
         params = eqn.params if eqn.op.localize is None else eqn.op.localize(eqn.params, ins, outs)
         try:
             if eqn.op.type_rule(ins, params) != outs:
-                return False
+                return None
         except TypeError:  # params that mention the extent in a way that `localize` does not change
-            return False
+            return None
         operands = [self.operand(v, p, like) for v, p in zip(eqn.inputs, places, strict=True)]
-        results, found = eqn.op.batch(operands, places, params)
-        for old, new, dim, end in zip(eqn.outputs, results, found, ends, strict=True):
+        made: list[Var] = []
+        for old, new, dim, end in zip(eqn.outputs, *eqn.op.batch(operands, places, params), ends, strict=True):
             assert dim is not None and end is not None
-            self.put(old, Apart(move(new, dim, end), end, like.major, minor))
-        return True
+            made.append(self.merged(Apart(move(new, dim, end), end, like.major, minor), old.shape))
+        return made
 
-    def reduced(self, eqn: Eqn, places: list[int | None], like: Apart) -> bool:
+    def reduced(self, eqn: Eqn, places: list[int | None], like: Apart) -> Sequence[Var] | None:
         if eqn.op.split is None:
-            return False
+            return None
         operands = [self.operand(v, p, like) for v, p in zip(eqn.inputs, places, strict=True)]
-        self.names.update(zip(eqn.outputs, eqn.op.split(operands, places, eqn.params), strict=True))
-        return True
+        return eqn.op.split(operands, places, eqn.params)
 
-    def put(self, old: Var, apart: Apart) -> None:
-        """The result for those that know it apart, and merged for the others."""
-        new = reshape(apart.var, shape=old.shape)
-        self.names[old] = new
-        self.apart[new] = apart
+    def merged(self, apart: Apart, shape: tuple[int, ...]) -> Var:
+        """The result merged, for those that do not take it apart."""
+        result = reshape(apart.var, shape=shape)
+        self.apart[result] = apart
+        return result
 
 
 def _place(dims: tuple[tuple[str, ...], ...], factor: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Updates that are computed from other places of what they update: local Programs for CPU, after partitioning.
+"""Materialize updates that are computed from other places of what they update. For local Programs for CPU, after partitioning.
 
     %u = subtract(slice(%y) [2:], slice(%y) [:-2])             %u = subtract(slice(%y) [2:], slice(%y) [:-2])
     %z = update_slice(%y, %u) {start=(1,)}              ->     %m = materialize(%u)
@@ -14,10 +14,8 @@ is such an update, too. A scatter of several is a loop, whose updates are in mem
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import with_regions_changed
 from meshjit.ops.base.annotations import materialize
 from meshjit.ops.base.families import elementwise_rule
 from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
@@ -25,30 +23,33 @@ from meshjit.ops.index.scatter import scatter
 from meshjit.ops.index.scatter_emission import is_one_window
 from meshjit.ops.slicing.slices import slice_
 from meshjit.ops.slicing.update_slice import update_slice
+from meshjit.transform.rewriting import in_regions, rewrite
 
-_UPDATES = {update_slice: 1, dynamic_update_slice: 1, scatter: 2}  # which operand the update is; what it is put into is the first
+# which operand of these the update is; what it is put into is the first
+_UPDATES = {update_slice.name: 1, dynamic_update_slice.name: 1, scatter.name: 2}
 
 
 def materialize_updates(program: Program) -> Program:
     """The Program with every such update materialized, in nested Programs too."""
-    eqns = [with_regions_changed(eqn, materialize_updates) for eqn in program.eqns]
-    updates = [eqn for eqn in eqns if _is_update(eqn)]
+    program = in_regions(program, materialize_updates)
+    updates = [eqn for eqn in program.eqns if _is_update(eqn)]
     if not updates:
-        return replace(program, eqns=tuple(eqns))
-    reads = _Reads(eqns, updates)
-    new: list[Eqn] = []
-    for eqn in eqns:
-        if _is_update(eqn) and reads.elsewhere(eqn):
-            update = eqn.inputs[_UPDATES[eqn.op]]
-            written = Var(update.type, update.hint)
-            new.append(Eqn(materialize, (update,), (written,), {}, eqn.source))
-            eqn = replace(eqn, inputs=tuple(written if v is update else v for v in eqn.inputs))
-        new.append(eqn)
-    return replace(program, eqns=tuple(new))
+        return program
+    reads = _Reads(program.eqns, updates)
+    return rewrite(program, dict.fromkeys(_UPDATES, lambda eqn, here: _written(eqn, reads)))
+
+
+def _written(eqn: Eqn, reads: _Reads) -> Eqn | None:
+    if not _is_update(eqn) or not reads.elsewhere(eqn):
+        return None
+    update = eqn.inputs[_UPDATES[eqn.op.name]]
+    written = materialize(update)
+    written.hint = update.hint
+    return eqn.with_inputs(tuple([written if v is update else v for v in eqn.inputs]))
 
 
 def _is_update(eqn: Eqn) -> bool:
-    return eqn.op in _UPDATES and (eqn.op is not scatter or is_one_window(eqn.input_types))
+    return eqn.op.name in _UPDATES and (eqn.op is not scatter or is_one_window(eqn.input_types))
 
 
 class _Reads:
@@ -92,7 +93,7 @@ class _Reads:
 
     def elsewhere(self, update: Eqn) -> bool:
         """Whether the new elements depend on the operand's memory in another way than each on the element that it replaces."""
-        bit, seen, left = self.bit(update.inputs[0]), set[Var](), [update.inputs[_UPDATES[update.op]]]
+        bit, seen, left = self.bit(update.inputs[0]), set[Var](), [update.inputs[_UPDATES[update.op.name]]]
         while left:
             v = left.pop()
             if v in seen or not self.bits(v) & bit:

@@ -1,4 +1,4 @@
-"""Shifts of one value as parts of one padded value: local Programs for CPU, after partitioning.
+"""Share shifts: several shifts of one value are parts of one padded value. For local Programs for CPU, after partitioning.
 
     %a = shift(%u) {shift=1, dimension=0}                %p = pad(%u, 0) {low=(1, 0), high=(1, 0)}
     %b = shift(%u) {shift=-1, dimension=0}         ->    %a = slice(%p) [0:n];  %b = slice(%p) [2:n + 2]
@@ -12,12 +12,11 @@ stencil with corners has one padded value, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import depending, with_programs
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import depending
 from meshjit.ops.base.constants import scalar
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
@@ -25,22 +24,24 @@ from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.roll import shift
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.transform.dce import dce
+from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
 
 Offset = tuple[int, ...]  # by how many places per dim
 
 
 def share_shifts(program: Program) -> Program:
     """The Program with several shifts of a value taken from one padded value, in nested Programs too."""
-    eqns = tuple(e.with_params(with_programs(e.params, share_shifts)) if e.op.regions else e for e in program.eqns)
-    offsets = _offsets(eqns)
+    program = in_regions(program, share_shifts)
+    offsets = _offsets(program.eqns)
     shared: dict[Var, list[Offset]] = {}
     for root, offset in offsets.values():
         shared.setdefault(root, []).append(offset)
-    nested, sent = depending(eqns, list(offsets)), _sent(eqns)
-    shared = {v: found for v, found in shared.items() if len(set(found)) > 1 and v in nested and v not in sent}
+    nested, sent = depending(program.eqns, list(offsets)), _sent(program.eqns)
+    shared = {v: each for v, each in shared.items() if len(set(each)) > 1 and v in nested and v not in sent}
     if not shared:
-        return replace(program, eqns=eqns)
-    return _rewritten(replace(program, eqns=eqns), offsets, shared)
+        return program
+    padded: dict[Var, Var] = {}
+    return dce(rewrite(program, {shift.name: lambda eqn, here: _taken(eqn, here, offsets, shared, padded)}))
 
 
 def _offsets(eqns: Sequence[Eqn]) -> dict[Var, tuple[Var, Offset]]:
@@ -68,27 +69,23 @@ def _sent(eqns: Sequence[Eqn]) -> set[Var]:
     return found
 
 
-def _rewritten(
-    program: Program, offsets: Mapping[Var, tuple[Var, Offset]], shared: Mapping[Var, Sequence[Offset]]
-) -> Program:
-    """A value is padded where the first of its shifts stood."""
-    padded: dict[Var, Var] = {}
-    names: dict[Var, Var] = {}
-    with Builder(program.name) as builder:
-        builder.inputs = list(program.inputs)
-        for eqn in program.eqns:
-            root, offset = offsets.get(eqn.outputs[0], (None, ())) if eqn.op is shift else (None, ())
-            if root is None or root not in shared:
-                builder.eqns.append(replace(eqn, inputs=tuple(names.get(v, v) for v in eqn.inputs)))
-                continue
-            with builder.at(eqn.source):
-                low = tuple(max(0, *by) for by in zip(*shared[root], strict=True))
-                high = tuple(max(0, *(-n for n in by)) for by in zip(*shared[root], strict=True))
-                if root not in padded:
-                    value = names.get(root, root)
-                    zero = scalar(np.zeros((), value.dtype)[()], value.dtype)
-                    padded[root] = pad(value, zero, low=low, high=high, interior=(0,) * value.rank)
-                start = tuple(a - n for a, n in zip(low, offset, strict=True))
-                limit = tuple(a + n for a, n in zip(start, root.shape, strict=True))
-                names[eqn.outputs[0]] = slice_(padded[root], start=start, limit=limit, strides=(1,) * root.rank)
-        return dce(builder.build([names.get(v, v) for v in program.outputs]))
+def _taken(
+    eqn: Eqn,
+    here: Rewriter,
+    offsets: Mapping[Var, tuple[Var, Offset]],
+    shared: Mapping[Var, Sequence[Offset]],
+    padded: dict[Var, Var],
+) -> Var | None:
+    """The shift as a slice of a padded value, which stands where the first of the shifts stood."""
+    root, offset = offsets.get(eqn.outputs[0], (None, ()))
+    if root is None or root not in shared:
+        return None
+    low = tuple(max(0, *by) for by in zip(*shared[root], strict=True))
+    high = tuple(max(0, *(-n for n in by)) for by in zip(*shared[root], strict=True))
+    if root not in padded:
+        value = here.new(root)
+        zero = scalar(np.zeros((), value.dtype)[()], value.dtype)
+        padded[root] = pad(value, zero, low=low, high=high, interior=(0,) * value.rank)
+    start = tuple(a - n for a, n in zip(low, offset, strict=True))
+    limit = tuple(a + n for a, n in zip(start, root.shape, strict=True))
+    return slice_(padded[root], start=start, limit=limit, strides=(1,) * root.rank)

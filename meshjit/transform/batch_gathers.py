@@ -1,4 +1,4 @@
-"""Indices that count: `x[arange(b), i]` takes one element from every line of x, and so the lines are a batch.
+"""Batch gathers whose indices count: `x[arange(b), i]` takes one element from every line of x, and so the lines are a batch.
 
 A column of a gather's or scatter's indices that counts 0, 1, 2, … along one of their dims, as many as the operand's dim
 has, says that both dims are one: it becomes a batching dim, along which nothing is looked up and which may be sharded
@@ -9,17 +9,18 @@ without anything being sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import constant, zeros
 from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.transform.rewriting import Rewriter
 
 _KNOWN = 1 << 16  # constants of more elements are not looked through
 
@@ -32,42 +33,37 @@ _PARAMS = {
 }  # fmt: skip
 
 
-def batch_lines(program: Program) -> Program:
+def batch_gathers(program: Program) -> Program:
     """The Program with columns that count turned into batching dims."""
-    if not any(eqn.op.name in _PARAMS for eqn in program.eqns):
-        return program
-    counts, kept = _Counts(program), list[Eqn]()
-    for eqn in program.eqns:
-        kept += _batched(eqn, counts) if eqn.op.name in _PARAMS else [eqn]
-    return Program(program.name, program.inputs, tuple(kept), program.outputs)
+    here = Rewriter(program)
+    counts = _Counts(here.makers)
+    return here.run(dict.fromkeys(_PARAMS, lambda eqn, here: _batched(eqn, counts)))
 
 
-def _batched(eqn: Eqn, counts: _Counts) -> list[Eqn]:
+def _batched(eqn: Eqn, counts: _Counts) -> Eqn | None:
     names = _PARAMS[eqn.op.name]
     dropped, batching, index_batching, dims = (eqn.params[name] for name in names)
     operand, indices = eqn.inputs[:2]
     columns = counts.columns(indices)
-    found: dict[int, int] = {}  # column -> the dim of the indices along which it counts
+    lines: dict[int, int] = {}  # column -> the dim of the indices along which it counts
     for k, (d, column) in enumerate(zip(dims, columns, strict=True) if columns else ()):
         line = counts.line(column)
-        free = line is not None and line not in index_batching and line not in found.values() and d in dropped
+        free = line is not None and line not in index_batching and line not in lines.values() and d in dropped
         if free and operand.shape[d] == indices.shape[line or 0]:
-            found[k] = line or 0
-    if not found:
-        return [eqn]
-    pairs = sorted([*zip(batching, index_batching, strict=True), *((dims[k], line) for k, line in found.items())])
-    rest = [k for k in range(len(dims)) if k not in found]
+            lines[k] = line or 0
+    if not lines:
+        return None
+    pairs = sorted([*zip(batching, index_batching, strict=True), *((dims[k], line) for k, line in lines.items())])
+    rest = [k for k in range(len(dims)) if k not in lines]
     values = (
-        tuple(d for d in dropped if d not in {dims[k] for k in found}),
+        tuple(d for d in dropped if d not in {dims[k] for k in lines}),
         tuple(d for d, _ in pairs),
         tuple(line for _, line in pairs),
         tuple(dims[k] for k in rest),
     )
-    with Builder() as builder, builder.at(eqn.source):
-        joined = _joined([_var(columns[k]) for k in rest], indices)
-        params = {**eqn.params, **dict(zip(names, values, strict=True)), "indices_are_sorted": False}
-        builder.emit(eqn.op, (operand, joined, *eqn.inputs[2:]), params)
-    return [*builder.eqns[:-1], replace(builder.eqns[-1], outputs=eqn.outputs)]
+    joined = _joined([_var(columns[k]) for k in rest], indices)
+    params = {**eqn.params, **dict(zip(names, values, strict=True)), "indices_are_sorted": False}
+    return replace(eqn, inputs=(operand, joined, *eqn.inputs[2:]), params=params)
 
 
 def _joined(columns: list[Var], indices: Var) -> Var:
@@ -83,8 +79,8 @@ def _var(column: Any) -> Var:
 class _Counts:
     """Which values count 0, 1, 2, … along one of their dims and are alike along the others."""
 
-    def __init__(self, program: Program) -> None:
-        self.made = {eqn.outputs[0]: eqn for eqn in program.eqns}
+    def __init__(self, makers: Mapping[Var, Eqn]) -> None:
+        self.made = makers
         self.known: dict[Var, int | None] = {}
 
     def columns(self, indices: Var) -> list[Any]:

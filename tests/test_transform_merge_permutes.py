@@ -15,8 +15,8 @@ from meshjit.core.verify import verify
 from meshjit.inspect.collectives import collective_equations
 from meshjit.ops.base.arithmetic import add, negate
 from meshjit.ops.collective.collectives import collective_permute
-from meshjit.partition.merge import merge_permutes
 from meshjit.simulate.devices import simulate
+from meshjit.transform.merge_permutes import merge_permutes
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from sharding.topology import Topology

@@ -12,7 +12,7 @@ from meshjit.core.verify import verify
 from meshjit.ops.collective.collectives import collective_permute
 from meshjit.ops.slicing.slices import slice_
 from meshjit.simulate.devices import simulate
-from meshjit.transform.borders import share_borders
+from meshjit.transform.share_halos import share_halos
 from sharding.mesh import AbstractMesh
 
 BACK = ((1, 0), (2, 1), (3, 2))
@@ -34,7 +34,7 @@ def sending(parts: Sequence[Part]) -> Program:
 def sizes(parts: Sequence[Part]) -> list[int]:
     """Elements that each permute sends once borders are shared; and the meaning stays."""
     before = sending(parts)
-    after = verify(share_borders(before))
+    after = verify(share_halos(before))
     mesh = AbstractMesh((4,), ("x",))
     shards = [[np.arange(30, dtype=np.float32).reshape(6, 5) + 100 * i for i in range(4)]]
     for got, want in zip(simulate(after, mesh, shards), simulate(before, mesh, shards), strict=True):

@@ -18,7 +18,7 @@ from meshjit.inspect.collectives import collective_rows
 from meshjit.ops.base.reduction import reduce_sum
 from meshjit.ops.base.shape import reshape
 from meshjit.sharding import NamedSharding, PartitionSpec
-from meshjit.transform.apart import keep_apart
+from meshjit.transform.keep_dims_apart import keep_dims_apart
 from sharding.mesh import AbstractMesh
 from tests.tools.fuzz import CONTROL, REVERSIBLE, case, gradient_case
 from tests.tools.wire import check_function, traffic
@@ -27,7 +27,7 @@ P = PartitionSpec
 
 
 def check(program: Program, arrays: Any) -> Program:
-    apart = verify(keep_apart(verify(program), lambda eqn: True))
+    apart = verify(keep_dims_apart(verify(program), lambda eqn: True))
     with np.errstate(all="ignore"):
         for got, want in zip(evaluate(apart, arrays), evaluate(program, arrays), strict=True):
             np.testing.assert_allclose(got, want, rtol=1e-5)

@@ -99,7 +99,7 @@ def test_counts_that_wrap_round_are_none():
     from meshjit.ops.base.shape import reshape
     from meshjit.ops.index.take import gather
     from meshjit.simulate.evaluate import evaluate
-    from meshjit.transform.simplify import simplify
+    from meshjit.transform.pipeline import simplify
 
     with Builder("wrapping") as b:
         x = b.input(TensorType.parse("f32[200]"))

@@ -15,7 +15,7 @@ from meshjit.ops.base.arithmetic import add
 from meshjit.ops.slicing.roll import shift
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 from meshjit.simulate.evaluate import evaluate
-from meshjit.transform.shifts import share_shifts
+from meshjit.transform.share_shifts import share_shifts
 
 
 def shifted(dtype: str, *amounts: tuple[tuple[int, int], ...]) -> Program:

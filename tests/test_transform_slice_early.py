@@ -20,7 +20,7 @@ from meshjit.ops.base.shape import reshape, transpose
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.sharding import NamedSharding, PartitionSpec
-from meshjit.transform.parts import splits, take_parts_early
+from meshjit.transform.slice_early import slice_early, splits
 
 P = PartitionSpec
 
@@ -55,7 +55,7 @@ def check(write: Any, *shapes: tuple[int, ...]) -> list[str]:
     with Builder("main") as builder:
         inputs = [builder.input(TensorType(s, np.dtype(np.float32))) for s in shapes]
         program = builder.build([write(*inputs)])
-    better = verify(take_parts_early(verify(program)))
+    better = verify(slice_early(verify(program)))
     arrays = [np.arange(np.prod(s), dtype=np.float32).reshape(s) for s in shapes]
     for got, want in zip(evaluate(better, arrays), evaluate(program, arrays), strict=True):
         np.testing.assert_array_equal(got, want)

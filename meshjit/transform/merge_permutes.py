@@ -1,4 +1,4 @@
-"""Small permutes between the same devices become one: what each costs to start is paid once.
+"""Merge small permutes between the same devices: what each costs to start is paid once.
 
     %1 = collective_permute(%a) {pairs}      flat = concatenate(reshape(%a), reshape(%b));  %y = collective_permute(flat)
     %2 = collective_permute(%b) {pairs}      %1 = reshape(slice(%y)),  %2 = reshape(slice(%y))
@@ -10,20 +10,21 @@ permute needs is done before the first one, where that is little. StableHLO's pe
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 
-from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import with_regions_changed
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import slice_
-from meshjit.partition.pair import needed_between
+from meshjit.transform.pair_permutes import needed_between
+from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
@@ -45,18 +46,18 @@ class _Group:
 
 def merge_permutes(program: Program, mesh: BaseMesh, topology: Topology) -> Program:
     """The same Program with fewer permutes, in nested Programs too."""
-    eqns = [with_regions_changed(eqn, lambda nested: merge_permutes(nested, mesh, topology)) for eqn in program.eqns]
-    program = Program(program.name, program.inputs, tuple(eqns), program.outputs)
+    program = in_regions(program, lambda nested: merge_permutes(nested, mesh, topology))
     while groups := _groups(program, mesh, topology):  # what corners need is there once their sides have been merged
-        program = _rewritten(program, groups)
+        order = {eqn: i for i, eqn in enumerate(program.eqns)}
+        program = rewrite(program, {collective_permute.name: functools.partial(_merged, groups=groups, order=order)})
     return program
 
 
-def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Eqn, _Group]:
-    """First permute of a group of several → the group."""
+def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Var, _Group]:
+    """What the first permute of a group of several gives → the group."""
     made = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
     latest: dict[Any, _Group] = {}
-    found: list[_Group] = []
+    groups: list[_Group] = []
     for eqn in program.eqns:
         if eqn.op is not collective_permute or not eqn.params["pairs"]:
             continue
@@ -73,8 +74,8 @@ def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Eqn, _
                 group.early += early
                 continue
         latest[key] = _Group([eqn])
-        found.append(latest[key])
-    return {group.members[0]: group for group in found if len(group.members) > 1}
+        groups.append(latest[key])
+    return {group.members[0].outputs[0]: group for group in groups if len(group.members) > 1}
 
 
 def _small(pairs: Sequence[tuple[int, int]], mesh: BaseMesh, topology: Topology) -> float:
@@ -88,38 +89,19 @@ def crossed(pairs: Sequence[tuple[int, int]], mesh: BaseMesh) -> list[str]:
     return [a for a, here, there in zip(mesh.axis_names, *ends, strict=True) if (here != there).any()]
 
 
-def _rewritten(program: Program, groups: dict[Eqn, _Group]) -> Program:
-    results: dict[Var, Var] = {}
-    done = {eqn for group in groups.values() for eqn in group.members}
-    builder = Builder(program.name)
-    builder.inputs = list(program.inputs)
-
-    def keep(eqn: Eqn) -> None:
-        if eqn not in done:
-            done.add(eqn)
-            inputs = tuple(results.get(v, v) for v in eqn.inputs)
-            builder.eqns.append(Eqn(eqn.op, inputs, eqn.outputs, eqn.params, eqn.source))
-
-    order = {eqn: i for i, eqn in enumerate(program.eqns)}
-    with builder:
-        for eqn in program.eqns:
-            if eqn in groups:
-                for one in sorted(groups[eqn].early, key=order.__getitem__):
-                    keep(one)
-                with builder.at(eqn.source):
-                    _emit_group(groups[eqn].members, results)
-            else:
-                keep(eqn)
-    return builder.build([results.get(v, v) for v in program.outputs])
-
-
-def _emit_group(members: Sequence[Eqn], results: dict[Var, Var]) -> None:
-    operands = [results.get(eqn.inputs[0], eqn.inputs[0]) for eqn in members]
+def _merged(eqn: Eqn, here: Rewriter, groups: Mapping[Var, _Group], order: Mapping[Eqn, int]) -> Var | None:
+    """All permutes of a group, where the first of them stands."""
+    group = groups.get(eqn.outputs[0])
+    if group is None:
+        return None
+    here.early(sorted(group.early, key=order.__getitem__))
+    operands = [here.new(member.inputs[0]) for member in group.members]
     flat = concatenate(*(reshape(v, shape=(math.prod(v.shape),)) for v in operands), dimension=0)
-    moved = collective_permute(flat, **members[0].params)
+    moved = collective_permute(flat, **eqn.params)
     start = 0
-    for eqn, operand in zip(members, operands, strict=True):
+    for member, operand in zip(group.members, operands, strict=True):
         end = start + math.prod(operand.shape)
         piece = slice_(moved, start=(start,), limit=(end,), strides=(1,))
-        results[eqn.outputs[0]] = reshape(piece, shape=operand.shape)
+        here.replace(member, [reshape(piece, shape=operand.shape)])
         start = end
+    return here.new(eqn.outputs[0])

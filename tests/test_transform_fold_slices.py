@@ -14,7 +14,7 @@ from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.simulate.evaluate import evaluate
-from meshjit.transform.simplify import simplify
+from meshjit.transform.pipeline import simplify
 
 
 def program(shape: str, body: Any) -> Program:

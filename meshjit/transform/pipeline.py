@@ -1,0 +1,72 @@
+"""The passes in the order in which they run, and why each stands where it stands.
+
+Before planning (`simplify`, on the global Program):
+     1 inline_calls      first, since no later pass sees through a call; checkpoints go, too
+     2 dce               before the others, so that they look at nothing that nobody needs
+     3 in_regions        the same for nested Programs, so that what follows sees the simple ones
+     4 slice_early       before 5: it leaves chains of reshapes, and slices that may be no-ops
+     5 fold              before 6 and 7: starts of slices and bounds of indices turn out to be constants
+     6 fold_slices       after 4 and 5, which bring slices together
+     7 batch_gathers     before planning, which then has batching dims to shard; after 5, which makes indices constants
+     8 cse               after all that makes equal equations of different ones
+     9 dce               last: most passes leave what they have replaced
+
+While planning (`plan/make.py`: they need placements, and are kept where the plan gets cheaper):
+    10 align             frames for stencils along sharded dims; first, because slices are then seen as shifts
+    11 commute           the order of transforms
+    12 keep_dims_apart   dims that reshapes merge
+
+After partitioning (`finish`, on local Programs; collectives are there now):
+    13 cse               with constants, which no longer need a copy for each use
+    14 share_halos       before 15: overlapping borders are one, and not two to be merged
+    15 merge_permutes    before 16: it copies little, and 16 computes masks
+    16 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+
+Before emission (`clean`, on local Programs):
+    17 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    18 fuse              after all else that moves or cuts transforms: several dims in one
+    19 share_shifts      where the target needs it: after 17, which makes shifts of pads
+    20 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+"""
+
+from __future__ import annotations
+
+from meshjit.core.program import Program
+from meshjit.core.target import Target
+from meshjit.transform.batch_gathers import batch_gathers
+from meshjit.transform.cse import cse
+from meshjit.transform.dce import dce
+from meshjit.transform.fold import fold
+from meshjit.transform.fold_slices import fold_slices
+from meshjit.transform.fuse import fuse
+from meshjit.transform.inline_calls import inline_calls
+from meshjit.transform.materialize_updates import materialize_updates
+from meshjit.transform.merge_permutes import merge_permutes
+from meshjit.transform.pair_permutes import pair_permutes
+from meshjit.transform.rewriting import in_regions
+from meshjit.transform.share_halos import share_halos
+from meshjit.transform.share_shifts import share_shifts
+from meshjit.transform.slice_early import slice_early
+from sharding.mesh import BaseMesh
+from sharding.topology import Topology
+
+
+def simplify(program: Program) -> Program:
+    """Passes 1 to 9: without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
+    program = in_regions(dce(inline_calls(program, final=True)), simplify)
+    for change in (slice_early, fold, fold_slices, batch_gathers, cse, dce):
+        program = change(program)
+    return program
+
+
+def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
+    """Passes 13 to 16: fewer collectives for the same bytes, in nested Programs too."""
+    local = share_halos(cse(local, constants=True))
+    return pair_permutes(merge_permutes(local, mesh, topology), mesh)
+
+
+def clean(local: Program, target: Target) -> Program:
+    """Passes 17 to 20: what partitioning wrote, without what is written twice, and as the target needs it."""
+    local = fuse(simplify(local))
+    local = share_shifts(local) if target.shares_shifts else local
+    return materialize_updates(local) if target.materializes_updates else local

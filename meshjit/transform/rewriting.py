@@ -1,0 +1,132 @@
+"""Rewriting: the one way from a Program to another that computes the same.
+
+    rewrite(program, {"slice": rule})        rule(eqn, here) says what stands in the place of every slice
+
+A rule is given an equation on the new Program's values, and the Rewriter. It answers with
+
+    None         the equation stays
+    an Eqn       this equation, of the same outputs, stands in its place
+    Vars         its outputs are these values; ops called on Vars inside the rule add equations, with the same source line
+
+Equations keep their order, unless a rule asks for later ones to be done early (`Rewriter.early`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+from meshjit.core.op import Op
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import with_regions_changed
+
+Rule: TypeAlias = Callable[[Eqn, "Rewriter"], Eqn | Var | Sequence[Var] | None]
+Pass: TypeAlias = Callable[[Program], Program]
+
+
+class Rewriter(Builder):
+    """The new Program as far as it stands. `makers`: which of its equations makes a value; `names`: old value → new value."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program.name)
+        self.program = program
+        self.inputs = list(program.inputs)
+        self.names: dict[Var, Var] = {}
+        self.makers: dict[Var, Eqn] = {}
+        self.done: set[Eqn] = set()  # old equations that stand, or are replaced, before their turn
+
+    def put(self, eqn: Eqn) -> None:
+        """Add an equation of the new Program."""
+        self.eqns.append(eqn)
+        for var in eqn.outputs:
+            self.makers[var] = eqn
+
+    def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
+        outputs = super().emit(op, inputs, params)
+        for var in outputs:
+            self.makers[var] = self.eqns[-1]
+        return outputs
+
+    def new(self, var: Var) -> Var:
+        """What the old Program's value is in the new one."""
+        return self.names.get(var, var)
+
+    def renamed(self, eqn: Eqn) -> Eqn:
+        """The old equation on the new Program's values."""
+        names = self.names
+        for var in eqn.inputs:
+            if var in names:
+                return eqn.with_inputs(tuple([names.get(v, v) for v in eqn.inputs]))
+        return eqn
+
+    def early(self, eqns: Iterable[Eqn]) -> None:
+        """Do these old equations now."""
+        for eqn in eqns:
+            if eqn not in self.done:
+                self.done.add(eqn)
+                self.put(self.renamed(eqn))
+
+    def replace(self, old: Eqn, results: Sequence[Var]) -> None:
+        """The old equation's outputs are these values."""
+        self.done.add(old)
+        self.names.update(zip(old.outputs, results, strict=True))
+
+    def apply(self, rule: Rule, old: Eqn) -> None:
+        """Put what the rule answers in the place of an old equation."""
+        eqn = self.renamed(old)
+        self.source = old.source
+        answer = rule(eqn, self)
+        if answer is None or isinstance(answer, Eqn):
+            self.put(answer or eqn)
+        else:
+            self.names.update(zip(old.outputs, (answer,) if isinstance(answer, Var) else answer, strict=True))
+
+    def run(self, rules: Mapping[str, Rule] | Rule) -> Program:
+        """The new Program. `rules` are by the names of ops, or one for all; the old Program itself if none concerns it."""
+        eqns = self.program.eqns
+        if not callable(rules) and not any([eqn.op.name in rules for eqn in eqns]):
+            return self.program
+        with self:
+            for old in eqns:
+                if old in self.done:
+                    continue
+                rule = rules if callable(rules) else rules.get(old.op.name)
+                if rule is None:
+                    self.put(self.renamed(old))
+                else:
+                    self.apply(rule, old)
+        return self.build([self.new(v) for v in self.program.outputs])
+
+
+def rewrite(program: Program, rules: Mapping[str, Rule] | Rule) -> Program:
+    """The Program with every equation rewritten by the rule for its op, or by the one rule."""
+    return Rewriter(program).run(rules)
+
+
+def in_regions(program: Program, change: Pass) -> Program:
+    """The Program with its nested Programs changed; itself if none is another afterwards. A shared one stays shared."""
+    if not any(eqn.op.regions for eqn in program.eqns):
+        return program
+    known: dict[int, Program] = {}
+
+    def once(nested: Program) -> Program:
+        if id(nested) not in known:
+            known[id(nested)] = change(nested)
+        return known[id(nested)]
+
+    eqns = tuple([with_regions_changed(eqn, once) for eqn in program.eqns])
+    return replace(program, eqns=eqns) if any(a is not b for a, b in zip(eqns, program.eqns, strict=True)) else program
+
+
+def everywhere(program: Program, change: Pass) -> Program:
+    """The pass on the Program, and on every Program inside of it first."""
+    return change(in_regions(program, lambda nested: everywhere(nested, change)))
+
+
+def uses_of(program: Program) -> Counter[Var]:
+    """How often every value is an operand or an output."""
+    uses = Counter([v for eqn in program.eqns for v in eqn.inputs])
+    uses.update(program.outputs)
+    return uses
