@@ -387,9 +387,9 @@ def test_ten_thousand_nodes_take_seconds() -> None:
     for _ in range(2500):
         w1, w2 = flow.value(16, 64, seed="[-, model]"), flow.value(64, 16, seed="[model, -]")
         x = like(flow, x, matmul(flow, like(flow, matmul(flow, x, w1)), w2))
-    start = time.perf_counter()
+    start = time.process_time()
     result = flow.run()
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
     assert str(result.placements[x]) == "[data, -]" and not result.conflicts
     assert len(explain(result, x)[0].nodes) == 2500  # by the residual path, the shortest
 
