@@ -184,7 +184,7 @@ PASSES = {
     "gradient": Pass(gradient, lambda p: gradient(p, all_inputs(p)), cotangents_are_transposed_differences),
 }  # fmt: skip
 
-NO_PASSES = {"choose_frames", "pipeline", "rewriting"}  # the order of passes; what `align` asks
+NO_PASSES = {"choose_frames", "pipeline", "rewriting"}  # what `align` asks, the order of passes, what they share
 
 
 # -- goldens
