@@ -4,6 +4,7 @@ from meshjit.api.constraint import reshard as reshard
 from meshjit.missing import explain as _explain
 from sharding import (
     AUTO as AUTO,
+    AbstractDevice as AbstractDevice,
     AbstractMesh as AbstractMesh,
     AxisType as AxisType,
     Mesh as Mesh,

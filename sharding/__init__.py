@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharding.mesh import (
+    AbstractDevice as AbstractDevice,
     AbstractMesh as AbstractMesh,
     AxisRef as AxisRef,
     AxisType as AxisType,

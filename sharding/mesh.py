@@ -7,6 +7,7 @@ never of device ids. Names and behaviour follow ``jax.sharding.Mesh`` and ``Abst
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import enum
 import functools
 import math
@@ -24,6 +25,7 @@ Int64Array: TypeAlias = NDArray[np.int64]
 ObjectArray: TypeAlias = NDArray[np.object_]
 
 __all__ = [
+    "AbstractDevice",
     "AbstractMesh",
     "AxisRef",
     "AxisType",
@@ -127,29 +129,50 @@ class BaseMesh:
         return f"{type(self).__name__}({self._axes_text()})"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class AbstractDevice:
+    """What the devices of an AbstractMesh are: AbstractDevice("TPU v5 lite", 1, "tpu") (``jax.sharding.AbstractDevice``)."""
+
+    device_kind: str
+    num_cores: int | None
+    platform: str
+
+
 class AbstractMesh(BaseMesh):
-    """A mesh without devices: AbstractMesh((4, 2), ("data", "model")). Equal when sizes, names and types are."""
+    """A mesh without devices: AbstractMesh((4, 2), ("data", "model")). Equal when sizes, names, types and `abstract_device`
+    are: the kind of device that programs are planned for, where one is given."""
 
     def __init__(
-        self, axis_sizes: Sequence[int], axis_names: str | Sequence[str], axis_types: Sequence[AxisType] | None = None
+        self,
+        axis_sizes: Sequence[int],
+        axis_names: str | Sequence[str],
+        axis_types: Sequence[AxisType] | None = None,
+        *,
+        abstract_device: AbstractDevice | None = None,
     ) -> None:
         sizes = tuple(int(size) for size in axis_sizes)
         if any(size < 1 for size in sizes):
             raise ValueError(f"mesh axis sizes must be 1 or more, got {sizes}")
         self._set_axes(sizes, axis_names, axis_types)
+        self.abstract_device = abstract_device
 
     @property
     def abstract_mesh(self) -> AbstractMesh:
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AbstractMesh) and (self.shape_tuple, self.axis_types) == (
-            other.shape_tuple,
-            other.axis_types,
-        )
+        return isinstance(other, AbstractMesh) and self._key == other._key
 
     def __hash__(self) -> int:
-        return hash((self.axis_sizes, self.axis_names, self.axis_types))
+        return hash(self._key)
+
+    @functools.cached_property
+    def _key(self) -> tuple[object, ...]:
+        return self.axis_sizes, self.axis_names, self.axis_types, self.abstract_device
+
+    def _axes_text(self) -> str:
+        device = "" if self.abstract_device is None else f", abstract_device={self.abstract_device}"
+        return super()._axes_text() + device
 
 
 def _check_distinct(devices: ObjectArray, names: tuple[str, ...]) -> None:
@@ -192,7 +215,12 @@ class Mesh(BaseMesh):
 
     @functools.cached_property
     def abstract_mesh(self) -> AbstractMesh:
-        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
+        """The same axes, and what the first device says it is."""
+        device = next(iter(self.devices.flat), None)
+        kind = getattr(device, "device_kind", None)
+        cores = getattr(device, "num_cores", getattr(device, "core_count", None))
+        described = None if kind is None else AbstractDevice(str(kind), cores, str(getattr(device, "platform", "cpu")))
+        return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types, abstract_device=described)
 
     @functools.cached_property
     def flat_devices(self) -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ def plan_reshard(
     Axes of size 1 are ignored. Without a topology the mesh is taken to be CPU devices. ShardingError when `target` is
     partial where `source` is not, or either does not fit the shape or the mesh.
     """
-    mesh = mesh.abstract_mesh if isinstance(mesh, AbstractMesh) else AbstractMesh(mesh.axis_sizes, mesh.axis_names)
+    mesh = mesh if isinstance(mesh, AbstractMesh) else AbstractMesh(mesh.axis_sizes, mesh.axis_names)
     return _plan(tuple(shape), itemsize, source, target, mesh, topology or Topology.cpu(mesh))
 
 

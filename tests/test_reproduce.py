@@ -51,6 +51,18 @@ def test_whole_files_are_done_again(kind: str, files: dict[str, str], tmp_path: 
     assert run(tmp_path, files[kind], capsys) == (0, "it does not fail here\n", "")
 
 
+def test_a_program_is_planned_again_for_its_target(files: dict[str, str], tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
+    import meshjit.runtime.executable as executable
+
+    planned: list[str] = []
+    make_plan = executable.make_plan
+    monkeypatch.setattr(executable, "make_plan", lambda *args: planned.append(str(args[-1])) or make_plan(*args))
+    for target in ("cpu", "tpu v5p", "gpu b200"):
+        text = files["plan"].replace("=== target ===\ncpu", f"=== target ===\n{target}")
+        assert run(tmp_path, text, capsys) == (0, "it does not fail here\n", "")
+    assert planned == ["cpu", "tpu v5p", "gpu b200"]
+
+
 @pytest.mark.parametrize("kind", ["compile", "plan"])
 def test_the_head_says_what_is_in_the_file(kind: str, files: dict[str, str]) -> None:
     assert files[kind].startswith("What meshjit needs to see an internal error again. This file holds the whole program, with the values")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import warnings
 from typing import Any
@@ -15,7 +16,7 @@ from meshjit import targets
 from meshjit.config import config
 from meshjit.runtime.targets import target_for
 from meshjit.targets import target_of
-from sharding import AbstractMesh, Mesh, NamedSharding, P
+from sharding import AbstractDevice, AbstractMesh, Mesh, NamedSharding, P
 
 MESH = AbstractMesh((4,), ("x",))
 PLATFORMS = ("cpu", "gpu", "tpu")
@@ -71,6 +72,22 @@ def test_an_option_says_whose_figures_count() -> None:
         assert str(target_for(MESH, ("gpu",))) == "gpu h100"
     with pytest.raises(ValueError, match="expected one of .*'a100', 'h100'"):
         config.update("device_model", "abacus")
+
+
+def test_an_abstract_device_names_the_target() -> None:
+    chip = AbstractDevice("TPU v6 lite", 1, "tpu")
+    mesh = AbstractMesh((4,), ("x",), abstract_device=chip)
+    assert mesh != MESH and hash(mesh) == hash(AbstractMesh((4,), ("x",), abstract_device=chip))
+    assert devices("tpu", "TPU v6 lite").abstract_mesh.abstract_device == dataclasses.replace(chip, num_cores=None)
+    assert repr(mesh) == (
+        "AbstractMesh('x': 4, abstract_device=AbstractDevice(device_kind='TPU v6 lite', num_cores=1, platform='tpu'))"
+    )
+    argument = mj.ShapeDtypeStruct((8192,), np.float32, sharding=NamedSharding(mesh, P("x")))
+    traced = mj.jit(mnp.sort).trace(argument)
+    assert str(traced.lower().plan.target) == "tpu v6e" and traced.lower().platforms == ("tpu",)
+    assert str(traced.lower(lowering_platforms=("cpu",)).plan.target) == "cpu"
+    with pytest.raises(ValueError, match="was lowered for tpu, its devices are of platform cpu"):
+        traced.lower().compile(device_assignment=mj.devices()[:4])
 
 
 # -- plans and texts

@@ -60,16 +60,18 @@ class Traced(Stage):
 
     def plan(self, *, lowering_platforms: Sequence[str] | None = None) -> Planned:
         """Decide where every value lives, without partitioning; for the first of `lowering_platforms`, as `lower` has it."""
-        platforms = _checked_platforms(lowering_platforms)
         found = placements(self.call, self.traced_program)
+        device = getattr(found.mesh, "abstract_device", None)
+        platforms = _checked_platforms(lowering_platforms) or (() if device is None else (device.platform,))
+        target = target_for(found.mesh, platforms)
         live = self.program if self.call.keep_unused else dce(self.program)  # a call that drops an input no longer reads it
         kept = self._kept(live)
         donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
         specs = Annotations([found.annotations.inputs[i] for i in kept], found.annotations.outputs)
         program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
         tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
-        with lowering(program, found.mesh, specs):
-            planning = plan_program(program, found.mesh, specs, tied, target_for(found.mesh, platforms))
+        with lowering(program, found.mesh, specs, target):
+            planning = plan_program(program, found.mesh, specs, tied, target)
         return Planned(self, planning, found, kept, donated, platforms)
 
     def _kept(self, live: Program) -> list[int]:
@@ -84,8 +86,8 @@ class Traced(Stage):
         """Plan, partition and emit, for the mesh's devices.
 
         `lowering_platforms`: which platforms may compile the text; it is planned for, and fastest on, the first. Without it
-        an AbstractMesh is planned for its `abstract_device`; if it has none, for CPU, as text for all platforms. Of which
-        model devices are that nobody names (H100s, v5e chips) is said by config.device_model."""
+        an AbstractMesh is planned for its `abstract_device`; if it has none, for CPU, as text for all platforms. Where only
+        the platform is given, chips are TPU v5e and GPUs are H100, unless config.device_model says otherwise."""
         return self.plan(lowering_platforms=lowering_platforms).lower()
 
 
@@ -139,7 +141,7 @@ class Planned(Stage):
         if platforms and target_for(self.mesh, platforms) != self.plan.target:
             return self.traced.plan(lowering_platforms=platforms).lower()
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
-        with lowering(self.program, self.mesh, self.planning.annotations):
+        with lowering(self.program, self.mesh, self.planning.annotations, self.plan.target):
             captured = sum(i >= len(self.call.keys) for i in self.kept)
             found = lower_plan(self.planning, aliased, captured)
         if aliased or not self.donated:

@@ -136,7 +136,9 @@ def _is_path(name: str, value: Any) -> bool:
 def _partition(sections: Mapping[str, str]) -> None:
     from meshjit.core.parser import parse_program
     from meshjit.plan.make import Annotations
+    from meshjit.runtime import _jaxlib
     from meshjit.runtime.executable import lower
+    from meshjit.targets import target_of
     from sharding.mesh import AbstractMesh
 
     axes = mesh_axes(sections["mesh"])
@@ -145,7 +147,9 @@ def _partition(sections: Mapping[str, str]) -> None:
         for end in ("input", "output")
     )
     mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
-    lower(parse_program(sections["program"]), mesh, Annotations(inputs, outputs))
+    platform, _, model = sections.get("target", "cpu").partition(" ")
+    target = target_of(mesh, (platform,), _jaxlib.CPU_KERNELS, model)
+    lower(parse_program(sections["program"]), mesh, Annotations(inputs, outputs), target=target)
 
 
 def _compile(sections: Mapping[str, str]) -> None:

@@ -76,9 +76,11 @@ def plan_program(
     return Planning(plan, annotations, seconds)
 
 
-def lower(program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = ()) -> Lowering:
+def lower(
+    program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = (), target: Target | None = None
+) -> Lowering:
     """Plan, partition and emit."""
-    return lower_plan(plan_program(program, mesh, annotations, donated), donated)
+    return lower_plan(plan_program(program, mesh, annotations, donated, target), donated)
 
 
 @rarely_collected
@@ -174,8 +176,9 @@ def build(
     program: Program, mesh: Any, annotations: Annotations, out_weak: Sequence[bool], committed: bool
 ) -> Executable:
     """Lower and compile a Program that nobody holds the stages of."""
-    with reproduce.lowering(program, mesh, annotations):
-        found = lower(program, mesh, annotations)
+    target = target_for(mesh)
+    with reproduce.lowering(program, mesh, annotations, target):
+        found = lower(program, mesh, annotations, target=target)
     with reproduce.compiling(program.name, found, {}):
         return Executable(found, out_weak, committed=committed)
 

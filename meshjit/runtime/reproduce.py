@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
+from meshjit.core.target import Target
 from meshjit.errors import InternalError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib
@@ -33,7 +34,7 @@ _NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError)
 
 
 @contextlib.contextmanager
-def lowering(program: Program, mesh: Any, annotations: Annotations) -> Iterator[None]:
+def lowering(program: Program, mesh: Any, annotations: Annotations, target: Target | None = None) -> Iterator[None]:
     """Inside, a failure of planning, partitioning or emitting becomes an InternalError with a file."""
     try:
         yield
@@ -43,6 +44,7 @@ def lowering(program: Program, mesh: Any, annotations: Annotations) -> Iterator[
         sections = {
             "what failed": "".join(traceback.format_exception(error)).rstrip(),
             "mesh": repr(mesh),
+            "target": str(target or "cpu"),
             "input specs": _lines(annotations.inputs),
             "output specs": _lines(annotations.outputs),
             "program": print_program(program),

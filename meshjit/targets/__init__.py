@@ -31,14 +31,18 @@ def target_of(
     kernels: what CPU devices can call. Only text for CPU alone may: a mesh that names no device gets text for all platforms.
     model: a GPU model or TPU chip whose figures count, whatever the devices say they are.
     """
-    device = next(iter(getattr(mesh, "flat_devices", ())), None) or getattr(mesh, "abstract_device", None)
-    own = () if device is None else (str(getattr(device, "platform", "cpu")),)
-    names = [_family(name) for name in platforms or own] or ["cpu"]
-    kind = str(getattr(device, "device_kind", ""))
-    targets = [_target(mesh, name, kind if own and _family(own[0]) == name else "", model) for name in dict.fromkeys(names)]
-    may_call = (platforms or own) and len(targets) == 1 and names[0] == "cpu"
+    own, kind = _device_of(mesh)
+    names = list(dict.fromkeys(_family(name) for name in platforms or (own,)))
+    targets = [_target(mesh, name, kind if own and _family(own) == name else "", model) for name in names]
+    may_call = bool(platforms or own) and names == ["cpu"]
     faults = {name: any(getattr(target, name) for target in targets) for name in _FAULTS}
     return dataclasses.replace(targets[0], kernels=kernels if may_call else NO_KERNELS, **faults)
+
+
+def _device_of(mesh: BaseMesh) -> tuple[str, str]:
+    """Platform and kind of the mesh's devices; ("", "") where it does not say."""
+    device = getattr(mesh, "abstract_device", None) or next(iter(getattr(mesh, "flat_devices", ())), None)
+    return ("", "") if device is None else (str(getattr(device, "platform", "cpu")), str(getattr(device, "device_kind", "")))
 
 
 def _family(platform: str) -> str:
