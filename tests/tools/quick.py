@@ -39,7 +39,7 @@ QUICK: dict[str, dict[str, int]] = {
     "inspect": {"test_verify": 6},
     "cli": {"test_reproduce": 6},
     "experimental": {"test_experimental_topologies": 1},
-    "tests": {"test_tests": 1, "test_tree": 1},
+    "tests": {"test_tests": 1, "test_imports": 4, "test_tree": 1},
 }  # fmt: skip
 
 EVERY = {f"{name}.py": n for files in QUICK.values() for name, n in files.items()}

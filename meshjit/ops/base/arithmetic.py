@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import is_inexact
@@ -143,8 +144,6 @@ def _power(a: Array, b: Array) -> Array:
 
 def _power_jvp(primals, tangents, outs, params):
     """d(x**y) = y x**(y-1) dx + log(x) x**y dy, where 0 stands for 0 * x**-1 and for log(0) * 0."""
-    from meshjit.ops.base.transcendental import log
-
     (x, y), (dx, dy), out = primals, tangents, outs[0]
     left = right = None
     if dx is not None:
@@ -152,7 +151,7 @@ def _power_jvp(primals, tangents, outs, params):
         left = multiply(dx, select(compare(y, zeros_like(y), direction="EQ"), zeros_like(x), slope))
     if dy is not None:
         safe = select(compare(x, zeros_like(x), direction="EQ"), full_like(x, 1), x)
-        right = multiply(dy, multiply(log(safe), out))
+        right = multiply(dy, multiply(ops.log(safe), out))
     return [add_tangents(left, right)]
 
 
@@ -240,13 +239,11 @@ minimum = elementwise("minimum", np.minimum, arity=2, accepts="ordered", jvp=_ch
 
 def _abs_jvp(primals, tangents, outs, params):
     """t, or -t where x is negative; at 0 it is t. For complex x the part of t along x: Re(t conj(x)) / |x|."""
-    from meshjit.ops.base.conversion import conjugate, real
-
     (x,), (t,) = primals, tangents
     if t is None:
         return [None]
     if x.dtype.kind == "c":
-        return [real(multiply(t, conjugate(sign(x))))]
+        return [ops.real(multiply(t, ops.conjugate(sign(x))))]
     return [select(compare(x, zeros_like(x), direction="GE"), t, negate(t))]
 
 
@@ -262,15 +259,13 @@ abs_ = elementwise(
 
 def _sign_jvp(primals, tangents, outs, params):
     """Zero for reals. A complex sign turns: s i Im(conj(s) t) / |x|, and 0 at 0."""
-    from meshjit.ops.base.conversion import complex_, conjugate, imag
-
     (x,), (t,), (s,) = primals, tangents, outs
     if t is None or x.dtype.kind != "c":
         return [None]
     size = abs_(x)
     safe = select(compare(size, zeros_like(size), direction="EQ"), full_like(size, 1), size)
-    turn = divide(imag(multiply(conjugate(s), t)), safe)
-    return [multiply(s, complex_(zeros_like(turn), turn))]
+    turn = divide(ops.imag(multiply(ops.conjugate(s), t)), safe)
+    return [multiply(s, ops.complex_(zeros_like(turn), turn))]
 
 
 def _sign(a: Array) -> Array:

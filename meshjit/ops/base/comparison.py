@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.op import Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -106,8 +107,6 @@ def _clamp(low: Array, x: Array, high: Array) -> Array:
 
 def _clamp_jvp(primals, tangents, outs, params):
     """x's tangent strictly between the bounds; a bound's where it alone decides."""
-    from meshjit.ops.base.arithmetic import add_tangents
-
     low, x, high = primals
     chosen = [
         lambda: and_(compare(low, x, direction="GT"), compare(low, high, direction="LT")),
@@ -115,7 +114,7 @@ def _clamp_jvp(primals, tangents, outs, params):
         lambda: or_(compare(high, x, direction="LT"), compare(high, low, direction="LT")),
     ]
     pairs = zip(tangents, chosen, strict=True)
-    return [add_tangents(*(None if t is None else select(where(), t, zeros_like(t)) for t, where in pairs))]
+    return [ops.add_tangents(*(None if t is None else select(where(), t, zeros_like(t)) for t, where in pairs))]
 
 
 clamp = elementwise("clamp", _clamp, arity=3, accepts="real", jvp=_clamp_jvp)

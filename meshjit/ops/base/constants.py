@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -42,8 +43,6 @@ def _constant_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, par
 
 def _constant_partition(local: LocalEquation) -> list[Var]:
     """Each device cuts its shard out of the whole; a splat is just made smaller."""
-    from meshjit.ops.index.dynamic import dynamic_slice
-
     value, placement, shape = local.params["value"], local.result_placements[0], local.result_types[0].shape
     if value.size == 0 or is_splat(value):
         return [full(local.result_types[0], element_of(value) if value.size else 0)]
@@ -52,13 +51,11 @@ def _constant_partition(local: LocalEquation) -> list[Var]:
     shards = [placement.shards(dim, local.mesh) for dim in range(value.ndim)]
     padding = [(0, n * count - extent) for n, count, extent in zip(shape, shards, value.shape, strict=True)]
     starts = [_shard_start(local, axes, n) for axes, n in zip(placement.dims, shape, strict=True)]
-    return [dynamic_slice(constant(value=np.pad(value, padding)), *starts, slice_sizes=shape)]
+    return [ops.dynamic_slice(constant(value=np.pad(value, padding)), *starts, slice_sizes=shape)]
 
 
 def _shard_start(local: LocalEquation, axes: Sequence[Any], extent: int) -> Var:
-    from meshjit.ops.base.arithmetic import multiply
-
-    return multiply(local.index(axes), scalar(extent, np.int32)) if axes else scalar(0, np.int32)
+    return ops.multiply(local.index(axes), scalar(extent, np.int32)) if axes else scalar(0, np.int32)
 
 
 def _constant_samples() -> list[Sample]:
@@ -144,9 +141,6 @@ def _iota_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
 
 def _iota_partition(local: LocalEquation) -> list[Var]:
     """The local iota plus where the shard begins; in integers, because a short float would round the sum twice."""
-    from meshjit.ops.base.arithmetic import add, multiply
-    from meshjit.ops.base.conversion import convert
-
     type, dimension = local.result_types[0], local.params["dimension"]
     axes, dtype = local.result_placements[0].dims[dimension], type.dtype
     if not axes:
@@ -156,17 +150,15 @@ def _iota_partition(local: LocalEquation) -> list[Var]:
         if dtype.kind in "iu"
         else np.dtype(np.int32 if local.eqn.outputs[0].shape[dimension] < 2**31 else np.int64)
     )
-    begin = multiply(convert(local.index(axes), dtype=exact), scalar(type.shape[dimension], exact))
+    begin = ops.multiply(ops.convert(local.index(axes), dtype=exact), scalar(type.shape[dimension], exact))
     count = iota(dtype=exact, shape=type.shape, dimension=dimension)
-    total = add(count, spread(begin, type.shape))
-    return [total if exact == dtype else convert(total, dtype=dtype)]
+    total = ops.add(count, spread(begin, type.shape))
+    return [total if exact == dtype else ops.convert(total, dtype=dtype)]
 
 
 def spread(value: Var, shape: Sequence[int]) -> Var:
     """A scalar repeated to `shape`."""
-    from meshjit.ops.base.shape import broadcast_in_dim
-
-    return broadcast_in_dim(value, shape=tuple(shape), dimensions=()) if shape else value
+    return ops.broadcast_in_dim(value, shape=tuple(shape), dimensions=()) if shape else value
 
 
 def _iota_samples() -> list[Sample]:

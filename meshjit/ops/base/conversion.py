@@ -13,7 +13,7 @@ import numpy as np
 from meshjit.core.op import Params, Sample, Types
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact, short_name
 from meshjit.ops.base.arithmetic import negate
-from meshjit.ops.base.constants import zeros_like
+from meshjit.ops.base.constants import emit_splat, zeros_like
 from meshjit.ops.base.families import elementwise, elementwise_type, part_dtype, require, require_param
 
 Array = np.ndarray[Any, Any]
@@ -49,7 +49,6 @@ def _convert_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
     if outs[0] == ins[0]:
         return operands
     if outs[0].dtype == np.bool_ and ins[0].dtype.kind == "c":  # StableHLO looks at the real part alone
-        from meshjit.ops.base.constants import emit_splat
 
         zero = emit_splat(e, ins[0], 0)
         return e.op("compare", [operands[0], zero], outs, "comparison_direction = #stablehlo<comparison_direction NE>")

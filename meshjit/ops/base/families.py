@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
@@ -95,9 +96,7 @@ def elementwise_batch(op: Callable[[], Op]) -> Any:
     """Batch dims stay where the first of them is; operands without one are broadcast."""
 
     def batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-        from meshjit.ops.base.batching import align_to_first
-
-        aligned, dim = align_to_first(operands, dims)
+        aligned, dim = ops.align_to_first(operands, dims)
         return [op()(*aligned, **params)], [dim]
 
     return batch

@@ -17,11 +17,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.plan import equation_plan
 from meshjit.core.program import Var
 from meshjit.core.target import Target
+from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.families import factor_names
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
@@ -143,10 +145,6 @@ def _empty_rule(in_shape: Shape, out_shape: Shape) -> FactorRule:
 def reblock(local: LocalEquation) -> list[Var]:
     """The local reshape, and between its groups' dims what has to be exchanged. A group whose shards have as many elements
     on both sides is cut at the same places before and after."""
-    from meshjit.ops.base.constants import zeros
-    from meshjit.ops.base.shape import reshape
-    from meshjit.ops.slicing.halos import window
-
     (var,), (type,) = local.operands, local.result_types
     if type.size == 0 or var.type.size == 0:
         return [zeros(type)]
@@ -156,9 +154,9 @@ def reblock(local: LocalEquation) -> list[Var]:
         dim = next(d for d in left if before[d] > 1)
         axes, extent = local.operand_placements[0].dims[dim], math.prod(before[d] for d in left)
         starts = [i * width for i in range(local.mesh.axes_size(axes))]
-        flat = reshape(var, shape=(*lead, have, *tail))
-        var = window(local, flat, len(lead), extent, axes, starts, width)
-    return [reshape(var, shape=type.shape)]
+        flat = ops.reshape(var, shape=(*lead, have, *tail))
+        var = ops.fetch_run(local, flat, len(lead), extent, axes, starts, width)
+    return [ops.reshape(var, shape=type.shape)]
 
 
 def _shifted(before: Shape, after: Shape, have: Shape, want: Shape) -> Iterator[tuple[range, range, int, int]]:

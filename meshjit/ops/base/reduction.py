@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.arithmetic import divide, multiply
+from meshjit.ops.base.batching import doubled, shifted
 from meshjit.ops.base.bits import not_
 from meshjit.ops.base.comparison import compare, is_nan, select
 from meshjit.ops.base.constants import zeros_like
@@ -66,15 +68,11 @@ def _reduction(name: str, kind: str, evaluate: Any, accepts: str, **rules: Any) 
         return e.op("reduce", [operands[0], start], outs, dimensions, [e.reducer(kind, outs[0].dtype)])
 
     def batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-        from meshjit.ops.base.batching import shifted
-
         dim = dims[0] or 0
         axes = tuple(shifted(a, dim) for a in params["axes"])
         return [op(operands[0], axes=axes)], [dim - sum(a < dim for a in axes)]
 
     def split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
-        from meshjit.ops.base.batching import doubled
-
         return [op(operands[0], axes=doubled(params["axes"], dims[0]))]
 
     def samples() -> list[Sample]:
@@ -124,13 +122,11 @@ reduce_sum = _reduction("reduce_sum", "sum", np.sum, "number", linear=((0,),), t
 
 def _prod_jvp(primals, tangents, outs, params):
     """One axis after another, each by the products of all other elements: right with zeros, too."""
-    from meshjit.ops.reduce.cumulative import product_of_others
-
     x, t = primals[0], tangents[0]
     if t is None:
         return [None]
     for axis in sorted(params["axes"], reverse=True):
-        t = reduce_sum(multiply(t, product_of_others(x, axis)), axes=(axis,))
+        t = reduce_sum(multiply(t, ops.product_of_others(x, axis)), axes=(axis,))
         x = reduce_prod(x, axes=(axis,))
     return [t]
 

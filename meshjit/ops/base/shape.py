@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -70,19 +71,15 @@ def _broadcast_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, pa
 
 def _broadcast_transpose(cotangents, operands, in_types, params):
     """Sum over what was repeated."""
-    from meshjit.ops.base.reduction import reduce_sum
-
     shape, dims = in_types[0].shape, params["dimensions"]
     kept = [d for extent, d in zip(shape, dims, strict=True) if extent == params["shape"][d]]
     axes = tuple(d for d in range(len(params["shape"])) if d not in kept)
-    total = reduce_sum(cotangents[0], axes=axes) if axes else cotangents[0]
+    total = ops.reduce_sum(cotangents[0], axes=axes) if axes else cotangents[0]
     return [total if total.shape == shape else reshape(total, shape=shape)]
 
 
 def _broadcast_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
-    x = move(operands[0], dims[0] or 0, 0)
+    x = ops.move(operands[0], dims[0] or 0, 0)
     shape, dimensions = (x.shape[0], *params["shape"]), (0, *(d + 1 for d in params["dimensions"]))
     return [broadcast_in_dim(x, shape=shape, dimensions=dimensions)], [0]
 
@@ -146,10 +143,8 @@ def _transpose_transpose(cotangents, operands, in_types, params):
 
 
 def _transpose_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import shifted
-
     batch = dims[0] or 0
-    return [transpose(operands[0], permutation=(batch, *(shifted(d, batch) for d in params["permutation"])))], [0]
+    return [transpose(operands[0], permutation=(batch, *(ops.shifted(d, batch) for d in params["permutation"])))], [0]
 
 
 def _transpose_samples() -> list[Sample]:
@@ -190,9 +185,7 @@ def _reshape_type(in_types: Types, params: Params) -> Types:
 
 
 def _reshape_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
-    x = move(operands[0], dims[0] or 0, 0)
+    x = ops.move(operands[0], dims[0] or 0, 0)
     return [reshape(x, shape=(x.shape[0], *params["shape"]))], [0]
 
 

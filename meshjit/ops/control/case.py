@@ -18,6 +18,7 @@ from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply, negate
+from meshjit.ops.base.batching import batch_size, move
 from meshjit.ops.base.bits import not_, or_
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full, full_like, zeros
@@ -147,8 +148,6 @@ def _batch(
     operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
 ) -> tuple[list[Var], list[int | None]]:
     """With an index for each member all branches are computed and chosen from; else one branch runs for all."""
-    from meshjit.ops.base.batching import batch_size, move
-
     size, branches = batch_size(operands, dims), params["branches"]
     placed = [x if d is None else move(x, d, 0) for x, d in zip(operands, dims, strict=True)]
     flags = [d is not None for d in dims]

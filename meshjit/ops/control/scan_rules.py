@@ -18,6 +18,7 @@ from meshjit.core.op import REGISTRY, Params, Types
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
 from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
+from meshjit.ops.base.batching import batch_size, insert, move
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.control.nested import Flags, chosen, reached, with_tangents
 
@@ -218,8 +219,6 @@ def batch_scan(
     operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
 ) -> tuple[list[Var], list[int | None]]:
     """A carry is batched if its first value is or anything it comes to depend on; all batch dims come first."""
-    from meshjit.ops.base.batching import batch_size, insert, move
-
     body, count, first = params["body"], params["num_carry"], params["num_consts"]
     size = batch_size(operands, dims)
     flags = carried_along([d is not None for d in dims], params)

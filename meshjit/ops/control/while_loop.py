@@ -17,6 +17,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.batching import batch_size, insert, move
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like, scalar, zeros
 from meshjit.ops.base.families import require
@@ -131,8 +132,6 @@ def _with_unread(program: Program, types: Sequence[TensorType]) -> Program:
 def _batch(
     operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
 ) -> tuple[list[Var], list[int | None]]:
-    from meshjit.ops.base.batching import batch_size, insert, move
-
     cond, body, size = params["cond"], params["body"], batch_size(operands, dims)
     of_cond, of_body, of_carry = _split(params, [d is not None for d in dims])
     while True:

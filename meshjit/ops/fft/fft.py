@@ -24,6 +24,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.arithmetic import multiply, scale
+from meshjit.ops.base.batching import shifted
 from meshjit.ops.base.bits import or_
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import emit_splat, full, full_like, iota
@@ -143,8 +144,6 @@ def _weights(like: Var, params: Params, doubled: float) -> Var:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import shifted
-
     dim = dims[0] or 0
     return [fft(operands[0], **{**params, "axes": tuple(shifted(d, dim) for d in params["axes"])})], [dim]
 

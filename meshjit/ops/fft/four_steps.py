@@ -42,7 +42,7 @@ from meshjit.ops.base.shape import broadcast_in_dim, reshape, transpose
 from meshjit.ops.base.transcendental import cosine, sine
 from meshjit.ops.collective.collectives import all_to_all
 from meshjit.ops.slicing.concatenation import reverse
-from meshjit.ops.slicing.halos import cut, cut_at, positions, shard_axes, window
+from meshjit.ops.slicing.halos import cut, cut_at, fetch_run, positions, shard_axes
 from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
@@ -107,7 +107,7 @@ def partition_fft(local: LocalEquation, fft: Any) -> list[Var]:
     if params["kind"] == "RFFT":
         width = out.shape[dim]
         starts = [i * width for i in range(local.mesh.axes_size(axes))]
-        result = window(local, result, dim, n // 2 + 1, axes, starts, width)
+        result = fetch_run(local, result, dim, n // 2 + 1, axes, starts, width)
     return [result]
 
 
@@ -146,10 +146,10 @@ def _real_steps(local: LocalEquation, half: Var, axes: Axes, sizes: tuple[int, i
     lead, row, column = half.shape[:-1], half.rank - 1, half.rank
     rows, width = -(-(n2 // 2 + 1) // devices), n1 // devices
     starts = [i * rows * n1 for i in range(devices)]
-    half = window(local, half, row, n1 * n2 // 2 + 1, axes, starts, rows * n1)
+    half = fetch_run(local, half, row, n1 * n2 // 2 + 1, axes, starts, rows * n1)
     matrix = reshape(half, shape=(*lead, rows, n1))
     matrix = all_to_all(matrix, **once, split_dim=column, concat_dim=row)  # [k2, a shard of k1]
-    there = window(local, matrix, column, n1, axes, [n1 - (i + 1) * width + 1 for i in range(devices)], width)
+    there = fetch_run(local, matrix, column, n1, axes, [n1 - (i + 1) * width + 1 for i in range(devices)], width)
     matrix = _with_mirror(local, matrix, reverse(there, dimensions=(column,)), axes, sizes)
     matrix = fft(matrix, **inverse, axes=(row,), lengths=(n2,))
     matrix = multiply(matrix, _twiddles(local, matrix, axes, n1 * n2, 1))

@@ -21,8 +21,15 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
-from meshjit.ops.base.constants import emit_splat
+from meshjit.ops.base.arithmetic import minimum, multiply, subtract
+from meshjit.ops.base.bits import and_
+from meshjit.ops.base.comparison import clamp, compare
+from meshjit.ops.base.constants import emit_splat, full_like, scalar, spread, zeros
+from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import require, require_param
+from meshjit.ops.base.shape import expand, squeeze
+from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.ops.slicing.halos import between, cut
 
 Array = np.ndarray[Any, Any]
 Dims = tuple[int, ...]
@@ -181,12 +188,6 @@ def emit_inside(e: Any, indices: str, limits: Sequence[int]) -> str:
 
 def split_columns(indices: Var) -> list[Var]:
     """Every column as i32[outer dims] (i64 stays i64); what an i32 cannot hold counts as its highest value."""
-    from meshjit.ops.base.arithmetic import minimum
-    from meshjit.ops.base.constants import full_like
-    from meshjit.ops.base.conversion import convert
-    from meshjit.ops.base.shape import squeeze
-    from meshjit.ops.slicing.halos import cut
-
     wide = np.dtype(np.int64 if indices.dtype.kind in "iu" and indices.dtype.itemsize == 8 else np.int32)
     if indices.dtype.kind == "u" and indices.dtype.itemsize == wide.itemsize:
         indices = minimum(indices, full_like(indices, np.iinfo(wide).max))
@@ -198,10 +199,6 @@ def split_columns(indices: Var) -> list[Var]:
 
 def join_columns(columns: Sequence[Var], outer: Sequence[int]) -> Var:
     """The inverse of `split_columns`; `outer` is the shape of a column, for when there is none."""
-    from meshjit.ops.base.constants import zeros
-    from meshjit.ops.base.shape import expand
-    from meshjit.ops.slicing.concatenation import concatenate
-
     if not columns:
         return zeros(TensorType((*outer, 0), I32))
     wide = [expand(c, len(outer)) for c in columns]
@@ -209,19 +206,11 @@ def join_columns(columns: Sequence[Var], outer: Sequence[int]) -> Var:
 
 
 def clamp_column(column: Var, low: int, high: int) -> Var:
-    from meshjit.ops.base.comparison import clamp
-    from meshjit.ops.base.constants import full_like
-
     return clamp(full_like(column, low), column, full_like(column, high))
 
 
 def localized(local: LocalEquation, column: Var, shard: int, axes: Sequence[Any]) -> tuple[Var, Var]:
     """A column in [-1, extent] as a place in this device's shard of `shard` elements, and whether it is there."""
-    from meshjit.ops.base.arithmetic import multiply, subtract
-    from meshjit.ops.base.constants import scalar, spread
-    from meshjit.ops.base.conversion import convert
-    from meshjit.ops.slicing.halos import between
-
     begin = multiply(local.index(axes), scalar(shard, I32))
     begin = begin if column.dtype == I32 else convert(begin, dtype=column.dtype)
     place = subtract(column, spread(begin, column.shape))
@@ -229,8 +218,6 @@ def localized(local: LocalEquation, column: Var, shard: int, axes: Sequence[Any]
 
 
 def conjunction(flags: Sequence[Var]) -> Var:
-    from meshjit.ops.base.bits import and_
-
     total = flags[0]
     for flag in flags[1:]:
         total = and_(total, flag)
@@ -239,7 +226,4 @@ def conjunction(flags: Sequence[Var]) -> Var:
 
 def is_first(local: LocalEquation, axes: Sequence[Any]) -> Var:
     """bool[]: whether this device is the first along these axes."""
-    from meshjit.ops.base.comparison import compare
-    from meshjit.ops.base.constants import scalar
-
     return compare(local.index(axes), scalar(0, I32), direction="EQ")

@@ -14,9 +14,13 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
+from meshjit.ops.base.batching import align, align_to_first, batch_size, insert, move
 from meshjit.ops.base.constants import scalar, zeros
 from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.shape import expand
 from meshjit.ops.index.dynamic_partition import is_nearly_all, partition_slice, partition_update, price_of_part
+from meshjit.ops.index.take import gather_windows, scatter_windows
+from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import reduction_of
 from sharding.rule import FactorRule
 
@@ -117,18 +121,12 @@ def _slice_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Pa
 
 def _slice_each(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     """Starts of their own for each member: a gather of windows."""
-    from meshjit.ops.index.take import gather_windows
-
     starts = stacked_starts(operands[1:], dims[1:])
     return [gather_windows(operands[0], dims[0], starts, params["slice_sizes"])], [0]
 
 
 def stacked_starts(starts: Sequence[Var], dims: Sequence[int | None]) -> Var:
     """Starts per member, some shared, as one [batch, rank]."""
-    from meshjit.ops.base.batching import align
-    from meshjit.ops.base.shape import expand
-    from meshjit.ops.slicing.concatenation import concatenate
-
     return concatenate(*(expand(s, 1) for s in align(starts, dims)), dimension=1)
 
 
@@ -218,25 +216,16 @@ def _update_transpose(cotangents, operands, in_types, params):
 
 
 def _update_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import align_to_first, batch_size, insert, move
-
     starts = list(operands[2:])
     if not _shared_starts(operands, dims, 2):
         size = batch_size(operands, dims)
         x, update = (
             insert(v, 0, size) if d is None else move(v, d, 0) for v, d in zip(operands[:2], dims[:2], strict=True)
         )
-        return [_update_each(x, update, stacked_starts(starts, dims[2:]))], [0]
+        return [scatter_windows(x, update, stacked_starts(starts, dims[2:]))], [0]
     (x, update), dim = align_to_first(operands[:2], dims[:2])
     starts.insert(dim, scalar(0, starts[0].dtype if starts else I32))
     return [dynamic_update_slice(x, update, *starts)], [dim]
-
-
-def _update_each(x: Var, update: Var, starts: Var) -> Var:
-    """Starts of their own for each member: a scatter of windows."""
-    from meshjit.ops.index.take import scatter_windows
-
-    return scatter_windows(x, update, starts)
 
 
 def _update_samples() -> list[Sample]:

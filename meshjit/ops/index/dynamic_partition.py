@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
@@ -29,7 +30,7 @@ from meshjit.ops.base.comparison import clamp, select
 from meshjit.ops.base.constants import iota, scalar, spread, zeros
 from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names
-from meshjit.ops.slicing.halos import between, shard_axes, window
+from meshjit.ops.slicing.halos import between, fetch_run, shard_axes
 from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
@@ -96,8 +97,6 @@ def _first(local: LocalEquation, shard: int, axes: Any) -> Var:
 
 def partition_slice(local: LocalEquation) -> list[Var]:
     """Along each sharded dim cut the run that holds what this shard has of the part, then move it to its place."""
-    from meshjit.ops.index.dynamic import dynamic_slice
-
     var, *given = local.operands
     (type,), sizes = local.result_types, local.params["slice_sizes"]
     if 0 in (type.size, var.type.size):
@@ -107,7 +106,7 @@ def partition_slice(local: LocalEquation) -> list[Var]:
         width = type.shape[dim]
         if axes and is_nearly_all(n, m):
             firsts = [i * width for i in range(local.mesh.axes_size(axes))]
-            var = window(local, var, dim, n, axes, firsts, width + n - m)
+            var = fetch_run(local, var, dim, n, axes, firsts, width + n - m)
             continue
         begin = add(starts[dim], _first(local, width, over)) if over else starts[dim]
         if not axes and width * local.mesh.axes_size(over) == m:
@@ -115,7 +114,7 @@ def partition_slice(local: LocalEquation) -> list[Var]:
             continue
         offset, starts[dim], run[dim] = _in_shard(local, begin, var.shape[dim], width, axes)
         moves.append((dim, subtract(starts[dim], offset)))
-    var = dynamic_slice(var, *starts, slice_sizes=tuple(run))
+    var = ops.dynamic_slice(var, *starts, slice_sizes=tuple(run))
     for dim, distance in moves:
         var = shift(var, dim, distance, type.shape[dim])
     return [var]
@@ -123,19 +122,15 @@ def partition_slice(local: LocalEquation) -> list[Var]:
 
 def shift(var: Var, dim: int, distance: Var, size: int) -> Var:
     """Element j of the result, of `size` along `dim`, is element j - distance of `var`, or 0 where it has none."""
-    from meshjit.ops.index.dynamic import dynamic_slice
-
     low = tuple(size if d == dim else 0 for d in range(var.rank))
     padded = pad(var, scalar(0, var.dtype), low=low, high=low, interior=(0,) * var.rank)
     start = subtract(scalar(size, I32), distance)
     starts = [start if d == dim else scalar(0, I32) for d in range(var.rank)]
-    return dynamic_slice(padded, *starts, slice_sizes=tuple(size if d == dim else n for d, n in enumerate(var.shape)))
+    return ops.dynamic_slice(padded, *starts, slice_sizes=tuple(size if d == dim else n for d, n in enumerate(var.shape)))
 
 
 def partition_update(local: LocalEquation) -> list[Var]:
     """Along sharded dims read the run that the part may touch, replace what belongs to the part, write it back."""
-    from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
-
     var, update, *given = local.operands
     sizes = local.eqn.inputs[1].shape
     if 0 in sizes or 0 in var.shape:
@@ -157,17 +152,15 @@ def partition_update(local: LocalEquation) -> list[Var]:
         inside = between(places, 0, sizes[dim])
         keep = inside if keep is None else and_(keep, inside)
     if keep is not None:
-        update = select(keep, update, dynamic_slice(var, *starts, slice_sizes=update.shape))
-    return [dynamic_update_slice(var, update, *starts)]
+        update = select(keep, update, ops.dynamic_slice(var, *starts, slice_sizes=update.shape))
+    return [ops.dynamic_update_slice(var, update, *starts)]
 
 
 def _might_need(local: LocalEquation, update: Var, dim: int, extents: tuple[int, int, int], axes: Any, start: Var) -> Var:
     """The elements of the update for this device's shard of the operand, whichever of n - m + 1 places it begins at."""
-    from meshjit.ops.index.dynamic import dynamic_slice
-
     n, m, shard = extents
     firsts = [i * shard - (n - m) for i in range(local.mesh.axes_size(axes))]
-    update = window(local, update, dim, m, axes, firsts, shard + n - m)
+    update = fetch_run(local, update, dim, m, axes, firsts, shard + n - m)
     begin = subtract(scalar(n - m, I32), start)
     starts = [begin if d == dim else scalar(0, I32) for d in range(update.rank)]
-    return dynamic_slice(update, *starts, slice_sizes=tuple(shard if d == dim else k for d, k in enumerate(update.shape)))
+    return ops.dynamic_slice(update, *starts, slice_sizes=tuple(shard if d == dim else k for d, k in enumerate(update.shape)))

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
 from meshjit.emit.emitter import integers
-from meshjit.ops.base.constants import emit_splat
+from meshjit.ops.base.batching import move, shifted
+from meshjit.ops.base.constants import emit_splat, zeros
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.index.columns import MODES, Array, Windows, emit_clamped, emit_inside, emit_signed
 from meshjit.ops.index.gather_partition import partition_gather
@@ -167,9 +169,6 @@ def _jvp(primals: Sequence[Var], tangents: Sequence[Var | None], outs: Sequence[
 
 def _transpose(cotangents, operands, in_types, params):
     """Every window's cotangent is added back to where it was taken."""
-    from meshjit.ops.base.constants import zeros
-    from meshjit.ops.index.scatter import scatter
-
     dims = {
         "update_window_dims": params["offset_dims"],
         "inserted_window_dims": params["collapsed_slice_dims"],
@@ -178,13 +177,11 @@ def _transpose(cotangents, operands, in_types, params):
         "scatter_dims_to_operand_dims": params["start_index_map"],
     }
     options = {"kind": "add", "mode": params["mode"], "indices_are_sorted": params["indices_are_sorted"]}
-    back = scatter(zeros(in_types[0]), operands[1], cotangents[0], **dims, **options, unique_indices=False)
+    back = ops.scatter(zeros(in_types[0]), operands[1], cotangents[0], **dims, **options, unique_indices=False)
     return [back, None]
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move, shifted
-
     (operand, indices), (i, j) = operands, dims
     names = ("collapsed_slice_dims", "operand_batching_dims", "start_index_map")
     new = dict(params)

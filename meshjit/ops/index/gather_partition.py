@@ -34,9 +34,7 @@ Columns = dict[int, Var]  # operand dim -> the starts of all windows
 def partition_gather(local: LocalEquation, rule: FactorRule, windows: Windows, fill: Any) -> list[Var]:
     """Columns are clipped globally, then made local. A window that is out of bounds and filled counts once: on the first
     device along the axes."""
-    from meshjit.ops.index.gather import gather
-
-    operand, indices = local.operands
+    gather, (operand, indices) = local.eqn.op, local.operands
     sharded = owned_dims(local, windows)
     parts = parts_of(local, windows, sharded, rule.results[0], local.result_types[0].shape)
     params: dict[str, Any] = {**local.params, "slice_sizes": _local_sizes(local, windows)}

@@ -17,6 +17,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.target import Target
 from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.base.batching import batch_size, insert, move
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.index.columns import MODES, Array, Windows
 from meshjit.ops.index.gather import CALLS, index_fill
@@ -132,8 +133,6 @@ def _linear(in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     """With indices alike for all members the batch is one more window dim, else a batching dim."""
-    from meshjit.ops.base.batching import batch_size, insert, move
-
     size = batch_size(operands, dims)
     operand, updates = (
         insert(v, 0, size) if d is None else move(v, d, 0) for v, d in zip(operands[::2], dims[::2], strict=True)

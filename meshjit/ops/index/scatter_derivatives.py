@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.op import MissingRule, Params
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
@@ -36,12 +37,6 @@ def windows_of(operand: TensorType, updates: TensorType, params: Params) -> Wind
     return Windows(op="scatter", operand=operand.shape, sizes=sizes, **dims)
 
 
-def scatter(*operands: Var, **params: Any) -> Var:
-    from meshjit.ops.index.scatter import scatter
-
-    return scatter(*operands, **params)
-
-
 def gather_back(params: Params, windows: Windows, **options: Any) -> dict[str, Any]:
     """The params of the gather that takes the windows which a scatter writes; zeros for windows left out."""
     dims = {
@@ -59,8 +54,8 @@ def scatter_transpose(cotangents, operands, in_types, params):
     (ct,), (operand, indices, updates), kind = cotangents, operands, params["kind"]
     windows = windows_of(in_types[0], in_types[2], params)
     if kind == "mul":
-        return [scatter(ct, indices, updates, **params), None, None]
-    kept = ct if kind == "add" else scatter(ct, indices, zeros(in_types[2]), **params)
+        return [ops.scatter(ct, indices, updates, **params), None, None]
+    kept = ct if kind == "add" else ops.scatter(ct, indices, zeros(in_types[2]), **params)
     taken = gather(ct, indices, **gather_back(params, windows)) if updates is None else None
     return [kept if operand is None else None, None, taken]
 
@@ -75,7 +70,7 @@ def scatter_jvp(primals: Any, tangents: Any, outs: Any, params: Any) -> list[Var
         return [_multiply_jvp(primals, moved, given, params)]
     given = zeros_like(updates) if given is None else given
     if params["kind"] == "add" or (params["kind"] == "set" and params["unique_indices"]):
-        return [scatter(moved, indices, given, **params)]
+        return [ops.scatter(moved, indices, given, **params)]
     if params["kind"] == "set":
         return [_last_write_jvp(primals, moved, given, params)]
     return [_extremum_jvp(primals, outs[0], moved, given, params)]
@@ -84,7 +79,7 @@ def scatter_jvp(primals: Any, tangents: Any, outs: Any, params: Any) -> list[Var
 def _multiply_jvp(primals: Sequence[Var], moved: Var, given: Var | None, params: Params) -> Var:
     """With several updates of one element each one's tangent would need the product of the others."""
     operand, indices, updates = primals
-    out = scatter(moved, indices, updates, **params)
+    out = ops.scatter(moved, indices, updates, **params)
     if given is None:
         return out
     if not params["unique_indices"]:
@@ -94,7 +89,7 @@ def _multiply_jvp(primals: Sequence[Var], moved: Var, given: Var | None, params:
         )
     windows = windows_of(operand.type, updates.type, params)
     factors = gather(operand, indices, **gather_back(params, windows))
-    return scatter(out, indices, multiply(factors, given), **{**params, "kind": "add"})
+    return ops.scatter(out, indices, multiply(factors, given), **{**params, "kind": "add"})
 
 
 def _last_write_jvp(primals: Sequence[Var], moved: Var, given: Var, params: Params) -> Var:
@@ -106,12 +101,12 @@ def _last_write_jvp(primals: Sequence[Var], moved: Var, given: Var, params: Para
     numbers = reshape(iota(dtype=dtype, shape=(count,), dimension=0), shape=updates.shape)
     numbers = add(numbers, ones(numbers.type))
     blank = zeros_like(moved)
-    written = scatter(zeros(operand.type.with_dtype(dtype)), indices, numbers, **params)
+    written = ops.scatter(zeros(operand.type.with_dtype(dtype)), indices, numbers, **params)
     windows = windows_of(operand.type, updates.type, params)
     read = gather(written, indices, **gather_back(params, windows))
     kept = masked(compare(written, zeros_like(written), direction="EQ"), moved, blank)
     winners = masked(compare(read, numbers, direction="EQ"), given)
-    return scatter(kept, indices, winners, **{**params, "kind": "add"})
+    return ops.scatter(kept, indices, winners, **{**params, "kind": "add"})
 
 
 def _extremum_jvp(primals: Sequence[Var], out: Var, moved: Var, given: Var, params: Params) -> Var:
@@ -122,5 +117,5 @@ def _extremum_jvp(primals: Sequence[Var], out: Var, moved: Var, given: Var, para
     adding = {**params, "kind": "add"}
     first = convert(compare(operand, out, direction="EQ"), dtype=out.dtype)
     others = convert(compare(updates, there, direction="EQ"), dtype=out.dtype)
-    count = scatter(first, indices, others, **adding)
-    return divide(scatter(multiply(moved, first), indices, multiply(given, others), **adding), count)
+    count = ops.scatter(first, indices, others, **adding)
+    return divide(ops.scatter(multiply(moved, first), indices, multiply(given, others), **adding), count)

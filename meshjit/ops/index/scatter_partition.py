@@ -34,6 +34,7 @@ from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.base.shape import broadcast_in_dim, transpose
 from meshjit.ops.collective.collectives import all_gather
 from meshjit.ops.index.columns import I32, Windows, clamp_column, conjunction, is_first, join_columns, localized, split_columns
+from meshjit.ops.index.gather import gather
 from meshjit.ops.index.gather_partition import Columns, Parts, column_of, inside_of, nothing, owned_dims, parts_of, taken_apart
 from meshjit.ops.index.scatter_derivatives import gather_back, windows_of
 from meshjit.ops.slicing.halos import between, positions
@@ -47,9 +48,7 @@ _NUMBERING = 4.0  # how often numbering updates goes over the indices
 
 def partition_scatter(local: LocalEquation, rule: FactorRule, windows: Windows) -> list[Var]:
     """Indices are settled globally first: clipped, or found out of bounds."""
-    from meshjit.ops.index.scatter import scatter
-
-    operand, indices, updates = local.operands
+    scatter, (operand, indices, updates) = local.eqn.op, local.operands
     sharded = owned_dims(local, windows)
     parts = parts_of(local, windows, sharded, rule.operands[2], updates.shape)
     params, everyone = dict(local.params), indices
@@ -167,10 +166,7 @@ def _set_apart(
 ) -> Var:
     """This device's addend of the result over the axes `together` (see the module's text). `everyone`: the indices of whole
     windows, where this device has those of parts only. What is padding of a part is in no window, and so never the last."""
-    from meshjit.ops.index.gather import gather
-    from meshjit.ops.index.scatter import scatter
-
-    operand, indices, updates = operands
+    scatter, (operand, indices, updates) = local.eqn.op, operands
     windows = windows_of(operand.type, updates.type, params)
     outer = [dim[0] if dim else "" for dim in rule.operands[1][:-1]]  # dims of parts stand behind these
     axes = {i: local.assignment[f] for i, f in enumerate(outer) if f in rule.reductions and local.assignment.get(f)}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshjit.core.program import Var
+from meshjit.ops.base.constants import zeros
+from meshjit.ops.base.shape import expand
 from meshjit.ops.index.gather import gather
 from meshjit.ops.index.scatter import scatter
 
@@ -62,9 +64,6 @@ def scatter_windows(x: Var, updates: Var, starts: Var) -> Var:
 
 def take_along(x: Var, indices: Var, dim: int, mode: str = "promise_in_bounds") -> Var:
     """np.take_along_axis: `indices` has the shape of `x` but for the extent of `dim`; negative ones are not wrapped."""
-    from meshjit.ops.base.constants import zeros
-    from meshjit.ops.base.shape import expand
-
     if x.shape[dim] == 0:
         return zeros(x.type.with_shape(indices.shape))
     others = tuple(d for d in range(x.rank) if d != dim)

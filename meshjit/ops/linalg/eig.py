@@ -18,6 +18,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.annotations import stop_gradient
 from meshjit.ops.base.arithmetic import add, divide, multiply, negate, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import full_like, zeros_like
 from meshjit.ops.base.conversion import complex_, real
 from meshjit.ops.base.reduction import reduce_sum, restore
@@ -153,8 +154,6 @@ def _kept(v: Var, change: Var) -> Var:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     outs = eig(move(operands[0], dims[0] or 0, 0), **params)
     outs = list(outs) if isinstance(outs, tuple) else [outs]
     return outs, [0] * len(outs)

@@ -16,6 +16,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import abs_, add, divide, multiply, scale, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, is_finite, select
 from meshjit.ops.base.constants import full_like, zeros_like
@@ -183,8 +184,6 @@ def _eigh_jvp(primals, tangents, outs, params):
 
 
 def _eigh_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return list(eigh(move(operands[0], dims[0] or 0, 0))), [0, 0]
 
 

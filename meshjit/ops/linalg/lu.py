@@ -17,6 +17,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import abs_, add, divide, multiply, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like, iota, scalar, spread, zeros, zeros_like
@@ -318,8 +319,6 @@ def _over_upper(factors: Var, left: Var) -> Var:
 
 
 def _lu_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return list(lu(move(operands[0], dims[0] or 0, 0))), [0, 0, 0]
 
 

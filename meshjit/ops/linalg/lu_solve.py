@@ -15,8 +15,10 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import add_tangents, negate
+from meshjit.ops.base.batching import align, move
 from meshjit.ops.base.constants import iota
 from meshjit.ops.base.families import require, require_param
+from meshjit.ops.base.shape import reshape
 from meshjit.ops.linalg.lu import factored, rows_in_order
 from meshjit.ops.linalg.matrices import adjoint, batch_names, conj, emit_empty, matmul, matrix, require_matrix, transposed
 from meshjit.ops.linalg.triangular import TRANSPOSES, triangular_solve
@@ -110,9 +112,6 @@ def _solve_transpose(cotangents, operands, in_types, params):
 
 def _solve_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     """Many right-hand sides of one matrix are its columns."""
-    from meshjit.ops.base.batching import align, move
-    from meshjit.ops.base.shape import reshape
-
     *factored, b = operands
     if dims[-1] is None or any(d is not None for d in dims[:-1]):
         return [lu_solve(*align(operands, dims), **params)], [0]

@@ -15,6 +15,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import add, divide, multiply, scale, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like, zeros_like
 from meshjit.ops.base.families import require_param
@@ -89,8 +90,6 @@ def _product(x: Var, y: Var, z: Var) -> Var:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return [pinv(move(operands[0], dims[0] or 0, 0), **params)], [0]
 
 

@@ -15,6 +15,7 @@ from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import add, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import zeros_like
 from meshjit.ops.base.conversion import complex_, imag
 from meshjit.ops.base.shape import require_one
@@ -144,8 +145,6 @@ def qr_jvp(primals, tangents, outs, params):
 
 
 def _qr_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return list(qr(move(operands[0], dims[0] or 0, 0), **params)), [0, 0]
 
 

@@ -16,6 +16,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import full_like
 from meshjit.ops.linalg.lapack import factor_pivoted, has_lapack, refuse
 from meshjit.ops.linalg.lu import rows_in_order
@@ -94,8 +95,6 @@ def _jvp(primals, tangents, outs, params):
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return list(qr_pivoted(move(operands[0], dims[0] or 0, 0), **params)), [0, 0, 0]
 
 

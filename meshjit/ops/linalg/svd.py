@@ -19,7 +19,8 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.base.arithmetic import add, divide, maximum, multiply, scale, subtract
+from meshjit.ops.base.arithmetic import add, divide, maximum, multiply, scale, sign, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import constant, full_like, scalar, spread, zeros_like
 from meshjit.ops.base.conversion import complex_, imag, real
@@ -158,8 +159,6 @@ def _square(a: Var) -> tuple[Var, Var, Var]:
 
 
 def _sign_or_one(x: Var) -> Var:
-    from meshjit.ops.base.arithmetic import sign
-
     return select(compare(x, zeros_like(x), direction="EQ"), full_like(x, 1), sign(x))
 
 
@@ -248,8 +247,6 @@ def _beyond(u: Var, moved: Var, s: Var) -> Var:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     outs = svd(move(operands[0], dims[0] or 0, 0), **params)
     outs = list(outs) if isinstance(outs, tuple) else [outs]
     return outs, [0] * len(outs)

@@ -15,10 +15,11 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import add, add_tangents, negate, scale, subtract
+from meshjit.ops.base.batching import align, move
 from meshjit.ops.base.constants import zeros_like
 from meshjit.ops.base.conversion import complex_, real
 from meshjit.ops.base.families import require, require_param
-from meshjit.ops.base.shape import require_one
+from meshjit.ops.base.shape import require_one, reshape
 from meshjit.ops.linalg.lapack import factor_positive, has_lapack, solve_triangular
 from meshjit.ops.linalg.matrices import (
     adjoint,
@@ -94,8 +95,6 @@ def _cholesky_jvp(primals, tangents, outs, params):
 
 
 def _cholesky_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return [cholesky(move(operands[0], dims[0] or 0, 0))], [0]
 
 
@@ -207,9 +206,6 @@ def _solve_transpose(cotangents, operands, in_types, params):
 
 def _solve_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     """Many right-hand sides of one matrix are its columns; otherwise the batch dim goes in front."""
-    from meshjit.ops.base.batching import align, move
-    from meshjit.ops.base.shape import reshape
-
     (a, b), (i, j) = operands, dims
     if i is not None or j is None:
         return [triangular_solve(*align(operands, dims), **params)], [0]

@@ -16,6 +16,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
+from meshjit.ops.base.batching import align, align_to_first
 from meshjit.ops.base.constants import emit_splat
 from meshjit.ops.base.families import SAMPLE_SHAPES, elementwise_rule, factor_names, require
 from sharding.rule import FactorRule
@@ -86,8 +87,6 @@ def _arithmetic(e: Any, type: TensorType) -> tuple[Any, Any, Any, Any]:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import align_to_first
-
     aligned, dim = align_to_first(operands, dims)
     return list(threefry2x32(*aligned)), [dim, dim]
 
@@ -179,8 +178,6 @@ def _written_word(e: Any, operands: Sequence[str], type: TensorType) -> str:
 
 
 def _word_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import align
-
     if dims[0] is None and dims[1] is None:  # a dim of the counters alone stands behind those of keys
         place = operands[0].rank
         return [threefry_word(*operands[:2], *align(operands[2:], dims[2:], place))], [place]

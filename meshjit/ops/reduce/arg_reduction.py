@@ -17,6 +17,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.batching import shifted
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import iota, scalar, spread, zeros_like
 from meshjit.ops.base.conversion import convert
@@ -55,8 +56,6 @@ def _arg_reduction(name: str, kind: str, evaluate: Any, reduce: Op, direction: s
         return e.op("reduce", [operands[0], places, start, first], out_types, dimensions, [region])[1:]
 
     def batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-        from meshjit.ops.base.batching import shifted
-
         dim = dims[0] or 0
         axis = shifted(params["axis"], dim)
         return [op(operands[0], **{**params, "axis": axis})], [dim - (axis < dim)]

@@ -10,7 +10,10 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
+from meshjit.ops.base.batching import doubled, shifted
+from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.shape import transpose
 from sharding.rule import FactorRule
 
 Dims = tuple[int, ...]
@@ -104,9 +107,6 @@ def _transpose(cotangents, operands, in_types, params):
 
 
 def _contract_back(ct, other, n, start, other_batch, other_free, mine, type, params):
-    from meshjit.ops.base.conversion import convert
-    from meshjit.ops.base.shape import transpose
-
     batch, free, contracted, other_contracted = mine
     first = start if start is not None else n
     ct_free = tuple(range(first, first + len(other_free)))
@@ -134,8 +134,6 @@ def _is_better_first(ct: Var, other: Var, contracted: Sequence[int], batch_dims:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import shifted
-
     def moved(group: Sequence[int], dim: int | None) -> Dims:
         return tuple(group) if dim is None else tuple(shifted(d, dim) for d in group)
 
@@ -156,8 +154,6 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
 
 
 def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> list[Var]:
-    from meshjit.ops.base.batching import doubled
-
     pairs = {k: tuple(doubled(g, d) for g, d in zip(params[k], dims, strict=True)) for k in ("contract", "batch")}
     return [dot_general(*operands, **{**params, **pairs})]
 

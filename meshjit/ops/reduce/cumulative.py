@@ -23,10 +23,12 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers, literal
 from meshjit.ops.base.arithmetic import add, maximum, minimum, multiply
+from meshjit.ops.base.batching import shifted
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like, iota, scalar, spread
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.base.identity_elements import identity_element
+from meshjit.ops.base.reduction import reduce_max, reduce_min, reduce_prod, reduce_sum, restore
 from meshjit.ops.base.shape import broadcast_in_dim, expand, require_one, reshape
 from meshjit.ops.collective.collectives import all_gather
 from meshjit.ops.slicing.concatenation import concatenate, reverse
@@ -36,6 +38,7 @@ from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
 _SMALL = 1 << 17  # bytes of what may be written out to save a kernel
+_REDUCERS = {"sum": reduce_sum, "prod": reduce_prod, "max": reduce_max, "min": reduce_min}
 
 
 def _cumulative(name: str, kind: str, scan: Callable[..., Any], combine: Op, accepts: str, **rules: Any) -> Op:
@@ -52,8 +55,6 @@ def _cumulative(name: str, kind: str, scan: Callable[..., Any], combine: Op, acc
             return (np.flip(out, axis) if reverse else out).astype(x.dtype, copy=False)
 
     def batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-        from meshjit.ops.base.batching import shifted
-
         dim = dims[0] or 0
         return [op(operands[0], axis=shifted(params["axis"], dim), reverse=params["reverse"])], [dim]
 
@@ -219,21 +220,7 @@ def _partition_scan(local: LocalEquation, op: Op, combine: Op, kind: str) -> Var
 
 
 def _spread_along(var: Var, shape: Sequence[int], axis: int) -> Var:
-    from meshjit.ops.base.reduction import restore
-
     return restore(var, shape, (axis,))
-
-
-class _Reducers:
-    """Reductions by kind; looked up late, because reductions use products of this file in their derivatives."""
-
-    def __getitem__(self, kind: str) -> Op:
-        from meshjit.ops.base import reduction
-
-        return getattr(reduction, f"reduce_{kind}")
-
-
-_REDUCERS = _Reducers()
 
 
 # -- derivatives

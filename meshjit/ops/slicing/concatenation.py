@@ -15,10 +15,12 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
-from meshjit.ops.base.constants import zeros
+from meshjit.ops.base.batching import align_to_first, shifted
+from meshjit.ops.base.comparison import compare, select
+from meshjit.ops.base.constants import full_like, zeros
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.slicing.halos import cut, positions, shard_axes, window
+from meshjit.ops.slicing.halos import cut, fetch_run, positions, shard_axes
 from sharding.rule import FactorRule
 
 _SAMPLE_DTYPES = ("f32", "c64", "bool")
@@ -46,8 +48,6 @@ def _reverse_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
 
 
 def _reverse_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import shifted
-
     dim = dims[0] or 0
     return [reverse(operands[0], dimensions=tuple(shifted(d, dim) for d in params["dimensions"]))], [dim]
 
@@ -60,7 +60,7 @@ def _reverse_partition(local: LocalEquation) -> list[Var]:
         if axes:
             extent, width = local.eqn.inputs[0].shape[dim], var.shape[dim]
             starts = [extent - (i + 1) * width for i in range(local.mesh.axes_size(axes))]
-            var = window(local, var, dim, extent, axes, starts, width)
+            var = fetch_run(local, var, dim, extent, axes, starts, width)
     return [reverse(var, dimensions=local.params["dimensions"])]
 
 
@@ -129,17 +129,12 @@ def _concatenate_transpose(cotangents, operands, in_types, params):
 
 
 def _concatenate_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import align_to_first, shifted
-
     aligned, dim = align_to_first(operands, dims)
     return [concatenate(*aligned, dimension=shifted(params["dimension"], dim))], [dim]
 
 
 def _concatenate_partition(local: LocalEquation) -> list[Var]:
     """Each device takes from every operand the part that falls into its window of the result."""
-    from meshjit.ops.base.comparison import compare, select
-    from meshjit.ops.base.constants import full_like
-
     dim, (type,) = local.params["dimension"], local.result_types
     axes = shard_axes(local, factor_names(type.rank)[dim])
     if not axes or len(local.operands) == 1:
@@ -150,7 +145,7 @@ def _concatenate_partition(local: LocalEquation) -> list[Var]:
         if not extent:
             continue
         starts = [i * type.shape[dim] - begin for i in range(local.mesh.axes_size(axes))]
-        part = window(local, var, dim, extent, axes, starts, type.shape[dim])
+        part = fetch_run(local, var, dim, extent, axes, starts, type.shape[dim])
         is_here = compare(places, full_like(places, begin), direction="GE")
         result = part if result is None else select(is_here, part, result)
         begin += extent

@@ -23,9 +23,14 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
-from meshjit.ops.base.constants import constant, scalar, spread, zeros
+from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.bits import and_
+from meshjit.ops.base.comparison import compare, select
+from meshjit.ops.base.constants import constant, full_like, iota, scalar, spread, zeros
+from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
 from sharding.axes import AxisRef
 
@@ -48,7 +53,7 @@ class _Round:
     is_exact: bool = False
 
 
-def window(
+def fetch_run(
     local: LocalEquation, var: Var, dim: int, extent: int, axes: Sequence[AxisRef], starts: Sequence[int], width: int
 ) -> Var:
     """`width` elements of `dim` beginning at global position `starts[i]` on shard i.
@@ -163,8 +168,6 @@ def neighbours(
 
     In a ring the end of the dim is followed by its beginning; otherwise zeros stand outside of it.
     """
-    from meshjit.ops.slicing.concatenation import concatenate
-
     shard, count = var.shape[dim], local.mesh.axes_size(axes)
     distance, rest = divmod(start, shard)
     parts: list[Var] = []
@@ -174,7 +177,7 @@ def neighbours(
             part = cut(var, dim, low, high)
             way = _Round((targets + ahead) % count, targets, np.zeros_like(targets), high - low)
             parts.append(_exchanged(local, part, axes, way) if targets.size else zeros(part.type))
-    return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
+    return parts[0] if len(parts) == 1 else ops.concatenate(*parts, dimension=dim)
 
 
 def cut_at(
@@ -187,33 +190,27 @@ def cut_at(
     places = [begin + before for begin in begins]
     if len(set(places)) == 1:
         return cut(whole, dim, places[0], places[0] + width)
-    from meshjit.ops.index.dynamic import dynamic_slice
 
     place = table(local, axes, places)
     starts = [place if d == dim else scalar(0, np.int32) for d in range(whole.rank)]
-    return dynamic_slice(whole, *starts, slice_sizes=_with_extent(whole.shape, dim, width))
+    return ops.dynamic_slice(whole, *starts, slice_sizes=_with_extent(whole.shape, dim, width))
 
 
 def _joined(parts: list[Var], dim: int, before: int, after: int) -> Var:
-    from meshjit.ops.slicing.concatenation import concatenate
-    from meshjit.ops.slicing.slices import pad
-
-    whole = parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
+    whole = parts[0] if len(parts) == 1 else ops.concatenate(*parts, dimension=dim)
     if not before and not after:
         return whole
     low, high = (tuple(n if d == dim else 0 for d in range(whole.rank)) for n in (before, after))
-    return pad(whole, scalar(0, whole.dtype), low=low, high=high, interior=(0,) * whole.rank)
+    return ops.pad(whole, scalar(0, whole.dtype), low=low, high=high, interior=(0,) * whole.rank)
 
 
 def cut(var: Var, dim: int, low: int, high: int, stride: int = 1) -> Var:
     """Elements [low, high) of one dim."""
-    from meshjit.ops.slicing.slices import slice_
-
     if (low, high, stride) == (0, var.shape[dim], 1):
         return var
     limit = _with_extent(var.shape, dim, high)
     start, strides = ([n if d == dim else m for d in range(var.rank)] for n, m in ((low, 0), (stride, 1)))
-    return slice_(var, start=tuple(start), limit=limit, strides=tuple(strides))
+    return ops.slice_(var, start=tuple(start), limit=limit, strides=tuple(strides))
 
 
 def _with_extent(shape: Sequence[int], dim: int, extent: int) -> tuple[int, ...]:
@@ -225,8 +222,6 @@ def table(local: LocalEquation, axes: Sequence[AxisRef], entries: Sequence[int])
     index = local.index(axes)
     steps = {b - a for a, b in zip(entries, entries[1:], strict=False)}
     if len(steps) == 1:
-        from meshjit.ops.base.arithmetic import add, multiply
-
         return add(multiply(index, scalar(steps.pop(), np.int32)), scalar(entries[0], np.int32))
     return _looked_up(np.array(entries, np.int32), index, local.target.most_choices)
 
@@ -234,13 +229,9 @@ def table(local: LocalEquation, axes: Sequence[AxisRef], entries: Sequence[int])
 def _looked_up(entries: np.ndarray[Any, Any], index: Var, most_choices: int) -> Var:
     """Scalar: the entry at `index`, chosen between scalars, one wherever an entry differs from that before it, if these are
     at most so many; else sliced from the table."""
-    from meshjit.ops.base.comparison import compare, select
-    from meshjit.ops.base.shape import reshape
-    from meshjit.ops.index.dynamic import dynamic_slice
-
     changes = [i for i in range(1, entries.size) if entries[i] != entries[i - 1]]
     if len(changes) > most_choices:
-        return reshape(dynamic_slice(constant(value=entries), index, slice_sizes=(1,)), shape=())
+        return reshape(ops.dynamic_slice(constant(value=entries), index, slice_sizes=(1,)), shape=())
     found = scalar(entries[0], entries.dtype)
     for i in changes:
         is_behind = compare(index, scalar(i, index.dtype), direction="GE")
@@ -250,9 +241,6 @@ def _looked_up(entries: np.ndarray[Any, Any], index: Var, most_choices: int) -> 
 
 def positions(local: LocalEquation, shape: Sequence[int], dim: int, axes: Sequence[AxisRef]) -> Var:
     """i32 of this shape: the global position along `dim` of every element of a shard over `axes`."""
-    from meshjit.ops.base.arithmetic import add, multiply
-    from meshjit.ops.base.constants import iota
-
     count = iota(dtype=np.dtype(np.int32), shape=tuple(shape), dimension=dim)
     if not axes:
         return count
@@ -261,10 +249,6 @@ def positions(local: LocalEquation, shape: Sequence[int], dim: int, axes: Sequen
 
 def between(places: Var, low: int, high: int) -> Var:
     """bool: low <= place < high."""
-    from meshjit.ops.base.bits import and_
-    from meshjit.ops.base.comparison import compare
-    from meshjit.ops.base.constants import full_like
-
     above = compare(places, full_like(places, low), direction="GE")
     return and_(above, compare(places, full_like(places, high), direction="LT"))
 

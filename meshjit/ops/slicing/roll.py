@@ -16,10 +16,12 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
-from meshjit.ops.base.constants import emit_splat
+from meshjit.ops.base.batching import shifted
+from meshjit.ops.base.comparison import select
+from meshjit.ops.base.constants import emit_splat, zeros_like
 from meshjit.ops.base.families import factor_names, require_param
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.slicing.halos import between, neighbours, positions, shard_axes, window
+from meshjit.ops.slicing.halos import between, fetch_run, neighbours, positions, shard_axes
 from sharding.rule import FactorRule
 
 
@@ -61,8 +63,6 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 def _batch(op: Callable[[], Op]) -> Any:
     def batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-        from meshjit.ops.base.batching import shifted
-
         dim = dims[0] or 0
         return [op()(operands[0], shift=params["shift"], dimension=shifted(params["dimension"], dim))], [dim]
 
@@ -78,8 +78,6 @@ def _back(op: Callable[[], Op]) -> Any:
 
 def _partition(local: LocalEquation) -> list[Var]:
     """Where the extent divides, every shard is two parts of two neighbours, the same two for all."""
-    from meshjit.ops.base.comparison import select
-
     (var,), dim = local.operands, local.params["dimension"]
     axes, extent, shard = shard_axes(local, factor_names(var.rank)[dim]), local.eqn.inputs[0].shape[dim], var.shape[dim]
     shift = local.params["shift"] % extent if extent else 0
@@ -89,8 +87,8 @@ def _partition(local: LocalEquation) -> list[Var]:
     if count * shard == extent:
         return [neighbours(local, var, dim, axes, -shift, in_ring=True)]
     starts = [i * shard - shift for i in range(count)]
-    behind = window(local, var, dim, extent - shift, axes, starts, shard)
-    before = window(local, var, dim, extent, axes, [start + extent for start in starts], shard)
+    behind = fetch_run(local, var, dim, extent - shift, axes, starts, shard)
+    before = fetch_run(local, var, dim, extent, axes, [start + extent for start in starts], shard)
     return [select(between(positions(local, var.shape, dim, axes), 0, shift), before, behind)]
 
 
@@ -140,9 +138,6 @@ def _shift_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params
 
 def _shift_partition(local: LocalEquation) -> list[Var]:
     """Where the extent divides, what comes from nowhere is zero already."""
-    from meshjit.ops.base.comparison import select
-    from meshjit.ops.base.constants import zeros_like
-
     (var,), dim, amount = local.operands, local.params["dimension"], local.params["shift"]
     axes, extent, shard = shard_axes(local, factor_names(var.rank)[dim]), local.eqn.inputs[0].shape[dim], var.shape[dim]
     if not axes or not extent:
@@ -150,7 +145,7 @@ def _shift_partition(local: LocalEquation) -> list[Var]:
     count = local.mesh.axes_size(axes)
     if count * shard == extent:
         return [neighbours(local, var, dim, axes, -amount, in_ring=False)]
-    found = window(local, var, dim, extent, axes, [i * shard - amount for i in range(count)], shard)
+    found = fetch_run(local, var, dim, extent, axes, [i * shard - amount for i in range(count)], shard)
     inside = between(positions(local, var.shape, dim, axes), max(amount, 0), extent + min(amount, 0))
     return [select(inside, found, zeros_like(found))]
 

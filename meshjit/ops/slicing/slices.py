@@ -16,10 +16,14 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
+from meshjit.ops.base.arithmetic import multiply
+from meshjit.ops.base.batching import insert
+from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full, scalar, spread, zeros, zeros_like
 from meshjit.ops.base.families import factor_names, require, require_param
-from meshjit.ops.base.shape import require_one
-from meshjit.ops.slicing.halos import between, cut, cut_at, positions, shard_axes, window
+from meshjit.ops.base.reduction import reduce_sum
+from meshjit.ops.base.shape import broadcast_in_dim, require_one
+from meshjit.ops.slicing.halos import between, cut, cut_at, fetch_run, positions, shard_axes
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -108,7 +112,7 @@ def _slice_partition(local: LocalEquation) -> list[Var]:
         elif axes:
             step = type.shape[dim] * stride
             starts = [low + i * step for i in range(local.mesh.axes_size(axes))]
-            var = window(local, var, dim, extents[dim], axes, starts, step - stride + 1)
+            var = fetch_run(local, var, dim, extents[dim], axes, starts, step - stride + 1)
             cuts[dim] = (0, var.shape[dim], stride)
     start, limit, strides = zip(*cuts, strict=True)
     return [slice_(var, start=start, limit=limit, strides=strides)]
@@ -116,8 +120,6 @@ def _slice_partition(local: LocalEquation) -> list[Var]:
 
 def _owned(local: LocalEquation, var: Var, dim: int, axes: Any, place: int) -> Var:
     """One element of a sharded dim on its owner, zeros elsewhere."""
-    from meshjit.ops.base.comparison import compare, select
-
     owner, inside = divmod(place, var.shape[dim])
     mine = cut(var, dim, inside, inside + 1)
     is_owner = spread(compare(local.index(axes), scalar(owner, np.int32), direction="EQ"), mine.shape)
@@ -206,14 +208,11 @@ def _pad_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: 
 
 def _pad_transpose(cotangents, operands, in_types, params):
     """The operand's places of the cotangent; the padding value's cotangent is the sum of all other places."""
-    from meshjit.ops.base.reduction import reduce_sum
-
     (ct,), (x, value) = cotangents, operands
     inside = _unpad(ct, in_types[0].shape, params)
     if value is not None:
         return [inside, None]
     mask = pad(zeros(inside.type), scalar(1, ct.dtype), **params)
-    from meshjit.ops.base.arithmetic import multiply
 
     outside = reduce_sum(multiply(ct, mask), axes=tuple(range(ct.rank)))
     return [inside if x is None else None, outside]
@@ -231,10 +230,6 @@ def _unpad(ct: Var, shape: Sequence[int], params: Params) -> Var:
 
 def _pad_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     """A padding value of its own for each member is put in by a mask."""
-    from meshjit.ops.base.batching import insert
-    from meshjit.ops.base.comparison import select
-    from meshjit.ops.base.shape import broadcast_in_dim
-
     x, value = operands
     dim, size = (0, value.shape[0]) if dims[0] is None else (dims[0], x.shape[dims[0]])
     batched = {name: _with_batch(params[name], dim, 0) for name in ("low", "high", "interior")}
@@ -269,14 +264,12 @@ def _padded_shard(local: LocalEquation, var: Var, dim: int, axes: Sequence[Any])
     Element i goes to low + i * step. Shard d of the result, [d*r, (d+1)*r), thus begins (d*r - low) mod step behind the
     place of element (d*r - low) div step.
     """
-    from meshjit.ops.base.comparison import select
-
     value, extent, r = local.operands[1], local.eqn.inputs[0].shape[dim], local.result_types[0].shape[dim]
     low, _, gap = _pads(local.params)[dim]
     step = gap + 1
     begins = [divmod(d * r - low, step) for d in range(local.mesh.axes_size(axes))]
     width = max(rest + r - 1 for _, rest in begins) // step + 1
-    var = window(local, var, dim, extent, axes, [first for first, _ in begins], width)
+    var = fetch_run(local, var, dim, extent, axes, [first for first, _ in begins], width)
     if gap:
         none = (0,) * var.rank
         var = pad(var, value, low=none, high=_with_entry(none, dim, gap), interior=_with_entry(none, dim, gap))

@@ -16,8 +16,12 @@ from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.base.batching import align_to_first
+from meshjit.ops.base.bits import and_
+from meshjit.ops.base.comparison import select
+from meshjit.ops.base.constants import iota, zeros_like
 from meshjit.ops.base.families import factor_names, require, require_param
-from meshjit.ops.slicing.halos import between, positions, shard_axes, window
+from meshjit.ops.slicing.halos import between, fetch_run, positions, shard_axes
 from meshjit.ops.slicing.slices import slice_
 from sharding.rule import FactorRule
 
@@ -74,10 +78,6 @@ def _transpose(cotangents, operands, in_types, params):
 
 def _emptied(ct: Var, start: Sequence[int], shape: Sequence[int]) -> Var:
     """Zeros in the block: a choice by place, for which nothing is exchanged."""
-    from meshjit.ops.base.bits import and_
-    from meshjit.ops.base.comparison import select
-    from meshjit.ops.base.constants import iota, zeros_like
-
     inside = None
     for dim, (begin, m) in enumerate(zip(start, shape, strict=True)):
         if m != ct.shape[dim]:
@@ -87,8 +87,6 @@ def _emptied(ct: Var, start: Sequence[int], shape: Sequence[int]) -> Var:
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import align_to_first
-
     (x, update), dim = align_to_first(operands, dims)
     start = params["start"]
     return [update_slice(x, update, start=(*start[:dim], 0, *start[dim:]))], [dim]
@@ -96,9 +94,6 @@ def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
 
 def _partition(local: LocalEquation) -> list[Var]:
     """Along sharded dims each device fetches what of the update lies in its shard, and keeps the rest of the shard."""
-    from meshjit.ops.base.bits import and_
-    from meshjit.ops.base.comparison import select
-
     (x, update), types, start = local.operands, local.eqn.input_types, list(local.params["start"])
     if 0 in update.shape or 0 in x.shape:
         return [x]
@@ -108,7 +103,7 @@ def _partition(local: LocalEquation) -> list[Var]:
         if axes and extent != types[0].shape[dim]:
             shard, begin = x.shape[dim], start[dim]
             starts = [i * shard - begin for i in range(local.mesh.axes_size(axes))]
-            update, start[dim] = window(local, update, dim, extent, axes, starts, shard), 0
+            update, start[dim] = fetch_run(local, update, dim, extent, axes, starts, shard), 0
             mask = between(positions(local, x.shape, dim, axes), begin, begin + extent)
             inside = mask if inside is None else and_(inside, mask)
     if inside is not None:

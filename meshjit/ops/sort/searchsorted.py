@@ -19,6 +19,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.arithmetic import minimum, multiply, subtract
+from meshjit.ops.base.batching import align, move
 from meshjit.ops.base.comparison import clamp
 from meshjit.ops.base.constants import emit_splat, scalar, spread
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened, zero_jvp
@@ -211,8 +212,6 @@ def _partition(local: LocalEquation) -> list[Var]:
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
     """Values of many members in one table are just more values."""
-    from meshjit.ops.base.batching import align, move
-
     (table, values), count = operands, params["batch_dims"]
     if dims[0] is None:
         assert dims[1] is not None

@@ -14,7 +14,10 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
+from meshjit.ops.base.batching import align_to_first, shifted
+from meshjit.ops.base.constants import iota
 from meshjit.ops.base.families import factor_names, require, require_param, widened
+from meshjit.ops.index.take import take_along
 from meshjit.ops.sort.sort_partition import partition_sort, passes_of_sort, price_of_sort
 from sharding.rule import FactorRule
 
@@ -122,8 +125,6 @@ def _direction(direction: str) -> str:
 
 def permutation(operands: Sequence[Var], params: Params) -> Var:
     """i32: where in the operands every element of the results comes from."""
-    from meshjit.ops.base.constants import iota
-
     dimension, keys = params["dimension"], operands[: params["num_keys"]]
     places = iota(dtype=np.dtype(np.int32), shape=operands[0].shape, dimension=dimension)
     return sort(*keys, places, **params)[-1]
@@ -131,8 +132,6 @@ def permutation(operands: Sequence[Var], params: Params) -> Var:
 
 def _jvp(primals: Sequence[Var], tangents: Sequence[Var | None], outs: Any, params: Params) -> Any:
     """Tangents move as their elements do."""
-    from meshjit.ops.index.take import take_along
-
     if all(t is None for t in tangents):
         return [None] * len(primals)
     places = permutation(primals, params)
@@ -140,8 +139,6 @@ def _jvp(primals: Sequence[Var], tangents: Sequence[Var | None], outs: Any, para
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import align_to_first, shifted
-
     aligned, dim = align_to_first(operands, dims)
     outs = sort(*aligned, **{**params, "dimension": shifted(params["dimension"], dim)})
     return list(outs) if isinstance(outs, tuple) else [outs], [dim] * len(aligned)

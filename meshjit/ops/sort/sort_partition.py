@@ -23,6 +23,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType, is_float
 from meshjit.ops.base.arithmetic import add, maximum, minimum, multiply, subtract
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.bits import and_, bitcast_convert, not_, or_, popcnt, shift_left, shift_right_logical, xor
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full, full_like, iota, scalar, spread, zeros
@@ -30,9 +31,12 @@ from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.base.reduction import reduce_sum
 from meshjit.ops.base.shape import broadcast_in_dim, reshape
+from meshjit.ops.control.scan import scan
+from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.ops.index.take import take_along
 from meshjit.ops.reduce.cumulative import cumsum
 from meshjit.ops.slicing.halos import positions, shard_axes
+from meshjit.ops.slicing.slices import pad
 from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 
@@ -98,9 +102,6 @@ def _listed(results: Any) -> list[Var]:
 
 def _block(var: Var, dim: int, begin: Var, size: int, width: int) -> Var:
     """`width` elements from `begin`, of a dim grown to `size` first."""
-    from meshjit.ops.index.dynamic import dynamic_slice
-    from meshjit.ops.slicing.slices import pad
-
     high = tuple(size - n if d == dim else 0 for d, n in enumerate(var.shape))
     none = (0,) * var.rank
     if any(high):
@@ -199,8 +200,6 @@ def _own_places(key: Var, descending: bool, dim: int, begin: Var, width: int) ->
 
 def _places_of(mine: Var, dim: int, count: int) -> Var:
     """i32, `count` along `dim`: the places of the flags that are set, in order; some place behind the last."""
-    from meshjit.ops.base.batching import move
-
     words = _words(mine, dim)
     running = cumsum(_ones(words), axis=words.rank - 1, reverse=False)
     last = running.rank - 1
@@ -219,8 +218,6 @@ def _numbers(shape: tuple[int, ...]) -> Var:
 def _words_before(running: Var, count: int) -> Var:
     """i32, `count` along the last dim: number i is how many words have no more than i flags until their end, by halves of
     the extent. The last word stands for what is behind all. One array is all that the loop carries."""
-    from meshjit.ops.control.scan import scan
-
     extent = running.shape[-1]
     shape, half = (*running.shape[:-1], count), 1 << ((extent - 1).bit_length() - 1) if extent > 1 else 0
     if not half:
@@ -240,8 +237,6 @@ def _words_before(running: Var, count: int) -> Var:
 
 def _words(flags: Var, dim: int) -> Var:
     """u32, flags along `dim` in words of 32, the first in the lowest bit; words along the last dim."""
-    from meshjit.ops.base.batching import move
-
     flags, count = _whole_words(flags, dim)
     bits = convert(reshape(flags, shape=(*flags.shape[:dim], count, _BITS, *flags.shape[dim + 1 :])), dtype=_U32)
     shifted = shift_left(bits, iota(dtype=_U32, shape=bits.shape, dimension=dim + 1))
@@ -249,8 +244,6 @@ def _words(flags: Var, dim: int) -> Var:
 
 
 def _whole_words(flags: Var, dim: int) -> tuple[Var, int]:
-    from meshjit.ops.slicing.slices import pad
-
     count = -(-flags.shape[dim] // _BITS)
     spare = tuple(count * _BITS - n if d == dim else 0 for d, n in enumerate(flags.shape))
     if any(spare):
@@ -296,8 +289,6 @@ def _stands_before(key: Var, descending: bool, dim: int, element: tuple[Var, Var
 def _elements_at(key: Var, descending: bool, dim: int, *ranks: Var) -> list[tuple[Var, Var]]:
     """(code, place) of the elements at these ranks of every line, bit by bit from the top: the highest pair that no more
     than `rank` elements stand before, beyond the end the highest there is."""
-    from meshjit.ops.control.scan import scan
-
     wide = _code_type(key.dtype)
     unsigned, places = np.dtype(f"u{wide.itemsize}"), key.shape[dim].bit_length()
     none = zeros(TensorType(_without(key.shape, dim), unsigned)), zeros(TensorType(_without(key.shape, dim), _I32))

@@ -17,6 +17,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.batching import move
 from meshjit.ops.base.bits import bitcast_convert, xor
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import emit_splat, full_like, scalar, spread, zeros
@@ -25,6 +26,7 @@ from meshjit.ops.base.shape import expand, require_one, reshape, transpose
 from meshjit.ops.collective.collectives import all_gather
 from meshjit.ops.index.take import take_along
 from meshjit.ops.slicing.halos import cut, shard_axes
+from meshjit.ops.sort.sort import sort
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -108,8 +110,6 @@ def _partition(local: LocalEquation) -> list[Var]:
 
 def _sorted_with_places(values: Var, places: Var, k: int) -> list[Var]:
     """The first k of few candidates and their places, sorted together: where a gather takes elements one by one."""
-    from meshjit.ops.sort.sort import sort
-
     last, dtype = values.rank - 1, values.dtype
     code = _turned(bitcast_convert(values, dtype=np.dtype(f"i{dtype.itemsize}"))) if is_float(dtype) else values
     both = sort(code, places, dimension=last, num_keys=1, is_stable=True, descending=True)
@@ -141,8 +141,6 @@ def _jvp(primals: Sequence[Var], tangents: Sequence[Var | None], outs: Sequence[
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    from meshjit.ops.base.batching import move
-
     return list(top_k(move(operands[0], dims[0] or 0, 0), **params)), [0, 0]
 
 

@@ -16,7 +16,6 @@ result; XLA's own select-and-scatter walks its windows one by one on a CPU.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,15 +26,10 @@ from meshjit.core.op import Op, Params, Types
 from meshjit.core.program import Builder, Var
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers, literal, tensor
-from meshjit.ops.base.arithmetic import add, multiply
-from meshjit.ops.base.bits import and_
-from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import full, full_like, scalar
-from meshjit.ops.base.conversion import convert
+from meshjit.ops.base.batching import align_to_first
+from meshjit.ops.base.constants import scalar
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param
-from meshjit.ops.base.identity_elements import identity_element
-from meshjit.ops.collective.collectives import all_reduce
-from meshjit.ops.slicing.halos import positions, shard_axes
+from meshjit.ops.slicing.halos import shard_axes
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.ops.window.params import batched_windows, slides_of
 from meshjit.ops.window.sliding import Slide, only_window
@@ -145,37 +139,8 @@ def alone_params(params: Params, shape: Sequence[int], alone: Sequence[int]) -> 
     return {**params, **changed, "window": window}
 
 
-def owners(local: LocalEquation, operand: Var, alone: dict[int, Any], params: Params) -> Var:
-    """bool, one per window: whether its chosen element is this device's.
-
-    Windows go through their elements in the order of the operand's, so the first of equal elements is the one whose number,
-    counted along all dims along which windows extend, is lowest. What devices hold of other dims is the same for all that
-    compare notes, so there a number of its own will do.
-    """
-    from meshjit.ops.window.select_and_gather import select_and_gather
-
-    kind, shape = params["kind"], operand.shape
-    extents = [n * (local.mesh.axes_size(alone[d]) if d in alone else 1) for d, n in enumerate(shape)]
-    long = np.dtype(np.int64 if math.prod(extents) >= 2**31 else np.int32)
-    number = full(operand.type.with_dtype(long), 0)
-    for dim, n in enumerate(extents):
-        place = convert(positions(local, shape, dim, alone.get(dim, ())), dtype=long)
-        number = add(multiply(number, full_like(number, n)), place)
-    number = add(number, full_like(number, 1))  # 0 is what a window without a chosen element brings
-    best, chosen = select_and_gather(operand, operand, **params), select_and_gather(number, operand, **params)
-    has_one = compare(chosen, full_like(chosen, 0), direction="GT")
-    is_number = compare(best, best, direction="EQ")
-    best = select(and_(has_one, is_number), best, full_like(best, identity_element(kind, best.dtype)))
-    axes = tuple(axis for each in alone.values() for axis in each)
-    is_best = and_(has_one, compare(best, all_reduce(best, axes=axes, kind=kind), direction="EQ"))
-    chosen = select(is_best, chosen, full_like(chosen, np.iinfo(long).max))
-    return and_(is_best, compare(chosen, all_reduce(chosen, axes=axes, kind="min"), direction="EQ"))
-
-
 def choice_batch(op: Callable[[], Op]) -> Any:
     def batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-        from meshjit.ops.base.batching import align_to_first
-
         aligned, dim = align_to_first(operands, dims)
         return [op()(*aligned, **batched_windows(params, dim))], [dim]
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from meshjit import ops
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
@@ -15,12 +16,6 @@ from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.slicing.concatenation import reverse
 from meshjit.ops.window.sliding import dilated
-
-
-def _convolution(lhs: Var, rhs: Var, **params: Any) -> Var:
-    from meshjit.ops.window.convolution import convolution
-
-    return convolution(lhs, rhs, **params)
 
 
 def _split(var: Var, dim: int, major: int) -> Var:
@@ -79,7 +74,7 @@ def _lhs_cotangent(ct: Var, rhs: Var, in_types: Types, params: Params) -> Var:
         "feature_group_count": max(groups, batches),
         "batch_group_count": 1,
     }
-    out = _convolution(ct, kernel, **{**params, **back})
+    out = ops.convolution(ct, kernel, **{**params, **back})
     return regroup(out, batches, lhs_spec[1], lhs_spec[0])
 
 
@@ -98,7 +93,7 @@ def _rhs_cotangent(ct: Var, lhs: Var, in_types: Types, params: Params) -> Var:
         "feature_group_count": params["batch_group_count"],
         "batch_group_count": params["feature_group_count"],
     }
-    return _convolution(lhs, ct, **{**params, **back})
+    return ops.convolution(lhs, ct, **{**params, **back})
 
 
 def _reaches(ct: Var, in_types: Types, params: Params) -> tuple[list[int], list[int], list[int]]:
@@ -122,15 +117,15 @@ def convolution_batch(operands: Sequence[Var], dims: Sequence[int | None], param
     lhs, rhs = (x if d is None else move(x, d, 0) for x, d in zip(operands, dims, strict=True))
     lhs_spec, rhs_spec, out_spec = params["dimension_numbers"]
     if j is None:
-        out = _convolution(_fold(lhs, lhs_spec[0], params["batch_group_count"]), rhs, **params)
+        out = ops.convolution(_fold(lhs, lhs_spec[0], params["batch_group_count"]), rhs, **params)
         return [_unfold(out, out_spec[0], 1, size)], [0]
     if i is None:
-        out = _convolution(lhs, _fold(rhs, rhs_spec[0], groups), **params)
+        out = ops.convolution(lhs, _fold(rhs, rhs_spec[0], groups), **params)
         return [_unfold(out, out_spec[1], groups, size)], [0]
     by_batch = params["batch_group_count"] > 1
     name = "batch_group_count" if by_batch else "feature_group_count"
     lhs = _fold(lhs, lhs_spec[0 if by_batch else 1], 1)
-    out = _convolution(lhs, _fold(rhs, rhs_spec[0], 1), **{**params, name: size * groups})
+    out = ops.convolution(lhs, _fold(rhs, rhs_spec[0], 1), **{**params, name: size * groups})
     return [_unfold(out, out_spec[1], 1, size)], [0]
 
 
@@ -147,9 +142,7 @@ def _unfold(var: Var, dim: int, groups: int, size: int) -> Var:
 
 
 def _empty_result(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> TensorType:
-    from meshjit.ops.window.convolution import convolution
-
     shapes = [x.shape if d is None else (*x.shape[:d], *x.shape[d + 1 :]) for x, d in zip(operands, dims, strict=True)]
     types = tuple(TensorType(s, x.dtype) for s, x in zip(shapes, operands, strict=True))
-    (out,) = convolution.type_rule(types, params)
+    (out,) = ops.convolution.type_rule(types, params)
     return out.with_shape((0, *out.shape))

@@ -8,16 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from meshjit import ops
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers
+from meshjit.ops.base.arithmetic import add, multiply
+from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
-from meshjit.ops.base.constants import emit_splat, full, zeros
+from meshjit.ops.base.constants import emit_splat, full, full_like, zeros
+from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names, require
 from meshjit.ops.base.identity_elements import identity_element
-from meshjit.ops.slicing.halos import shard_axes
+from meshjit.ops.collective.collectives import all_reduce
+from meshjit.ops.slicing.halos import positions, shard_axes
 from meshjit.ops.window.choice import (
     CHOICE_KINDS,
     CHOICE_PARAMS,
@@ -30,7 +35,6 @@ from meshjit.ops.window.choice import (
     emit_body,
     index,
     keeps,
-    owners,
     pooled,
     seen_alone,
     window_attributes,
@@ -133,15 +137,38 @@ def _gather_partition(local: LocalEquation) -> list[Var]:
     return [select(owners(local, operand, alone, params), result, zeros(result.type))]
 
 
+def owners(local: LocalEquation, operand: Var, alone: dict[int, Any], params: Params) -> Var:
+    """bool, one per window: whether its chosen element is this device's.
+
+    Windows go through their elements in the order of the operand's, so the first of equal elements is the one whose number,
+    counted along all dims along which windows extend, is lowest. What devices hold of other dims is the same for all that
+    compare notes, so there a number of its own will do.
+    """
+    kind, shape = params["kind"], operand.shape
+    extents = [n * (local.mesh.axes_size(alone[d]) if d in alone else 1) for d, n in enumerate(shape)]
+    long = np.dtype(np.int64 if math.prod(extents) >= 2**31 else np.int32)
+    number = full(operand.type.with_dtype(long), 0)
+    for dim, n in enumerate(extents):
+        place = convert(positions(local, shape, dim, alone.get(dim, ())), dtype=long)
+        number = add(multiply(number, full_like(number, n)), place)
+    number = add(number, full_like(number, 1))  # 0 is what a window without a chosen element brings
+    best, chosen = select_and_gather(operand, operand, **params), select_and_gather(number, operand, **params)
+    has_one = compare(chosen, full_like(chosen, 0), direction="GT")
+    is_number = compare(best, best, direction="EQ")
+    best = select(and_(has_one, is_number), best, full_like(best, identity_element(kind, best.dtype)))
+    axes = tuple(axis for each in alone.values() for axis in each)
+    is_best = and_(has_one, compare(best, all_reduce(best, axes=axes, kind=kind), direction="EQ"))
+    chosen = select(is_best, chosen, full_like(chosen, np.iinfo(long).max))
+    return and_(is_best, compare(chosen, all_reduce(chosen, axes=axes, kind="min"), direction="EQ"))
+
+
 def _gather_jvp(primals, tangents, outs, params):
     """The choice does not move."""
     return [None if tangents[0] is None else select_and_gather(tangents[0], primals[1], **params)]
 
 
 def _gather_transpose(cotangents, operands, in_types, params):
-    from meshjit.ops.window.select_and_scatter import select_and_scatter
-
-    return [select_and_scatter(operands[1], cotangents[0], **params), None]
+    return [ops.select_and_scatter(operands[1], cotangents[0], **params), None]
 
 
 def _gather_samples() -> list[Sample]:

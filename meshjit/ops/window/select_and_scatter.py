@@ -17,7 +17,7 @@ from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import emit_splat, full, full_like, scalar, zeros, zeros_like
 from meshjit.ops.base.families import factor_names, require
 from meshjit.ops.base.identity_elements import identity_element
-from meshjit.ops.slicing.halos import cut_at, shard_axes, window
+from meshjit.ops.slicing.halos import cut_at, fetch_run, shard_axes
 from meshjit.ops.slicing.slices import pad
 from meshjit.ops.window.choice import (
     CHOICE_KINDS,
@@ -32,14 +32,14 @@ from meshjit.ops.window.choice import (
     emit_body,
     index,
     keeps,
-    owners,
     pooled,
     seen_alone,
     window_attributes,
     with_padding,
 )
 from meshjit.ops.window.params import check_windows, places_in, slides_of, window_samples
-from meshjit.ops.window.select_and_gather import select_and_gather
+from meshjit.ops.window.reduce_window import reduce_window
+from meshjit.ops.window.select_and_gather import owners, select_and_gather
 from meshjit.ops.window.sliding import Slide, filled, padded
 from sharding.rule import FactorRule
 
@@ -118,7 +118,6 @@ def _scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
         return [emit_splat(e, outs[0], 0)]
     if math.prod(params["window"]) <= UNROLLED or set(params["window_dilation"]) != {1}:
         return emit_body(e, operands, ins, _scatter_body(params))
-    from meshjit.ops.window.reduce_window import reduce_window
 
     kind, dtype = params["kind"], ins[0].dtype
     start = identity_element(kind, dtype)
@@ -180,7 +179,7 @@ def _part(
     local: LocalEquation, var: Var, dim: int, extent: int, axes: Any, starts: Sequence[int], width: int, fill: Any
 ) -> Var:
     """`width` elements from `starts[i]` on, on shard i; `fill` outside of the dim."""
-    var = window(local, var, dim, extent, axes, starts, width)
+    var = fetch_run(local, var, dim, extent, axes, starts, width)
     is_inside = all(0 <= start and start + width <= extent for start in starts)
     return var if is_inside else filled(local, var, dim, extent, axes, starts, fill)
 

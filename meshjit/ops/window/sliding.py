@@ -21,8 +21,12 @@ import numpy as np
 
 from meshjit.core.local import LocalEquation
 from meshjit.core.program import Var
-from meshjit.ops.base.constants import full, scalar, spread
-from meshjit.ops.slicing.halos import between, cut_at, table, window
+from meshjit.ops.base.arithmetic import add, multiply, remainder
+from meshjit.ops.base.bits import and_
+from meshjit.ops.base.comparison import compare, select
+from meshjit.ops.base.constants import full, full_like, iota, scalar, spread
+from meshjit.ops.slicing.halos import between, cut_at, fetch_run, positions, table
+from meshjit.ops.slicing.slices import pad
 from sharding.axes import AxisRef
 
 Array = np.ndarray[Any, Any]
@@ -133,7 +137,7 @@ def seen(
     # Where shards are whole, and every window has a part of the dim, what comes from nowhere is zero already.
     touches = all(begin < needed and e > 0 or e <= begin for begin, e in windows)
     is_clean = touches and not np.any(fill) and count * var.shape[dim] == slide.extent
-    var = window(local, var, dim, needed, axes, firsts, elements)
+    var = fetch_run(local, var, dim, needed, axes, firsts, elements)
     if not is_inside and not is_clean:
         var = filled(local, var, dim, slide.extent, axes, firsts, fill)
     if dilation == 1:
@@ -147,9 +151,6 @@ def filled(
     local: LocalEquation, var: Var, dim: int, extent: int, axes: Sequence[AxisRef], starts: Sequence[int], fill: Any
 ) -> Var:
     """A window that begins at `starts[i]` on shard i, with `fill` where it is outside of the dim."""
-    from meshjit.ops.base.arithmetic import add
-    from meshjit.ops.base.constants import iota
-
     count = iota(dtype=np.dtype(np.int32), shape=var.shape, dimension=dim)
     places = add(count, spread(table(local, axes, starts), var.shape))
     return select_or(between(places, 0, extent), var, fill)
@@ -157,12 +158,6 @@ def filled(
 
 def only_window(local: LocalEquation, var: Var, dim: int, slide: Slide, axes: Any, fill: Any) -> Var:
     """The shard with `fill` wherever the only window does not look: element i is at place i * base + low of it."""
-    from meshjit.ops.base.arithmetic import add, multiply, remainder
-    from meshjit.ops.base.bits import and_
-    from meshjit.ops.base.comparison import compare
-    from meshjit.ops.base.constants import full_like
-    from meshjit.ops.slicing.halos import positions
-
     places = positions(local, var.shape, dim, axes)
     base, low = slide.base_dilation, slide.low
     mask = between(places, -(low // base), min(slide.extent, -((low - slide.reach) // base)))
@@ -174,8 +169,6 @@ def only_window(local: LocalEquation, var: Var, dim: int, slide: Slide, axes: An
 
 
 def select_or(mask: Var, var: Var, fill: Any) -> Var:
-    from meshjit.ops.base.comparison import select
-
     return select(mask, var, full(var.type, fill))
 
 
@@ -184,7 +177,6 @@ def _spaced(
     fill: Any,
 ) -> Var:
     """Holes put in, then `width` places from `rests[i]` on, on shard i."""  # fmt: skip
-    from meshjit.ops.slicing.slices import pad
 
     none, holes = (0,) * var.rank, tuple(dilation - 1 if d == dim else 0 for d in range(var.rank))
     var = pad(var, scalar(fill, var.dtype), low=none, high=holes, interior=holes)
