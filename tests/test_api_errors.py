@@ -18,6 +18,7 @@ from meshjit.errors import (
     UnexpectedTracerError,
 )
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+from tests.tools.asserting import message
 
 pytestmark = pytest.mark.device
 
@@ -30,12 +31,6 @@ def grid() -> Mesh:
 
 def identity(**kwargs: Any) -> Any:
     return mj.jit(lambda params: params, **kwargs)
-
-
-def message(kind: type[Exception], use: Callable[[], Any]) -> str:
-    with pytest.raises(kind) as error:
-        use()
-    return str(error.value)
 
 
 # --- specs that do not fit

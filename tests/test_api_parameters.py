@@ -6,7 +6,6 @@ import dataclasses
 import gc
 import inspect
 import weakref
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit.core.parser import parse_program
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+from tests.tools.asserting import message
 
 pytestmark = pytest.mark.device
 
@@ -30,12 +30,6 @@ def mesh(*sizes: int) -> Mesh:
 
 def on(spec: P, *sizes: int) -> NamedSharding:
     return NamedSharding(mesh(*sizes), spec)
-
-
-def message(kind: type[Exception], use: Callable[[], Any]) -> str:
-    with pytest.raises(kind) as error:
-        use()
-    return str(error.value)
 
 
 # --- as a function, a decorator, under partial

@@ -23,6 +23,7 @@ from meshjit.errors import InternalError
 from meshjit.runtime.array import Array
 from meshjit.runtime.reproduce import _spec_text
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+from tests.tools.asserting import message
 
 pytestmark = pytest.mark.device
 
@@ -36,12 +37,6 @@ def mesh(*sizes: int) -> Mesh:
 
 def on(spec: P, *sizes: int) -> NamedSharding:
     return NamedSharding(mesh(*sizes), spec)
-
-
-def message(kind: type[BaseException], use: Callable[[], Any]) -> str:
-    with pytest.raises(kind) as error:
-        use()
-    return str(error.value)
 
 
 # --- disable_jit

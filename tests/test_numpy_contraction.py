@@ -11,6 +11,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from tests.tools.asserting import assert_same
 from tests.tools.numpy_eager import host
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -20,12 +21,6 @@ def some(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray[Any,
     numbers = np.random.default_rng(seed + len(shape)).integers(-3, 4, shape)
     imaginary = np.random.default_rng(seed).integers(-3, 4, shape) * 1j if np.dtype(dtype).kind == "c" else 0
     return (numbers + imaginary).astype(dtype)
-
-
-def _same(found: Any, expected: Any) -> None:
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape and found.dtype == expected.dtype, (found.dtype, expected.dtype, found.shape)
-    np.testing.assert_array_equal(found, expected)
 
 
 EINSUMS = """
@@ -102,16 +97,16 @@ def _shapes(text: str) -> list[tuple[int, ...]]:
 def test_einsum(case: str, dtype: Any):
     subscripts, shapes = case.split("; ")
     operands = [some(*shape, dtype=dtype, seed=i) for i, shape in enumerate(_shapes(shapes))]
-    _same(mnp.einsum(subscripts, *(host(x) for x in operands)), np.einsum(subscripts, *operands))
+    assert_same(mnp.einsum(subscripts, *(host(x) for x in operands)), np.einsum(subscripts, *operands))
 
 
 def test_einsum_by_lists_and_options():
     x, y = some(2, 3), some(3, 4)
-    _same(mnp.einsum(host(x), [0, 1], host(y), [1, 2], [0, 2]), x @ y)
-    _same(mnp.einsum(host(x), [Ellipsis, 1]), x)
-    _same(mnp.einsum("ij,jk", host(x), host(y), optimize="optimal"), x @ y)
+    assert_same(mnp.einsum(host(x), [0, 1], host(y), [1, 2], [0, 2]), x @ y)
+    assert_same(mnp.einsum(host(x), [Ellipsis, 1]), x)
+    assert_same(mnp.einsum("ij,jk", host(x), host(y), optimize="optimal"), x @ y)
     wide = mnp.einsum("ij,jk", host(x.astype(np.float16)), host(y.astype(np.float16)), preferred_element_type=np.float32)
-    _same(wide, x @ y)
+    assert_same(wide, x @ y)
 
 
 @pytest.mark.parametrize(
@@ -147,14 +142,14 @@ def test_products_of_all_ranks(function: str, a: tuple[int, ...]):
             with pytest.raises((TypeError, ValueError)):
                 getattr(mnp, function)(host(x), host(y))
         else:
-            _same(getattr(mnp, function)(host(x), host(y)), expected)
+            assert_same(getattr(mnp, function)(host(x), host(y)), expected)
 
 
 @pytest.mark.parametrize(("a", "b"), [((), (3,)), ((2, 3), ()), ((), ())])
 def test_products_with_scalars(a: Any, b: Any):
     x, y = some(*a), some(*b, seed=3)
     for function in ("dot", "inner", "kron", "outer"):
-        _same(getattr(mnp, function)(host(x), host(y)), getattr(np, function)(x, y))
+        assert_same(getattr(mnp, function)(host(x), host(y)), getattr(np, function)(x, y))
     with pytest.raises(ValueError, match="matmul: operands need at least one dim"):
         mnp.matmul(host(x), host(y))
 
@@ -165,18 +160,18 @@ def test_other_products(dtype: Any):
     hx, hy, hz = host(x), host(y), host(z)
     for axes in (0, 1, 2, ((1,), (0,)), ((0, 1), (1, 0)), (1, 0), (-1, -2)):
         expected = np.tensordot(x, y if axes != 2 else x, axes)
-        _same(mnp.tensordot(hx, hy if axes != 2 else hx, axes), expected)
-    _same(mnp.tensordot(hz, hx, ([1, 2], [0, 1])), np.tensordot(z, x, ([1, 2], [0, 1])))
-    _same(mnp.vdot(hx, hx), np.vdot(x, x))
-    _same(mnp.vecdot(hz, hx), np.vecdot(z, x))
-    _same(mnp.vecdot(hz, hz, axis=0), np.sum(z.conj() * z, axis=0, dtype=dtype))
-    _same(mnp.outer(hx, hz), np.outer(x, z))
-    _same(mnp.kron(hx, hy), np.kron(x, y))
-    _same(mnp.kron(hz, hy), np.kron(z, y))
-    _same(hx @ hy, x @ y)
-    _same(x @ hy, x @ y)
+        assert_same(mnp.tensordot(hx, hy if axes != 2 else hx, axes), expected)
+    assert_same(mnp.tensordot(hz, hx, ([1, 2], [0, 1])), np.tensordot(z, x, ([1, 2], [0, 1])))
+    assert_same(mnp.vdot(hx, hx), np.vdot(x, x))
+    assert_same(mnp.vecdot(hz, hx), np.vecdot(z, x))
+    assert_same(mnp.vecdot(hz, hz, axis=0), np.sum(z.conj() * z, axis=0, dtype=dtype))
+    assert_same(mnp.outer(hx, hz), np.outer(x, z))
+    assert_same(mnp.kron(hx, hy), np.kron(x, y))
+    assert_same(mnp.kron(hz, hy), np.kron(z, y))
+    assert_same(hx @ hy, x @ y)
+    assert_same(x @ hy, x @ y)
     for k in (0, 1, -1, 9):
-        _same(mnp.trace(hx, k), np.trace(x, k, dtype=None if dtype != np.uint8 else np.uint32).astype(mnp.trace(hx).dtype))
+        assert_same(mnp.trace(hx, k), np.trace(x, k, dtype=None if dtype != np.uint8 else np.uint32).astype(mnp.trace(hx).dtype))
 
 
 def test_products_promote():
@@ -219,9 +214,9 @@ def test_precision_words():
 def test_einsum_under_jit():
     q, k = some(2, 5, 3, 4), some(2, 6, 3, 4, seed=1)
     found = mj.jit(lambda q, k: mnp.einsum("bthd,bshd->bhts", q, k))(q, k)
-    _same(found, np.einsum("bthd,bshd->bhts", q, k))
+    assert_same(found, np.einsum("bthd,bshd->bhts", q, k))
     found = mj.jit(lambda x: mnp.einsum("ii,ij->j", x, x))(some(3, 3))
-    _same(found, np.einsum("ii,ij->j", some(3, 3), some(3, 3)))
+    assert_same(found, np.einsum("ii,ij->j", some(3, 3), some(3, 3)))
 
 
 def test_convolutions_add_up_in_the_preferred_dtype() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from tests.tools.asserting import assert_same
 from tests.tools.indices import SHAPES, grid, indices
 from tests.tools.numpy_eager import host, numpy_eager
 from tests.tools.wire import traced
@@ -19,12 +20,6 @@ pytestmark = pytest.mark.usefixtures("eager")
 
 
 
-
-
-def _same(found: Any, expected: Any) -> None:
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape and found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
 
 
 @settings(max_examples=400)
@@ -38,7 +33,7 @@ def test_any_index(data: Any):
             given_index = tuple(host(p) if isinstance(p, np.ndarray) else p for p in index)
         else:
             given_index = index
-        _same(host(x)[given_index], x[index])
+        assert_same(host(x)[given_index], x[index])
 
 
 @pytest.mark.parametrize(
@@ -72,9 +67,9 @@ def test_any_index(data: Any):
 def test_named_indices(index: Any):
     x = grid(4, 3, 2)
     if not (isinstance(index, np.ndarray) and index.ndim == 3):
-        _same(host(x)[index], x[index])
+        assert_same(host(x)[index], x[index])
     else:
-        _same(host(grid(4, 3, 1))[index], grid(4, 3, 1)[index])
+        assert_same(host(grid(4, 3, 1))[index], grid(4, 3, 1)[index])
 
 
 @pytest.mark.parametrize("dtype", ["bool", "u8", "i32", "c64", "bf16"])
@@ -82,7 +77,7 @@ def test_every_dtype(dtype: str):
     from meshjit.core.types import DTYPES
 
     x = grid(4, 3).astype(DTYPES[dtype])
-    _same(host(x)[[0, -1], ::-2], x[[0, -1], ::-2])
+    assert_same(host(x)[[0, -1], ::-2], x[[0, -1], ::-2])
 
 
 def test_a_traced_mask_is_refused():
@@ -121,47 +116,47 @@ def test_traced_slice_bounds_are_refused():
 
 def test_arrays_out_of_range_are_clamped():
     x = host(grid(6))
-    _same(x[np.array([1, 10, -1, -10])], np.float32([1, 5, 5, 0]))
-    _same(x[host(10)], np.float32(5))
-    _same(x.at[np.array([1, 10, -10])].get(mode="fill", fill_value=7.0), np.float32([1, 7, 7]))
-    _same(x.at[host([1, 10, -10])].get(mode="clip"), np.float32([1, 5, 0]))
-    _same(host([0, 1], np.int32).at[host([0, 9])].get(mode="fill"), np.int32([0, -(2**31)]))
-    _same(host([0, 1], np.uint8).at[host([0, 9])].get(mode="fill"), np.uint8([0, 255]))
+    assert_same(x[np.array([1, 10, -1, -10])], np.float32([1, 5, 5, 0]))
+    assert_same(x[host(10)], np.float32(5))
+    assert_same(x.at[np.array([1, 10, -10])].get(mode="fill", fill_value=7.0), np.float32([1, 7, 7]))
+    assert_same(x.at[host([1, 10, -10])].get(mode="clip"), np.float32([1, 5, 0]))
+    assert_same(host([0, 1], np.int32).at[host([0, 9])].get(mode="fill"), np.int32([0, -(2**31)]))
+    assert_same(host([0, 1], np.uint8).at[host([0, 9])].get(mode="fill"), np.uint8([0, 255]))
 
 
 def test_take():
     x, wild = host(grid(6)), host([1, 10, -1, -10])
-    _same(mnp.take(x, wild), np.float32([1, np.nan, 5, np.nan]))
-    _same(mnp.take(x, wild, mode="clip"), np.float32([1, 5, 0, 0]))
-    _same(mnp.take(x, wild, mode="wrap"), np.float32([1, 4, 5, 2]))
-    _same(mnp.take(x, wild, fill_value=-1.0), np.float32([1, -1, 5, -1]))
-    _same(mnp.take(x, 9), np.float32(np.nan))
+    assert_same(mnp.take(x, wild), np.float32([1, np.nan, 5, np.nan]))
+    assert_same(mnp.take(x, wild, mode="clip"), np.float32([1, 5, 0, 0]))
+    assert_same(mnp.take(x, wild, mode="wrap"), np.float32([1, 4, 5, 2]))
+    assert_same(mnp.take(x, wild, fill_value=-1.0), np.float32([1, -1, 5, -1]))
+    assert_same(mnp.take(x, 9), np.float32(np.nan))
     y = grid(2, 3, 4)
     for axis in (None, 0, 1, 2, -1):
-        _same(mnp.take(host(y), host([[1, 0], [0, 1]]), axis=axis), np.take(y, [[1, 0], [0, 1]], axis=axis))
-        _same(mnp.take(host(y), 1, axis=axis), np.take(y, 1, axis=axis))
-        _same(mnp.take(host(y), [1, 1, 0], axis=axis), np.take(y, [1, 1, 0], axis=axis))
-    _same(mnp.take(host(grid(0, 3)), np.zeros(0, np.int32), axis=0), grid(0, 3))
+        assert_same(mnp.take(host(y), host([[1, 0], [0, 1]]), axis=axis), np.take(y, [[1, 0], [0, 1]], axis=axis))
+        assert_same(mnp.take(host(y), 1, axis=axis), np.take(y, 1, axis=axis))
+        assert_same(mnp.take(host(y), [1, 1, 0], axis=axis), np.take(y, [1, 1, 0], axis=axis))
+    assert_same(mnp.take(host(grid(0, 3)), np.zeros(0, np.int32), axis=0), grid(0, 3))
     with pytest.raises(IndexError, match="axis 2 is out of range for an array of 1 dims"):
         mnp.take(x, 0, axis=2)
 
 
 def test_take_along_axis():
     y, wild = host(grid(2, 3)), host([[0, 5, -1], [-9, 2, 1]])
-    _same(mnp.take_along_axis(y, wild, 1), np.float32([[0, np.nan, 2], [np.nan, 5, 4]]))
-    _same(mnp.take_along_axis(y, wild, 1, mode="clip"), np.float32([[0, 2, 2], [3, 5, 4]]))
-    _same(mnp.take_along_axis(y, wild, 1, fill_value=0.0), np.float32([[0, 0, 2], [0, 5, 4]]))
+    assert_same(mnp.take_along_axis(y, wild, 1), np.float32([[0, np.nan, 2], [np.nan, 5, 4]]))
+    assert_same(mnp.take_along_axis(y, wild, 1, mode="clip"), np.float32([[0, 2, 2], [3, 5, 4]]))
+    assert_same(mnp.take_along_axis(y, wild, 1, fill_value=0.0), np.float32([[0, 0, 2], [0, 5, 4]]))
     x = np.random.default_rng(0).integers(0, 99, (3, 4, 5))
     for axis in (0, 1, 2, -1):
         order = np.argsort(x, axis=axis)
-        _same(mnp.take_along_axis(host(x, np.int32), host(order), axis), np.take_along_axis(x, order, axis).astype(np.int32))
+        assert_same(mnp.take_along_axis(host(x, np.int32), host(order), axis), np.take_along_axis(x, order, axis).astype(np.int32))
         some = np.take(order, [0, 1], axis=axis)
-        _same(mnp.take_along_axis(host(x, np.int32), host(some), axis), np.take_along_axis(x, some, axis).astype(np.int32))
+        assert_same(mnp.take_along_axis(host(x, np.int32), host(some), axis), np.take_along_axis(x, some, axis).astype(np.int32))
     row = np.array([[[2]], [[0]], [[1]]])
-    _same(mnp.take_along_axis(host(x, np.int32), host(row), 1), np.take_along_axis(x, row, 1).astype(np.int32))
-    _same(mnp.take_along_axis(host(grid(4)), host([3, 0]), None), np.float32([3, 0]))
-    _same(mnp.take_along_axis(host(grid(2, 2)), host([3, 9]), None, fill_value=8.0), np.float32([3, 8]))
-    _same(mnp.take_along_axis(host(grid(0, 3)), host(np.zeros((0, 2), int)), 1), grid(0, 2))
+    assert_same(mnp.take_along_axis(host(x, np.int32), host(row), 1), np.take_along_axis(x, row, 1).astype(np.int32))
+    assert_same(mnp.take_along_axis(host(grid(4)), host([3, 0]), None), np.float32([3, 0]))
+    assert_same(mnp.take_along_axis(host(grid(2, 2)), host([3, 9]), None, fill_value=8.0), np.float32([3, 8]))
+    assert_same(mnp.take_along_axis(host(grid(0, 3)), host(np.zeros((0, 2), int)), 1), grid(0, 2))
     with pytest.raises(ValueError, match="take_along_axis: indices have 1 dims, the array 2"):
         mnp.take_along_axis(y, host([0]), 0)
 
@@ -169,7 +164,7 @@ def test_take_along_axis():
 def test_iteration_and_len():
     rows = list(host(grid(3, 2)))
     assert len(rows) == 3
-    _same(rows[1], np.float32([2, 3]))
+    assert_same(rows[1], np.float32([2, 3]))
     with pytest.raises(TypeError, match="iteration over .* an array of 0 dims"):
         list(host(1.0))
     with pytest.raises(TypeError, match=r"arrays cannot be changed in place\n  at .*\n  fix: x = x.at\[index\].set\(value\)"):
@@ -181,7 +176,7 @@ def test_indices_under_jit():
     x, places = grid(5, 4, 3), np.array([[0, -1], [2, 1]])
     found = mj.jit(lambda x, i: (x[i, 1:, ::-1], x[:, i, 0], x[i, :, i], x[..., None, 2]))(x, places)
     for a, b in zip(found, (x[places, 1:, ::-1], x[:, places, 0], x[places, :, places], x[..., None, 2]), strict=True):
-        _same(a, b)
+        assert_same(a, b)
 
 
 def test_an_empty_ellipsis_parts_index_arrays() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from tests.tools.asserting import assert_same
 from tests.tools.indices import SHAPES, grid, indices
 from tests.tools.numpy_eager import host, numpy_eager
 
@@ -27,12 +28,6 @@ def _reference(x: np.ndarray[Any, Any], index: Any, kind: str, values: Any) -> n
     return x
 
 
-def _same(found: Any, expected: Any) -> None:
-    found, expected = np.asarray(found), np.asarray(expected)
-    assert found.shape == expected.shape and found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
-
-
 @settings(max_examples=300)
 @given(st.data())
 def test_any_index(data: Any):
@@ -45,7 +40,7 @@ def test_any_index(data: Any):
     values = (grid(*form) % 5 - 2).astype(np.float32)
     with numpy_eager():
         update = getattr(host(x).at[index], kind)
-        _same(update(host(values)), _reference(x, index, kind, values))
+        assert_same(update(host(values)), _reference(x, index, kind, values))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +53,7 @@ def test_any_index(data: Any):
 def test_set_of_different_values(index: Any):
     x = grid(4, 3)
     values = -1 - grid(*x[index].shape)
-    _same(host(x).at[index].set(host(values)), _reference(x, index, "set", values))
+    assert_same(host(x).at[index].set(host(values)), _reference(x, index, "set", values))
 
 
 @pytest.mark.parametrize("kind", ["set", *NUMPY])
@@ -69,22 +64,22 @@ def test_kinds_and_dtypes(kind: str, dtype: str):
     x = (grid(4, 3) % 7).astype(DTYPES[dtype])
     for index in (np.s_[1:3], np.s_[[0, 0, 2]], np.s_[1]):
         found = getattr(host(x).at[index], kind)(2)
-        _same(found, _reference(x, index, kind, np.asarray(2, x.dtype)))
+        assert_same(found, _reference(x, index, kind, np.asarray(2, x.dtype)))
 
 
 def test_duplicates_add_up():
-    _same(host(grid(3)).at[np.array([1, 1, 1])].add(host([1.0, 2.0, 4.0])), np.float32([0, 8, 2]))
-    _same(host(np.ones(3, np.float32)).at[np.array([0, 0])].multiply(host([3.0, 4.0])), np.float32([12, 1, 1]))
-    _same(host(np.ones(3, np.float32)).at[np.array([0, 0])].mul(3), np.float32([9, 1, 1]))
+    assert_same(host(grid(3)).at[np.array([1, 1, 1])].add(host([1.0, 2.0, 4.0])), np.float32([0, 8, 2]))
+    assert_same(host(np.ones(3, np.float32)).at[np.array([0, 0])].multiply(host([3.0, 4.0])), np.float32([12, 1, 1]))
+    assert_same(host(np.ones(3, np.float32)).at[np.array([0, 0])].mul(3), np.float32([9, 1, 1]))
 
 
 def test_out_of_range_is_dropped():
     x = host(grid(4))
-    _same(x.at[np.array([1, 9, -9, -1])].set(7.0), np.float32([0, 7, 2, 7]))
-    _same(x.at[host([1, 4])].add(10), np.float32([0, 11, 2, 3]))
-    _same(x.at[host([1, 9, -9])].set(7.0, mode="clip"), np.float32([7, 7, 2, 7]))
-    _same(x.at[9].set(7.0, mode="drop"), grid(4))
-    _same(host(grid(0, 3)).at[host([0])].set(1.0), grid(0, 3))
+    assert_same(x.at[np.array([1, 9, -9, -1])].set(7.0), np.float32([0, 7, 2, 7]))
+    assert_same(x.at[host([1, 4])].add(10), np.float32([0, 11, 2, 3]))
+    assert_same(x.at[host([1, 9, -9])].set(7.0, mode="clip"), np.float32([7, 7, 2, 7]))
+    assert_same(x.at[9].set(7.0, mode="drop"), grid(4))
+    assert_same(host(grid(0, 3)).at[host([0])].set(1.0), grid(0, 3))
     with pytest.raises(IndexError, match=r"index 9 is out of range for dim 0 of extent 4 \(shape \(4,\)\)"):
         x.at[9].set(7.0)
     with pytest.raises(ValueError, match="mode 'away' is not one of clip, fill, drop, promise_in_bounds"):
@@ -93,30 +88,30 @@ def test_out_of_range_is_dropped():
 
 def test_booleans():
     x = np.array([True, False, False])
-    _same(host(x).at[host([0, 1])].set(False), np.array([False] * 3))
+    assert_same(host(x).at[host([0, 1])].set(False), np.array([False] * 3))
     for index in (1, np.array([1, 2])):
-        _same(host(x).at[index].max(True), _reference(x, index, "max", True))
-        _same(host(x).at[index].min(False), _reference(x, index, "min", False))
-        _same(host(x).at[index].add(True), _reference(x, index, "add", True))
-        _same(host(x).at[index].multiply(True), _reference(x, index, "multiply", True))
+        assert_same(host(x).at[index].max(True), _reference(x, index, "max", True))
+        assert_same(host(x).at[index].min(False), _reference(x, index, "min", False))
+        assert_same(host(x).at[index].add(True), _reference(x, index, "add", True))
+        assert_same(host(x).at[index].multiply(True), _reference(x, index, "multiply", True))
 
 
 def test_values_take_the_dtype_of_the_array():
-    _same(host(grid(3), np.int32).at[0].add(1.7), np.int32([1, 1, 2]))
-    _same(host(grid(3), np.float32).at[0].set(host(1, np.int32)), np.float32([1, 1, 2]))
-    _same(host(np.zeros(3), np.uint8).at[0].subtract(1), np.uint8([255, 0, 0]))
+    assert_same(host(grid(3), np.int32).at[0].add(1.7), np.int32([1, 1, 2]))
+    assert_same(host(grid(3), np.float32).at[0].set(host(1, np.int32)), np.float32([1, 1, 2]))
+    assert_same(host(np.zeros(3), np.uint8).at[0].subtract(1), np.uint8([255, 0, 0]))
 
 
 def test_divide_power_apply_and_get():
     x = host(grid(4))
-    _same(x.at[3].divide(2), np.float32([0, 1, 2, 1.5]))
-    _same(x.at[np.array([3, 3])].divide(2), np.float32([0, 1, 2, 0.75]))
-    _same(host([np.inf, 4.0], np.float32).at[1].divide(2), np.float32([np.inf, 2]))
-    _same(x.at[3].power(2), np.float32([0, 1, 2, 9]))
-    _same(x.at[1:].apply(mnp.negative), np.float32([0, -1, -2, -3]))
-    _same(x.at[1:3].get(), np.float32([1, 2]))
-    _same(x.at[np.array([1, 2])].get(indices_are_sorted=True, unique_indices=True), np.float32([1, 2]))
-    _same(x.at[np.array([2, 1])].set(0, unique_indices=True), np.float32([0, 0, 0, 3]))
+    assert_same(x.at[3].divide(2), np.float32([0, 1, 2, 1.5]))
+    assert_same(x.at[np.array([3, 3])].divide(2), np.float32([0, 1, 2, 0.75]))
+    assert_same(host([np.inf, 4.0], np.float32).at[1].divide(2), np.float32([np.inf, 2]))
+    assert_same(x.at[3].power(2), np.float32([0, 1, 2, 9]))
+    assert_same(x.at[1:].apply(mnp.negative), np.float32([0, -1, -2, -3]))
+    assert_same(x.at[1:3].get(), np.float32([1, 2]))
+    assert_same(x.at[np.array([1, 2])].get(indices_are_sorted=True, unique_indices=True), np.float32([1, 2]))
+    assert_same(x.at[np.array([2, 1])].set(0, unique_indices=True), np.float32([0, 0, 0, 3]))
 
 
 def test_values_that_do_not_fit():
@@ -127,7 +122,7 @@ def test_values_that_do_not_fit():
 
 def test_values_with_leading_extents_of_one_fit():
     """As in NumPy assignments: x[1] = [[…]]."""
-    _same(host(grid(4, 3)).at[1].set(host(grid(1, 3))), _reference(grid(4, 3), 1, "set", grid(1, 3)))
+    assert_same(host(grid(4, 3)).at[1].set(host(grid(1, 3))), _reference(grid(4, 3), 1, "set", grid(1, 3)))
 
 
 def test_a_traced_mask_with_one_value_is_a_choice():
@@ -141,10 +136,10 @@ def test_gradients_of_updates():
     x, places = host(grid(4)), np.array([1, 1, 3])
     values = host([1.0, 2.0, 3.0], np.float32)
     of_x, of_values = mj.grad(lambda x, v: mnp.sum(x.at[places].add(v) * grid(4)), argnums=(0, 1))(x, values)
-    _same(of_x, grid(4))
-    _same(of_values, np.float32([1, 1, 3]))
+    assert_same(of_x, grid(4))
+    assert_same(of_values, np.float32([1, 1, 3]))
     of_x = mj.grad(lambda x: mnp.sum(x.at[1:3].set(0.0) * grid(4)))(x)
-    _same(of_x, np.float32([0, 0, 0, 3]))
+    assert_same(of_x, np.float32([0, 0, 0, 3]))
 
 
 @pytest.mark.device
@@ -162,7 +157,7 @@ def test_updates_under_jit():
         _reference(x, (slice(1, None), places), "max", 9),
     ]
     for found, wanted in zip(f(x, places), expected, strict=True):
-        _same(found, wanted)
+        assert_same(found, wanted)
 
 
 def test_what_is_out_of_bounds_is_clipped_and_has_no_gradient() -> None:

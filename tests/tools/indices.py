@@ -43,6 +43,8 @@ def indices(draw: Any, shape: tuple[int, ...], advanced: bool = True) -> tuple[A
         else:
             cut = draw(st.integers(0, len(common)))
             form = tuple(1 if draw(st.booleans()) and n else n for n in common[cut:])
+            if not shape[dim] and 0 not in form:  # nothing of this dim can be named
+                form = common
             high = max(shape[dim], 1)
             numbers = draw(st.lists(st.integers(-high, high - 1), min_size=int(np.prod(form)), max_size=int(np.prod(form))))
             dtype = draw(st.sampled_from([np.int32, np.int8, np.int64]))
