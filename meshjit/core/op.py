@@ -22,6 +22,8 @@ How each rule is called (T = TensorType, V = Var; rules that build equations cal
     passes(in_types, params) -> float                      how often the op goes over its operands, for planning; a sort
                                                            of n elements some log2(n) times. None: once, or as good as
     seed(params) -> PartitionSpec                                   a placement that the user pinned the result to
+    effects                                                what the op does besides computing (meshjit/core/effects.py), or
+                                                           effects(params) -> Effect; that of its regions is added
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.effects import Effect
 from meshjit.core.program import Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
@@ -125,6 +128,7 @@ class Op:
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
     written_out: Callable[[Sequence[Var], Params, bool], list[Var] | None] | None = None
+    effects: Effect | Callable[[Params], Effect] = Effect.NONE
 
     def __post_init__(self) -> None:
         for rule in ("jvp", "transpose", "batch"):

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.target import Target
 from sharding.axes import AxisRef
@@ -40,24 +41,24 @@ def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]
     return EquationPlan(rule, assignment, operands, results)
 
 
-MADE_AGAIN: Final = 1 << 20  # bytes of all values, whole, up to which making them again is nothing beside moving one
+REMATERIALIZED: Final = 1 << 20  # bytes of all values, whole, up to which making them again is nothing beside moving one
 
 
-def made_again(eqn: Eqn, rule: FactorRule, made: Mapping[Var, int]) -> int | None:
+def rematerializable(eqn: Eqn, rule: FactorRule, made: Mapping[Var, int]) -> int | None:
     """The bytes of the values on the way, if the equation's one result can be made again wherever it is wanted, so that
     it never has to move; else None. So it is with constants and iota, and with what few and small equations make of them
     element by element; `made` says it of other results.
 
         %1: f32[256] = iota()    %2 = multiply(%1, %1)    wanted over x by one use and whole by another: computed twice
     """
-    if len(eqn.outputs) != 1 or eqn.op.regions is not None or not rule.is_passthrough:
+    if len(eqn.outputs) != 1 or eqn.op.regions is not None or not rule.is_passthrough or not is_pure(eqn):
         return None  # a loop of nothing, too: its results are stacked whole
     if not eqn.inputs:
         return 0
     if any(v not in made for v in eqn.inputs):
         return None
     size = eqn.outputs[0].type.nbytes + sum(made[v] for v in eqn.inputs)
-    return size if size <= MADE_AGAIN else None
+    return size if size <= REMATERIALIZED else None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from meshjit.core.program import Builder, Eqn, Program, Var
 
@@ -23,6 +23,9 @@ Steps: TypeAlias = Generator[tuple[Program, Sequence[Any]], Sequence[Any], Seque
 class Region:
     """One nested Program.
 
+    `role` is "run" for a Program that the op's meaning runs, and "rule" for one that a transformation may ask for, such as a
+    custom derivative. A rule's inputs and outputs are no operands and results: what runs Programs (evaluate, simulate, plan,
+    partition, emit) and what simplifies them passes it by. Programs stand in params in the order of the op's regions.
     `trips` is how often it runs each time the equation does: 1 for a branch or call, None where nobody knows.
     """
 
@@ -33,6 +36,7 @@ class Region:
     stacked: frozenset[int] = frozenset()  # outputs that are one slice along dim 0 of their result
     carried: tuple[tuple[int, int], ...] = ()  # (input, output): next time the input is what the output was
     trips: int | None = 1
+    role: Literal["run", "rule"] = "run"
 
     @property
     def loops(self) -> bool:
@@ -54,6 +58,16 @@ def programs_of(params: Mapping[str, Any]) -> Iterator[Program]:
                 yield item
 
 
+def run_regions(eqn: Eqn) -> tuple[Region, ...]:
+    """The regions of an equation that run, in order."""
+    return () if eqn.op.regions is None else tuple([r for r in eqn.op.regions(eqn.params) if r.role == "run"])
+
+
+def run_programs(eqn: Eqn) -> list[Program]:
+    """The nested Programs of an equation that run, in order."""
+    return [region.program for region in run_regions(eqn)]
+
+
 def nesting(program: Program) -> int:
     """How many Programs stand inside one another in it, itself included."""
     inside = (nesting(p) for eqn in program.eqns if eqn.op.regions for p in programs_of(eqn.params))
@@ -73,11 +87,19 @@ def with_programs(params: Mapping[str, Any], change: Callable[[Program], Program
     return {name: changed(value) for name, value in params.items()}
 
 
+def with_run_programs(eqn: Eqn, change: Callable[[Program], Program]) -> Mapping[str, Any]:
+    """The equation's params with every Program that runs replaced by change(Program), in order; rules stay."""
+    if eqn.op.regions is None:
+        return eqn.params
+    regions = iter(eqn.op.regions(eqn.params))
+    return with_programs(eqn.params, lambda nested: change(nested) if next(regions).role == "run" else nested)
+
+
 def with_regions_changed(eqn: Eqn, change: Callable[[Program], Program]) -> Eqn:
-    """The equation with its nested Programs changed; itself if it has none, or none is another afterwards."""
+    """The equation with its nested Programs that run changed; itself if it has none, or none is another afterwards."""
     if eqn.op.regions is None:
         return eqn
-    params = with_programs(eqn.params, change)
+    params = with_run_programs(eqn, change)
     same = all(a is b for a, b in zip(programs_of(params), programs_of(eqn.params), strict=True))
     return eqn if same else eqn.with_params(params)
 
@@ -110,5 +132,5 @@ def without_sharing(program: Program, seen: set[int] | None = None) -> Program:
 
     if not any(eqn.op.regions for eqn in program.eqns):
         return program
-    eqns = tuple(e.with_params(with_programs(e.params, own)) if e.op.regions else e for e in program.eqns)
+    eqns = tuple([with_regions_changed(eqn, own) for eqn in program.eqns])
     return Program(program.name, program.inputs, eqns, program.outputs)

@@ -18,7 +18,8 @@ def verify(program: Program, after: str = "") -> Program:
     """Check and give back the Program.
 
     Invariants: every Var is defined once, before its uses; every equation's output types are what its op's type rule
-    gives for its input types and params; every output is defined; nested Programs are legal too.
+    gives for its input types and params; every output is defined; nested Programs are legal too, and
+    stand in params in the order of the op's regions.
     """
     defined: set[Var] = set()
     for var in program.inputs:
@@ -40,12 +41,20 @@ def _check_eqn(eqn: Eqn, defined: set[Var], after: str) -> None:
     types = _types(eqn)
     if types != eqn.output_types:
         raise _illegal(f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
-    for nested in programs_of(eqn.params) if eqn.op.regions is not None else ():
-        verify(nested, after)
+    _check_regions(eqn, after)
     for var in eqn.outputs:
         if var in defined:
             raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
         defined.add(var)
+
+
+def _check_regions(eqn: Eqn, after: str) -> None:
+    nested = list(programs_of(eqn.params))
+    regions = eqn.op.regions(eqn.params) if eqn.op.regions is not None else ()
+    if [id(region.program) for region in regions] != [id(program) for program in nested]:
+        raise _illegal(f"{_describe(eqn)} has regions in another order than the Programs in its params", after)
+    for program in nested:
+        verify(program, after)
 
 
 def _types(eqn: Eqn) -> Types:

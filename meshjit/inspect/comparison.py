@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.program import Eqn
-from meshjit.core.region import programs_of
+from meshjit.core.region import run_programs
 from meshjit.core.types import DTYPES, is_inexact
 from meshjit.plan.graph import programs_in
 from meshjit.simulate.evaluate import evaluate_eqn
@@ -112,7 +112,7 @@ def magnitudes(eqn: Eqn, operands: Sequence[Array], sizes: Sequence[Array | None
 def sways(eqn: Eqn, operands: Sequence[Array], want: Sequence[Array]) -> list[Array]:
     """How far the results of a loop or branch move with operands that are off by a last digit of the coarsest dtype that it
     computes in: one equation, but every one inside rounds."""
-    inside = (v for body in programs_of(eqn.params) for program in programs_in(body) for v in program.vars())
+    inside = (v for body in run_programs(eqn) for program in programs_in(body) for v in program.vars())
     types = [*eqn.input_types, *(v.type for v in inside)]
     digit = max((float(ml_dtypes.finfo(t.dtype).eps) for t in types if is_inexact(t.dtype)), default=0.0)
     with np.errstate(all="ignore"):

@@ -19,9 +19,10 @@ from typing import Final
 
 import numpy as np
 
+from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import Region
+from meshjit.core.region import Region, run_regions
 from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import scalar
@@ -124,11 +125,11 @@ def in_blocks(
 
 
 def _loop(eqn: Eqn, plan: Plan, moves: Moves) -> _Loop:
-    assert eqn.op.regions is not None
-    (region,) = eqn.op.regions(eqn.params)
+    (region,) = run_regions(eqn)
     body, mesh = region.program, moves.mesh
-    if any(inner.op.regions is not None for inner in body.eqns) or any(p.partial for p in (*plan.inputs, *plan.outputs)):
-        raise Refused("the body holds a loop, or a carry collects partial sums")
+    is_plain = all(inner.op.regions is None and is_pure(inner) for inner in body.eqns)
+    if not is_plain or any(p.partial for p in (*plan.inputs, *plan.outputs)):
+        raise Refused("the body holds a loop or an effect, or a carry collects partial sums")
     spaces = find_spaces(region, plan.inputs, mesh)
     outer = {i for i, _ in region.carried}
     seeds = {v for inner in body.eqns if inner.op.seed is not None for v in inner.outputs}

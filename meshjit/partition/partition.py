@@ -17,9 +17,9 @@ import functools
 from collections.abc import Sequence
 
 from meshjit.core.local import LocalEquation
-from meshjit.core.plan import EquationPlan, Plan, equation_plan, made_again
+from meshjit.core.plan import EquationPlan, Plan, equation_plan, rematerializable
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
-from meshjit.core.region import with_programs
+from meshjit.core.region import with_run_programs
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.identity_elements import identity_element
@@ -74,7 +74,7 @@ class _Partitioner:
             expected = self.local_type(var.type, placement)
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
             self.versions[var] = {self.normal(placement): result}
-        size = made_again(eqn, step.rule, self.made)
+        size = rematerializable(eqn, step.rule, self.made)
         if size is not None:
             self.made[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, step)
 
@@ -91,7 +91,7 @@ class _Partitioner:
             if blocked is not None:
                 return blocked
             local = iter(bodies)
-            return self.builder.emit(eqn.op, operands, with_programs(eqn.params, lambda _: next(local)))
+            return self.builder.emit(eqn.op, operands, with_run_programs(eqn, lambda _: next(local)))
         own = eqn.op.partition or eqn.op.reblock
         if own is not None and any(step.assignment.values()):
             local = LocalEquation(
@@ -127,7 +127,7 @@ class _Partitioner:
         """
         versions, placement = self.versions[var], self.normal(placement)
         if placement not in versions and var in self.makers:
-            self.make_again(var, placement)
+            self.rematerialize(var, placement)
         if placement not in versions:
             walk, start = self.nearest(var, placement)
             local, here = versions[start], start
@@ -144,8 +144,8 @@ class _Partitioner:
         walks = [(self.walk(var.type, p, placement), p) for p in self.versions[var]]
         return min(walks, key=lambda pair: pair[0].seconds)
 
-    def make_again(self, var: Var, placement: Placement) -> None:
-        """A value that depends on nothing (see `made_again`) under another placement, unless cutting a version suffices."""
+    def rematerialize(self, var: Var, placement: Placement) -> None:
+        """A value that depends on nothing (see `rematerializable`) under another placement, unless cutting a version suffices."""
         eqn, planned = self.makers[var]
         if eqn.inputs and not self.nearest(var, placement)[0].bytes:
             return

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from meshjit.core.plan import EquationPlan, PlanCost, made_again
+from meshjit.core.plan import EquationPlan, PlanCost, rematerializable
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region
+from meshjit.core.region import Region, run_regions
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from sharding.mesh import BaseMesh
@@ -173,7 +173,7 @@ class Flow:
         self.work += effect.work
         if self.work + self.moving > self.limit:
             raise TooDear
-        size = made_again(eqn, step.rule, made) if not eqn.inputs or eqn.inputs[0] in made else None
+        size = rematerializable(eqn, step.rule, made) if not eqn.inputs or eqn.inputs[0] in made else None
         if size is not None:
             made[eqn.outputs[0]] = size
         else:
@@ -189,7 +189,7 @@ class Flow:
 
     def _nested(self, eqn: Eqn, step: EquationPlan) -> None:
         """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
-        regions = eqn.op.regions(eqn.params) if eqn.op.regions is not None else ()
+        regions = run_regions(eqn)
         branches = len(regions) if not any(region.loops for region in regions) else 1
         for region, body in zip(regions, step.bodies, strict=True):
             assert body.cost is not None

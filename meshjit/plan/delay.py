@@ -23,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.cost import Flow, Machine
@@ -120,7 +121,7 @@ class Delays:
 
     def accepted(self, eqn: Eqn, step: EquationPlan) -> tuple[int, ...]:
         """The operands, jointly linear and partial alike, whose sums flow through; () if none do."""
-        sums_only = all(kind == "sum" for kind in step.rule.reductions.values())
+        sums_only = all(kind == "sum" for kind in step.rule.reductions.values()) and is_pure(eqn)
         if not sums_only or (eqn.op.partition is not None and any(step.assignment.values())):  # an op's own rule
             return ()
         for group in eqn.op.linear_groups(eqn.input_types, eqn.params):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region
+from meshjit.core.region import Region, run_regions
 from meshjit.plan.accumulate import accumulators
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Machine, expected_trips, run_through
@@ -48,7 +48,7 @@ class Planner:
             if eqn.op.regions is None:
                 step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.versions, delays.joins(eqn))
             else:
-                step = self.with_regions(eqn, eqn.op.regions(eqn.params))
+                step = self.with_regions(eqn, run_regions(eqn))
             step = delays.through(eqn, step, self.placements, flow)
             flow.run(eqn, step)
             steps.append(step)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region
+from meshjit.core.region import Region, run_programs, run_regions
 from meshjit.core.rules import rule_of
 from sharding.axes import AxisRef
 from sharding.graph import Origin
@@ -72,7 +72,7 @@ def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flatt
             if eqn.op.regions is None:
                 nodes.append(_node(eqn, rules[eqn], numbers))
             else:
-                regions = eqn.op.regions(eqn.params)
+                regions = run_regions(eqn)
                 nodes += [link for region in regions for link in _links(eqn, region, numbers)]
                 ties += _ties(regions, numbers)
     graph = Graph([v.shape for v in variables], nodes, ties, _seeds(program, numbers, annotations, mesh))
@@ -80,12 +80,11 @@ def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flatt
 
 
 def programs_in(program: Program) -> Iterator[Program]:
-    """The Program and all that are nested in it, outer ones first."""
+    """The Program and all nested ones that run, outer ones first."""
     yield program
     for eqn in program.eqns:
-        if eqn.op.regions is not None:
-            for region in eqn.op.regions(eqn.params):
-                yield from programs_in(region.program)
+        for nested in run_programs(eqn) if eqn.op.regions is not None else ():
+            yield from programs_in(nested)
 
 
 def _node(eqn: Eqn, rule: FactorRule, numbers: Mapping[Var, int]) -> Node:

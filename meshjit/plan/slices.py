@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region
+from meshjit.core.region import Region, run_regions
 from meshjit.plan.graph import programs_in
 from sharding.axes import AxisRef, overlap
 from sharding.graph import Origin, Propagated, Seed
@@ -57,7 +57,7 @@ def slice_turns(program: Program, numbers: Mapping[Var, int], found: Propagated,
     turns: list[SliceTurn] = []
     for part in programs_in(program):
         for place, eqn in enumerate(part.eqns):
-            for region in eqn.op.regions(eqn.params) if eqn.op.regions is not None else ():
+            for region in run_regions(eqn):
                 pairs = [(numbers[o], numbers[i]) for o, i in _slices(eqn, region)]
                 for choice in range(CHOICES):
                     handovers = tuple(h for outer, inner in pairs for h in _handover(outer, inner, choice, found, mesh))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from meshjit.core.program import Eqn, Program
-from meshjit.core.region import programs_of
+from meshjit.core.region import run_programs
 from meshjit.errors import OutOfMemoryError
 from meshjit.runtime import _jaxlib
 from meshjit.trace.source import line_of
@@ -101,7 +101,7 @@ def _values(program: Program) -> Iterator[tuple[int, str, str]]:
         yield var.type.nbytes, str(var.type), f"argument {var.hint}" if var.hint else "argument"
     for eqn in program.eqns:
         yield from ((v.type.nbytes, str(v.type), f"of {_described(eqn)}") for v in eqn.outputs)
-        for nested in programs_of(eqn.params):
+        for nested in run_programs(eqn):
             yield from ((n, t, w) for n, t, w in _values(nested) if not w.startswith("argument"))
 
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from meshjit.core.effects import Effect, effect_of
 from meshjit.core.program import Builder, Program, Var
 from meshjit.ops.base.batching import insert, move
 
@@ -16,7 +17,8 @@ def batch(
     """Inputs have a batch dim of extent `size` at in_dims (None: the same for all), outputs at out_dims.
 
     `spread`: the entry of the batch dim in specs that pin batched values; without it the compiler chooses. ValueError where
-    an output depends on batched inputs but its out_dim is None.
+    an output depends on batched inputs but its out_dim is None. What is the same for all members happens once; of effects that
+    differ between them the ordered ones are refused, and the others left to the op's batch rule.
     """
     with Builder(program.name) as builder:
         env: dict[Var, Var] = {}
@@ -31,6 +33,8 @@ def batch(
                 given = [dims[v] for v in eqn.inputs]
                 if all(d is None for d in given):
                     results, found = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
+                elif eqn.op.regions is None and effect_of(eqn) is Effect.ORDERED:
+                    raise TypeError(f"vmap: {eqn.op.name} has an ordered effect, and the members of a batch have no order")
                 elif eqn.op.regions is not None:
                     nested = batch if spread is None else functools.partial(batch, spread=spread)
                     results, found = eqn.op.batch(operands, given, eqn.params, nested)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of
 from meshjit.core.splat import is_splat
@@ -171,7 +172,8 @@ def roles_of(eqn: Eqn) -> Roles:
 
 def _is_plain(eqn: Eqn) -> bool:
     op = eqn.op
-    return op.partition is None and op.regions is None and op.simulate is None and op.seed is None and bool(eqn.inputs)
+    plain = op.partition is None and op.regions is None and op.simulate is None and op.seed is None
+    return plain and bool(eqn.inputs) and is_pure(eqn)
 
 
 def _dims(rule: FactorRule) -> Iterator[tuple[str, ...]]:

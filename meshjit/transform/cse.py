@@ -1,4 +1,4 @@
-"""Common subexpressions: equal ops on equal operands with equal params are computed once. All ops are pure."""
+"""Common subexpressions: equal ops on equal operands with equal params are computed once, if they have no effect."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_known_splat
 from meshjit.transform.rewriting import Rewriter, rewrite
@@ -27,7 +28,7 @@ def cse(program: Program, constants: bool = False) -> Program:
         if not eqn.inputs and not constants:
             return None
         first = seen.setdefault(_key(eqn), eqn.outputs)
-        return None if first is eqn.outputs else first
+        return None if first is eqn.outputs or not is_pure(eqn) else first
 
     return rewrite(program, rule)
 

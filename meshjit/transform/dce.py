@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 
 
 def dce(program: Program) -> Program:
-    """Drop equations none of whose results anybody needs. Inputs stay, so that callers need not change."""
+    """Drop equations without effects none of whose results anybody needs. Inputs stay, so that callers need not change."""
     needed: set[Var] = set(program.outputs)
     kept: list[Eqn] = []
     for eqn in reversed(program.eqns):
-        if any(v in needed for v in eqn.outputs):
+        if any(v in needed for v in eqn.outputs) or not is_pure(eqn):
             eqn = _pruned(eqn, needed)
             needed.update(eqn.inputs)
             kept.append(eqn)
@@ -20,8 +21,8 @@ def dce(program: Program) -> Program:
 
 
 def _pruned(eqn: Eqn, needed: set[Var]) -> Eqn:
-    """An op with regions without the results that nobody needs, and what only they need inside of it."""
-    if eqn.op.prune is None:
+    """An op with regions without the results that nobody needs, and what only they need inside; as it is if it has an effect."""
+    if eqn.op.prune is None or not is_pure(eqn):
         return eqn
     operands, results, params = eqn.op.prune(eqn.params, [v in needed for v in eqn.outputs], dce)
     inputs, outputs = tuple(eqn.inputs[i] for i in operands), tuple(eqn.outputs[i] for i in results)

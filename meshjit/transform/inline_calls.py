@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import programs_of
+from meshjit.core.region import run_programs
 from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
 
 
@@ -25,7 +25,7 @@ def inline_calls(program: Program, final: bool = False) -> Program:
 
 def has_calls(program: Program) -> bool:
     return any(
-        eqn.op.written_out is not None or any(has_calls(p) for p in programs_of(eqn.params))
+        eqn.op.written_out is not None or any(has_calls(p) for p in run_programs(eqn))
         for eqn in program.eqns
         if eqn.op.regions
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
@@ -85,7 +86,7 @@ class _Keeper:
     def passed(self, eqn: Eqn) -> Sequence[Var] | None:
         """The equation on values that are apart, if its rule lets the merged factor through, or it splits itself."""
         first = next((i for i, v in enumerate(eqn.inputs) if v in self.apart), None)
-        if first is None or eqn.op.regions is not None or not eqn.outputs:
+        if first is None or eqn.op.regions is not None or not eqn.outputs or not is_pure(eqn):
             return None
         known = self.apart[eqn.inputs[first]]
         rule = rule_of(eqn)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import constant, zeros_like
@@ -66,7 +67,8 @@ def _pairs(program: Program) -> dict[Var, _Pair]:
 
 
 def needed_between(program: Program, first: Eqn, second: Eqn, made: dict[Var, int]) -> list[Eqn] | None:
-    """The equations behind the first permute that the second needs; None if they need the first, or are many or dear."""
+    """The equations behind the first permute that the second needs; None if they need the first, have
+    effects, or are many or dear."""
     start, found, waiting = made[first.outputs[0]], set[int](), list(second.inputs)
     while waiting:
         place = made.get(waiting.pop(), -1)
@@ -74,7 +76,8 @@ def needed_between(program: Program, first: Eqn, second: Eqn, made: dict[Var, in
             continue
         eqn = program.eqns[place]
         dear = eqn.op.simulate is not None or eqn.op.regions is not None or len(found) >= MOST_EARLY
-        if eqn is first or dear or sum(v.type.nbytes for v in eqn.outputs) > LARGEST * first.inputs[0].type.nbytes:
+        large = sum(v.type.nbytes for v in eqn.outputs) > LARGEST * first.inputs[0].type.nbytes
+        if eqn is first or dear or large or not is_pure(eqn):
             return None
         found.add(place)
         waiting += eqn.inputs

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending
 
@@ -53,7 +54,7 @@ def _made_again(eqns: Sequence[Eqn], needed: Iterable[Var]) -> tuple[list[Eqn], 
 
 def _is_cheap(eqn: Eqn) -> bool:
     """Whether keeping its operands costs less memory than keeping its one result."""
-    if len(eqn.outputs) != 1:
+    if len(eqn.outputs) != 1 or not is_pure(eqn):
         return False
     return not eqn.inputs or (len(eqn.inputs) == 1 and eqn.inputs[0].type.nbytes < eqn.outputs[0].type.nbytes)
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
@@ -83,9 +84,12 @@ def _backwards(builder: Builder, seeds: Sequence[Var], given: Sequence[tuple[Var
 
     `given` pairs values with their cotangents; the result is the seeds' cotangents."""
     linear_vars = depending(builder.eqns, seeds)
-    made = [e for e in builder.eqns if e.outputs]  # a loop that has no tangent after all has no results
-    linear = [e for e in made if e.outputs[0] in linear_vars]
-    builder.eqns = [e for e in made if e.outputs[0] not in linear_vars]
+    made = [e for e in builder.eqns if e.outputs or not is_pure(e)]  # a loop that has no tangent after all has no results
+    linear = [e for e in made if any(v in linear_vars for v in e.inputs)]
+    builder.eqns = [e for e in made if not any(v in linear_vars for v in e.inputs)]
+    for eqn in linear:
+        if not is_pure(eqn):
+            raise TypeError(f"{eqn.op.name} has an effect, so nothing that depends on tangents may go through it backwards")
     sums: dict[Var, Var] = {}
     for var, ct in given:
         if var in linear_vars:

@@ -26,7 +26,7 @@ from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_or
 from meshjit.ops.base.shape import broadcast_in_dim
 from meshjit.ops.control.guarding import guarded
-from meshjit.ops.control.nested import Flags, chosen, reached, require_types, whole_rule, with_tangents
+from meshjit.ops.control.nested import Flags, chosen, reached, require_pure, require_types, whole_rule, with_tangents
 
 INDEX = TensorType((), np.dtype(np.int32))
 
@@ -168,6 +168,7 @@ def _each_member(
     batched: Callable[..., Program],
 ) -> tuple[list[Var], list[int | None]]:
     """All branches for all members, each member's results from the branch of its index."""
+    require_pure("case", branches)
     takers = _takers(index, len(branches))
     outs = [0] * len(branches[0].outputs)
     made: list[Sequence[Var]] = []

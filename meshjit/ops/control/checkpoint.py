@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from meshjit.core.effects import is_pure
 from meshjit.core.evaluate import evaluated
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
@@ -86,7 +87,7 @@ def _kept(forward: Program, residuals: Sequence[Var], params: Params) -> tuple[l
     """The values that are kept, and (operands, kept values) -> residuals, which makes the others again."""
     policy = params["policy"]
     saves = POLICIES[policy[0]]
-    saved = {v for eqn in forward.eqns if saves(eqn, *policy[1:]) for v in eqn.outputs}
+    saved = {v for eqn in forward.eqns if saves(eqn, *policy[1:]) or not is_pure(eqn) for v in eqn.outputs}
     needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
     for eqn in reversed(forward.eqns):
         wanted = [v for v in eqn.outputs if v in needed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from meshjit.core.effects import is_pure
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.region import depending
@@ -32,6 +33,17 @@ def require_types(op: str, what: str, wanted: Sequence[TensorType], found: Seque
     require(len(wanted) == len(found), op, f"{what}: {len(found)} where {len(wanted)} are needed")
     for i, (want, have) in enumerate(zip(wanted, found, strict=True)):
         require(want == have, op, f"{what} {i} is {have}, needed is {want}")
+
+
+def require_pure(op: str, programs: Sequence[Program]) -> None:
+    """Under vmap members take different branches, or leave a loop at different times: then all run for all, and no effect may."""
+    for eqn in (eqn for program in programs for eqn in program.eqns):
+        if not is_pure(eqn):
+            where = f" at {eqn.source}" if eqn.source else ""
+            raise TypeError(
+                f"vmap: {eqn.op.name}{where} has an effect in a {op} that the members go through differently\n"
+                "  fix: a predicate or index that is one for all members"
+            )
 
 
 def chosen(values: Sequence[Any], flags: Flags) -> list[Any]:

@@ -23,7 +23,7 @@ from meshjit.ops.base.constants import full_like, scalar, zeros
 from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_or, reduce_sum
 from meshjit.ops.base.shape import broadcast_in_dim
-from meshjit.ops.control.nested import Flags, chosen, reached, require_types, whole_rule, with_tangents
+from meshjit.ops.control.nested import Flags, chosen, reached, require_pure, require_types, whole_rule, with_tangents
 
 _BOOL = TensorType((), np.dtype(np.bool_))
 
@@ -150,6 +150,7 @@ def _batch(
     each = batched(cond, [*(0 if f else None for f in of_cond), *places], size, [0 if together else None])
     step = batched(body, [*(0 if f else None for f in of_body), *places], size, places)
     if together:
+        require_pure("while", [cond, body])
         step = _kept_when_done(each, step, len(cond_consts))
         body_consts = [*cond_consts, *body_consts]
         each = _any(each)
