@@ -10,6 +10,7 @@ import pytest
 import meshjit as mj
 from meshjit.experimental.topologies import TopologyDescription, get_topology_desc, make_mesh
 from meshjit.runtime import _jaxlib
+from meshjit.sharding import AbstractMesh
 
 HAS_LIBTPU = _jaxlib.plugin_path("tpu") is not None
 
@@ -37,12 +38,31 @@ def test_errors_say_what_to_do():
             get_topology_desc(platform="tpu", topology_name="v5e:4x4")
 
 
-@pytest.mark.skipif(not HAS_LIBTPU, reason="libtpu is not installed")
-def test_a_program_is_compiled_for_a_pod_slice(monkeypatch):
+@pytest.fixture
+def pod_slice(monkeypatch):
+    """A mesh of 16 chips that are not here."""
+    if not HAS_LIBTPU:
+        pytest.skip("libtpu is not installed")
     for name, value in {"SKIP_MDS_QUERY": "1", "ACCELERATOR_TYPE": "v5litepod-16", "WORKER_HOSTNAMES": "localhost", "WORKER_ID": "0"}.items():
         monkeypatch.setenv(f"TPU_{name}", value)
     monkeypatch.setenv("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
-    mesh = make_mesh(get_topology_desc("v5e:4x4", "tpu"), (4, 4), ("data", "model"))
+    return make_mesh(get_topology_desc("v5e:4x4", "tpu"), (4, 4), ("data", "model"))
+
+
+def test_a_program_for_a_platform_is_compiled_for_its_devices(pod_slice):
+    """The text on the mesh of devices is that on an abstract mesh, with the chip named or only its platform."""
+    spec, texts = mj.P(None, "model"), []
+    for mesh, platforms in ((pod_slice, None), (pod_slice.abstract_mesh, None), (AbstractMesh((4, 4), ("data", "model")), ("tpu",))):
+        argument = mj.ShapeDtypeStruct((64, 50257), np.float32, sharding=mj.NamedSharding(mesh, spec))
+        lowered = mj.jit(lambda x: mj.lax.top_k(x, 5)).trace(argument).lower(lowering_platforms=platforms)
+        texts.append(lowered.as_text())
+    assert len(set(texts)) == 1
+    compiled = lowered.compile(device_assignment=pod_slice.flat_devices)
+    assert "gather(" not in compiled.as_text().replace("all-gather(", "")
+
+
+def test_a_program_is_compiled_for_a_pod_slice(pod_slice):
+    mesh = pod_slice
     shardings = (mj.NamedSharding(mesh, mj.P("data", "model")), mj.NamedSharding(mesh, mj.P("model")))
     types_ = mj.ShapeDtypeStruct((1024, 1024), np.float32), mj.ShapeDtypeStruct((1024, 512), np.float32)
     compiled = mj.jit(lambda x, w: x @ w, in_shardings=shardings).lower(*types_).compile()
