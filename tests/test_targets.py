@@ -120,5 +120,9 @@ def test_what_is_particular_to_a_compiler_is_written_for_it_alone() -> None:
     assert written(mnp.linalg.cholesky, (4, 3, 3), "lapack_") == [1, 0, 0]
     assert written(lambda x: mnp.sort(x, 0), (64, 64), "optimization_barrier") == [2, 0, 0]
     assert written(lambda x: mnp.max(x), (64,), "bitcast_convert") == [2, 0, 0]  # a NaN is lost among maxima
+    bits = mj.ShapeDtypeStruct((64, 8), np.int32, sharding=NamedSharding(MESH, P("x")))
+    reduced = mj.jit(lambda x: mj.lax.reduce_and(x, (0,))).trace(bits)
+    texts = [reduced.lower(lowering_platforms=(p,)).as_text() for p in PLATFORMS]
+    assert ["all_reduce" in text for text in texts] == [False, False, True]
     windows = [lowered(lambda x: mnp.cumsum(x, 1), (4, 1000), p).as_text().count("63x16xf32") > 0 for p in PLATFORMS]
     assert windows == [True, True, False]

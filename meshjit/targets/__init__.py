@@ -19,7 +19,7 @@ from sharding.mesh import BaseMesh
 from sharding.topology import GPU_MODELS, TPU_CHIPS, gpu_model, tpu_chip
 
 PLATFORMS: Final = ("cpu", "cuda", "rocm", "gpu", "tpu")  # the names that users and devices give platforms
-_FAULTS: Final = ("loses_nan", "needs_barrier_before_all_to_all", "materializes_updates")
+_FAULTS: Final = ("loses_nan", "needs_barrier_before_all_to_all", "lacks_bitwise_collectives", "materializes_updates")
 _DEFAULTS: Final = {"gpu": "h100", "tpu": "v5e"}  # where nobody says which
 
 

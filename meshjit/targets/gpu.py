@@ -1,4 +1,4 @@
-"""GPUs under XLA: every field as it is by default. A GPU sorts and shifts all elements side by side."""
+"""GPUs under XLA. A GPU sorts and shifts all elements side by side; NCCL's reductions are sum, product, maximum and minimum."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ from sharding.topology import Topology
 
 def target(mesh: BaseMesh, model: str) -> Target:
     """GPUs of a model of `sharding.topology.GPU_MODELS`."""
-    return Target("gpu", Topology.gpu(mesh, model))
+    return Target("gpu", Topology.gpu(mesh, model), lacks_bitwise_collectives=True)

@@ -1,4 +1,8 @@
-"""TPUs under XLA: slow where elements are fetched one by one, good at windows. Figures: ahead-of-time estimates for v5e:4x4."""
+"""TPUs under XLA: slow where elements are fetched one by one, good at windows.
+
+Figures are libtpu 0.0.51's estimates for v5e:4x4. `top_k` of 64 x 50257 over 4 devices takes 22 microseconds where candidates are
+sorted with their places, 68 where places are gathered.
+"""
 
 from __future__ import annotations
 

@@ -158,9 +158,9 @@ def _all_reduce_type(in_types: Types, params: Params) -> Types:
     return (type,)
 
 
-def _must_gather(type: TensorType, kind: str) -> bool:
-    """XLA's CPU backend has no `and` and `or` of integers among its collectives (of bools it has)."""
-    return kind in ("and", "or") and type.dtype != np.bool_
+def _must_gather(e: Any, type: TensorType, kind: str) -> bool:
+    """Whether collectives of this kind are missing: `and` and `or` of integers (of bools all devices have them)."""
+    return e.target.lacks_bitwise_collectives and kind in ("and", "or") and type.dtype != np.bool_
 
 
 def _emit_expanded(e: Any, x: str, type: TensorType) -> tuple[str, TensorType]:
@@ -176,7 +176,7 @@ def _emit_reduced(e: Any, x: str, out: TensorType, kind: str) -> Sequence[str]:
 
 
 def _all_reduce_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    if _must_gather(ins[0], params["kind"]):
+    if _must_gather(e, ins[0], params["kind"]):
         expanded, type = _emit_expanded(e, operands[0], ins[0])
         size = e.mesh.axes_size(axis_refs(params["axes"]))
         gathered = scaled(type, 0, times=size)
@@ -238,7 +238,7 @@ def _reduce_scatter_type(in_types: Types, params: Params) -> Types:
 
 
 def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    if _must_gather(ins[0], params["kind"]):
+    if _must_gather(e, ins[0], params["kind"]):
         expanded, type = _emit_expanded(e, operands[0], ins[0])
         parts = {**params, "split_dim": params["dim"] + 1, "concat_dim": 0}
         members = _all_to_all_emit(e, [expanded], (type,), _all_to_all_type((type,), parts), parts)
