@@ -49,6 +49,11 @@ def name_of(ref: AxisRef) -> str:
     return ref if isinstance(ref, str) else ref.name
 
 
+def axes_text(refs: Sequence[AxisRef]) -> str:
+    """`data`, or `(data, model)`."""
+    return str(refs[0]) if len(refs) == 1 else f"({', '.join(map(str, refs))})"
+
+
 def span(ref: AxisRef, sizes: Mapping[str, int]) -> SubAxis:
     """`ref` with its extent spelt out: on x of size 4, "x" is x:(1)4."""
     return SubAxis(ref, 1, sizes[ref]) if isinstance(ref, str) else ref

@@ -18,7 +18,7 @@ from typing import Final
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
-from sharding.steps import AllGather, ReduceScatter, Step, step_axes
+from sharding.steps import AllGather, ReduceScatter, Step, operand_shape, step_axes
 from sharding.topology import Topology
 
 COLLECTIVES: Final = (
@@ -87,12 +87,16 @@ def step_cost(
     step: Step, before: Placement, shape: Sequence[int], itemsize: float, mesh: BaseMesh, topology: Topology
 ) -> tuple[float, float]:
     """(seconds, bytes on the wire per device) of one step from placement `before`."""
-    local, axes = before.local_shape(shape, mesh), step_axes(step)
+    axes = step_axes(step)
     if step.collective is None:
         return slice_seconds(mesh.axes_size(axes), topology), 0.0
-    size = math.prod(local) * itemsize
-    dim = step.dim if isinstance(step, AllGather | ReduceScatter) else 0
-    if math.prod(local[:dim]) == 1:
-        dim = 0
-    seconds = collective_seconds(step.collective, size, axes, mesh, topology, dim)
+    operand = operand_shape(step, before, shape, mesh)
+    size = math.prod(operand) * itemsize
+    seconds = collective_seconds(step.collective, size, axes, mesh, topology, gathering_dim(step, operand))
     return seconds, collective_bytes(step.collective, size, mesh.axes_size(axes))
+
+
+def gathering_dim(step: Step, operand: Sequence[int]) -> int:
+    """The dim of the operand along which a step gathers or scatters; 0 where all dims before it have extent 1."""
+    dim = step.dim if isinstance(step, AllGather | ReduceScatter) else 0
+    return dim if math.prod(operand[:dim]) > 1 else 0

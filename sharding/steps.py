@@ -164,6 +164,16 @@ def step_axes(step: Step) -> tuple[AxisRef, ...]:
     return tuple(dict.fromkeys(axis for _, _, axis in moved))
 
 
+def operand_shape(step: Step, before: Placement, shape: Sequence[int], mesh: BaseMesh) -> tuple[int, ...]:
+    """The local shape that a step's collective is given, of a value of global `shape` placed as `before`: where a dim is
+    scattered, grown to as many blocks as there are devices in the group."""
+    local = list(before.local_shape(shape, mesh))
+    dim = step.split_dim if isinstance(step, AllToAll) else step.dim if isinstance(step, ReduceScatter) else None
+    if dim is not None:
+        local[dim] = mesh.axes_size(step_axes(step)) * step.apply(before, mesh).local_shape(shape, mesh)[dim]
+    return tuple(local)
+
+
 def _places(placement: Placement) -> list[tuple[int, int, AxisRef]]:
     return [(dim, at, axis) for dim, axes in enumerate(placement.dims) for at, axis in enumerate(axes)]
 

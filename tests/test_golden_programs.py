@@ -1,13 +1,14 @@
 """What planning and partitioning make of well known models, as texts: a change of behaviour is a diff one can read.
 
-Every golden holds the annotated Program, the local Program and the collectives with their bytes. Refresh them with
+Every golden holds the annotated Program, the local Program, the collectives with their bytes, and the planner's decisions. Refresh them with
 `pytest --update-goldens tests/test_golden_programs.py`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import nn, tree
+from meshjit.core.decision import parse_decisions, print_decisions
 from meshjit.core.parser import parse_annotated, parse_program
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
@@ -148,9 +150,14 @@ def planned(model: Model) -> tuple[Any, Program]:
 def described(plan: Any, local: Program) -> str:
     rows = collective_rows(local, plan.mesh)
     table = [f"{row.count} {row.kind}({row.axes}), {row.bytes} bytes from each device" for row in rows]
-    return "\n\n".join(
-        [print_program(plan.program, plan.placements, sources=False), print_program(local, sources=False), "\n".join(table)]
-    ) + "\n"
+    decisions = [replace(d, source="") for d in plan.decisions]
+    texts = [print_program(plan.program, plan.placements, sources=False), print_program(local, sources=False)]
+    return "\n\n".join([*texts, "\n".join(table), without_lines(print_decisions(decisions))]) + "\n"
+
+
+def without_lines(text: str) -> str:
+    """Where a line of this file stands is not part of a golden."""
+    return re.sub(r" at test_golden_programs\.py:\d+ [\w.<>]+", "", text)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -179,3 +186,10 @@ def test_texts_parse_back(name: str) -> None:
     text = print_program(plan.program, plan.placements)
     program, placements = parse_annotated(text)
     assert print_program(program, placements) == text
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_decisions_parse_back(name: str) -> None:
+    plan, _ = planned(MODELS[name])
+    assert tuple(parse_decisions(print_decisions(plan.decisions))) == plan.decisions
+    assert {d.subject.split(" ")[0] for d in plan.decisions if d.kind == "place"} >= {f"%{n}" for n in MODELS[name].arguments}

@@ -11,8 +11,8 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import autodiff, lax
+from meshjit.core.collective import collectives_in
 from meshjit.core.types import TensorType
-from meshjit.inspect.collectives import collective_equations
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import Mesh, NamedSharding
@@ -31,7 +31,7 @@ ROWS = P("x")
 def collectives(fun: Any, types: list[str], mesh: Any, inputs: Any, outputs: Any, target: Any = None) -> list[tuple[str, int]]:
     """Every collective with how often it runs."""
     plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs), target)
-    return [(eqn.op.name, times) for eqn, times in collective_equations(partition(plan))]
+    return [(each.kind, int(each.trips)) for each in collectives_in(partition(plan), mesh)]
 
 
 def check(fun: Any, shapes: list[tuple[int, ...]], mesh: Any, inputs: Any, outputs: Any, starts: int, exact: bool = True) -> None:
@@ -355,7 +355,7 @@ def check_random(seed: int) -> str:
     inputs = [whole, beside, P(None, *beside)]
     check_law(traced(run, types), mesh, inputs, outputs, arrays)
     plan = make_plan(traced(run, types), mesh, Annotations(inputs, outputs))
-    return f"{sum(times for _, times in collective_equations(partition(plan)))} in {length}"
+    return f"{sum(int(each.trips) for each in collectives_in(partition(plan), mesh))} in {length}"
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -4,7 +4,6 @@ whole array where another dim can take the shards meanwhile."""
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -14,9 +13,10 @@ import meshjit as mj
 from meshjit import lax, numpy as mnp
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
-from meshjit.ops.sort import sort_partition
 from meshjit.ops.sort.sort import sort
+from meshjit.plan.cost import NO_EXCHANGE, Machine
 from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import cpu
 from sharding.mesh import AbstractMesh
 from tests.tools.laws import check_law
 from tests.tools.wire import check_function, partitioned_program, traced, traffic
@@ -130,12 +130,8 @@ def test_several_operands_stay_together(keys):
 @pytest.fixture
 def in_place(monkeypatch):
     """Sorts that always stay in place, however short."""
-    can_select = sort_partition._can_select
-    monkeypatch.setattr(sort_partition, "_can_select", lambda *given: can_select(*given[:2], replace(given[2], selects_above=0)))
-    price = sort.price
-    object.__setattr__(sort, "price", lambda *arguments: 0.0)
-    yield
-    object.__setattr__(sort, "price", price)
+    monkeypatch.setattr(cpu, "SELECTION_EXTENT", 0)
+    monkeypatch.setattr(Machine, "exchange", lambda *arguments: NO_EXCHANGE)
 
 
 def sorting(arrays, params):

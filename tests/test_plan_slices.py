@@ -9,7 +9,7 @@ import pytest
 
 import meshjit.numpy as mnp
 from meshjit import lax
-from meshjit.inspect.collectives import collective_equations, wire_bytes
+from meshjit.core.collective import collectives_in
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import NamedSharding
@@ -42,8 +42,8 @@ def moved(fun: Any, types: list[str], inputs: Any, outputs: Any, mesh: Any = X4,
     target = target_of(mesh, ("tpu",) if tpu else ())
     plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs), target)
     found: dict[str, float] = {}
-    for eqn, times in collective_equations(partition(plan)):
-        found[eqn.op.name] = found.get(eqn.op.name, 0.0) + times * wire_bytes(eqn, mesh)
+    for each in collectives_in(partition(plan), mesh):
+        found[each.kind] = found.get(each.kind, 0.0) + each.wire_bytes(mesh)
     return found
 
 

@@ -9,10 +9,10 @@ import pytest
 
 import meshjit.numpy as mnp
 from meshjit import lax
+from meshjit.core.collective import collectives_in
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
-from meshjit.inspect.collectives import collective_equations
 from meshjit.ops.base.arithmetic import add, negate
 from meshjit.ops.collective.collectives import collective_permute
 from meshjit.simulate.devices import simulate
@@ -99,7 +99,7 @@ def fluid(u: Any, v: Any, p: Any) -> Any:
 def test_three_fields_exchange_their_borders_in_two_permutes(rows: int) -> None:
     types = [f"f32[{rows},6]"] * 3
     local = partitioned_program(traced(fluid, types), MESH, [P("x")] * 3, [P("x")] * 3)
-    found = [eqn for eqn, _ in collective_equations(local)]
+    found = list(collectives_in(local, MESH))
     assert len(found) == 2, local
     generator = np.random.default_rng(5)
     arrays = [generator.integers(-3, 4, (rows, 6)).astype(np.float32) for _ in range(3)]
@@ -111,4 +111,4 @@ def test_in_loops_too() -> None:
         return lax.scan(lambda fields, _: (fluid(*fields), None), (u, v, p), None, length=3)[0]
 
     local = partitioned_program(traced(steps, ["f32[16,6]"] * 3), MESH, [P("x")] * 3, [P("x")] * 3)
-    assert len(list(collective_equations(local))) == 2
+    assert len(list(collectives_in(local, MESH))) == 2

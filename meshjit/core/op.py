@@ -121,7 +121,6 @@ class Op:
     whole: str | None = None
     simulate: Callable[..., list[Any]] | None = None
     passes: Callable[[Types, Params], float] | None = None
-    price: Callable[..., float] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
     split: Callable[..., list[Var]] | None = None
     regions: Callable[[Params], tuple[Region, ...]] | None = None

@@ -5,10 +5,13 @@ It is what planning gives and what partitioning, reports and tests read; it hold
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from meshjit.core.collective import Collective
+from meshjit.core.decision import Decision
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.target import Target
@@ -77,6 +80,19 @@ class PlanCost:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """An alternative that was planned: what the plan cost at the time, and what it would have cost (None: clearly more,
+    planning it was stopped)."""
+
+    kind: str
+    text: str
+    source: str
+    before: PlanCost
+    cost: PlanCost | None
+    is_accepted: bool
+
+
+@dataclass(frozen=True)
 class Plan:
     """`placements` is where every value lives; `outputs` is how each output of the Program is handed over."""
 
@@ -90,6 +106,15 @@ class Plan:
     conflicts: tuple[Any, ...] = ()
     target: Target | None = None  # the machine that it was priced for
     cost: PlanCost | None = None
+    trials: tuple[Trial, ...] = ()
+    collectives: tuple[Collective, ...] = ()  # predicted, of one run of the Program
+    events: tuple[Any, ...] = ()  # what decisions are told from, see `meshjit.plan.events`
+    describe: Callable[[Plan], tuple[Decision, ...]] | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What planning chose, and why, in the order of the Program; `core/decision.py` says what each is."""
+        return self.describe(self) if self.describe is not None else ()
 
     def __str__(self) -> str:
         from meshjit.core.printer import print_program

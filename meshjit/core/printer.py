@@ -129,3 +129,10 @@ def element(x: Any) -> str:
     if x.dtype.kind != "c" and np.isfinite(np.float64(x)):
         return repr(float(x))
     return f"bits({x.tobytes().hex()})"
+
+
+def names_of(program: Program) -> dict[Var, str]:
+    """The names that values have in the text of a Program, nested ones included."""
+    printer = _Printer({}, False, True)
+    printer.program(program)
+    return printer.names

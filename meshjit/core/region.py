@@ -134,3 +134,19 @@ def without_sharing(program: Program, seen: set[int] | None = None) -> Program:
         return program
     eqns = tuple([with_regions_changed(eqn, own) for eqn in program.eqns])
     return Program(program.name, program.inputs, eqns, program.outputs)
+
+
+UNKNOWN_TRIPS = 16  # what a while loop is taken to run where nobody knows
+
+
+def expected_trips(region: Region) -> int:
+    """How often a region runs, as far as anybody knows."""
+    return UNKNOWN_TRIPS if region.trips is None else region.trips
+
+
+def weighted_regions(eqn: Eqn) -> Iterator[tuple[Region, float]]:
+    """The regions of an equation, with how often each is expected to run: all trips of a loop, one branch of several."""
+    regions = run_regions(eqn)
+    branches = len(regions) if not any(region.loops for region in regions) else 1
+    for region in regions:
+        yield region, expected_trips(region) / branches

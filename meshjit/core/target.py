@@ -43,7 +43,6 @@ class Target:
     compared_entries: int = 256  # table entries up to which `searchsorted` compares a value with all of them
     compared_pairs: int = 0  # comparisons up to which it does so for longer tables
     selects_above: float = float("inf")  # extent above which a sharded sort selects its own elements (sort_partition)
-    selection_passes: float = 90.0  # reads of the keys that this selection makes
 
     @property
     def may_call_kernels(self) -> bool:

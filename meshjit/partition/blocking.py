@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from meshjit.core.collective import collective_of
 from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Builder, Eqn, Program, Var
@@ -28,7 +29,6 @@ from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import scalar
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
-from meshjit.ops.collective.rules import axis_refs
 from meshjit.ops.control.scan import scan
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.halos import cut
@@ -47,9 +47,9 @@ from meshjit.partition.stretches import (
     own,
     wanted_before,
 )
-from meshjit.transform.merge_permutes import COPIES, LARGEST, crossed
+from meshjit.transform.merge_permutes import COPIES, LARGEST
 from meshjit.transform.pipeline import finish
-from sharding.cost import collective_bytes, collective_seconds
+from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
@@ -195,10 +195,9 @@ def _exchange_cost(local: Program, loop: _Loop) -> tuple[float, float]:
     seconds = sent = 0.0
     for eqn in local.eqns:
         if eqn.op.simulate is not None and eqn.inputs:
-            is_permute, nbytes = eqn.op is collective_permute, eqn.inputs[0].type.nbytes
-            axes = crossed(eqn.params["pairs"], loop.mesh) if is_permute else axis_refs(eqn.params["axes"])
-            seconds += collective_seconds(eqn.op.name, nbytes, axes, loop.mesh, loop.topology)
-            sent += collective_bytes(eqn.op.name, nbytes, loop.mesh.axes_size(axes))
+            collective = collective_of(eqn, loop.mesh)
+            seconds += collective.seconds(loop.mesh, loop.topology)
+            sent += collective.wire_bytes(loop.mesh)
     return seconds, sent
 
 
@@ -319,7 +318,7 @@ class _Writer:
         right each time; after the last one it is the device's own part."""
         loop, body, reached = self.loop, self.loop.body, self.loop.stretches(count)
         with Builder(body.name) as builder:
-            stretcher = Stretcher(body, loop.spaces, Moves(loop.mesh, loop.topology), builder)
+            stretcher = Stretcher(body, loop.spaces, Moves(loop.mesh, self.moves.target), builder)
             stretches = {v: reached[v] if v in loop.carried else given[v] for v in body.inputs}
             inputs = {v: builder.input(loop.type(v, stretches[v]), v.hint) for v in body.inputs}
             values = stretcher.iteration(loop.wanted[count - 1], {v: (x, stretches[v]) for v, x in inputs.items()})

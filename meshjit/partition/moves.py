@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.program import Var
+from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.comparison import compare, select
@@ -26,7 +27,6 @@ from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice
-from sharding.topology import Topology
 
 
 class Moves:
@@ -39,9 +39,10 @@ class Moves:
         all_gather dim 1        [a, b] reshape [1, a, b] all_gather dim 0 [4, a, b] transpose [a, 4, b] reshape [a, 4b]
     """
 
-    def __init__(self, mesh: BaseMesh, topology: Topology) -> None:
+    def __init__(self, mesh: BaseMesh, target: Target) -> None:
         self.mesh = mesh
-        self.topology = topology
+        self.target = target
+        self.topology = target.topology
         self.indices: dict[tuple[AxisRef, ...], Var] = {}
 
     def index(self, axes: Sequence[AxisRef]) -> Var:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
-from meshjit.partition.partition import _Partitioner  # pyright: ignore[reportPrivateUsage]
+from meshjit.partition.partition import Partitioner
 from meshjit.targets import target_of
 from sharding.spec import Placement
 
@@ -23,7 +23,7 @@ class Watched:
 
 def partition_watched(plan: Plan) -> Watched:
     """As `partition`, with the same equations, and all values as further outputs."""
-    worker = _Partitioner(plan, plan.target or target_of(plan.mesh))
+    worker = Partitioner(plan, plan.target or target_of(plan.mesh))
     local = worker.run()
     made = [v for eqn in plan.program.eqns for v in eqn.outputs]
     first = [next(iter(worker.versions[var].items())) for var in made]  # later versions are moved ones

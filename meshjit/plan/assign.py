@@ -8,19 +8,21 @@ the nearest version, of the work, and of bringing the results to where propagati
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
-from meshjit.core.program import Eqn, Var
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.cost import Machine, work_passes
 from meshjit.plan.displaced import displaced
+from meshjit.plan.events import Choice
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import Placement
 
 Assignment = dict[str, tuple[AxisRef, ...]]
+GATHERED: Final = 1.1  # times the seconds of a spread that gathers what the op could exchange: it must be clearly faster
 
 
 class Assigner:
@@ -32,23 +34,24 @@ class Assigner:
         self.kinds: dict[Eqn, int] = {}  # which of the equations that are alike
         self.numbers: dict[Any, int] = {}
         self.known: dict[Any, EquationPlan] = {}
+        self.options: dict[int, tuple[tuple[EquationPlan, float], ...]] = {}  # by id of the one that was chosen
 
     def assign(
         self,
         eqn: Eqn,
         rule: FactorRule,
         placements: Mapping[Var, Placement],
-        versions: Mapping[Var, Sequence[Placement]],
+        have_of: Callable[[Var], tuple[Placement, ...]],
         joins: bool = False,
     ) -> EquationPlan:
         """The cheapest legal assignment for one equation, and the placements that follow from it.
 
-        `placements` is where propagation would have every value, `versions` which versions of the operands exist; none
-        is said of values that come from no operands (iota): partitioning makes these again wherever they are wanted.
+        `placements` is where propagation would have every value, `have_of` says which versions of an operand exist; none of
+        values that come from no operands (iota): partitioning makes these again wherever they are wanted.
         `joins`: whether a partial result is added to another, so that its reduction may cost nothing.
         """
         inputs = eqn.inputs
-        have = tuple([tuple(versions.get(v, ())) for v in inputs])
+        have = tuple([have_of(v) for v in inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
         sides = tuple([placements[v] for v in inputs])
         kind = self.kinds.get(eqn)
@@ -60,7 +63,7 @@ class Assigner:
 
     def _kind_of(self, eqn: Eqn, rule: FactorRule) -> int:
         """A number for all that the choice depends on besides placements."""
-        said = eqn.op.partition is None, eqn.op.passes is None, work_passes(eqn), _priced(eqn)
+        said = eqn.op.exchanges, eqn.op.passes is None, work_passes(eqn), _exchanged(eqn)
         found = self.numbers.setdefault((rule, said, eqn.input_types, eqn.output_types), len(self.numbers))
         self.kinds[eqn] = found
         return found
@@ -77,30 +80,49 @@ class Assigner:
         wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
         views = self._views(rule, have, sides, homes)
         candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
+        dearer: dict[int, float] = {}  # by id of a candidate
         for first in range(len(views)):
             ordered = [views[first], *views[:first], *views[first + 1 :]]
             merged = _merge(rule, ordered, wholes)
-            others = [*displaced(rule, ordered, merged, wholes, self.mesh), *self._made_whole(eqn, rule, ordered, merged)]
-            for spread in (merged, *others, *(() if joins else _unreduced(eqn, rule, merged))):
+            others = [*displaced(rule, ordered, merged, wholes, self.mesh), *(() if joins else _unreduced(eqn, rule, merged))]
+            gathered = self._made_whole(eqn, rule, ordered, merged)
+            for number, spread in enumerate((merged, *others, *gathered)):
                 spread = consistent(rule, spread, self.mesh)
                 key = tuple(sorted(spread.items()))
                 if key not in candidates:
                     candidates[key] = equation_plan(rule, spread, self.mesh)
+                    if number > len(others):
+                        dearer[id(candidates[key])] = GATHERED
         if not candidates:
             return equation_plan(rule, {}, self.mesh)
         if len(candidates) == 1:
             return next(iter(candidates.values()))
-        return min(candidates.values(), key=lambda step: self._seconds(eqn, step, have, homes))
+        prices = [(p, dearer.get(id(p), 1.0) * self._seconds(eqn, p, have, homes)) for p in candidates.values()]
+        prices.sort(key=lambda option: option[1])
+        self.options[id(prices[0][0])] = tuple(prices)
+        return prices[0][0]
+
+    def choices(self, program: Program, plans: Sequence[EquationPlan]) -> list[Choice]:
+        """The equations that could have been computed in several ways."""
+        options = self.options
+        return [Choice(e, options[id(p)]) for e, p in zip(program.eqns, plans, strict=True) if id(p) in options]
 
     def _made_whole(
         self, eqn: Eqn, rule: FactorRule, views: Sequence[Assignment], merged: Assignment
     ) -> list[Assignment]:
         """The spread with permuted factors whole, where leaving them in place has a price."""
         permuted = frozenset(f for f, kind in rule.kinds.items() if kind == "permute")
-        if eqn.op.price is None or not any(merged.get(f) for f in permuted):
+        if not eqn.op.exchanges or not any(merged.get(f) for f in permuted) or not self._sends_much(eqn, rule, merged):
             return []
         rest = {f: axes for f, axes in merged.items() if f not in permuted}
         return [rest, *displaced(rule, views, rest, permuted, self.mesh)]
+
+    def _sends_much(self, eqn: Eqn, rule: FactorRule, spread: Assignment) -> bool:
+        """Whether the op's own rule sends more than borders to both sides can be, for which nothing is ever gathered."""
+        plan = equation_plan(rule, consistent(rule, spread, self.mesh), self.mesh)
+        _, exchange = self.machine.own_work(eqn, plan)
+        held = sum(map(self.machine.local_bytes, eqn.input_types, plan.operands))
+        return bool(exchange.requests) or exchange.bytes > 2 * held
 
     def _views(
         self,
@@ -124,15 +146,14 @@ class Assigner:
     ) -> float:
         """Predicted seconds of bringing the operands, of the work, and of bringing the results home."""
         machine = self.machine
-        seconds = machine.work(
-            step.rule, (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results), work_passes(eqn)
-        )
-        if eqn.op.price is not None:
-            seconds += eqn.op.price(eqn.input_types, eqn.params, step.assignment, machine.mesh, machine.target)
+        work, exchange = machine.own_work(eqn, step)
+        seconds = work + exchange.moving
+        for i, placement in exchange.requests:
+            seconds += machine.seconds(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(placement))
         for type, versions, wanted in zip(eqn.input_types, have, step.operands, strict=True):
             wanted = machine.normal(wanted)
             if versions and wanted not in versions:
-                seconds += machine.cheapest(type, versions, wanted).seconds
+                seconds += machine.nearest(type, versions, wanted).seconds
         for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
             seconds += machine.seconds(type, natural, home.without_partial())
         return seconds
@@ -143,9 +164,9 @@ def _stays_whole(eqn: Eqn, kind: str) -> bool:
     return kind == "replicate" or (kind == "permute" and not eqn.op.exchanges)
 
 
-def _priced(eqn: Eqn) -> Any:
-    """What the op's own price depends on besides types."""
-    return None if eqn.op.price is None else (eqn.op.name, *eqn.params.items())
+def _exchanged(eqn: Eqn) -> Any:
+    """What the op's own rule depends on besides types."""
+    return (eqn.op.name, *eqn.params.items()) if eqn.op.exchanges and eqn.inputs else None
 
 
 def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignment]:

@@ -10,111 +10,154 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
-from meshjit.core.plan import EquationPlan, PlanCost, rematerializable
+from meshjit.core.collective import Collective, collectives_in
+from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region, run_regions
+from meshjit.core.region import weighted_regions
+from meshjit.core.rules import rule_of
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
+from meshjit.core.versions import Versions, Walks
+from meshjit.partition.own_rule import OwnRule, own_rule
+from meshjit.plan.events import Event, Exchange, Move, Remake
+from meshjit.plan.written import write
+from meshjit.transform.pipeline import finish
+from sharding.cost import gathering_dim
 from sharding.mesh import BaseMesh
-from sharding.placement import normalized
-from sharding.reshard import Walk, plan_reshard
+from sharding.reshard import Walk
 from sharding.rule import FactorRule
 from sharding.spec import Placement
+from sharding.steps import operand_shape, step_axes
 
 USES_OF_OUTPUT = 2  # an output is reduced when it leaves, so it never counts as used once
-UNKNOWN_TRIPS = 16  # what a while loop is taken to run where nobody knows
 FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
 
 
 @dataclass(frozen=True)
 class Effect:
     """What comes of an equation under a plan: where its operands have to be, where its results then are and how many
-    bytes of each a device holds, and the seconds of its own work."""
+    bytes of each a device holds, the seconds of its own work, and what the op's own rule sends and asks for."""
 
-    step: EquationPlan
+    plan: EquationPlan
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
     held: tuple[int, ...]
     work: float
+    exchange: OwnCost
 
 
-class Machine:
+@dataclass(frozen=True)
+class OwnCost:
+    """What an op's own rule does besides: seconds of work and of collectives, bytes on the wire; the operands that it asks
+    for under other placements."""
+
+    work: float = 0.0
+    moving: float = 0.0
+    bytes: float = 0.0
+    collectives: tuple[Collective, ...] = ()
+    requests: tuple[tuple[int, Placement], ...] = ()
+
+
+NO_EXCHANGE: Final = OwnCost()
+
+
+class Machine(Walks):
     """Prices on one mesh of a target; every question is answered once."""
 
     def __init__(self, mesh: BaseMesh, target: Target) -> None:
-        self.mesh = mesh
-        self.target = target
-        self.topology = target.topology
-        self.normal = functools.cache(lambda placement: normalized(placement, mesh))
-        self.walk = functools.cache(self._walk)
+        super().__init__(mesh, target)
         self.work = functools.cache(self._work)
         self.local_bytes = functools.cache(self._local_bytes)
-        self.effects: dict[int, Effect] = {}  # by id of the step, which the Effect keeps alive
+        self.effects: dict[int, Effect] = {}  # by id of the plan, which the Effect keeps alive
+        self.exchanges: dict[Any, OwnCost] = {}
         self.uses_of = functools.cache(Uses)
-
-    def _walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
-        return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
 
     def seconds(self, type: TensorType, source: Placement, target: Placement) -> float:
         return 0.0 if source == target else self.walk(type, source, target).seconds
 
-    def cheapest(self, type: TensorType, sources: Iterable[Placement], target: Placement) -> Walk:
-        """The walk from that of the versions from which it takes least time; of equals the oldest."""
-        return min((self.walk(type, source, target) for source in sources), key=lambda walk: walk.seconds)
-
     def _local_bytes(self, type: TensorType, placement: Placement) -> int:
         return math.prod(placement.local_shape(type.shape, self.mesh)) * type.dtype.itemsize
 
-    def effect(self, eqn: Eqn, step: EquationPlan) -> Effect:
-        """Equations that share a step are alike."""
-        found = self.effects.get(id(step))
-        if found is None:
-            types, placements = (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results)
-            work = 0.0 if step.bodies else self.work(step.rule, types, placements, work_passes(eqn))
-            if eqn.op.price is not None:
-                work += eqn.op.price(eqn.input_types, eqn.params, step.assignment, self.mesh, self.target)
-            operands, results = (tuple(map(self.normal, side)) for side in (step.operands, step.results))
+    def effect(self, eqn: Eqn, plan: EquationPlan) -> Effect:
+        """Equations that share a plan are alike."""
+        effect = self.effects.get(id(plan))
+        if effect is None:
+            work, exchange = self.own_work(eqn, plan)
+            operands, results = (tuple(map(self.normal, side)) for side in (plan.operands, plan.results))
             held = tuple(map(self.local_bytes, eqn.output_types, results))
-            found = self.effects[id(step)] = Effect(step, operands, results, held, work)
-        return found
+            effect = self.effects[id(plan)] = Effect(plan, operands, results, held, work, exchange)
+        return effect
+
+    def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
+        """Seconds that one device computes for an equation, nested Programs aside, and what the op's own rule exchanges."""
+        if plan.bodies:
+            return 0.0, NO_EXCHANGE
+        rule = own_rule(eqn, plan) if eqn.inputs else None
+        if rule is not None:
+            exchange = self.exchange(rule, eqn, plan)
+            return exchange.work, exchange
+        types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
+        return self.work(plan.rule, types, placements, work_passes(eqn)), NO_EXCHANGE
+
+    def exchange(self, rule: OwnRule, eqn: Eqn, plan: EquationPlan) -> OwnCost:
+        key = (eqn.op, eqn.input_types, tuple(eqn.params.items()), plan.operands, plan.results, *plan.assignment.items())
+        exchange = self.exchanges.get(key)
+        if exchange is None:
+            written = write(rule, eqn, plan, self.mesh, self.target)
+            finished = finish(written.local, self.mesh, self.topology) if len(written.collectives) > 1 else written.local
+            moving = sum(each.seconds(self.mesh, self.topology) for each in collectives_in(finished, self.mesh))
+            sent = sum(each.wire_bytes(self.mesh) for each in written.collectives)
+            work = self.local_work(written.local)
+            exchange = self.exchanges[key] = OwnCost(work, moving, sent, written.collectives, written.requests)
+        return exchange
+
+    def local_work(self, program: Program) -> float:
+        """Seconds that a device computes for a local Program, collectives aside. What goes element by element is fused."""
+        ends = (*program.inputs, *program.outputs)
+        seconds = FUSED * sum(v.type.nbytes for v in ends) / self.topology.memory_bandwidth
+        for eqn in program.eqns:
+            if eqn.op.regions is not None:
+                seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
+            elif eqn.op.simulate is None and not (rule := rule_of(eqn)).is_passthrough:
+                seconds += self._seconds(rule, (*eqn.input_types, *eqn.output_types), work_passes(eqn))
+        return seconds
 
     def _work(
-        self,
-        rule: FactorRule,
-        types: tuple[TensorType, ...],
-        placements: tuple[Placement, ...],
-        passes: float = 0.0,
+        self, rule: FactorRule, types: tuple[TensorType, ...], placements: tuple[Placement, ...], passes: float = 0.0
     ) -> float:
-        """Seconds that one device computes; `types` and `placements` are those of the operands, then of the results.
+        """`types` and `placements` are those of the operands, then of the results."""
+        shapes = (p.local_shape(t.shape, self.mesh) for t, p in zip(types, placements, strict=True))
+        return self._seconds(rule, [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)], passes)
+
+    def _seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float) -> float:
+        """Seconds of an equation on local types: memory that it touches, or multiplications of a contraction.
 
         `passes`: how often the op goes over its operands besides.
         """
-        moved = sum(map(self.local_bytes, types, placements))
-        extents: dict[str, int] = {}
-        for dims, type, placement in zip((*rule.operands, *rule.results), types, placements, strict=True):
-            for factors, extent in zip(dims, placement.local_shape(type.shape, self.mesh), strict=True):
-                if len(factors) == 1:
-                    extents[factors[0]] = min(extents.get(factors[0], extent), extent)
-        for name, size in rule.sizes.items():
-            extents.setdefault(name, size)
-        seconds = FUSED * moved / self.topology.memory_bandwidth
+        seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
-            seconds = max(seconds, 2 * math.prod(extents.values()) / self.topology.flops)
-        operands = sum(map(self.local_bytes, types[: len(rule.operands)], placements))
+            seconds = max(seconds, 2 * math.prod(_extents(rule, types).values()) / self.topology.flops)
+        operands = sum(type.nbytes for type in types[: len(rule.operands)])
         return seconds + passes * operands / self.topology.memory_bandwidth
+
+
+def _extents(rule: FactorRule, types: Sequence[TensorType]) -> dict[str, int]:
+    """Local extents of the factors; of those in merged dims alone the global ones."""
+    extents: dict[str, int] = {}
+    for dims, type in zip((*rule.operands, *rule.results), types, strict=True):
+        for factors, extent in zip(dims, type.shape, strict=True):
+            if len(factors) == 1:
+                extents[factors[0]] = min(extents.get(factors[0], extent), extent)
+    return {**rule.sizes, **extents}
 
 
 def work_passes(eqn: Eqn) -> float:
     """What the op itself says of its work; 0 for most."""
     return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
-
-
-def expected_trips(region: Region) -> int:
-    """How often a region runs, as far as anybody knows."""
-    return UNKNOWN_TRIPS if region.trips is None else region.trips
 
 
 class Uses:
@@ -140,98 +183,128 @@ class TooDear(Exception):
     """Planning was stopped: the plan takes longer than the one that it was to be compared with."""
 
 
-class Flow:
+class Flow(Versions[None]):
     """Follows the values of one Program through its equations: where each is, and what it cost so far. TooDear is raised
     where that is more than `limit` seconds."""
 
     def __init__(self, program: Program, machine: Machine, limit: float = math.inf) -> None:
+        super().__init__(machine)
         self.limit = limit
         self.program = program
         self.machine = machine
-        self.versions: dict[Var, list[Placement]] = {}
         self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
-        self.made: dict[Var, int] = {}
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
         self.ends = machine.uses_of(program).ends
         self.at = 0
+        self.collectives: list[Collective] = []
+        self.events: list[Event] = []
+        self.eqn: Eqn | None = None  # the one that values are brought for
 
     def start(self, inputs: Sequence[Placement]) -> None:
         for var, placement in zip(self.program.inputs, inputs, strict=True):
             placement = self.machine.normal(placement)
-            self._keep(var, placement, self.machine.local_bytes(var.type, placement))
+            self.enter(var, placement, None)
+            self._hold(var, self.machine.local_bytes(var.type, placement))
 
-    def run(self, eqn: Eqn, step: EquationPlan) -> None:
+    def run(self, eqn: Eqn, plan: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
-        effect, versions, made = self.machine.effect(eqn, step), self.versions, self.made
+        effect, versions = self.machine.effect(eqn, plan), self.versions
+        self.eqn = eqn
         for var, placement in zip(eqn.inputs, effect.operands, strict=True):
-            have = versions.get(var)
-            if have is not None and placement not in have:
-                self.bring(var, placement)
-        if step.bodies:
-            self._nested(eqn, step)
-        self.work += effect.work
+            if placement not in versions[var]:
+                self.operand(var, placement)
+        if plan.bodies:
+            self._nested(eqn, plan)
+        self.compute(eqn, plan, ())
         if self.work + self.moving > self.limit:
             raise TooDear
-        size = rematerializable(eqn, step.rule, made) if not eqn.inputs or eqn.inputs[0] in made else None
-        if size is not None:
-            made[eqn.outputs[0]] = size
-        else:
-            for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
-                versions[var] = [placement]
-                self.sizes[var] = size
-                self.held += size
+        for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
+            versions[var] = {placement: None}
+            self._hold(var, size)
+        if not eqn.inputs or eqn.inputs[0] in self.made:
+            self.note_maker(eqn, plan)
         if self.held > self.peak:
             self.peak = self.held
         for var in self.ends[self.at]:
             self.held -= self.sizes.get(var, 0)
         self.at += 1
 
-    def _nested(self, eqn: Eqn, step: EquationPlan) -> None:
+    def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
+        effect = self.machine.effect(eqn, plan)
+        self.work += effect.work
+        exchange = effect.exchange
+        if exchange is not NO_EXCHANGE:
+            self.moving += exchange.moving
+            self.bytes += exchange.bytes
+            self.collectives += exchange.collectives
+            if exchange.collectives:
+                self.events.append(Exchange(eqn, exchange.collectives))
+            for i, placement in exchange.requests:
+                self.bring(eqn.inputs[i], placement)
+        return (None,) * len(eqn.outputs)
+
+    def remake(self, eqn: Eqn, plan: EquationPlan) -> None:
+        self.events.append(Remake(eqn, plan.results[0]))
+        return super().remake(eqn, plan)
+
+    def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:
+        self.events.append(Move(var, walk, self.eqn))
+        self.moving += walk.seconds
+        self.bytes += walk.bytes
+        self.collectives += collectives_of(walk, var.type, self.machine.mesh)
+        for between in walk.placements[1:]:
+            if between not in self.versions[var]:
+                self._hold(var, self.machine.local_bytes(var.type, between))
+        return (None,) * len(walk.steps)
+
+    def have(self, var: Var) -> tuple[Placement, ...]:
+        """The versions of a value; none is said of one that can be made again wherever it is wanted."""
+        return () if var in self.made else tuple(self.versions[var])
+
+    def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:
         """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
-        regions = run_regions(eqn)
-        branches = len(regions) if not any(region.loops for region in regions) else 1
-        for region, body in zip(regions, step.bodies, strict=True):
+        for (_, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
             assert body.cost is not None
-            times = expected_trips(region) / branches
             self.work += times * body.cost.work_seconds
             self.moving += times * body.cost.move_seconds
             self.bytes += times * body.cost.wire_bytes
+            self.collectives += [each.times(times) for each in body.collectives]
             self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
 
-    def bring(self, var: Var, placement: Placement) -> None:
-        """Make sure that a version under this placement exists."""
-        placement, have = self.machine.normal(placement), self.versions.get(var)
-        if have is not None and placement not in have:
-            placement = placement.without_partial()  # where an addend is wanted of a whole value, it and zeros are that
-        if have is not None and placement not in have:
-            walk = self.machine.cheapest(var.type, have, placement)
-            self.moving += walk.seconds
-            self.bytes += walk.bytes
-            for between in walk.placements[1:]:
-                if between not in have:
-                    self._keep(var, between, self.machine.local_bytes(var.type, between))
-
-    def change(self, eqn: Eqn, step: EquationPlan) -> None:
+    def change(self, eqn: Eqn, plan: EquationPlan) -> None:
         """An equation that has run already is planned otherwise after all: other operands are brought, and its results
         lie elsewhere, in as much memory."""
         held = self.held
-        for var, placement in zip(eqn.inputs, step.operands, strict=True):
-            self.bring(var, placement)
-        for var, placement in zip(eqn.outputs, step.results, strict=True):
-            self.versions[var] = [self.machine.normal(placement)]
+        for var, placement in zip(eqn.inputs, plan.operands, strict=True):
+            self.operand(var, placement)
+        for var, placement in zip(eqn.outputs, plan.results, strict=True):
+            self.enter(var, self.machine.normal(placement), None)
         self.held = held
 
-    def _keep(self, var: Var, placement: Placement, size: int) -> None:
-        self.versions.setdefault(var, []).append(placement)
+    def _hold(self, var: Var, size: int) -> None:
         self.sizes[var] = self.sizes.get(var, 0) + size
         self.held += size
 
     def end(self, outputs: Sequence[Placement]) -> PlanCost:
         """Hand the outputs over; what all of it cost."""
+        self.eqn = None
         for var, placement in zip(self.program.outputs, outputs, strict=True):
             self.bring(var, placement)
         return PlanCost(self.work, self.moving, self.bytes, float(max(self.peak, self.held)))
+
+
+def collectives_of(walk: Walk, type: TensorType, mesh: BaseMesh) -> list[Collective]:
+    """The collectives of a walk; a value of no elements has nothing to move."""
+    if not walk.bytes or 0 in type.shape:
+        return []
+    collectives: list[Collective] = []
+    for step, here in zip(walk.steps, walk.placements, strict=False):
+        if step.collective is not None:
+            shape = operand_shape(step, here, type.shape, mesh)
+            size = math.prod(shape) * type.dtype.itemsize
+            collectives.append(Collective(step.collective, step_axes(step), size, gathering_dim(step, shape)))
+    return collectives
 
 
 def run_through(
@@ -240,13 +313,13 @@ def run_through(
     steps: Sequence[EquationPlan],
     inputs: Sequence[Placement],
     outputs: Sequence[Placement],
-) -> PlanCost:
-    """The cost of equations that are planned."""
+) -> tuple[PlanCost, tuple[Collective, ...], list[Event]]:
+    """The cost of equations that are planned, their collectives and how values move."""
     flow = Flow(program, machine)
     flow.start(inputs)
     for eqn, step in zip(program.eqns, steps, strict=True):
         flow.run(eqn, step)
-    return flow.end(outputs)
+    return flow.end(outputs), tuple(flow.collectives), flow.events
 
 
 def _last_uses(program: Program) -> list[list[Var]]:

@@ -27,6 +27,7 @@ from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.cost import Flow, Machine
+from meshjit.plan.events import Delay, Event, Reduction
 from sharding.axes import AxisRef, overlap
 from sharding.spec import Placement
 
@@ -55,6 +56,13 @@ class Delays:
         self.possible = dict(self.pending)  # all that were pending, also those that were reduced sooner after all
         self.delayed: dict[Var, _Delayed] = {}  # by result
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
+        self.reductions: list[Reduction] = []
+
+    @property
+    def events(self) -> list[Event]:
+        """What became of partial sums: equations that they flow through, and where they are reduced."""
+        delayed = {chain.eqn: Delay(chain.eqn, self.pending[var]) for var, chain in self.delayed.items()}
+        return [*delayed.values(), *self.reductions]
 
     def joins(self, eqn: Eqn) -> bool:
         """Whether a partial result would only be added to another value, which may be partial as well: then it is not
@@ -96,7 +104,10 @@ class Delays:
         seconds = self.machine.seconds
         late = seconds(var.type, self.pending[var], wanted)
         sooner = sum(seconds(v.type, self.pending[v], there) for v, there in dict(addends).items())
-        if sooner + seconds(var.type, chain.plain.results[0], wanted) > late * EQUAL:
+        sooner += seconds(var.type, chain.plain.results[0], wanted)
+        is_late = sooner > late * EQUAL
+        self.reductions.append(Reduction(chain.eqn, late, sooner, is_late))
+        if is_late:
             return
         del self.pending[var], self.delayed[var]
         for (v, there), before in zip(addends, chain.before, strict=True):

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region, run_regions
+from meshjit.core.region import Region, expected_trips, run_regions
 from meshjit.plan.accumulate import accumulators
 from meshjit.plan.assign import Assigner
-from meshjit.plan.cost import Flow, Machine, expected_trips, run_through
+from meshjit.plan.cost import Flow, Machine, run_through
 from meshjit.plan.delay import Delays
+from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.graph import programs_in
 from sharding.rule import FactorRule
 from sharding.spec import Placement
@@ -46,7 +47,7 @@ class Planner:
         steps: list[EquationPlan] = []
         for eqn in program.eqns:
             if eqn.op.regions is None:
-                step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.versions, delays.joins(eqn))
+                step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.have, delays.joins(eqn))
             else:
                 step = self.with_regions(eqn, run_regions(eqn))
             step = delays.through(eqn, step, self.placements, flow)
@@ -93,11 +94,16 @@ class Planner:
             sums = kept
             if not sums:
                 self.placements.update(before)
-                steps = self.equations(program, self.wanted(eqn, region))
-        self.bring_before(eqn, region, steps)
+                delays = Delays(program, self.machine)
+                steps = self.equations(program, self.wanted(eqn, region), delays)
+        hoists = self.bring_before(eqn, region, steps)
         inputs, outputs = tuple(self.placements[v] for v in program.inputs), self.wanted(eqn, region)
-        cost = run_through(program, self.machine, steps, inputs, outputs)
-        return Plan(program, self.machine.mesh, self.placements, steps, inputs, outputs, cost=cost)
+        cost, collectives, moves = run_through(program, self.machine, steps, inputs, outputs)
+        sums_kept = [Accumulation(program.inputs[i], p) for i, p in sums.items()]
+        events = (*hoists, *sums_kept, *delays.events, *moves, *self.assigner.choices(program, steps))
+        return Plan(
+            program, self.machine.mesh, self.placements, steps, inputs, outputs, cost=cost, collectives=collectives, events=events
+        )
 
     def wanted(self, eqn: Eqn, region: Region) -> tuple[Placement, ...]:
         """Carries go out as they came in; branches give the result as it is wanted, others what they have."""
@@ -112,9 +118,9 @@ class Planner:
     def snapshot(self, program: Program) -> dict[Var, Placement]:
         return {v: self.placements[v] for part in programs_in(program) for v in part.vars()}
 
-    def bring_before(self, eqn: Eqn, region: Region, steps: Sequence[EquationPlan]) -> None:
+    def bring_before(self, eqn: Eqn, region: Region, steps: Sequence[EquationPlan]) -> list[Hoist]:
         """Choose for every input that never changes the placement it is cheapest to have it in from the start."""
-        trips = expected_trips(region)
+        trips, hoists = expected_trips(region), list[Hoist]()
         for i in region.invariant if region.loops else ():
             var, program = region.program.inputs[i], region.program
             pairs = [pair for e, s in zip(program.eqns, steps, strict=True) for pair in zip(e.inputs, s.operands, strict=True)]
@@ -126,7 +132,11 @@ class Planner:
                 return seconds(var.type, here, start) + trips * sum(seconds(var.type, start, p) for p in wanted)
 
             options = [self.placements[var].without_partial(), *sorted(wanted, key=str)]
-            self.placements[var] = min(options, key=cost)
+            ordered = sorted(((p, cost(p)) for p in dict.fromkeys(options)), key=lambda option: option[1])
+            self.placements[var] = ordered[0][0]
+            if len(ordered) > 1:
+                hoists.append(Hoist(var, tuple(ordered)))
+        return hoists
 
 
 def _stacked(placement: Placement) -> Placement:

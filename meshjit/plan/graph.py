@@ -37,6 +37,11 @@ class Flattened:
     numbers: Mapping[Var, int]
     rules: Mapping[Eqn, FactorRule]
 
+    def source(self, node: int) -> str:
+        """The user's line that a node stands for."""
+        label = self.graph.nodes[node].label
+        return str(label.eqn.source or "") if isinstance(label, _Label) else ""
+
     def origins(self, found: Propagated) -> Mapping[tuple[Var, int, AxisRef], Origin]:
         """Where axes came from, keyed by Var instead of number: (var, dim, axis) → origin."""
         return _Origins(self.numbers, found.origins)

@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
+from meshjit.core.collective import crossed_axes
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
@@ -80,13 +79,7 @@ def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Var, _
 
 def _small(pairs: Sequence[tuple[int, int]], mesh: BaseMesh, topology: Topology) -> float:
     """How many bytes are copied in the time that it takes to start such a permute."""
-    return topology.latency_over(crossed(pairs, mesh)) * topology.memory_bandwidth / COPIES
-
-
-def crossed(pairs: Sequence[tuple[int, int]], mesh: BaseMesh) -> list[str]:
-    """The axes along which some pair's ends differ."""
-    ends = [np.unravel_index(column, mesh.axis_sizes) for column in zip(*pairs, strict=True)]
-    return [a for a, here, there in zip(mesh.axis_names, *ends, strict=True) if (here != there).any()]
+    return topology.latency_over(crossed_axes(pairs, mesh)) * topology.memory_bandwidth / COPIES
 
 
 def _merged(eqn: Eqn, here: Rewriter, groups: Mapping[Var, _Group], order: Mapping[Eqn, int]) -> Var | None:

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
+from meshjit.core.collective import collectives_in
 from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
-from meshjit.inspect.collectives import collective_equations, collective_rows, wire_bytes
+from meshjit.inspect.collectives import collective_rows
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec
@@ -43,8 +44,8 @@ def traffic(fun: Callable[..., Any], types: Sequence[str], mesh: AbstractMesh, i
     """Bytes that one device puts on the wire, by collective."""
     local = partitioned_program(traced(fun, types), mesh, inputs, outputs)
     found: dict[str, float] = {}
-    for eqn, times in collective_equations(local):
-        found[eqn.op.name] = found.get(eqn.op.name, 0.0) + times * wire_bytes(eqn, mesh)
+    for each in collectives_in(local, mesh):
+        found[each.kind] = found.get(each.kind, 0.0) + each.wire_bytes(mesh)
     return found
 
 

@@ -14,19 +14,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from meshjit import ops
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Params, Types
-from meshjit.core.plan import equation_plan
 from meshjit.core.program import Var
-from meshjit.core.target import Target
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.families import factor_names
-from sharding.cost import collective_seconds
-from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 
 Shape = tuple[int, ...]
@@ -165,26 +159,6 @@ def _shifted(before: Shape, after: Shape, have: Shape, want: Shape) -> Iterator[
         sizes = math.prod(have[d] for d in left), math.prod(want[d] for d in right)
         if sizes[0] != sizes[1]:
             yield left, right, *sizes
-
-
-def price_of_reblocking(
-    in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target
-) -> float:
-    """Seconds of exchanging what lies across borders: the last shard's begins differ by most."""
-    (type,), after = in_types, params["shape"]
-    rule = reshape_rule(type.shape, after)
-    shards = {f: mesh.axes_size(axes) for f, axes in assignment.items() if axes}
-    if not any(rule.kinds.get(f) == "permute" or (f in rule.loose and rule.sizes[f] % n) for f, n in shards.items()):
-        return 0.0
-    step = equation_plan(rule, assignment, mesh)
-    (have, want) = (p.local_shape(s, mesh) for p, s in ((step.operands[0], type.shape), (step.results[0], after)))
-    seconds = 0.0
-    for left, _, given, width in _shifted(type.shape, after, have, want):
-        axes = next(step.operands[0].dims[d] for d in left if type.shape[d] > 1)
-        moved = min(1.0, abs(given - width) * (mesh.axes_size(axes) - 1) / width)
-        nbytes = moved * math.prod(want) * type.dtype.itemsize
-        seconds += collective_seconds("collective_permute", nbytes, axes, mesh, target.topology)
-    return seconds
 
 
 def groups(before: Shape, after: Shape) -> Iterator[tuple[range, range]]:

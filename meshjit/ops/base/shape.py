@@ -17,7 +17,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.families import factor_names, require, require_param
-from meshjit.ops.base.reblocking import price_of_reblocking, reblock, reshape_rule
+from meshjit.ops.base.reblocking import reblock, reshape_rule
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -222,7 +222,6 @@ reshape = Op(
     batch=_reshape_batch,
     localize=out_shape_localized,
     reblock=reblock,
-    price=price_of_reblocking,
 )
 
 

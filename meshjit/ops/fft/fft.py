@@ -31,7 +31,7 @@ from meshjit.ops.base.constants import emit_splat, full, full_like, iota
 from meshjit.ops.base.conversion import complex_, conjugate
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import broadcast_in_dim, require_one
-from meshjit.ops.fft.four_steps import is_line, partition_fft, price_of_fft
+from meshjit.ops.fft.four_steps import is_line, partition_fft
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -195,5 +195,4 @@ fft = Op(
     transpose=_transpose,
     partition=lambda local: partition_fft(local, fft),
     passes=_passes,
-    price=price_of_fft,
 )

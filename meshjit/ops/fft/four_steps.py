@@ -22,15 +22,13 @@ ones: of the result half is brought home, or the missing half of the rows is fet
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Params, Types
+from meshjit.core.op import Params
 from meshjit.core.program import Var
-from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply, subtract
 from meshjit.ops.base.bits import or_
@@ -44,17 +42,9 @@ from meshjit.ops.collective.collectives import all_to_all
 from meshjit.ops.slicing.concatenation import reverse
 from meshjit.ops.slicing.halos import cut, cut_at, fetch_run, positions, shard_axes
 from meshjit.ops.slicing.slices import pad
-from sharding.cost import collective_seconds
-from sharding.mesh import BaseMesh
 
 Axes = tuple[Any, ...]
 _COMPLEX = [("all_to_all", 1.0)] * 3
-_EXCHANGES = {  # what is exchanged, in shards of the operand
-    "FFT": _COMPLEX,
-    "IFFT": _COMPLEX,
-    "RFFT": [("all_to_all", 1.0), ("all_to_all", 2.0), ("all_to_all", 1.0), ("collective_permute", 0.5)],
-    "IRFFT": [("all_to_all", 1.0), ("all_to_all", 2.0), ("all_to_all", 1.0), ("collective_permute", 1.5)],
-}
 _I32 = np.dtype(np.int32)
 
 
@@ -65,24 +55,6 @@ def rows_and_columns(n: int, devices: int) -> tuple[int, int] | None:
         return None
     small = next(d for d in range(math.isqrt(rest), 0, -1) if rest % d == 0)
     return devices * small, devices * (rest // small)
-
-
-def price_of_fft(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target) -> float:
-    """Seconds of the exchanges, or of gathering the line and transforming all of it."""
-    axes = _axes_of(in_types[0], params, assignment)
-    if not axes:
-        return 0.0
-    shares = math.prod(mesh.axes_size(over) for over in assignment.values())
-    local, size = in_types[0].nbytes / shares, mesh.axes_size(axes)
-    if rows_and_columns(params["lengths"][-1], size) is not None:
-        return sum(collective_seconds(kind, n * local, axes, mesh, target.topology) for kind, n in _EXCHANGES[params["kind"]])
-    passes = 4.0 + params["lengths"][-1].bit_length()
-    gathering = collective_seconds("all_gather", local, axes, mesh, target.topology, params["axes"][-1])
-    return gathering + passes * (size - 1) * local / target.topology.memory_bandwidth
-
-
-def _axes_of(type: TensorType, params: Params, assignment: Mapping[str, Any]) -> Axes:
-    return tuple(assignment.get(factor_names(type.rank)[params["axes"][-1]], ()))
 
 
 def partition_fft(local: LocalEquation, fft: Any) -> list[Var]:

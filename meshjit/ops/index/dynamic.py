@@ -18,7 +18,7 @@ from meshjit.ops.base.batching import align, align_to_first, batch_size, insert,
 from meshjit.ops.base.constants import scalar, zeros
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import expand
-from meshjit.ops.index.dynamic_partition import is_nearly_all, partition_slice, partition_update, price_of_part
+from meshjit.ops.index.dynamic_partition import is_nearly_all, partition_slice, partition_update
 from meshjit.ops.index.take import gather_windows, scatter_windows
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import reduction_of
@@ -163,7 +163,6 @@ dynamic_slice = Op(
     batch=_slice_batch,
     partition=partition_slice,
     passes=lambda in_types, params: 1.0,
-    price=price_of_part,
 )
 
 
@@ -262,5 +261,4 @@ dynamic_update_slice = Op(
     transpose=_update_transpose,
     batch=_update_batch,
     partition=partition_update,
-    price=price_of_part,
 )

@@ -13,17 +13,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit import ops
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
-from meshjit.core.target import Target
 from meshjit.ops.base.arithmetic import add, multiply, subtract
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import clamp, select
@@ -32,8 +29,6 @@ from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names
 from meshjit.ops.slicing.halos import between, fetch_run, shard_axes
 from meshjit.ops.slicing.slices import pad
-from sharding.cost import collective_seconds
-from sharding.mesh import BaseMesh
 
 I32 = np.dtype(np.int32)
 
@@ -48,23 +43,6 @@ def clamped_start(start: Var, extent: int, size: int) -> Var:
     wide = convert(start, dtype=I32) if start.dtype.itemsize < 4 else start
     inside = clamp(scalar(0, wide.dtype), wide, scalar(extent - size, wide.dtype))
     return inside if inside.dtype == I32 else convert(inside, dtype=I32)
-
-
-def price_of_part(
-    in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target
-) -> float:
-    """Seconds of fetching what nearly all of a dim might need, and of putting that together."""
-    type, sizes = in_types[0], params["slice_sizes"] if "slice_sizes" in params else in_types[1].shape
-    names, seconds = factor_names(type.rank), 0.0
-    shares = math.prod(mesh.axes_size(assignment.get(name, ())) for name in names)
-    for name, n, m in zip(names, type.shape, sizes, strict=True):
-        axes = tuple(assignment.get(name, ()))
-        if axes and is_nearly_all(n, m):
-            shard = type.nbytes / shares
-            fetched = shard * mesh.axes_size(axes) * (n - m) / n
-            seconds += collective_seconds("collective_permute", fetched, axes, mesh, target.topology)
-            seconds += 2 * (shard + fetched) / target.topology.memory_bandwidth
-    return seconds
 
 
 def _factors(local: LocalEquation, sizes: Sequence[int]) -> list[tuple[int, int, int, Any, Any]]:

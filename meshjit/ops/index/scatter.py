@@ -7,7 +7,7 @@ every device applies the updates to what it owns; sharded updates make a partial
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import numpy as np
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.target import Target
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.batching import batch_size, insert, move
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened
@@ -23,8 +22,7 @@ from meshjit.ops.index.columns import MODES, Array, Windows
 from meshjit.ops.index.gather import CALLS, index_fill
 from meshjit.ops.index.scatter_derivatives import NAMES, scatter_jvp, scatter_transpose, windows_of
 from meshjit.ops.index.scatter_emission import emit_scatter
-from meshjit.ops.index.scatter_partition import partition_scatter, price_of_setting
-from sharding.mesh import BaseMesh
+from meshjit.ops.index.scatter_partition import partition_scatter
 from sharding.rule import FactorRule
 
 _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
@@ -159,10 +157,6 @@ def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [scatter(*operands, **new)]
 
 
-def _price(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target) -> float:
-    return price_of_setting(in_types, params, assignment, _rule(in_types, (in_types[0],), params), mesh, target)
-
-
 # -- samples
 
 
@@ -212,5 +206,4 @@ scatter = Op(
     partition=_partition,
     split=_split,
     passes=lambda in_types, params: 4.0,
-    price=_price,
 )

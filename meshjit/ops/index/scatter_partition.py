@@ -15,16 +15,13 @@ every element, and adds those of its own updates that are the last into nothing:
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
-from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.bits import and_
@@ -38,8 +35,6 @@ from meshjit.ops.index.gather import gather
 from meshjit.ops.index.gather_partition import Columns, Parts, column_of, inside_of, nothing, owned_dims, parts_of, taken_apart
 from meshjit.ops.index.scatter_derivatives import gather_back, windows_of
 from meshjit.ops.slicing.halos import between, positions
-from sharding.cost import collective_seconds
-from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 
 Axes = tuple[Any, ...]
@@ -143,22 +138,6 @@ def _counted_once(local: LocalEquation, operand: Var, kind: str, axes: Axes) -> 
 
 
 # -- setting
-
-
-def price_of_setting(
-    in_types: Types, params: Params, assignment: Mapping[str, Any], rule: FactorRule, mesh: BaseMesh, target: Target
-) -> float:
-    """Seconds of finding out which updates are the last of their elements, where updates are spread over devices."""
-    outer = [dim[0] for dim in rule.operands[1][:-1]]
-    axes = tuple(axis for f in outer if f in rule.reductions for axis in assignment.get(f, ()))
-    if params["kind"] != "set" or not axes:
-        return 0.0
-    operand, indices = in_types[:2]
-    shares = math.prod(mesh.axes_size(assignment.get(f, ())) for f in outer)
-    seconds = collective_seconds("all_gather", indices.nbytes / shares, axes, mesh, target.topology)
-    gathered = indices.nbytes / shares * mesh.axes_size(axes)
-    held = operand.nbytes / math.prod(mesh.axes_size(assignment.get(f, ())) for dim in rule.operands[0] for f in dim)
-    return seconds + (_NUMBERING * gathered + held) / target.topology.memory_bandwidth
 
 
 def _set_apart(

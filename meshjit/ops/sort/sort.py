@@ -18,7 +18,7 @@ from meshjit.ops.base.batching import align_to_first, shifted
 from meshjit.ops.base.constants import iota
 from meshjit.ops.base.families import factor_names, require, require_param, widened
 from meshjit.ops.index.take import take_along
-from meshjit.ops.sort.sort_partition import partition_sort, passes_of_sort, price_of_sort
+from meshjit.ops.sort.sort_partition import partition_sort, passes_of_sort
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -177,5 +177,4 @@ sort = Op(
     jvp=_jvp,
     partition=lambda local: partition_sort(local, sort),
     passes=passes_of_sort,
-    price=price_of_sort,
 )

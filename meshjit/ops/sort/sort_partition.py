@@ -11,8 +11,6 @@ them and sorts these. Worked example, device 1 of 3, b = 2:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,8 +35,6 @@ from meshjit.ops.index.take import take_along
 from meshjit.ops.reduce.cumulative import cumsum
 from meshjit.ops.slicing.halos import positions, shard_axes
 from meshjit.ops.slicing.slices import pad
-from sharding.cost import collective_seconds
-from sharding.mesh import BaseMesh
 
 _I32, _U32 = np.dtype(np.int32), np.dtype(np.uint32)
 _BITS = 32  # of a word
@@ -47,20 +43,6 @@ _BITS = 32  # of a word
 def passes_of_sort(in_types: Types, params: Params) -> float:
     """Some comparisons of every element per halving."""
     return 40.0 * max(1, in_types[0].shape[params["dimension"]]).bit_length()
-
-
-def price_of_sort(in_types: Types, params: Params, assignment: Mapping[str, Any], mesh: BaseMesh, target: Target) -> float:
-    """Seconds of what a sort along a sharded dim does besides sorting a shard: gathering, finding what is its own."""
-    axes = tuple(assignment.get(factor_names(in_types[0].rank)[params["dimension"]], ()))
-    if not axes:
-        return 0.0
-    shares = math.prod(mesh.axes_size(over) for over in assignment.values())
-    local = [type.nbytes / shares for type in in_types]
-    seconds = sum(collective_seconds("all_gather", size, axes, mesh, target.topology, params["dimension"]) for size in local)
-    moved = target.selection_passes * local[0] * mesh.axes_size(axes)
-    if not _can_select(in_types, params, target):  # sorting all, of which sorting a shard is a part
-        moved = passes_of_sort(in_types, params) * sum(local) * (mesh.axes_size(axes) - 1)
-    return seconds + moved / target.topology.memory_bandwidth
 
 
 def _can_select(in_types: Types, params: Params, target: Target) -> bool:

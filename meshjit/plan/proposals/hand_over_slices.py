@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region, run_regions
+from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
-from sharding.axes import AxisRef, overlap
+from meshjit.plan.proposals.proposal import Proposal
+from sharding.axes import AxisRef, axes_text, overlap
 from sharding.graph import Origin, Propagated, Seed
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
@@ -34,38 +36,45 @@ class Handover:
     origins: tuple[tuple[AxisRef, Origin], ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class SliceTurn:
-    """The other way that one loop could go. As `sharding.alternatives.Turn`."""
-
-    key: object
-    family: object
-    handovers: tuple[Handover, ...]
-    elements: int
-
-    def seeds(self, found: Propagated) -> dict[int, Seed]:
-        seeds = dict(found.graph.seeds)
-        for each in self.handovers:
-            placement = found.placements[each.value].without_partial().with_dim(each.dim, each.axes)
-            priority = max((s.priority for _, o in each.origins if (s := seeds.get(o.seed)) is not None), default=0)
-            seeds[each.value] = Seed(placement, (True,) * placement.rank, priority, each.origins)
-        return seeds
-
-
-def slice_turns(program: Program, numbers: Mapping[Var, int], found: Propagated, mesh: BaseMesh) -> list[SliceTurn]:
-    """All that may be tried, those of the largest loops first."""
-    turns: list[SliceTurn] = []
-    for part in programs_in(program):
+def propose(draft: Draft) -> list[Proposal]:
+    """Those of the largest loops first."""
+    weighed: list[tuple[int, Proposal]] = []
+    shapes = draft.propagated.graph.shapes
+    for part in programs_in(draft.program):
         for place, eqn in enumerate(part.eqns):
-            for region in run_regions(eqn):
-                pairs = [(numbers[o], numbers[i]) for o, i in _slices(eqn, region)]
-                for choice in range(CHOICES):
-                    handovers = tuple(h for outer, inner in pairs for h in _handover(outer, inner, choice, found, mesh))
-                    if handovers:
-                        key = ("slices", part.name, place, tuple((h.value, h.dim, h.axes) for h in handovers))
-                        elements = sum(math.prod(found.graph.shapes[h.value]) for h in handovers)
-                        turns.append(SliceTurn(key, key, handovers, elements))
-    return sorted(turns, key=lambda turn: -turn.elements)
+            for handovers in _of_loop(eqn, draft) if eqn.op.regions is not None else ():
+                key = ("slices", part.name, place, tuple((h.value, h.dim, h.axes) for h in handovers))
+                weight = sum(math.prod(shapes[h.value]) for h in handovers)
+                weighed.append((weight, _proposal(draft, eqn, handovers, key)))
+    return [proposal for _, proposal in sorted(weighed, key=lambda pair: -pair[0])]
+
+
+def _of_loop(eqn: Eqn, draft: Draft) -> Iterator[tuple[Handover, ...]]:
+    """The ways in which the slices of one loop may go together."""
+    numbers, propagated, mesh = draft.flat.numbers, draft.propagated, draft.machine.mesh
+    for region in run_regions(eqn):
+        pairs = [(numbers[o], numbers[i]) for o, i in _slices(eqn, region)]
+        for choice in range(CHOICES):
+            if handovers := tuple(h for o, i in pairs for h in _handover(o, i, choice, propagated, mesh)):
+                yield handovers
+
+
+def _proposal(draft: Draft, eqn: Eqn, handovers: Sequence[Handover], key: object) -> Proposal:
+    first = handovers[0]
+    shape = list(draft.propagated.graph.shapes[first.value])
+    text = f"shard dim {first.dim} of the slices {shape} over {axes_text(first.axes)}, which sharded the dim they are cut from"
+    return Proposal(
+        "slices", key, text, key, str(eqn.source or ""), seeds=lambda: _seeds(draft.propagated, handovers)
+    )  # fmt: skip
+
+
+def _seeds(propagated: Propagated, handovers: Sequence[Handover]) -> dict[int, Seed]:
+    seeds = dict(propagated.graph.seeds)
+    for each in handovers:
+        placement = propagated.placements[each.value].without_partial().with_dim(each.dim, each.axes)
+        priority = max((s.priority for _, o in each.origins if (s := seeds.get(o.seed)) is not None), default=0)
+        seeds[each.value] = Seed(placement, (True,) * placement.rank, priority, each.origins)
+    return seeds
 
 
 def _slices(eqn: Eqn, region: Region) -> Iterator[tuple[Var, Var]]:

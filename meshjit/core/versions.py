@@ -1,0 +1,113 @@
+"""The versions of every value on the way through a Program: under which placements it exists by then.
+
+Planning follows them to price what partitioning will write, partitioning to write it; both are this state machine, so what
+one predicts the other writes. A value is brought to a placement from the version that is nearest, or made again where that
+is cheaper than moving it; all versions on the way are kept for later uses.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
+
+from meshjit.core.plan import EquationPlan, equation_plan, rematerializable
+from meshjit.core.program import Eqn, Var
+from meshjit.core.target import Target
+from meshjit.core.types import TensorType
+from sharding.mesh import BaseMesh
+from sharding.placement import normalized
+from sharding.reshard import Walk, plan_reshard
+from sharding.rule import FactorRule
+from sharding.spec import Placement
+
+T = TypeVar("T")
+
+
+class Walks:
+    """Walks between placements on one mesh of a target; every question is answered once."""
+
+    def __init__(self, mesh: BaseMesh, target: Target) -> None:
+        self.mesh = mesh
+        self.target = target
+        self.topology = target.topology
+        self.normal = functools.cache(self._normal)
+        self.walk = functools.cache(self._walk)
+        self.spread_again = functools.cache(self._spread_again)
+
+    def _normal(self, placement: Placement) -> Placement:
+        return normalized(placement, self.mesh)
+
+    def _walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
+        return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
+
+    def nearest(self, type: TensorType, sources: Iterable[Placement], target: Placement) -> Walk:
+        """The walk from that of the versions from which it takes least time; of equals the oldest."""
+        return min((self.walk(type, source, target) for source in sources), key=lambda walk: walk.seconds)
+
+    def _spread_again(self, rule: FactorRule, placement: Placement) -> EquationPlan | None:
+        """How an equation is computed so that its result has this placement; None where shards of a merged dim are uneven."""
+        spread = rule.project(rule.results[0], placement, self.mesh)
+        plan = equation_plan(rule, spread, self.mesh)
+        sides = zip(rule.operands, plan.operands, strict=True)
+        alike = all(spread.items() >= rule.project(dims, p, self.mesh).items() for dims, p in sides)
+        return plan if plan.results[0] == placement and alike else None
+
+
+class Versions(Generic[T]):
+    """`versions[var][placement]` stands for the value under that placement: a local Var, or None where costs alone count."""
+
+    def __init__(self, walks: Walks) -> None:
+        self.walks = walks
+        self.versions: dict[Var, dict[Placement, T]] = {}
+        self.made: dict[Var, int] = {}  # values that can be made again → bytes of all that is made on the way
+        self.makers: dict[Var, tuple[Eqn, EquationPlan]] = {}
+
+    def travel(self, var: Var, walk: Walk, local: T) -> Sequence[T]:
+        """What stands for the value after each step of the walk from `local`."""
+        raise NotImplementedError
+
+    def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[T]) -> Sequence[T]:
+        """The results of an equation on operands that are where the plan wants them."""
+        raise NotImplementedError
+
+    def remake(self, eqn: Eqn, plan: EquationPlan) -> T:
+        """The result of an equation computed once more."""
+        return self.compute(eqn, plan, [self.operand(v, p) for v, p in zip(eqn.inputs, plan.operands, strict=True)])[0]
+
+    def enter(self, var: Var, placement: Placement, local: T) -> None:
+        """The only version of a value that has just been made."""
+        self.versions[var] = {placement: local}
+
+    def note_maker(self, eqn: Eqn, plan: EquationPlan) -> None:
+        size = rematerializable(eqn, plan.rule, self.made)
+        if size is not None:
+            self.made[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, plan)
+
+    def operand(self, var: Var, placement: Placement) -> T:
+        """A value under a placement; where an addend is wanted of a whole value, that value."""
+        placement = self.walks.normal(placement)
+        if placement.partial and placement not in self.versions[var]:
+            placement = placement.without_partial()
+        return self.bring(var, placement)
+
+    def bring(self, var: Var, placement: Placement) -> T:
+        """The version under this placement; it is made from the others if there is none yet."""
+        versions, placement = self.versions[var], self.walks.normal(placement)
+        if placement not in versions and var in self.makers:
+            self.make_again(var, placement)
+        if placement not in versions:
+            walk = self.walks.nearest(var.type, versions, placement)
+            locals_ = self.travel(var, walk, versions[walk.placements[0]])
+            for between, local in zip(walk.placements[1:], locals_, strict=True):
+                versions.setdefault(between, local)
+        return versions[placement]
+
+    def make_again(self, var: Var, placement: Placement) -> None:
+        """A value that depends on nothing, under another placement, unless a part of a version is all that it takes."""
+        eqn, first = self.makers[var]
+        if eqn.inputs and not self.walks.nearest(var.type, self.versions[var], placement).bytes:
+            return
+        plan = self.walks.spread_again(first.rule, placement)
+        if plan is not None:
+            self.versions[var][placement] = self.remake(eqn, plan)

@@ -1,0 +1,37 @@
+"""An op's own way to be partitioned (`partition` or `reblock`), where its generic way does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshjit.core.local import LocalEquation
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn, Var
+from meshjit.partition.moves import Moves
+from sharding.spec import Placement
+
+OwnRule = Callable[[LocalEquation], Sequence[Var]]
+
+
+def own_rule(eqn: Eqn, plan: EquationPlan) -> OwnRule | None:
+    """The rule that writes this equation, if it is not the generic one."""
+    rule: Any = eqn.op.partition or eqn.op.reblock
+    return rule if rule is not None and any(plan.assignment.values()) else None
+
+
+def write_by(
+    rule: OwnRule,
+    eqn: Eqn,
+    plan: EquationPlan,
+    operands: Sequence[Var],
+    moves: Moves,
+    bring: Callable[[int, Placement], Var],
+) -> Sequence[Var]:
+    """The local results. `bring(i, placement)` gives the local value of operand i under another placement."""
+    return rule(
+        LocalEquation(
+            eqn, tuple(operands), plan.operands, plan.results, plan.assignment, moves.mesh, moves.target,
+            moves.index, moves.mask, bring,
+        )
+    )  # fmt: skip

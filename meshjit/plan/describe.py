@@ -1,0 +1,205 @@
+"""Planning in words: the events of a Plan, and propagation's origins and conflicts, as Decisions.
+
+Nothing here runs until somebody asks for `Plan.decisions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from meshjit.core.decision import Decision, Rival, rounded
+from meshjit.core.plan import EquationPlan, Plan, Trial
+from meshjit.core.printer import names_of, print_type
+from meshjit.core.program import Eqn, Var
+from meshjit.plan.cost import collectives_of
+from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
+from meshjit.plan.graph import Annotations, Flattened, programs_in
+from sharding.axes import AxisRef, axes_text
+from sharding.graph import Conflict, Origin, Propagated
+
+
+@dataclass(frozen=True)
+class Describer:
+    """Turns a plan that was made from this propagation into Decisions."""
+
+    flat: Flattened
+    propagated: Propagated
+    annotations: Annotations
+
+    def __call__(self, plan: Plan) -> tuple[Decision, ...]:
+        return tuple(_Description(plan, self).decisions())
+
+
+class _Description:
+    def __init__(self, plan: Plan, facts: Describer) -> None:
+        self.plan = plan
+        self.flat, self.propagated = facts.flat, facts.propagated
+        self.annotations = facts.annotations
+        self.names = names_of(plan.program)
+        self.values = {number: var for var, number in facts.flat.numbers.items()}
+        self.makers = {v: e for part in programs_in(plan.program) for e in part.eqns for v in e.outputs}
+        self.events: dict[Eqn | None, list[Event]] = {}
+        self.collect(plan)
+
+    def collect(self, plan: Plan) -> None:
+        for event in plan.events:
+            eqn = getattr(event, "eqn", None)
+            self.events.setdefault(eqn, []).append(event)
+        for equation in plan.equations:
+            for body in equation.bodies:
+                self.collect(body)
+
+    def decisions(self) -> Iterator[Decision]:
+        yield from (self.trial(trial) for trial in self.plan.trials)
+        yield from map(self.conflict, dict.fromkeys(self.propagated.conflicts))
+        yield from map(self.place, self.plan.program.inputs)
+        for part in programs_in(self.plan.program):
+            for eqn in part.eqns:
+                for event in self.events.get(eqn, ()):
+                    yield self.event(event)
+                yield from map(self.place, eqn.outputs)
+        yield from map(self.event, self.events.get(None, ()))
+
+    # -- what they are about
+
+    def value(self, var: Var) -> str:
+        return f"{self.names[var]} ({print_type(var.type)})"
+
+    def equation(self, eqn: Eqn) -> str:
+        results = ", ".join(self.names[v] for v in eqn.outputs)
+        return f"{results} = {eqn.op.name}({', '.join(self.names[v] for v in eqn.inputs)})"
+
+    # -- propagation
+
+    def place(self, var: Var) -> Decision:
+        placement, number = self.plan.placements[var], self.flat.numbers[var]
+        reasons = [self.reason(number, dim, axis) for dim, axes in enumerate(placement.dims) for axis in axes]
+        maker = self.makers.get(var)
+        source = str(maker.source or "") if maker is not None else ""
+        return Decision("place", self.value(var), str(placement), tuple(filter(None, reasons)), source=source)
+
+    def reason(self, number: int, dim: int, axis: AxisRef) -> str:
+        origin = self.propagated.origins.get((number, dim, axis))
+        if origin is None:
+            return f"{axis} on dim {dim}: chosen for this equation"
+        return f"{axis} on dim {dim}: {self.seed(origin, number)}{self.way(origin)}"
+
+    def seed(self, origin: Origin, number: int) -> str:
+        var = self.values[origin.seed]
+        subject = "" if origin.seed == number else f" of {self.names[var]}"
+        if var in self.plan.program.inputs:
+            return f"the annotation{subject}, an input"
+        maker = self.makers.get(var)
+        if maker is not None and maker.op.seed is not None:
+            return f"the constraint{subject}{_at(maker)}"
+        outputs = zip(self.plan.program.outputs, self.annotations.outputs, strict=True)
+        if any(out is var and spec is not None for out, spec in outputs):
+            return f"the annotation{subject}, an output"
+        return f"an alternative that was tried and kept{subject}"
+
+    def way(self, origin: Origin) -> str:
+        """The last equation on the way; those before it are on the way to its operands."""
+        path = origin.path
+        if not path:
+            return ""
+        before = "" if len(path) == 1 else f"{len(path)} equations, the last "
+        return f", by way of {before}{self.propagated.graph.nodes[path[-1]].label}"
+
+    def conflict(self, conflict: Conflict) -> Decision:
+        var, other = self.values[conflict.value], self.values[conflict.offered_by]
+        kept = f"keeps {axes_text(conflict.kept)}" if conflict.kept else "stays whole"
+        choice = f"{kept}; {axes_text(conflict.lost)} on dim {conflict.dim} is lost"
+        if conflict.node < 0:
+            return Decision("conflict", self.value(var), choice, ("annotations of one loop carry differ",))
+        node = self.propagated.graph.nodes[conflict.node]
+        return Decision("conflict", self.value(var), choice, (f"{self.names[other]} offers it at {node.label}",))
+
+    def trial(self, trial: Trial) -> Decision:
+        cost = rounded(None if trial.cost is None else trial.cost.seconds)
+        before = rounded(trial.before.seconds)
+        choice = "kept" if trial.is_accepted else "rejected"
+        reason = "the plan takes less time" if trial.is_accepted else "the plan is not clearly faster"
+        price, rival = (cost, before) if trial.is_accepted else (before, cost)
+        name = "the plan without it" if trial.is_accepted else "the plan with it"
+        name = name if trial.cost is not None else f"{name}, planned until it was far slower"
+        return Decision("try", trial.text.replace(": ", ", "), choice, (reason,), price, (Rival(name, rival),), trial.source)
+
+    # -- events
+
+    def event(self, event: Event) -> Decision:
+        return _WORDS[type(event)](self, event)
+
+    def move(self, event: Move) -> Decision:
+        walk, var = event.walk, event.var
+        start, end = walk.placements[0], walk.placements[-1]
+        sent = "; ".join(map(str, collectives_of(walk, var.type, self.plan.mesh))) or "each device keeps a part"
+        result = "" if event.eqn is None else self.names[event.eqn.outputs[0]]
+        by = "as an output it is" if event.eqn is None else f"{event.eqn.op.name}, for {result}, needs it"
+        kind = "reduce" if start.partial and not end.partial else "move"
+        eqn = event.eqn if event.eqn is not None and kind == "move" else self.makers.get(var)
+        return Decision(
+            kind, self.value(var), f"{start} to {end}, {sent}", (f"{by} {end}",), rounded(walk.seconds),
+            source=str(eqn.source or "") if eqn is not None else "",
+        )  # fmt: skip
+
+    def exchange(self, event: Exchange) -> Decision:
+        mesh, target = self.plan.mesh, self.plan.target
+        assert target is not None
+        seconds = sum(each.seconds(mesh, target.topology) for each in event.collectives)
+        sent = "; ".join(map(str, event.collectives))
+        return self.of(event.eqn, "exchange", sent, "the op needs elements of other shards", seconds)
+
+    def remake(self, event: Remake) -> Decision:
+        reason = "it depends on nothing that would have to move"
+        return self.of(event.eqn, "remake", f"computed again as {event.placement}", reason)
+
+    def delay(self, event: Delay) -> Decision:
+        return self.of(event.eqn, "delay", f"on a partial sum, {event.partial}", "it is linear in the sum, whose only use it is")
+
+    def reduction(self, event: Reduction) -> Decision:
+        ways = ("reduced after it", event.late), ("reduced before it", event.sooner)
+        (choice, seconds), (rival, other) = ways if event.is_late else ways[::-1]
+        reason = "the later reduction costs less" if event.is_late else "nothing is gained by waiting"
+        return self.of(event.eqn, "reduce", choice, reason, seconds, Rival(rival, rounded(other)))
+
+    def accumulation(self, event: Accumulation) -> Decision:
+        reason = "the loop only adds to it, and reduces it once in the end"
+        return Decision("accumulate", self.value(event.var), str(event.placement), (reason,))
+
+    def hoist(self, event: Hoist) -> Decision:
+        (placement, seconds), *others = event.options
+        rivals = tuple(Rival(str(p), rounded(s)) for p, s in others)
+        reason = "it is the same in all iterations"
+        return Decision("hoist", self.value(event.var), f"enters the loop as {placement}", (reason,), rounded(seconds), rivals)
+
+    def compute(self, event: Choice) -> Decision:
+        (plan, seconds), *others = event.options
+        rivals = [Rival(_spread(p), rounded(s)) for p, s in others]
+        return self.of(event.eqn, "compute", _spread(plan), f"rule {plan.rule}", seconds, *rivals)
+
+    def of(
+        self, eqn: Eqn, kind: str, choice: str, reason: str, seconds: float | None = None, *rivals: Rival
+    ) -> Decision:
+        return Decision(kind, self.equation(eqn), choice, (reason,), rounded(seconds), rivals, str(eqn.source or ""))
+
+
+def _spread(plan: EquationPlan) -> str:
+    parts = [f"{factor} over {axes_text(axes)}" for factor, axes in plan.assignment.items() if axes]
+    return ", ".join(parts) or "all of it on every device"
+
+
+def _at(eqn: Eqn) -> str:
+    return f" at {eqn.source}" if eqn.source is not None else ""
+
+
+_WORDS: Mapping[type, Callable[..., Decision]] = {
+    Move: _Description.move,
+    Exchange: _Description.exchange,
+    Remake: _Description.remake,
+    Delay: _Description.delay,
+    Reduction: _Description.reduction,
+    Accumulation: _Description.accumulation,
+    Hoist: _Description.hoist,
+    Choice: _Description.compute,
+}

@@ -1,0 +1,106 @@
+"""A Program, what propagation made of its seeds, and the Plan that follows: what the search compares."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from meshjit.core.plan import Plan, PlanCost
+from meshjit.core.program import Program
+from meshjit.plan.assign import Assigner
+from meshjit.plan.cost import Flow, Machine, run_through
+from meshjit.plan.delay import Delays
+from meshjit.plan.describe import Describer
+from meshjit.plan.equations import Planner
+from meshjit.plan.graph import Annotations, Flattened, flatten
+from sharding.graph import Propagated, Seed
+from sharding.placement import normalized
+from sharding.propagate import propagate
+from sharding.spec import PartitionSpec, Placement, open_dims, placement_of
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Draft:
+    """One way to place a Program. `propagated` has the seeds: the user's, and those of proposals that were accepted."""
+
+    program: Program
+    annotations: Annotations
+    flat: Flattened
+    propagated: Propagated
+    plan: Plan
+    assigner: Assigner
+
+    @property
+    def machine(self) -> Machine:
+        return self.assigner.machine
+
+    @property
+    def cost(self) -> PlanCost:
+        assert self.plan.cost is not None
+        return self.plan.cost
+
+    def with_seeds(self, seeds: Mapping[int, Seed], limit: float) -> Draft:
+        """The same Program with other seeds, by the number of their value. TooDear beyond `limit` seconds."""
+        graph = dataclasses.replace(self.propagated.graph, seeds=dict(seeds))
+        propagated = propagate(graph, self.machine.mesh, self.propagated)
+        plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit)
+        return dataclasses.replace(self, propagated=propagated, plan=plan)
+
+    def with_program(self, program: Program, limit: float) -> Draft:
+        """A rewritten Program, which the seeds that proposals planted follow as far as it has their values."""
+        return first_draft(program, self.annotations, self.assigner, limit, self)
+
+
+def first_draft(
+    program: Program, annotations: Annotations, assigner: Assigner, limit: float = math.inf, before: Draft | None = None
+) -> Draft:
+    """The plan that propagation of the user's annotations alone gives; with the seeds planted since in `before`."""
+    mesh = assigner.machine.mesh
+    flat = flatten(program, annotations, mesh)
+    if before is not None:
+        planted = _planted(before, flat)
+        flat = dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}))
+    propagated = propagate(flat.graph, mesh)
+    plan = _plan(program, annotations, flat, propagated, assigner, limit)
+    return Draft(program, annotations, flat, propagated, plan, assigner)
+
+
+def _planted(before: Draft, flat: Flattened) -> dict[int, Seed]:
+    """The seeds that proposals planted, on the same values of another graph."""
+    planted = before.propagated.graph.seeds.items() - before.flat.graph.seeds.items()
+    values = {number: var for var, number in before.flat.numbers.items()}
+    kept = [(values[number], seed) for number, seed in planted if values[number] in flat.numbers]
+    return {flat.numbers[var]: dataclasses.replace(seed, origins=()) for var, seed in kept}
+
+
+def _plan(
+    program: Program, annotations: Annotations, flat: Flattened, propagated: Propagated, assigner: Assigner, limit: float
+) -> Plan:
+    machine = assigner.machine
+    placements = {var: propagated.placements[i] for var, i in flat.numbers.items()}
+    inputs = tuple(placements[v] for v in program.inputs)
+    outputs = tuple(
+        placements[v] if spec is None else normalized(_completed(spec, placements[v]), machine.mesh)
+        for v, spec in zip(program.outputs, annotations.outputs, strict=True)
+    )
+    outputs = tuple(p.without_partial() for p in outputs)
+    flow, delays = Flow(program, machine, limit), Delays(program, machine)
+    equations = Planner(assigner, placements, flat.rules).equations(program, outputs, delays, flow)
+    cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
+    events = (*delays.events, *moves, *assigner.choices(program, equations))
+    return Plan(
+        program, machine.mesh, placements, equations, inputs, outputs, flat.origins(propagated),
+        tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,
+        describe=Describer(flat, propagated, annotations),
+    )  # fmt: skip
+
+
+def _completed(spec: PartitionSpec, placement: Placement) -> Placement:
+    """The spec's placement, its UNCONSTRAINED dims as propagation placed them, as far as axes are still free."""
+    completed = placement_of(spec, placement.rank)
+    for dim, is_open in enumerate(open_dims(spec, placement.rank)):
+        used = {str(axis) for axis in completed.axes()}
+        if is_open and not used & {str(axis) for axis in placement.dims[dim]}:
+            completed = completed.with_dim(dim, placement.dims[dim])
+    return completed

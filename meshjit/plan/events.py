@@ -1,0 +1,86 @@
+"""What happens while a Program is planned, as data: the raw material of `Plan.decisions` (`describe.py` words them).
+
+Each is a few references, so that recording costs nothing; a nested Program's Plan has its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from meshjit.core.collective import Collective
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn, Var
+from sharding.reshard import Walk
+from sharding.spec import Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A value was brought to another placement, for an equation or (None) as an output."""
+
+    var: Var
+    walk: Walk
+    eqn: Eqn | None
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """What an op's own rule sends in the course of an equation."""
+
+    eqn: Eqn
+    collectives: Sequence[Collective]
+
+
+@dataclass(frozen=True, slots=True)
+class Remake:
+    """A value was made again under a placement instead of moved there."""
+
+    eqn: Eqn
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A partial sum stayed unreduced through an equation."""
+
+    eqn: Eqn
+    partial: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """Where a chain of delayed equations ended: the seconds of reducing its result, and of reducing before its last equation."""
+
+    eqn: Eqn
+    late: float
+    sooner: float
+    is_late: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulation:
+    """A carry of a loop collects partial sums."""
+
+    var: Var
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True)
+class Hoist:
+    """What does not change in a loop is brought before it: (placement, seconds of all trips), the chosen one first."""
+
+    var: Var
+    options: tuple[tuple[Placement, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How an equation is computed, and the other ways with their seconds."""
+
+    eqn: Eqn
+    options: tuple[tuple[EquationPlan, float], ...]
+
+
+Event: TypeAlias = Move | Exchange | Remake | Delay | Reduction | Accumulation | Hoist | Choice

@@ -1,0 +1,22 @@
+"""What else a plan could be: one file per kind of alternative, each a pure function `propose(draft)`.
+
+A proposal is other seeds to propagate, or the Program written in another way; `plan/search.py` makes the plan of it and
+compares. To add a kind, write its file and name its `propose` in KINDS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from meshjit.plan.draft import Draft
+from meshjit.plan.proposals import align_stencils, commute_transforms, hand_over_slices, keep_dims_apart, turn_conflicts
+from meshjit.plan.proposals.proposal import Proposal as Proposal
+
+KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
+    "slices": hand_over_slices.propose,
+    "turn": turn_conflicts.propose,
+    "align": align_stencils.propose,
+    "commute": commute_transforms.propose,
+    "apart": keep_dims_apart.propose,
+}

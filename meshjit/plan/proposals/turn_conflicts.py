@@ -1,0 +1,30 @@
+"""Where two annotations offer a value different axes, the one that lost may win (`sharding.alternatives`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshjit.plan.draft import Draft
+from meshjit.plan.proposals.proposal import Proposal
+from sharding.alternatives import Turn, turns
+from sharding.axes import axes_text
+
+
+def propose(draft: Draft) -> Iterator[Proposal]:
+    for turn in turns(draft.propagated):
+        yield Proposal(
+            "turn", ("turn", turn.key), _text(draft, turn), ("turn", turn.family), _source(draft, turn),
+            seeds=lambda turn=turn: turn.seeds(draft.propagated),
+        )  # fmt: skip
+
+
+def _text(draft: Draft, turn: Turn) -> str:
+    conflict = turn.conflicts[0]
+    shape, count = draft.propagated.graph.shapes[conflict.value], len(turn.conflicts)
+    values = f"a value of shape {list(shape)}" if count == 1 else f"{count} values of shape {list(shape)}"
+    kept, lost = axes_text(conflict.kept), axes_text(conflict.lost)
+    return f"shard dim {conflict.dim} of {values} over {lost} and not {kept}"
+
+
+def _source(draft: Draft, turn: Turn) -> str:
+    return draft.flat.source(turn.conflicts[0].node)

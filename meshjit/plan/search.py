@@ -1,0 +1,89 @@
+"""The search for a plan: of every alternative that is proposed the plan is made, and kept where it costs less.
+
+Proposals are tried in the order of their kinds (`proposals.KINDS`), of one kind the weightiest first. After one that pays
+all kinds are asked anew, for what is left to decide depends on where values now lie. Parts of a proposal that is clearly
+worse, or changes nothing, are not tried. No more than TRIALS plans are made, and of one kind no more than OF_ONE_KIND,
+however large the Program is, so planning stays linear in the equations. All is deterministic: the same Program,
+annotations and machine give the same plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from meshjit.core.plan import Plan, PlanCost, Trial
+from meshjit.plan.cost import TooDear
+from meshjit.plan.draft import Draft
+from meshjit.plan.proposals import KINDS, Proposal
+
+TRIALS: Final = 16
+OF_ONE_KIND: Final = 8
+ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before the plans are compared
+HOPELESS: Final = 0.1  # of the time for moving data: what costs so much more does not become good by half
+WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
+
+
+def search(draft: Draft) -> Plan:
+    """The cheapest plan among those that proposals lead to, one after the other; with the Trials that were made."""
+    tried, hopeless = set[object](), set[object]()
+    trials: list[Trial] = []
+    counts = Counter[str]()
+    while len(trials) < TRIALS and (proposal := next(_untried(draft, tried, hopeless, counts), None)) is not None:
+        tried.add(proposal.key)
+        counts[proposal.kind] += 1
+        rival = _attempt(draft, proposal)
+        is_better = rival is not None and is_cheaper(rival.cost, draft.cost, draft.machine.topology.memory)
+        cost = None if rival is None else rival.cost
+        trials.append(Trial(proposal.kind, proposal.text, proposal.source, draft.cost, cost, is_better))
+        if rival is None or _is_hopeless(rival.cost, draft.cost):
+            hopeless.add(proposal.key)
+        if rival is not None and is_better:
+            if rival.program is not draft.program:
+                tried, hopeless = {proposal.key}, set()
+            draft = rival
+    return dataclasses.replace(draft.plan, trials=tuple(trials))
+
+
+def _untried(
+    draft: Draft, tried: set[object], hopeless: set[object], counts: Mapping[str, int]
+) -> Iterator[Proposal]:
+    for kind, propose in KINDS.items():
+        for proposal in propose(draft) if counts[kind] < OF_ONE_KIND else ():
+            if proposal.key not in tried and proposal.family not in hopeless:
+                yield proposal
+
+
+def _attempt(draft: Draft, proposal: Proposal) -> Draft | None:
+    """The draft that a proposal leads to; None where it is clearly worse."""
+    fits = draft.cost.peak_bytes <= draft.machine.topology.memory
+    limit = _hopeless_from(draft.cost) if fits and proposal.more is None else math.inf
+    try:
+        rival = proposal.apply(draft, limit)
+        for _ in range(ROUNDS if proposal.more is not None else 0):
+            assert proposal.more is not None
+            following = next(iter(proposal.more(rival)), None)
+            if following is None:
+                break
+            rival = following.apply(rival, math.inf)
+    except TooDear:
+        return None
+    return rival
+
+
+def _is_hopeless(new: PlanCost, old: PlanCost) -> bool:
+    """Whether parts of the proposal that led from the old to the new need not be tried."""
+    return new.seconds > _hopeless_from(old) or (new.seconds == old.seconds and new.wire_bytes == old.wire_bytes)
+
+
+def _hopeless_from(old: PlanCost) -> float:
+    return old.seconds + HOPELESS * old.move_seconds
+
+
+def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
+    """Less over the memory limit, if either is; then clearly faster."""
+    over = [max(0.0, cost.peak_bytes - memory) for cost in (new, old)]
+    return over[0] < over[1] or (over[0] == over[1] and new.seconds < WORTH * old.seconds)

@@ -1,0 +1,46 @@
+"""What an op's own rule writes for one equation, and what that costs.
+
+Planning does not model such rules: it lets them write their local equations and prices these as any others. So there is one
+truth about halos, owners and exchanges, and a rule that sends less is planned with at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from meshjit.core.collective import Collective, collectives_in
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.target import Target
+from meshjit.core.types import TensorType
+from meshjit.partition.moves import Moves
+from meshjit.partition.own_rule import OwnRule, write_by
+from sharding.mesh import BaseMesh
+from sharding.spec import Placement
+
+
+@dataclass(frozen=True)
+class Written:
+    """The local equations of one equation, and the operands that the rule asked for under other placements."""
+
+    local: Program
+    collectives: tuple[Collective, ...]
+    requests: tuple[tuple[int, Placement], ...]
+
+
+def write(rule: OwnRule, eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target) -> Written:
+    """What `rule` writes for this equation, whose operands and results lie as the plan says."""
+    requests: list[tuple[int, Placement]] = []
+
+    def local_type(type: TensorType, placement: Placement) -> TensorType:
+        return type.with_shape(placement.local_shape(type.shape, mesh))
+
+    with Builder(eqn.op.name) as builder:
+
+        def bring(i: int, placement: Placement) -> Var:
+            requests.append((i, placement))
+            return builder.input(local_type(eqn.inputs[i].type, placement))
+
+        operands = [builder.input(local_type(v.type, p)) for v, p in zip(eqn.inputs, plan.operands, strict=True)]
+        local = builder.build(list(write_by(rule, eqn, plan, operands, Moves(mesh, target), bring)))
+    return Written(local, tuple(collectives_in(local, mesh)), tuple(requests))
