@@ -31,7 +31,6 @@ from meshjit.api.putting import (
     copy_to_host_async as copy_to_host_async,
     device_get as device_get,
     device_put as device_put,
-    eval_shape as eval_shape,
     make_array_from_process_local_data as make_array_from_process_local_data,
     make_mesh as make_mesh,
 )
@@ -42,6 +41,7 @@ from meshjit.api.tools import (
     default_matmul_precision as default_matmul_precision,
     disable_jit as disable_jit,
     enable_x64 as enable_x64,
+    eval_shape as eval_shape,
     explain_cache_misses as explain_cache_misses,
     log_compiles as log_compiles,
     make_jaxpr as make_jaxpr,

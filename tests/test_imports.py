@@ -9,19 +9,35 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted((ROOT / "meshjit" / "ops").rglob("*.py"))
+FILES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "meshjit").rglob("*.py"))]
+
+# Where functions import modules of the project, and why.
+LATE = {
+    "meshjit/cli/__init__.py": "rich takes time to load, and two commands alone print with it",
+    "meshjit/core/program.py": "a Program prints itself, and the printer reads Programs",
+    "meshjit/numpy/promote.py": "a list of arrays is a stack of them, and stacking takes what this file makes of operands",
+    "meshjit/numpy/selection.py": "apply_along_axis is a vmap, which stands above numpy",
+    "meshjit/runtime/array.py": "methods that make Arrays",
+    "meshjit/runtime/array_shards.py": "methods that make Arrays",
+    "meshjit/runtime/array_values.py": "methods that make Arrays",
+    "meshjit/runtime/placing.py": "an Array is moved by a program, and programs are run on Arrays that were placed",
+}
 
 
-def local_imports(path: Path) -> Iterator[str]:
+def local_imports(path: str) -> Iterator[str]:
     """Imports of the project's own modules that stand in functions, as `name: statement`."""
-    for function in ast.walk(ast.parse(path.read_text())):
+    for function in ast.walk(ast.parse((ROOT / path).read_text())):
         if isinstance(function, ast.FunctionDef):
             for node in ast.walk(function):
-                if isinstance(node, (ast.Import, ast.ImportFrom)) and ast.unparse(node).split()[1].startswith(("meshjit", "sharding")):
+                if isinstance(node, ast.Import | ast.ImportFrom) and ast.unparse(node).split()[1].startswith(("meshjit", "sharding", "launch")):
                     yield f"{function.name}: {ast.unparse(node)}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_function_imports(path: Path) -> None:
+@pytest.mark.parametrize("path", FILES)
+def test_imports_stand_at_the_top(path: str) -> None:
     """What an op needs from a file above its own it calls as `ops.name` (meshjit/ops/__init__.py)."""
-    assert list(local_imports(path)) == []
+    assert list(local_imports(path)) == [] or path in LATE
+
+
+def test_nothing_is_excused_that_needs_no_excuse() -> None:
+    assert [path for path in LATE if not list(local_imports(path))] == []

@@ -11,7 +11,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
-from meshjit.numpy import creation, places
+from meshjit.numpy import places, triangles
 
 X = np.arange(24, dtype=np.float32).reshape(3, 8)
 WHERE = np.array([2, -1, 7, -8], np.int32)
@@ -78,9 +78,9 @@ def test_results_that_would_be_such_places_are_refused() -> None:
 TRIANGLES = [(3, 3, 0), (4, 6, 1), (6, 4, -2), (5, 5, 9), (5, 5, -9), (0, 3, 0), (3, 0, 0), (7, 2, -3), (2, 7, 3)]
 
 
-@pytest.mark.parametrize("most", [creation._TABLE, -1], ids=["table", "computed"])
+@pytest.mark.parametrize("most", [triangles._TABLE, -1], ids=["table", "computed"])
 def test_triangles_are_numpys_written_down_or_computed(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(creation, "_TABLE", most)
+    monkeypatch.setattr(triangles, "_TABLE", most)
     for n, m, k in TRIANGLES:
         for name in ("tril_indices", "triu_indices"):
             found, meant = getattr(mnp, name)(n, k, m), getattr(np, name)(n, k, m)

@@ -11,6 +11,7 @@ import numpy as np
 
 import sharding.named
 from meshjit import tree
+from meshjit.api.constraint import with_sharding_constraint
 from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.runtime import client
@@ -18,7 +19,7 @@ from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
-from sharding.mesh import Mesh
+from sharding.mesh import Mesh, current_mesh
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
@@ -126,8 +127,6 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
     if not isinstance(value, Tracer):
         _check_array(value, name)
     if isinstance(place, PartitionSpec):
-        from sharding.mesh import current_mesh
-
         mesh = current_mesh()
         if mesh is None:
             raise ShardingError(f"device_put of {name}: {place} needs a mesh\n  fix: write NamedSharding(mesh, {place})")
@@ -141,8 +140,6 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
             "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
         )
     if isinstance(value, Tracer):
-        from meshjit.api.constraint import with_sharding_constraint
-
         return with_sharding_constraint(value, place) if isinstance(place, Sharding) else value
     result = _put_one(value, place, bool(may_alias))
     shares = may_alias is not None and not may_alias and isinstance(value, Array) and result.memory is value.memory
@@ -203,13 +200,6 @@ def _is_shape(x: Any) -> bool:
     return x is None or (isinstance(x, tuple | list) and all(n is None or isinstance(n, int) for n in x))
 
 
-def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of fun's results, without computing them (`jax.eval_shape`)."""
-    from meshjit.api import jit
-
-    return jit(fun).eval_shape(*args, **kwargs)
-
-
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *, devices: Sequence[Any] | None = None
 ) -> Mesh:
@@ -224,7 +214,6 @@ __all__ = [
     "copy_to_host_async",
     "device_get",
     "device_put",
-    "eval_shape",
     "make_array_from_process_local_data",
     "make_mesh",
 ]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api import jit
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
 from meshjit.core.types import TensorType
@@ -62,6 +63,11 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
 def typeof(x: Any) -> TensorType:
     """Shape and dtype of an array, a traced value or a number, as types are printed: `f32[8,4]` (`jax.typeof`)."""
     return argument_of(x, "x").type
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Shapes and dtypes of fun's results, without computing them (`jax.eval_shape`)."""
+    return jit(fun).eval_shape(*args, **kwargs)
 
 
 def make_jaxpr(

@@ -11,10 +11,19 @@
 from __future__ import annotations
 
 import argparse
+import os
 import runpy
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
+
+from launch.cluster import detect
+from meshjit.api.wrapped import compilation_listeners
+from meshjit.cli.reproduce import reproduce
+from meshjit.inspect.checking import checks
+from meshjit.runtime import _jaxlib, client
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,8 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if parsed.command == "doctor":
         return doctor()
     if parsed.command == "reproduce":
-        from meshjit.cli.reproduce import reproduce
-
         return reproduce(parsed.file)
     if parsed.command == "verify":
         return _verify(parsed.script, parsed.rest)
@@ -48,8 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(script: str, rest: Sequence[str]) -> int:
     """Run a file as `python file args` would."""
-    import os
-
     sys.argv = [script, *rest]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")
@@ -58,8 +63,6 @@ def _run(script: str, rest: Sequence[str]) -> int:
 
 def _verify(script: str, rest: Sequence[str]) -> int:
     """Run a file; check each function with the arguments of its first call. 1 where one differs."""
-    from meshjit.inspect.checking import checks
-
     path, _, name = script.partition(":")
     with checks(name or None) as found:
         status = _run(path, rest)
@@ -70,9 +73,7 @@ def _verify(script: str, rest: Sequence[str]) -> int:
 
 def _listen() -> None:
     """Print a report whenever a function has been compiled; on several processes only the first one prints."""
-    from meshjit.api.wrapped import compilation_listeners
-    from meshjit.inspect.report import report, report_console
-    from meshjit.runtime import client
+    from meshjit.inspect.report import report, report_console  # loads rich, which other commands do without
 
     console = report_console()
 
@@ -85,20 +86,14 @@ def _listen() -> None:
 
 def doctor() -> int:
     """Print what meshjit would use here, and why."""
-    import os
-
-    import numpy
-    from rich.console import Console
+    from rich.console import Console  # which other commands do without
     from rich.table import Table
-
-    import launch.cluster
-    from meshjit.runtime import _jaxlib, client
 
     table = Table("what", "found", title="meshjit doctor", title_justify="left")
     table.add_row("python", sys.version.split()[0])
-    table.add_row("numpy", numpy.__version__)
+    table.add_row("numpy", np.__version__)
     table.add_row("jaxlib", _jaxlib.version)
-    cluster = launch.cluster.detect(os.environ)
+    cluster = detect(os.environ)
     table.add_row("launcher", str(cluster))
     table.add_row("devices", ", ".join(map(str, client.devices())))
     Console().print(table)

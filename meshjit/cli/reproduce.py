@@ -14,6 +14,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from meshjit.config import config
+from meshjit.core.parser import parse_program
+from meshjit.plan.make import Annotations
+from meshjit.runtime import _jaxlib, client
+from meshjit.runtime.executable import lower
+from meshjit.targets import target_of
+from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec
 
 LARGEST_FILE = 2**31  # bytes; constants are in it as text
@@ -134,13 +141,6 @@ def _is_path(name: str, value: Any) -> bool:
 
 
 def _partition(sections: Mapping[str, str]) -> None:
-    from meshjit.core.parser import parse_program
-    from meshjit.plan.make import Annotations
-    from meshjit.runtime import _jaxlib
-    from meshjit.runtime.executable import lower
-    from meshjit.targets import target_of
-    from sharding.mesh import AbstractMesh
-
     axes = mesh_axes(sections["mesh"])
     inputs, outputs = (
         [spec_of_line(line) for line in sections[f"{end} specs"].splitlines() if line != "none"]
@@ -153,9 +153,6 @@ def _partition(sections: Mapping[str, str]) -> None:
 
 
 def _compile(sections: Mapping[str, str]) -> None:
-    from meshjit.config import config
-    from meshjit.runtime import _jaxlib, client
-
     options, dropped = options_of(sections["options"])
     if dropped:
         print(f"left out, because they have XLA read or write files: {', '.join(dropped)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import re
 from collections.abc import Callable
@@ -255,8 +256,6 @@ def _tokenize(text: str) -> Any:
 
 
 def _unquote(text: str) -> str:
-    import ast
-
     return ast.literal_eval(text)
 
 

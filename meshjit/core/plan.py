@@ -13,6 +13,7 @@ from typing import Any, Final
 from meshjit.core.collective import Collective
 from meshjit.core.decision import Decision
 from meshjit.core.effects import is_pure
+from meshjit.core.printer import print_program
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.target import Target
 from sharding.axes import AxisRef
@@ -117,6 +118,4 @@ class Plan:
         return self.describe(self) if self.describe is not None else ()
 
     def __str__(self) -> str:
-        from meshjit.core.printer import print_program
-
         return print_program(self.program, self.placements)

@@ -121,7 +121,7 @@ class Program:
         return replace(self, outputs=tuple(outputs))
 
     def __str__(self) -> str:
-        from meshjit.core.printer import print_program
+        from meshjit.core.printer import print_program  # which reads Programs
 
         return print_program(self)
 

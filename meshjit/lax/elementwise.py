@@ -121,8 +121,6 @@ def complex(x: Any, y: Any) -> Any:  # noqa: A001
 
 
 def mnp_promoted(*xs: Any) -> Any:
-    from meshjit.numpy.promote import broadcast_all, promoted
-
     operands, weak = promoted(*xs, inexact=True)
     return broadcast_all(operands, TypeError), weak
 

@@ -11,17 +11,13 @@ from meshjit.core.types import is_inexact
 from meshjit.missing import explain as _explain
 from meshjit.nn import initializers as initializers
 from meshjit.nn.attention import dot_product_attention as dot_product_attention
+from meshjit.nn.normalizing import floated, log_softmax as log_softmax, softmax as softmax, standardize as standardize
 from meshjit.nn.pooling import avg_pool as avg_pool, max_pool as max_pool, min_pool as min_pool, pool as pool
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
 from meshjit.trace import bind
-
-
-def _float(x: Any) -> Any:
-    x = asarray(x)
-    return x if is_inexact(dtype_of(x)) else cast(x, np.float32)
 
 
 def identity(x: Any) -> Any:
@@ -121,7 +117,7 @@ def sparse_sigmoid(x: Any) -> Any:
 
 def log1mexp(x: Any) -> Any:
     """log(1 - exp(-x)) of positive x, exact near 0 and far from it."""
-    x = _float(x)
+    x = floated(x)
     small = mnp.less(x, float(np.log(2.0)))
     near = mnp.log(mnp.negative(mnp.expm1(mnp.negative(mnp.where(small, x, 1.0)))))
     return mnp.where(small, near, mnp.log1p(mnp.negative(mnp.exp(mnp.negative(mnp.where(small, 1.0, x))))))
@@ -129,7 +125,7 @@ def log1mexp(x: Any) -> Any:
 
 def gelu(x: Any, approximate: bool = True) -> Any:
     """x times the normal distribution function of x; `approximate` by tanh (arXiv 1606.08415)."""
-    x = _float(x)
+    x = floated(x)
     if approximate:
         inner = np.sqrt(2 / np.pi).item() * (x + 0.044715 * (x**3))
         return x * (0.5 * (1.0 + mnp.tanh(inner)))
@@ -148,39 +144,6 @@ def logmeanexp(x: Any, axis: Any = None, where: Any = None, keepdims: bool = Fal
     count = mnp.sum(mnp.broadcast_to(ones, shape_of(x)), axis=axis, keepdims=keepdims)
     total = logsumexp(x, axis=axis, where=where, keepdims=keepdims)
     return total - cast(mnp.log(count), dtype_of(total))
-
-
-def softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -> Any:
-    """exp(x) / sum(exp(x)) along `axis`; the shift by the maximum has no derivative. Elements that `where` leaves out
-    get 0. A row of -inf gives NaN, as in JAX."""
-    x = _float(x)
-    masked = x if where is None else mnp.where(selection(where), x, -mnp.inf)
-    high = bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True, initial=initial))
-    terms = mnp.exp(masked - high)
-    result = terms / mnp.sum(terms, axis=axis, keepdims=True)
-    return result if where is None else mnp.where(where, result, 0)
-
-
-def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.inf) -> Any:
-    """log(softmax(x)): of a sharded dim only maxima and sums are reduced."""
-    x = _float(x)
-    masked = x if where is None else mnp.where(selection(where), x, -mnp.inf)
-    shifted = masked - bind(ops("stop_gradient"), mnp.max(masked, axis=axis, keepdims=True, initial=initial))
-    result = shifted - mnp.log(mnp.sum(mnp.exp(shifted), axis=axis, keepdims=True))
-    return result if where is None else mnp.where(where, result, -mnp.inf)
-
-
-def standardize(
-    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
-) -> Any:
-    """(x - mean) / sqrt(variance + epsilon) along `axis`."""
-    x = _float(x)
-    if variance is None and mean is None:
-        variance = mnp.var(x, axis=axis, keepdims=True, where=where)
-    elif variance is None:
-        variance = mnp.mean(mnp.square(x), axis=axis, keepdims=True, where=where) - mnp.square(mean)
-    mean = mnp.mean(x, axis=axis, keepdims=True, where=where) if mean is None else mean
-    return (x - mean) * apply("rsqrt", variance + epsilon)
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> Any:

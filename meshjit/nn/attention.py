@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.core.types import DTYPES
+from meshjit.nn.normalizing import softmax
 from meshjit.numpy.promote import cast, dtype_of, shape_of
 from meshjit.trace import line_of, user_source
 
@@ -54,15 +55,9 @@ def dot_product_attention(
     allowed = _allowed(t, s, mask, is_causal, query_seq_lengths, key_value_seq_lengths, local_window_size)
     if allowed is not None:
         logits = mnp.where(allowed, logits, 0.7 * float(mnp.finfo(dtype_of(logits)).min))
-    weights = cast(_softmax(cast(logits, np.float32)), dtype_of(value))
+    weights = cast(softmax(cast(logits, np.float32)), dtype_of(value))
     weights = mnp.reshape(weights, (b, groups, n // groups, t, s))
     return mnp.reshape(mnp.einsum("bkgts,bskh->btkgh", weights, value), (b, t, n, h))
-
-
-def _softmax(logits: Any) -> Any:
-    from meshjit.nn import softmax
-
-    return softmax(logits, axis=-1)
 
 
 def _check(query: Any, key: Any, value: Any) -> None:

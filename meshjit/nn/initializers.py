@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
+from meshjit import numpy as mnp, random
 from meshjit.missing import explain as _explain
 
 Initializer = Callable[..., Any]
@@ -27,14 +27,10 @@ def constant(value: Any, dtype: Any = np.float32) -> Initializer:
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = np.float32) -> Initializer:
-    from meshjit import random
-
     return lambda key, shape, dtype=dtype: random.normal(key, shape, dtype) * np.asarray(stddev, dtype)
 
 
 def uniform(scale: Any = 1e-2, dtype: Any = np.float32) -> Initializer:
-    from meshjit import random
-
     return lambda key, shape, dtype=dtype: random.uniform(key, shape, dtype) * np.asarray(scale, dtype)
 
 
@@ -44,8 +40,6 @@ def variance_scaling(
     """Variance scale / fan, fan being in, out or their average (arXiv 1502.01852); truncated_normal, normal or uniform."""
 
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
-        from meshjit import random
-
         rest = math.prod(shape) / (shape[in_axis] * shape[out_axis])
         fans = {"fan_in": shape[in_axis] * rest, "fan_out": shape[out_axis] * rest}
         fans["fan_avg"] = (fans["fan_in"] + fans["fan_out"]) / 2

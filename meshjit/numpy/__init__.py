@@ -52,12 +52,7 @@ from meshjit.numpy.creation import (
     ones_like,
     tri,
     tril,
-    tril_indices,
-    tril_indices_from,
     triu,
-    triu_indices,
-    triu_indices_from,
-    vander,
     zeros,
     zeros_like,
 )
@@ -109,7 +104,6 @@ from meshjit.numpy.dtypes import (
 from meshjit.numpy.elementwise import (
     angle,
     around,
-    array_equiv,
     bitwise_count,
     copysign,
     deg2rad,
@@ -167,9 +161,6 @@ from meshjit.numpy.rearranging import (
     diag,
     diagflat,
     diagonal,
-    flip,
-    fliplr,
-    flipud,
     pad,
     repeat,
     resize,
@@ -185,6 +176,7 @@ from meshjit.numpy.reductions import (
     argmax,
     argmin,
     array_equal,
+    array_equiv,
     average,
     count_nonzero,
     cumprod,
@@ -215,6 +207,7 @@ from meshjit.numpy.selection import (
     ravel_multi_index,
     trim_zeros,
     unravel_index,
+    where,
 )
 from meshjit.numpy.shaping import (
     append,
@@ -228,6 +221,9 @@ from meshjit.numpy.shaping import (
     concatenate,
     dstack,
     expand_dims,
+    flip,
+    fliplr,
+    flipud,
     hstack,
     matrix_transpose,
     moveaxis,
@@ -261,6 +257,13 @@ from meshjit.numpy.sorting import (
     searchsorted,
     sort,
     unique,
+)
+from meshjit.numpy.triangles import (
+    tril_indices,
+    tril_indices_from,
+    triu_indices,
+    triu_indices_from,
+    vander,
 )
 from meshjit.numpy.ufuncs import (
     abs,  # noqa: A004
@@ -343,7 +346,6 @@ from meshjit.numpy.ufuncs import (
     tanh,
     true_divide,
     trunc,
-    where,
 )
 from meshjit.numpy.updates import put_along_axis
 from meshjit.numpy.views import *  # noqa: F403

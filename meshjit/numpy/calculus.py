@@ -23,6 +23,7 @@ from meshjit.numpy.promote import (
     promoted,
     shape_of,
 )
+from meshjit.numpy.rearranging import diagonal
 from meshjit.numpy.shaping import (
     atleast_2d,
     concatenate,
@@ -190,7 +191,6 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
     c = cov(x, y, rowvar)
     if not shape_of(c):
         return ufuncs.true_divide(c, c)
-    from meshjit.numpy.rearranging import diagonal
 
     deviation = ufuncs.sqrt(ufuncs.real(diagonal(c)))
     found = ufuncs.true_divide(c, ufuncs.multiply(expand_dims(deviation, 1), expand_dims(deviation, 0)))

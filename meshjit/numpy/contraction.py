@@ -23,6 +23,7 @@ from meshjit.numpy.promote import (
     promoted,
     shape_of,
 )
+from meshjit.numpy.rearranging import diagonal
 from meshjit.numpy.reductions import sum as total
 from meshjit.numpy.shaping import reshape, squeeze, transpose
 from meshjit.trace import bind, line_of, user_source
@@ -156,8 +157,6 @@ def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
 
 def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
     """`numpy.trace`."""
-    from meshjit.numpy.rearranging import diagonal
-
     no_out("trace", out)
     return total(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)
 
@@ -264,8 +263,6 @@ def _check_extents(subscripts: str, terms: Sequence[str], operands: Sequence[Any
 
 def _diagonals(x: Any, term: str) -> tuple[Any, str]:
     """A letter that stands twice in one operand means its diagonal."""
-    from meshjit.numpy.rearranging import diagonal
-
     for c in sorted(set(term)):
         while term.count(c) > 1:
             i = term.index(c)

@@ -8,8 +8,7 @@ from typing import Any
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import _precision as precision_word, preferred_dtype
 from meshjit.numpy.promote import ops, promoted, shape_of
-from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import reshape
+from meshjit.numpy.shaping import flip, reshape
 from meshjit.trace import bind, line_of, user_source
 
 

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.putting import device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import TensorType, is_float
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import as_dtype, count_of, shape_tuple
+from meshjit.numpy.elementwise import log10
+from meshjit.numpy.places import counted, place_dtype
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
@@ -28,6 +31,7 @@ from meshjit.numpy.promote import (
     shape_of,
     value,
 )
+from meshjit.numpy.shaping import moveaxis, stack, swapaxes
 from meshjit.runtime.array import Array
 from meshjit.runtime.executable import filled
 from meshjit.runtime.placing import default_sharding, place as place_array
@@ -44,8 +48,6 @@ def _dtype(dtype: Any, default: Any = np.float32) -> np.dtype[Any]:
 
 def placed(x: Any, device: Any) -> Any:
     """An array on a device or under a sharding, or as it is if none is given; inside jit a constraint."""
-    from meshjit.api.putting import device_put
-
     return x if device is None else device_put(x, device)
 
 
@@ -207,8 +209,6 @@ def linspace(
     result = ufuncs.add(ufuncs.multiply(start, ufuncs.subtract(1, count)), ufuncs.multiply(stop, count))
     result = ufuncs.floor(result) if dtype.kind in "iu" else result
     if axis != 0:
-        from meshjit.numpy.shaping import moveaxis
-
         result = moveaxis(result, 0, axis)
     result = cast(result, dtype)
     return (result, ufuncs.true_divide(ufuncs.subtract(stop, start), gaps)) if retstep else result
@@ -237,8 +237,6 @@ def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) ->
 
 def _diagonals(shape: tuple[int, int], k: int) -> tuple[Any, Any]:
     """row + k and column of every element."""
-    from meshjit.numpy.places import counted, place_dtype
-
     dtype = place_dtype(*(n + abs(k) for n in shape))
     return counted(shape, 0, dtype, k), counted(shape, 1, dtype)
 
@@ -257,8 +255,6 @@ def triu(x: Any, k: int = 0) -> Any:
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
     """`numpy.meshgrid` of vectors."""
-    from meshjit.numpy.shaping import swapaxes
-
     rank = len(xs)
     grids = []
     for i, x in enumerate(xs):
@@ -272,8 +268,6 @@ def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
 
 def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
     """`numpy.geomspace`: from start to stop by one factor. Both have one sign, or either is complex."""
-    from meshjit.numpy.elementwise import log10
-
     (start, stop), _ = promoted(start, stop, inexact=True)
     dtype = dtype_of(start) if dtype is None else _dtype(dtype)
     sign = ufuncs.sign(start)
@@ -281,26 +275,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     sizes = ufuncs.power(10.0, linspace(first, last, num, endpoint))
     found = ufuncs.multiply(sign, sizes)
     if axis != 0:
-        from meshjit.numpy.shaping import moveaxis
-
         found = moveaxis(found, 0, axis)
     return cast(found, dtype)
 
 
-def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
-    """Powers of a vector as columns, the highest first."""
-    from meshjit.numpy.rearranging import flip
-    from meshjit.numpy.shaping import expand_dims
-
-    count = shape_of(x)[0] if n is None else n
-    powers = ufuncs.power(expand_dims(x, 1), iota(np.int32, (count,), 0))
-    return powers if increasing else flip(powers, 1)
-
-
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """`numpy.indices`: for every dim the positions along it."""
-    from meshjit.numpy.shaping import stack
-
     shape = shape_tuple(dimensions)
     if sparse:
         return tuple(
@@ -315,53 +295,6 @@ def fromfunction(function: Any, shape: Any, *, dtype: Any = float, **kwargs: Any
     """function(positions along dim 0, positions along dim 1, …), evaluated on whole arrays."""
     shape = shape_tuple(shape)
     return function(*(iota(_dtype(dtype), shape, d) for d in range(len(shape))), **kwargs)
-
-
-_TABLE = 1 << 13  # places that are written into the program; more are computed on the devices
-
-
-def _triangle(n: int, m: int, k: int, is_lower: bool) -> tuple[Any, Any]:
-    """Rows and columns of what lies before column row + k (is_lower), or from it on; row by row."""
-    from meshjit.numpy.indexing import take
-    from meshjit.numpy.reductions import cumsum
-    from meshjit.numpy.sorting import searchsorted
-
-    before = _clipped_sum(n, k, m)
-    total, kind = before if is_lower else n * m - before, index_dtype()
-    if total <= _TABLE and n * m <= 2 * _TABLE:
-        mask = np.tri(n, m, k - 1, np.bool_)
-        return tuple(array(places.astype(kind)) for places in np.nonzero(mask if is_lower else ~mask))
-    if total > np.iinfo(kind).max:
-        raise OverflowError(f"the triangle of {n}x{m} has {total} places, more than {kind} counts\n  fix: use tri as a mask")
-    split = ufuncs.clip(ufuncs.add(iota(kind, (n,), 0), k), 0, m)
-    counts = split if is_lower else ufuncs.subtract(m, split)
-    ends, numbers = cumsum(counts), iota(kind, (total,), 0)
-    rows = cast(searchsorted(ends, numbers, "right"), kind)
-    columns = ufuncs.subtract(counts if is_lower else m, ends)  # of the first place of all, if the row began there
-    return rows, ufuncs.add(numbers, take(columns, rows, mode="clip"))
-
-
-def _clipped_sum(n: int, k: int, m: int) -> int:
-    """The sum of min(max(row + k, 0), m) over the rows 0 … n - 1."""
-    first, full = min(max(-k, 0), n), min(max(m - k, 0), n)  # the rows from which it is more than 0, and m
-    return (full - first) * (first + k + full - 1 + k) // 2 + m * (n - full)
-
-def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
-    """Rows and columns of the lower triangle."""
-    return _triangle(n, n if m is None else m, k + 1, True)
-
-
-def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
-    """Rows and columns of the upper triangle."""
-    return _triangle(n, n if m is None else m, k, False)
-
-
-def tril_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
-    return tril_indices(shape_of(x)[-2], k, shape_of(x)[-1])
-
-
-def triu_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
-    return triu_indices(shape_of(x)[-2], k, shape_of(x)[-1])
 
 
 def diag_indices(n: int, ndim: int = 2) -> tuple[Any, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core import promotion
 from meshjit.core.types import is_float
+from meshjit.numpy.creation import array
 from meshjit.numpy.promote import value
 
 
@@ -19,8 +20,6 @@ class _ScalarType(type):
     dtype: np.dtype[Any]
 
     def __call__(cls, x: Any = 0) -> Any:
-        from meshjit.numpy.creation import array
-
         return array(x, dtype=cls.dtype)
 
     def __eq__(cls, other: object) -> bool:
@@ -65,8 +64,6 @@ class _ByConfig:
         return promotion.canonical(self._wide, config.enable_x64)
 
     def __call__(self, x: Any = 0) -> Any:
-        from meshjit.numpy.creation import array
-
         return array(x, dtype=self.dtype)
 
     def __eq__(self, other: object) -> bool:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.types import is_inexact
-from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, no_out, ops, promoted, shape_of
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, no_out, ops, promoted
 from meshjit.numpy.ufuncs import (
     absolute,
     add,
@@ -279,14 +279,3 @@ def nextafter(x: Any, y: Any) -> Any:
     tiny = bind(ops("bitcast_convert"), cast(1, kind), dtype=dtype)
     moved = where(equal(x, 0), copysign(tiny, y), moved)
     return where(equal(x, y), y, where(logical_or(isnan(x), isnan(y)), np.nan, moved))
-
-
-def array_equiv(a: Any, b: Any) -> Any:
-    """Whether both are equal after broadcasting; False where they cannot be."""
-    from meshjit.numpy.reductions import all as every
-
-    try:
-        np.broadcast_shapes(shape_of(a), shape_of(b))
-    except ValueError:
-        return asarray(False)
-    return every(equal(a, b))

@@ -27,8 +27,7 @@ from meshjit.numpy.promote import (
     shape_of,
     value,
 )
-from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import expand_dims, reshape, squeeze
+from meshjit.numpy.shaping import expand_dims, flip, reshape, squeeze
 from meshjit.trace import Tracer, bind, line_of, user_source
 from meshjit.trace.tracer import origin
 

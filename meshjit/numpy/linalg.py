@@ -20,7 +20,6 @@ from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector
 from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, promoted, shape_of
 from meshjit.numpy.singular import (
     SVDResult as SVDResult,
-    cond as cond,
     lstsq as lstsq,
     matrix_rank as matrix_rank,
     pinv as pinv,
@@ -115,6 +114,20 @@ def inv(a: Any) -> Any:
     (a,) = matrices("inv", a, square=True)
     shape = shape_of(a)
     return factoring.solve("inv", a, broadcast_to(eye(shape[-1], dtype=dtype_of(a)), shape))
+
+
+def cond(x: Any, p: Any = None) -> Any:
+    """`jax.numpy.linalg.cond`: the norm of x times that of its inverse; None and 2 by singular values, any m by n."""
+    (x,) = matrices("cond", x)
+    if 0 in shape_of(x)[-2:]:
+        raise ValueError(f"cond: a matrix of shape {shape_of(x)} has no condition number\n  at {line_of(user_source())}")
+    if p in (None, 2, -2):
+        s = svdvals(x)
+        return ufuncs.divide(s[..., 0], s[..., -1]) if p != -2 else ufuncs.divide(s[..., -1], s[..., 0])
+    (x,) = matrices("cond", x, square=True)
+    product = ufuncs.multiply(norm(x, p, (-2, -1)), norm(inv(x), p, (-2, -1)))
+    has_nan = reductions.any_(ufuncs.isnan(x), axis=(-2, -1))
+    return ufuncs.where(ufuncs.logical_and(ufuncs.isnan(product), ufuncs.logical_not(has_nan)), np.inf, product)
 
 
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.putting import device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy import (
@@ -89,8 +90,6 @@ def _set_item(self: Any, index: Any, new: Any) -> None:
 
 def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
     """Inside a traced function a constraint on where the value lives, as device_put is."""
-    from meshjit.api.putting import device_put
-
     if stream is not None:
         raise NotImplementedError("to_device: stream= is not there, as in JAX; leave it out")
     return device_put(self, device)

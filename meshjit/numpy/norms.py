@@ -8,7 +8,8 @@ import numpy as np
 
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.promote import cast, dtype_of, normal_axes, promoted, shape_of
-from meshjit.numpy.shaping import ravel, reshape
+from meshjit.numpy.shaping import expand_dims, moveaxis, ravel, reshape
+from meshjit.numpy.singular import svdvals
 from meshjit.trace import line_of, user_source
 
 
@@ -98,9 +99,6 @@ def _extreme(sizes: Any, largest: bool, axes: tuple[int, ...], keepdims: bool) -
 
 def _spectral(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  # noqa: A002
     """Of singular values: the largest, the smallest, their sum."""
-    from meshjit.numpy.shaping import expand_dims, moveaxis
-    from meshjit.numpy.singular import svdvals
-
     values = svdvals(moveaxis(x, axes, (-2, -1)))
     dim = len(shape_of(values)) - 1
     found = reductions.sum(values, axis=dim) if ord == "nuc" else _extreme(values, ord == 2, (dim,), False)

@@ -98,7 +98,7 @@ def _nested(x: Any, dtype: Any) -> Any:
 
 def _stacked(x: Any) -> Any:
     """Numbers in lists beside arrays adapt to them, as numbers beside arrays do."""
-    from meshjit.numpy.shaping import stack
+    from meshjit.numpy.shaping import stack  # which takes what this file makes of operands
 
     dtype, weak = _common_dtype(_leaves(x), False)
     return stack([exactly(e, dtype) if isinstance(e, list | tuple) and not weak else asarray(e) for e in x])

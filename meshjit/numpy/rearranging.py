@@ -8,7 +8,11 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import is_inexact
+from meshjit.numpy import elementwise, reductions
 from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.creation import eye, iota
+from meshjit.numpy.indexing import take
+from meshjit.numpy.places import bounded, from_front, known_places, place_dtype, widened
 from meshjit.numpy.promote import (
     asarray,
     broadcast_to,
@@ -22,15 +26,19 @@ from meshjit.numpy.promote import (
     ops,
     shape_of,
 )
+from meshjit.numpy.reductions import any_, cumsum, sum as total
 from meshjit.numpy.shaping import (
     concatenate,
     expand_dims,
+    flip,
     moveaxis,
     ravel,
     reshape,
     slice_in_dim,
     swapaxes,
 )
+from meshjit.numpy.sorting import searchsorted
+from meshjit.numpy.ufuncs import logical_and, negative, remainder, where
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -53,11 +61,6 @@ def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 
 
 def _repeat_each(x: Any, repeats: Any, dim: int, total: int | None) -> Any:
-    from meshjit.numpy.creation import iota
-    from meshjit.numpy.indexing import take
-    from meshjit.numpy.reductions import cumsum
-    from meshjit.numpy.sorting import searchsorted
-
     repeats = broadcast_to(repeats, (shape_of(x)[dim],))
     if total is None:
         numbers = concrete(repeats, "repeat needs the numbers to know the result's extent", "total_repeat_length=...")
@@ -73,19 +76,6 @@ def tile(x: Any, reps: Any) -> Any:
     x = reshape(x, shape)
     wide = broadcast_to(reshape(x, sum(((1, n) for n in shape), ())), sum(zip(reps, shape, strict=True), ()))
     return reshape(wide, tuple(r * n for r, n in zip(reps, shape, strict=True)))
-
-
-def flip(x: Any, axis: Any = None) -> Any:
-    dims = normal_axes(axis, len(shape_of(x)))
-    return bind(ops("reverse"), asarray(x), dimensions=dims) if dims else asarray(x)
-
-
-def fliplr(x: Any) -> Any:
-    return flip(x, 1)
-
-
-def flipud(x: Any) -> Any:
-    return flip(x, 0)
 
 
 def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
@@ -129,8 +119,6 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
     if isinstance(asarray(amount), np.ndarray):
         shift = int(asarray(amount)) % extent
         return bind(ops("roll"), asarray(x), shift=shift, dimension=dim) if shift else x
-    from meshjit.numpy.places import bounded, from_front, known_places, place_dtype, widened
-    from meshjit.numpy.ufuncs import negative, remainder
 
     fits, dtype = bounded(extent, amount) == extent, place_dtype(*(2 * n for n in shape_of(x)))
     place = cast(remainder(negative(amount), extent), np.int32) if fits else from_front(negative(amount), extent)
@@ -193,8 +181,6 @@ def slice_scalar(x: Any, row: int, column: int) -> Any:
 
 
 def _pad_statistic(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
-    from meshjit.numpy import elementwise, reductions
-
     found = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean}[mode](x, dim, keepdims=True)
     found = cast(found if is_inexact(dtype_of(x)) else elementwise.round(found), dtype_of(x))
     return concatenate([repeat(found, before, dim), x, repeat(found, after, dim)], dim)
@@ -254,9 +240,6 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     start = (min(max(-offset, 0), rows), min(max(offset, 0), columns))
     rank = len(shape_of(x))
     x = slice_in_dim(slice_in_dim(x, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
-    from meshjit.numpy.creation import eye
-    from meshjit.numpy.reductions import any_, sum as total
-    from meshjit.numpy.ufuncs import logical_and, where
 
     on = eye(count, dtype=np.bool_)
     if dtype_of(x) == np.bool_:
@@ -266,9 +249,6 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 def diag(x: Any, k: int = 0) -> Any:
     """A vector as a diagonal matrix, or a matrix's diagonal."""
-    from meshjit.numpy.creation import eye
-    from meshjit.numpy.ufuncs import where
-
     if len(shape_of(x)) == 2:
         return diagonal(x, k)
     n = shape_of(x)[0]

@@ -29,6 +29,7 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape, transpose
 from meshjit.ops.base.families import part_dtype
+from meshjit.ops.base.identity_elements import identity_element
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -101,8 +102,6 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
     def function(
         x: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
-        from meshjit.ops.base.identity_elements import identity_element
-
         no_out(name, out)
         axes = normal_axes(axis, len(shape_of(x)))
         if where is not None and initial is None:
@@ -334,5 +333,14 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
 
 def array_equal(a: Any, b: Any) -> Any:
     if shape_of(a) != shape_of(b):
+        return asarray(False)
+    return all(ufuncs.equal(a, b))
+
+
+def array_equiv(a: Any, b: Any) -> Any:
+    """Whether both are equal after broadcasting; False where they cannot be."""
+    try:
+        np.broadcast_shapes(shape_of(a), shape_of(b))
+    except ValueError:
         return asarray(False)
     return all(ufuncs.equal(a, b))

@@ -23,7 +23,9 @@ from meshjit.numpy.promote import (
     promoted,
     shape_of,
 )
+from meshjit.numpy.rearranging import resize
 from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim
+from meshjit.numpy.sorting import nonzero
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import line_of, user_source
 
@@ -61,6 +63,15 @@ def piecewise(x: Any, conditions: Sequence[Any], functions: Sequence[Any], *args
     return result
 
 
+def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """x where the condition holds, else y; all three are broadcast. Without x and y: `nonzero(condition)`."""
+    if x is None and y is None:
+        return nonzero(condition, size=size, fill_value=fill_value)
+    if x is None or y is None or size is not None or fill_value is not None:
+        raise ValueError("where: give condition, x and y; or condition alone (then size= and fill_value= may be given)")
+    return ufuncs.where(condition, x, y)
+
+
 def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
     """The slices whose (concrete) condition holds."""
     keep = concrete(condition, "compress needs the condition to know the result's extent", "mnp.where(condition, x, 0)")
@@ -76,7 +87,6 @@ def put(x: Any, places: Any, values: Any, mode: str = "clip", *, inplace: bool =
     """x with the elements at these places of the flat array replaced; `inplace=False` must be said, as in JAX."""
     if inplace:
         raise ValueError("put: arrays cannot be changed in place; pass inplace=False and use the result")
-    from meshjit.numpy.rearranging import resize
 
     flat, places = ravel(x), ravel(places)
     count = shape_of(flat)[0]
@@ -101,8 +111,6 @@ def fill_diagonal(x: Any, value: Any, wrap: bool = False, *, inplace: bool = Fal
         same = ufuncs.logical_and(same, ufuncs.equal(on, iota(kind, shape, d)))
     values = cast(value, dtype_of(x))
     if shape_of(values):
-        from meshjit.numpy.rearranging import resize
-
         values = expand_dims(resize(values, (shape[0],)), tuple(range(1, len(shape))))
     return ufuncs.where(same, values, x)
 
@@ -218,7 +226,7 @@ def ravel_multi_index(places: Sequence[Any], dims: Sequence[int], mode: str = "c
 
 def apply_along_axis(function: Callable[..., Any], axis: int, x: Any, *args: Any, **kwargs: Any) -> Any:
     """function(vector) for every vector along `axis`; its dims stand in that dim's place."""
-    from meshjit.autodiff import vmap
+    from meshjit.autodiff import vmap  # which stands above numpy
 
     rank = len(shape_of(x))
     axis = normal_axis(axis, rank)

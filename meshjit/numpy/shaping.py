@@ -185,6 +185,19 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(squeeze(slice_in_dim(x, i, i + 1, axis=dim), dim) for i in range(shape_of(x)[dim]))
 
 
+def flip(x: Any, axis: Any = None) -> Any:
+    dims = normal_axes(axis, len(shape_of(x)))
+    return bind(ops("reverse"), asarray(x), dimensions=dims) if dims else asarray(x)
+
+
+def fliplr(x: Any) -> Any:
+    return flip(x, 1)
+
+
+def flipud(x: Any) -> Any:
+    return flip(x, 0)
+
+
 def append(x: Any, values: Any, axis: int | None = None) -> Any:
     return concatenate([x, values], axis)
 

@@ -9,7 +9,9 @@ import numpy as np
 from meshjit.core.types import TensorType
 from meshjit.numpy import contraction, factoring, reductions, shaping, ufuncs
 from meshjit.numpy.factoring import adjoint, matrices
+from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import cast, dtype_of, ops, promoted, shape_of
+from meshjit.numpy.sorting import argsort
 from meshjit.ops.base.families import part_dtype
 from meshjit.trace import bind, line_of, user_source
 
@@ -53,9 +55,6 @@ def svd(
 
 def _hermitian(a: Any) -> tuple[Any, Any, Any]:
     """|eigenvalues| falling; a negative one turns its left vector round."""
-    from meshjit.numpy.indexing import take_along_axis
-    from meshjit.numpy.sorting import argsort
-
     v, w = factoring.eigh(a, True, False)
     order = argsort(ufuncs.negative(ufuncs.absolute(w)), axis=-1)
     w = take_along_axis(w, order, -1)
@@ -108,22 +107,6 @@ def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any =
         rtol = max(shape_of(x)[-2:]) * _eps(x) if rtol is None else rtol
         tol = ufuncs.multiply(reductions.max(s, axis=-1), rtol)
     return reductions.sum(ufuncs.greater(s, shaping.expand_dims(tol, -1) if shape_of(tol) else tol), axis=-1)
-
-
-def cond(x: Any, p: Any = None) -> Any:
-    """`jax.numpy.linalg.cond`: the norm of x times that of its inverse; None and 2 by singular values, any m by n."""
-    from meshjit.numpy.linalg import inv, norm
-
-    (x,) = matrices("cond", x)
-    if 0 in shape_of(x)[-2:]:
-        raise ValueError(f"cond: a matrix of shape {shape_of(x)} has no condition number\n  at {line_of(user_source())}")
-    if p in (None, 2, -2):
-        s = svdvals(x)
-        return ufuncs.divide(s[..., 0], s[..., -1]) if p != -2 else ufuncs.divide(s[..., -1], s[..., 0])
-    (x,) = matrices("cond", x, square=True)
-    product = ufuncs.multiply(norm(x, p, (-2, -1)), norm(inv(x), p, (-2, -1)))
-    has_nan = reductions.any_(ufuncs.isnan(x), axis=(-2, -1))
-    return ufuncs.where(ufuncs.logical_and(ufuncs.isnan(product), ufuncs.logical_not(has_nan)), np.inf, product)
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tuple[Any, Any, Any, Any]:

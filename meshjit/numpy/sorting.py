@@ -14,8 +14,9 @@ import numpy as np
 
 from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
-from meshjit.numpy.creation import array, iota, zeros
-from meshjit.numpy.indexing import getitem, take
+from meshjit.numpy.creation import array, iota, linspace, zeros
+from meshjit.numpy.elementwise import round as rounded
+from meshjit.numpy.indexing import getitem, take, take_along_axis
 from meshjit.numpy.places import place_dtype, require_countable
 from meshjit.numpy.promote import (
     asarray,
@@ -31,8 +32,7 @@ from meshjit.numpy.promote import (
     promoted,
     shape_of,
 )
-from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import concatenate, moveaxis, ravel, reshape, slice_in_dim, stack
+from meshjit.numpy.shaping import concatenate, flip, moveaxis, ravel, reshape, slice_in_dim, stack
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import bind, line_of, user_source
 
@@ -200,9 +200,6 @@ def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
 
 def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
     """Elements of sorted columns [*kept, n] at fractional places [*q, *kept]."""
-    from meshjit.numpy.elementwise import round as rounded
-    from meshjit.numpy.indexing import take_along_axis
-
     low, high = ufuncs.floor(place), ufuncs.ceil(place)
     if method == "nearest":
         low = high = rounded(place)
@@ -284,8 +281,6 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
 
 def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
     """`bins` equal bins between the extremes of x (or `range`); given edges stay."""
-    from meshjit.numpy.creation import linspace
-
     del weights
     if shape_of(bins):
         return cast(bins, np.float32) if not is_inexact(dtype_of(bins)) else asarray(bins)

@@ -321,14 +321,8 @@ def right_shift(x: Any, y: Any) -> Any:
 bitwise_right_shift = right_shift
 
 
-def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """x where the condition holds, else y; all three are broadcast. Without x and y: `nonzero(condition)`."""
-    if x is None and y is None:
-        from meshjit.numpy.sorting import nonzero
-
-        return nonzero(condition, size=size, fill_value=fill_value)
-    if x is None or y is None or size is not None or fill_value is not None:
-        raise ValueError("where: give condition, x and y; or condition alone (then size= and fill_value= may be given)")
+def where(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition holds, else y; all three are broadcast."""
     (x, y), weak = promoted(x, y)
     condition, x, y = broadcast_all([truth(condition), x, y])
     return bind(ops("select"), condition, x, y, weak_type=weak)

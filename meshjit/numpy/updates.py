@@ -23,8 +23,7 @@ from meshjit.numpy.indexing import (
 )
 from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
 from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of
-from meshjit.numpy.rearranging import flip
-from meshjit.numpy.shaping import moveaxis, reshape
+from meshjit.numpy.shaping import flip, moveaxis, reshape
 from meshjit.ops.slicing.update_slice import is_most
 from meshjit.trace import Tracer, bind, line_of, user_source
 

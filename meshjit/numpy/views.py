@@ -106,7 +106,7 @@ split, array_split, hsplit, vsplit, dsplit = map(
     _new_array_out, (shaping.split, shaping.array_split, shaping.hsplit, shaping.vsplit, shaping.dsplit)
 )
 roll, flip, rot90, tile = map(
-    _new_array_out, (rearranging.roll, rearranging.flip, rearranging.rot90, rearranging.tile)
+    _new_array_out, (rearranging.roll, shaping.flip, rearranging.rot90, rearranging.tile)
 )
 
 __all__ = [

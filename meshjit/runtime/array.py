@@ -1,7 +1,8 @@
 """Array: a global array. A logical shape, a sharding, and the shards that this process can reach.
 
 Users see logical shapes only: where an extent does not divide, the padding at the end of the last shards is known to
-jaxlib and nowhere else. Operators and methods are attached by `meshjit.numpy.methods`.
+jaxlib and nowhere else. Operators and methods are attached by `meshjit.numpy.methods`. Methods that make
+other Arrays import what makes them when they run: those files stand above this one.
 
 Instances are of jaxlib's own class, to which the attributes of the one here are attached (`_jaxlib.array_class`): so a call of a
 compiled function runs from Arrays to Arrays in C++.

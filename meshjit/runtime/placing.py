@@ -135,7 +135,7 @@ def move(array: Array, sharding: Sharding) -> Array:
 
 def _resharded(array: Array, sharding: Sharding) -> Array | None:
     """By a program; None if the axes of the two meshes cannot say the same things."""
-    from meshjit.runtime.executable import reshard, spec_on
+    from meshjit.runtime.executable import reshard, spec_on  # which runs on Arrays that are placed
 
     if not isinstance(sharding, NamedSharding):
         return None
@@ -171,7 +171,7 @@ def _shaped(row: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 def _whole(array: Array) -> np.ndarray[Any, Any]:
     """All elements, on every process that has a part of them."""
     if not (array.is_fully_addressable or array.is_fully_replicated):
-        from meshjit.runtime.executable import reshard
+        from meshjit.runtime.executable import reshard  # see `_resharded`
 
         assert isinstance(array.sharding, NamedSharding)
         array = reshard(array, array.sharding.with_spec(PartitionSpec()))

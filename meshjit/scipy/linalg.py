@@ -14,6 +14,7 @@ from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
 from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
+from meshjit.numpy.sorting import argsort
 from meshjit.ops.base.families import part_dtype
 from meshjit.trace import line_of, user_source
 
@@ -98,8 +99,6 @@ def _rows(b: Any, order: Any) -> Any:
 
 
 def _inverse(order: Any) -> Any:
-    from meshjit.numpy.sorting import argsort
-
     return argsort(order, axis=-1)
 
 

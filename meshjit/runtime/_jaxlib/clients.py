@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
@@ -29,9 +31,6 @@ def cpu_client(
 
 def plugin_path(platform: str) -> str | None:
     """The shared library of an installed PJRT plugin for "cuda" or "tpu", or None."""
-    import importlib.util
-    from pathlib import Path
-
     if platform == "tpu":
         spec = importlib.util.find_spec("libtpu")
         roots, name = list((spec.submodule_search_locations or []) if spec else []), "libtpu.so"
