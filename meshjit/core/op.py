@@ -22,6 +22,8 @@ How each rule is called (T = TensorType, V = Var; rules that build equations cal
     passes(in_types, params) -> float                      how often the op goes over its operands, for planning; a sort
                                                            of n elements some log2(n) times. None: once, or as good as
     seed(params) -> PartitionSpec                                   a placement that the user pinned the result to
+    pinned(params) -> specs, specs                         where the operands have to be and the results are; `partition` then
+                                                           writes the equation
     effects                                                what the op does besides computing (meshjit/core/effects.py), or
                                                            effects(params) -> Effect; that of its regions is added
 """
@@ -127,6 +129,7 @@ class Op:
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
     written_out: Callable[[Sequence[Var], Params, bool], list[Var] | None] | None = None
+    pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec]]] | None = None
     effects: Effect | Callable[[Params], Effect] = Effect.NONE
 
     def __post_init__(self) -> None:

@@ -23,9 +23,10 @@ Steps: TypeAlias = Generator[tuple[Program, Sequence[Any]], Sequence[Any], Seque
 class Region:
     """One nested Program.
 
-    `role` is "run" for a Program that the op's meaning runs, and "rule" for one that a transformation may ask for, such as a
-    custom derivative. A rule's inputs and outputs are no operands and results: what runs Programs (evaluate, simulate, plan,
-    partition, emit) and what simplifies them passes it by. Programs stand in params in the order of the op's regions.
+    `role` is "run" for a Program that the op's meaning runs; "device" for one that every device runs as it is, with
+    collectives in it (`manual`); "rule" for one that a transformation may ask for, such as a custom derivative. Only those of
+    role "run" are planned and partitioned. A rule's inputs and outputs are no operands and results: what runs Programs
+    (evaluate, simulate, emit) and what simplifies them passes it by. Programs stand in params in the order of the regions.
     `trips` is how often it runs each time the equation does: 1 for a branch or call, None where nobody knows.
     """
 
@@ -36,7 +37,7 @@ class Region:
     stacked: frozenset[int] = frozenset()  # outputs that are one slice along dim 0 of their result
     carried: tuple[tuple[int, int], ...] = ()  # (input, output): next time the input is what the output was
     trips: int | None = 1
-    role: Literal["run", "rule"] = "run"
+    role: Literal["run", "device", "rule"] = "run"
 
     @property
     def loops(self) -> bool:
@@ -59,13 +60,13 @@ def programs_of(params: Mapping[str, Any]) -> Iterator[Program]:
 
 
 def run_regions(eqn: Eqn) -> tuple[Region, ...]:
-    """The regions of an equation that run, in order."""
+    """The regions of an equation that are planned and partitioned, in order."""
     return () if eqn.op.regions is None else tuple([r for r in eqn.op.regions(eqn.params) if r.role == "run"])
 
 
 def run_programs(eqn: Eqn) -> list[Program]:
-    """The nested Programs of an equation that run, in order."""
-    return [region.program for region in run_regions(eqn)]
+    """The nested Programs of an equation that run, on single devices or not, in order."""
+    return [] if eqn.op.regions is None else [r.program for r in eqn.op.regions(eqn.params) if r.role != "rule"]
 
 
 def nesting(program: Program) -> int:
@@ -87,19 +88,20 @@ def with_programs(params: Mapping[str, Any], change: Callable[[Program], Program
     return {name: changed(value) for name, value in params.items()}
 
 
-def with_run_programs(eqn: Eqn, change: Callable[[Program], Program]) -> Mapping[str, Any]:
-    """The equation's params with every Program that runs replaced by change(Program), in order; rules stay."""
+def with_run_programs(eqn: Eqn, change: Callable[[Program], Program], device: bool = True) -> Mapping[str, Any]:
+    """The equation's params with every Program that runs replaced by change(Program), in order. Rules stay; so do those of
+    single devices without `device`."""
     if eqn.op.regions is None:
         return eqn.params
-    regions = iter(eqn.op.regions(eqn.params))
-    return with_programs(eqn.params, lambda nested: change(nested) if next(regions).role == "run" else nested)
+    regions, roles = iter(eqn.op.regions(eqn.params)), ("run", "device") if device else ("run",)
+    return with_programs(eqn.params, lambda nested: change(nested) if next(regions).role in roles else nested)
 
 
-def with_regions_changed(eqn: Eqn, change: Callable[[Program], Program]) -> Eqn:
-    """The equation with its nested Programs that run changed; itself if it has none, or none is another afterwards."""
+def with_regions_changed(eqn: Eqn, change: Callable[[Program], Program], device: bool = True) -> Eqn:
+    """The same as an equation; itself if it has no nested Programs, or none is another afterwards."""
     if eqn.op.regions is None:
         return eqn
-    params = with_run_programs(eqn, change)
+    params = with_run_programs(eqn, change, device)
     same = all(a is b for a, b in zip(programs_of(params), programs_of(eqn.params), strict=True))
     return eqn if same else eqn.with_params(params)
 

@@ -17,7 +17,8 @@ OwnRule = Callable[[LocalEquation], Sequence[Var]]
 def own_rule(eqn: Eqn, plan: EquationPlan) -> OwnRule | None:
     """The rule that writes this equation, if it is not the generic one."""
     rule: Any = eqn.op.partition or eqn.op.reblock
-    return rule if rule is not None and any(plan.assignment.values()) else None
+    is_own = any(plan.assignment.values()) or eqn.op.pinned is not None
+    return rule if rule is not None and is_own else None
 
 
 def write_by(

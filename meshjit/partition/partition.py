@@ -89,7 +89,7 @@ class Partitioner(Versions[Var]):
             if blocked is not None:
                 return blocked
             local = iter(bodies)
-            return self.builder.emit(eqn.op, operands, with_run_programs(eqn, lambda _: next(local)))
+            return self.builder.emit(eqn.op, operands, with_run_programs(eqn, lambda _: next(local), device=False))
         rule = own_rule(eqn, plan)
         if rule is not None:
             return write_by(rule, eqn, plan, operands, self.moves, lambda i, placement: self.bring(eqn.inputs[i], placement))

@@ -23,7 +23,7 @@ from meshjit.plan.delay import Delays
 from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.graph import programs_in
 from sharding.rule import FactorRule
-from sharding.spec import Placement
+from sharding.spec import PartitionSpec, Placement, placement_of
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,8 @@ class Planner:
         """The plan of an equation whose op has regions."""
         if not any(region.loops for region in regions):
             self.enter_as_they_are(eqn, regions)
+        if eqn.op.pinned is not None:
+            return self.pinned(eqn, *eqn.op.pinned(eqn.params))
         bodies = [self.body(eqn, region) for region in regions]
         operands = [p.without_partial() for p in map(self.placements.__getitem__, eqn.inputs)]
         results = [self.placements[v].without_partial() for v in eqn.outputs]
@@ -71,6 +73,13 @@ class Planner:
                 if result is not None:
                     results[result] = _stacked(placement) if i in region.stacked else placement
         return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies))
+
+    def pinned(self, eqn: Eqn, operands: Sequence[PartitionSpec], results: Sequence[PartitionSpec]) -> EquationPlan:
+        """The plan of an equation whose op says where its operands and results are."""
+        sides = (operands, eqn.inputs), (results, eqn.outputs)
+        here, there = (tuple(placement_of(s, v.rank) for s, v in zip(*side, strict=True)) for side in sides)
+        self.placements.update(zip(eqn.outputs, there, strict=True))
+        return EquationPlan(self.rules[eqn], {}, here, there)
 
     def enter_as_they_are(self, eqn: Eqn, regions: Sequence[Region]) -> None:
         for region in regions:

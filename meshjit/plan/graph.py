@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Region, run_programs, run_regions
+from meshjit.core.region import Region, run_regions
 from meshjit.core.rules import rule_of
 from sharding.axes import AxisRef
 from sharding.graph import Origin
@@ -85,11 +85,11 @@ def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flatt
 
 
 def programs_in(program: Program) -> Iterator[Program]:
-    """The Program and all nested ones that run, outer ones first."""
+    """The Program and all nested ones that are planned, outer ones first."""
     yield program
     for eqn in program.eqns:
-        for nested in run_programs(eqn) if eqn.op.regions is not None else ():
-            yield from programs_in(nested)
+        for region in run_regions(eqn) if eqn.op.regions is not None else ():
+            yield from programs_in(region.program)
 
 
 def _node(eqn: Eqn, rule: FactorRule, numbers: Mapping[Var, int]) -> Node:
@@ -152,6 +152,9 @@ def _seeds(
         for eqn in part.eqns:
             if eqn.op.seed is not None:
                 add(eqn.outputs[0], eqn.op.seed(eqn.params))
+            if eqn.op.pinned is not None:
+                for var, spec in zip(eqn.outputs, eqn.op.pinned(eqn.params)[1], strict=True):
+                    add(var, spec)
     for var, spec in zip(program.outputs, annotations.outputs, strict=True):
         add(var, spec)
     return seeds

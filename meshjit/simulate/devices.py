@@ -1,4 +1,5 @@
-"""Runs a local Program on the imaginary devices of any mesh, in NumPy: the oracle for every per-device program."""
+"""Arrays as shards and back, for `simulate`, which runs a local Program on the imaginary devices of any mesh: the oracle for
+every per-device program."""
 
 from __future__ import annotations
 
@@ -7,54 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.evaluate import Array, evaluate_eqn
-from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.evaluate import Array
+from meshjit.core.simulate import simulate as simulate
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.families import widened
 from sharding.mesh import BaseMesh
 from sharding.spec import Placement
-
-
-def simulate(program: Program, mesh: BaseMesh, inputs: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """The shards of every output; `inputs[i][d]` is the shard of input i on device d, and so it is with the result."""
-    env: dict[Var, list[Array]] = dict(zip(program.inputs, map(list, inputs), strict=True))
-    for eqn in program.eqns:
-        env.update(zip(eqn.outputs, _step(eqn, mesh, [env[v] for v in eqn.inputs]), strict=True))
-    return [env[v] for v in program.outputs]
-
-
-def _step(eqn: Eqn, mesh: BaseMesh, operands: list[list[Array]]) -> list[list[Array]]:
-    """One equation on all devices."""
-    per_device = [[operand[d] for operand in operands] for d in range(mesh.size)]
-    if eqn.op.simulate is not None:
-        results = eqn.op.simulate([tuple(values) for values in per_device], mesh, eqn.params)
-    elif eqn.op.steps is not None:
-        results = _in_step(eqn, mesh, per_device)
-    else:
-        results = [evaluate_eqn(eqn, values) for values in per_device]
-    return [[np.asarray(result[i]) for result in results] for i in range(len(eqn.outputs))]
-
-
-def _in_step(eqn: Eqn, mesh: BaseMesh, per_device: list[list[Array]]) -> list[Sequence[Any]]:
-    """An op with regions on all devices at once: they must all ask for the same Program, or the collectives inside of it
-    would wait for one another for ever."""
-    assert eqn.op.steps is not None
-    devices = [eqn.op.steps(*values, **eqn.params) for values in per_device]
-    asked = [_next(device, None) for device in devices]
-    while not all(isinstance(question, StopIteration) for question in asked):
-        programs = {None if isinstance(q, StopIteration) else id(q[0]) for q in asked}
-        assert len(programs) == 1, f"{eqn.op.name} at {eqn.source}: the devices take different ways, and would hang"
-        values = [[question[1][i] for question in asked] for i in range(len(asked[0][0].inputs))]
-        results = simulate(asked[0][0], mesh, [[np.asarray(v) for v in shards] for shards in values])
-        asked = [_next(device, [r[d] for r in results]) for d, device in enumerate(devices)]
-    return [question.value for question in asked]
-
-
-def _next(device: Any, answer: Sequence[Array] | None) -> Any:
-    try:
-        return device.send(answer)
-    except StopIteration as end:
-        return end
 
 
 def scatter(array: Array, placement: Placement, mesh: BaseMesh) -> list[Array]:

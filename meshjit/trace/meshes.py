@@ -52,6 +52,8 @@ def _translated(program: Program, wanted: Any, mesh: Any) -> Program:
             raise _CannotSay
         return found
 
+    if any(eqn.op.pinned is not None for eqn in program.eqns):
+        raise _CannotSay  # code for the devices of one mesh
     eqns = (with_regions_changed(e, lambda p: _translated(p, wanted, mesh)) for e in program.eqns)
     changed = [
         e.with_params({name: spec_of(v, e.outputs[0].rank) for name, v in e.params.items()}) if e.op.seed else e

@@ -42,7 +42,7 @@ Dims = frozenset[int]
 
 def align(program: Program, shards: Shards) -> Program:
     """The Program with frames where they save exchanges, in nested Programs too; itself if there are none."""
-    program = in_regions(program, lambda nested: align(nested, shards))
+    program = in_regions(program, lambda nested: align(nested, shards), device=False)
     found = choose_frames(program, shards)
     return dce(_Aligner(program, found).run()) if found.frames else program
 

@@ -19,7 +19,7 @@ IsWhole = Callable[[Var, int], bool]
 
 def commute(program: Program, is_whole: IsWhole) -> Program:
     """The Program with its chains of transforms in order, in nested Programs too; itself where they are already."""
-    program = in_regions(program, lambda nested: commute(nested, is_whole))
+    program = in_regions(program, lambda nested: commute(nested, is_whole), device=False)
     changed: dict[Eqn, Eqn] = {}
     for chain in _chains(program):
         first = chain[0].inputs[0]

@@ -40,7 +40,7 @@ class Apart:
 
 def keep_dims_apart(program: Program, chosen: Chosen) -> Program:
     """The Program with the dims apart that chosen reshapes merge, in nested Programs too; itself if there are none."""
-    program = in_regions(program, lambda nested: keep_dims_apart(nested, chosen))
+    program = in_regions(program, lambda nested: keep_dims_apart(nested, chosen), device=False)
     if not any(merged(eqn) and chosen(eqn) for eqn in program.eqns):
         return program
     return dce(fold(rewrite(program, _Keeper(chosen).rule)))

@@ -105,8 +105,10 @@ def rewrite(program: Program, rules: Mapping[str, Rule] | Rule) -> Program:
     return Rewriter(program).run(rules)
 
 
-def in_regions(program: Program, change: Pass) -> Program:
-    """The Program with its nested Programs changed; itself if none is another afterwards. A shared one stays shared."""
+def in_regions(program: Program, change: Pass, device: bool = True) -> Program:
+    """The Program with its nested Programs changed; itself if none is another afterwards. A shared one stays shared.
+
+    Those of single devices (`manual`) have no placements: passes that read some say `device=False`."""
     if not any(eqn.op.regions for eqn in program.eqns):
         return program
     known: dict[int, Program] = {}
@@ -116,7 +118,7 @@ def in_regions(program: Program, change: Pass) -> Program:
             known[id(nested)] = change(nested)
         return known[id(nested)]
 
-    eqns = tuple([with_regions_changed(eqn, once) for eqn in program.eqns])
+    eqns = tuple([with_regions_changed(eqn, once, device) for eqn in program.eqns])
     return replace(program, eqns=eqns) if any(a is not b for a, b in zip(eqns, program.eqns, strict=True)) else program
 
 

@@ -1,4 +1,7 @@
-"""Collectives: ops of local Programs only. Partitioning writes them; a user's Program never holds one.
+"""Collectives: ops of the Programs of single devices. Partitioning writes them, and bodies of `manual` hold them.
+
+Their derivatives see the values of all devices as one: a sum that every device gets hands every device the sum of the
+cotangents, and what one device sends another goes back.
 
 Mesh axes in params are tuples of names and of parts of axes; a part prints and parses as the tuple (name, pre, size).
 `size` is the product of the axes' sizes: type rules do not see the mesh. Members of a group are in the order of their
@@ -19,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Params, Sample, Types
+from meshjit.core.op import Absent, Params, Sample, Types
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.constants import emit_splat
 from meshjit.ops.base.families import require, require_param
@@ -30,9 +33,11 @@ from meshjit.ops.collective.rules import (
     Array,
     Values,
     axis_refs,
+    batched,
     by_group,
     check_dim,
     collective,
+    of_sums,
     one_operand,
     scaled,
 )
@@ -99,6 +104,8 @@ all_gather = collective(
     type_rule=_all_gather_type,
     emit=_all_gather_emit,
     simulate=_all_gather_simulate,
+    transpose=lambda cts, operands, in_types, params: [reduce_scatter(cts[0], **params, kind="sum")],
+    batch=lambda operands, dims, params: batched(all_gather, operands, dims, params, "dim"),
     samples=_all_gather_samples,
 )
 
@@ -132,6 +139,11 @@ def _all_to_all_simulate(values: Values, mesh: BaseMesh, params: Params) -> Valu
     return by_group(values, mesh, params, exchange)
 
 
+def _all_to_all_transpose(cotangents, operands, in_types, params):
+    back = {**params, "split_dim": params["concat_dim"], "concat_dim": params["split_dim"]}
+    return [all_to_all(cotangents[0], **back)]
+
+
 def _all_to_all_samples() -> list[Sample]:
     calls = [(("x",), 4, 0, 1), (("y", "x"), 8, 1, 0), (SUB_AXES, 4, 1, 1), (("y",), 2, 0, 2)]
     types = [TensorType((4, 8, 3), DTYPES[d]) for d in ("f32", "i32", "bool")]
@@ -145,6 +157,8 @@ all_to_all = collective(
     type_rule=_all_to_all_type,
     emit=_all_to_all_emit,
     simulate=_all_to_all_simulate,
+    transpose=_all_to_all_transpose,
+    batch=lambda operands, dims, params: batched(all_to_all, operands, dims, params, "split_dim", "concat_dim"),
     samples=_all_to_all_samples,
 )
 
@@ -223,6 +237,9 @@ all_reduce = collective(
     type_rule=_all_reduce_type,
     emit=_all_reduce_emit,
     simulate=_all_reduce_simulate,
+    linear=of_sums,
+    transpose=lambda cts, operands, in_types, params: [all_reduce(cts[0], **params)],
+    batch=lambda operands, dims, params: batched(all_reduce, operands, dims, params),
     samples=_all_reduce_samples,
 )
 
@@ -254,6 +271,10 @@ def _reduce_scatter_simulate(values: Values, mesh: BaseMesh, params: Params) -> 
     return by_group(values, mesh, params, exchange)
 
 
+def _reduce_scatter_transpose(cotangents, operands, in_types, params):
+    return [all_gather(cotangents[0], **{name: params[name] for name in ("axes", "size", "dim")})]
+
+
 def _reduce_scatter_samples() -> list[Sample]:
     calls = [(("x",), 4, 0, "sum"), (("y", "x"), 8, 1, "max"), (SUB_AXES, 4, 1, "sum"), (("y",), 2, 0, "prod")]
     numbers = [(d, *call) for d in ("f32", "i32", "bf16") for call in calls]
@@ -275,6 +296,9 @@ reduce_scatter = collective(
     type_rule=_reduce_scatter_type,
     emit=_reduce_scatter_emit,
     simulate=_reduce_scatter_simulate,
+    linear=of_sums,
+    transpose=_reduce_scatter_transpose,
+    batch=lambda operands, dims, params: batched(reduce_scatter, operands, dims, params, "dim"),
     samples=_reduce_scatter_samples,
 )
 
@@ -306,6 +330,10 @@ def _permute_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
     return results
 
 
+def _permute_transpose(cotangents, operands, in_types, params):
+    return [collective_permute(cotangents[0], pairs=tuple((target, source) for source, target in params["pairs"]))]
+
+
 def _permute_samples() -> list[Sample]:
     ring = tuple((i, (i + 1) % 8) for i in range(8))
     calls = [ring, ((0, 3), (3, 1), (5, 5)), ()]
@@ -318,6 +346,8 @@ collective_permute = collective(
     type_rule=_permute_type,
     emit=_permute_emit,
     simulate=_permute_simulate,
+    transpose=_permute_transpose,
+    batch=lambda operands, dims, params: batched(collective_permute, operands, dims, params),
     samples=_permute_samples,
 )
 
@@ -388,5 +418,7 @@ axis_index = collective(
     type_rule=_axis_index_type,
     emit=_axis_index_emit,
     simulate=_axis_index_simulate,
+    linear=(),
+    batch=Absent("it has no operand that could be batched"),
     samples=lambda: [Sample((), {"axes": axes}) for axes in _AXES],
 )

@@ -1,4 +1,4 @@
-"""What all collectives share: their type checks, groups, and the rules that none of them has."""
+"""What all collectives share: their type checks, groups, batching, and the rules that none of them has."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.op import Absent, MissingRule, Op, Params, Types
+from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.ops.base.families import require, require_param
 from sharding.axes import AxisRef, SubAxis
@@ -16,7 +17,7 @@ from sharding.mesh import BaseMesh
 Array = np.ndarray[Any, Any]
 Values = list[tuple[Array, ...]]  # per device, by flat position: the operands or results
 
-_LOCAL_ONLY = "it exists in local Programs only, which partitioning makes"
+_LOCAL_ONLY = "it exists in the Programs of single devices only: what partitioning makes, and bodies of `manual`"
 
 
 def axis_refs(axes: Sequence[Any]) -> tuple[AxisRef, ...]:
@@ -31,16 +32,23 @@ def collective(name: str, **rules: Any) -> Op:
 
         return refuse
 
-    absent = Absent(_LOCAL_ONLY)
-    return Op(
-        name=name,
-        factor_rule=no_rule("factor"),
-        evaluate=no_rule("evaluate"),
-        batch=absent,
-        jvp=absent,
-        transpose=absent,
-        **rules,
-    )
+    linear = rules.setdefault("linear", ((0,),))
+    if linear:
+        rules.setdefault("jvp", Absent("only sums have a derivative"))
+    return Op(name=name, factor_rule=no_rule("factor"), evaluate=no_rule("evaluate"), **rules)
+
+
+def batched(op: Op, operands: Sequence[Var], dims: Sequence[int | None], params: Params, *names: str) -> Any:
+    """The collective with a batch dim beside the dims that its params name; the batch stays where it is."""
+    (x,), (batch,) = operands, dims
+    assert batch is not None
+    moved = {name: params[name] + (batch <= params[name]) for name in names}
+    return [op(x, **{**params, **moved})], [batch]
+
+
+def of_sums(in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
+    """A reduction is linear if it is a sum."""
+    return ((0,),) if params["kind"] == "sum" else ()
 
 
 def one_operand(op: str, in_types: Types) -> TensorType:
