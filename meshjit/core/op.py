@@ -1,7 +1,8 @@
 """The Op record: everything that is known about one operation, as pure functions of types, params and operands.
 
-Each op stands in one paragraph of one family file in `meshjit/ops`, the record last. Ops never execute, never read
-globals, never see the mesh. A rule that cannot exist is `Absent("reason")`, never silence.
+Each op stands in one paragraph of one family file in `meshjit/ops`, the record last. Ops never execute and never read globals:
+what depends on the machine is asked of the Target (`emitter.target`, `local.target`). A rule that cannot exist is
+`Absent("reason")`, never silence.
 
 How each rule is called (T = TensorType, V = Var; rules that build equations call other Ops on Vars, see Builder):
 

@@ -20,8 +20,8 @@ RANDOM_WORDS = 1024
 # Running totals of 64 x 4096 f32 take 1.1 ms in windows of 16, 5.1 ms in windows of 33, 12 ms in windows of 256 (2 cores).
 WINDOW = 16
 
-# Sorting goes through the elements one by one; to select a device's own elements is faster than to sort all of them from
-# 2048 elements on. (8 devices on 2 cores.)
+# A sort along a dim over 8 devices, on 2 cores, f32: of 131,072 elements it takes 32 ms to select a device's own and sort
+# these, 570 ms to sort all on every device; of 2,048 it is 1.2 against 2.4 ms, but twelve times the text to compile.
 SELECTION_EXTENT = 2048
 
 
