@@ -1,4 +1,4 @@
-"""Windows of a sharded dim: each device gets its own run of elements from whichever shards hold them.
+"""Runs of a sharded dim, halos among them: each device gets its own run of elements from whichever shards hold them.
 
 This is how slices, pads, reversals, concatenations and rolls of a sharded dim are partitioned: neighbours exchange
 only what the other lacks, by one permute per distance between shards. Worked example, x[1:-1] of 10 elements over 4
@@ -10,8 +10,8 @@ devices (local extent 3, of the result 2):
     from distance 0  1 2      3 4        6                 kept, no exchange
     from distance -1                   5        7 8        one permute of the part [1, 3) of a shard
 
-Positions are those of the global dim. What a window holds outside of it is unspecified; it is zero where starts rise, no
-shard has padding, and the window has a part of the dim.
+Positions are those of the global dim. What a run holds outside of it is unspecified; it is zero where starts rise, no
+shard has padding, and the run has a part of the dim.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Round:
     and gets once at most. The lows are all the same, but where shards need so different parts that one part with all of
     them would be twice as long.
 
-    Where rounds go by distance, what else a shard has in the place of a part is what stands there in its window, too.
+    Where rounds go by distance, what else a shard has in the place of a part is what stands there in its run, too.
     Otherwise only the targets may get anything (`is_exact`): others have zeros there, as outside of the dim."""
 
     sources: Integers
@@ -65,11 +65,11 @@ def fetch_run(
         return zeros(var.type.with_shape(_with_extent(var.shape, dim, width)))
     parts: list[Var] = []
     places = np.array(starts, np.int64)
-    begins = np.zeros(len(starts), np.int64)  # where each shard's window begins in the parts put together
+    begins = np.zeros(len(starts), np.int64)  # where each shard's run begins in the parts put together
     gathered = 0
     for each in _rounds(places, width, extent, shard):
         # Parts of neighbouring rounds meet: a shard that needs both makes the first end, and the second begin, at the
-        # border of two shards. So any of its parts tells where its window begins.
+        # border of two shards. So any of its parts tells where its run begins.
         begins[each.targets] = gathered - each.lows + places[each.targets] - each.sources * shard
         part = _sent(local, var, dim, axes, each, len(starts))
         parts.append(_exchanged(local, part, axes, _completed(each, len(starts))))
@@ -104,7 +104,7 @@ def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Roun
 
 
 def _packed(first: Integers, count: Integers) -> Integers:
-    """The round of every part, target by target: consecutive ones for the parts of a window, each the first in which none of
+    """The round of every part, target by target: consecutive ones for the parts of a run, each the first in which none of
     their sources has to send to another target.
 
     The half x[:16] of 32 elements over 4 devices: shard 0 has what 0 and 1 need, shard 1 what 2 and 3 need. There are
@@ -121,7 +121,7 @@ def _packed(first: Integers, count: Integers) -> Integers:
 
 def _round(sources: Integers, targets: Integers, lows: Integers, highs: Integers, shard: int) -> _Round:
     """One part that holds what everybody needs; or parts of their own, that begin or end with the shard where the next
-    or the last part of the same window has to meet them."""
+    or the last part of the same run has to meet them."""
     low, high, width = int(lows.min()), int(highs.max()), int((highs - lows).max())
     if high - low < 2 * width:
         return _Round(sources, targets, np.full_like(lows, low), high - low)
@@ -140,7 +140,7 @@ def _sent(local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], eac
 
 
 def _completed(each: _Round, count: int) -> _Round:
-    """The round with all shards at its distance, if most take part: rounds of several windows are then the same."""
+    """The round with all shards at its distance, if most take part: rounds of several runs are then the same."""
     if each.is_exact or len(each.targets) < 2 or 2 * len(each.targets) < count or (each.lows != each.lows[0]).any():
         return each
     sign = int((each.sources[1] - each.sources[0]) // (each.targets[1] - each.targets[0]))
@@ -164,7 +164,7 @@ def _exchanged(local: LocalEquation, part: Var, axes: Sequence[AxisRef], each: _
 def neighbours(
     local: LocalEquation, var: Var, dim: int, axes: Sequence[AxisRef], start: int, in_ring: bool
 ) -> Var:
-    """The shard's window, as long as the shard, that begins `start` places after it, of a dim without padding.
+    """The shard's run, as long as the shard, that begins `start` places after it, of a dim without padding.
 
     In a ring the end of the dim is followed by its beginning; otherwise zeros stand outside of it.
     """
