@@ -11,6 +11,7 @@ own copy. A Program is built by a `Builder`, which runs the type rule of every o
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +37,12 @@ class Source:
         return f"{name} ({self.note})" if self.note else name
 
     def noted(self, note: str) -> Source:
-        return self if note in self.note.split(", ") else replace(self, note=f"{self.note}, {note}".strip(", "))
+        return _noted(self, note)
+
+
+@functools.lru_cache(maxsize=4096)
+def _noted(source: Source, note: str) -> Source:
+    return source if note in source.note.split(", ") else replace(source, note=f"{source.note}, {note}".strip(", "))
 
 
 class Var:

@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import weighted_regions
+from meshjit.core.repeats import repeats
 from meshjit.core.rules import rule_of
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
@@ -169,6 +170,9 @@ class Uses:
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
         self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.counts[v] == 1}
+        self.repeats = {repeat.start: repeat for repeat in repeats(program)}
+        self.joins = {at: tuple([v in self.addends for v in repeat.inner]) for at, repeat in self.repeats.items()}
+        self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
 
 
 def _addends(eqn: Eqn) -> list[Var]:
@@ -181,6 +185,16 @@ def _addends(eqn: Eqn) -> list[Var]:
 
 class TooDear(Exception):
     """Planning was stopped: the plan takes longer than the one that it was to be compared with."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """What happens in a stretch of equations: the work of each; and in order what is moved, as `Flow.note` is told, and what
+    becomes of partial sums. `outer`: the positions of values from outside."""
+
+    outer: Mapping[Var, int]
+    work: list[float] = field(default_factory=list[float])
+    moves: list[Any] = field(default_factory=list[Any])
 
 
 class Flow(Versions[None]):
@@ -200,6 +214,7 @@ class Flow(Versions[None]):
         self.collectives: list[Collective] = []
         self.events: list[Event] = []
         self.eqn: Eqn | None = None  # the one that values are brought for
+        self.log: Log | None = None
 
     def start(self, inputs: Sequence[Placement]) -> None:
         for var, placement in zip(self.program.inputs, inputs, strict=True):
@@ -233,30 +248,46 @@ class Flow(Versions[None]):
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
         effect = self.machine.effect(eqn, plan)
         self.work += effect.work
+        if self.log is not None:
+            self.log.work.append(effect.work)
         exchange = effect.exchange
         if exchange is not NO_EXCHANGE:
-            self.moving += exchange.moving
-            self.bytes += exchange.bytes
-            self.collectives += exchange.collectives
-            if exchange.collectives:
-                self.events.append(Exchange(eqn, exchange.collectives))
+            event = Exchange(eqn, exchange.collectives) if exchange.collectives else None
+            self.note(exchange.moving, exchange.bytes, exchange.collectives, event)
             for i, placement in exchange.requests:
                 self.bring(eqn.inputs[i], placement)
         return (None,) * len(eqn.outputs)
 
     def remake(self, eqn: Eqn, plan: EquationPlan) -> None:
-        self.events.append(Remake(eqn, plan.results[0]))
+        self.note(0.0, 0.0, (), Remake(eqn, plan.results[0]))
         return super().remake(eqn, plan)
 
     def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:
-        self.events.append(Move(var, walk, self.eqn))
-        self.moving += walk.seconds
-        self.bytes += walk.bytes
-        self.collectives += collectives_of(walk, var.type, self.machine.mesh)
+        collectives = collectives_of(walk, var.type, self.machine.mesh)
+        self.note(walk.seconds, walk.bytes, collectives, Move(var, walk, self.eqn))
         for between in walk.placements[1:]:
             if between not in self.versions[var]:
                 self._hold(var, self.machine.local_bytes(var.type, between))
         return (None,) * len(walk.steps)
+
+    def note(self, seconds: float, bytes: float, collectives: Sequence[Collective], event: Event | None) -> None:
+        """Something is sent, or made again instead."""
+        self.moving += seconds
+        self.bytes += bytes
+        self.collectives += collectives
+        if event is not None:
+            self.events.append(event)
+        if self.log is not None:
+            self.log.moves.append((seconds, bytes, collectives, event))
+
+    def skip(self, eqns: Sequence[Eqn], held: int, peak: int) -> None:
+        """These equations ran, which changed what is held by so much, in between by at most so much."""
+        if self.work + self.moving > self.limit:
+            raise TooDear
+        self.peak = max(self.peak, self.held + peak)
+        self.held += held
+        self.at += len(eqns)
+        self.eqn = eqns[-1]
 
     def have(self, var: Var) -> tuple[Placement, ...]:
         """The versions of a value; none is said of one that can be made again wherever it is wanted."""
@@ -305,21 +336,6 @@ def collectives_of(walk: Walk, type: TensorType, mesh: BaseMesh) -> list[Collect
             size = math.prod(shape) * type.dtype.itemsize
             collectives.append(Collective(step.collective, step_axes(step), size, gathering_dim(step, shape)))
     return collectives
-
-
-def run_through(
-    program: Program,
-    machine: Machine,
-    steps: Sequence[EquationPlan],
-    inputs: Sequence[Placement],
-    outputs: Sequence[Placement],
-) -> tuple[PlanCost, tuple[Collective, ...], list[Event]]:
-    """The cost of equations that are planned, their collectives and how values move."""
-    flow = Flow(program, machine)
-    flow.start(inputs)
-    for eqn, step in zip(program.eqns, steps, strict=True):
-        flow.run(eqn, step)
-    return flow.end(outputs), tuple(flow.collectives), flow.events
 
 
 def _last_uses(program: Program) -> list[list[Var]]:

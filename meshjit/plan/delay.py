@@ -36,7 +36,7 @@ EQUAL: Final = 1 + 1e-6  # sums of seconds that differ by less are the same
 
 
 @dataclass(frozen=True)
-class _Delayed:
+class Delayed:
     """An equation that partial sums flow through: its plan without them, and where these were placed before."""
 
     eqn: Eqn
@@ -54,7 +54,7 @@ class Delays:
         self.addends = machine.uses_of(program).addends
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
         self.possible = dict(self.pending)  # all that were pending, also those that were reduced sooner after all
-        self.delayed: dict[Var, _Delayed] = {}  # by result
+        self.delayed: dict[Var, Delayed] = {}  # by result
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
         self.reductions: list[Reduction] = []
 
@@ -100,6 +100,16 @@ class Delays:
         chain = self.delayed.get(var)
         if chain is None or wanted.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
             return
+        log = flow.log
+        if log is not None and var in log.outer:  # done anew for the next stretch of the kind
+            log.moves.append((log.outer[var], wanted, flow.eqn))
+            flow.log = None
+        self.reduce_sooner(chain, var, wanted, placements, flow)
+        flow.log = log
+
+    def reduce_sooner(
+        self, chain: Delayed, var: Var, wanted: Placement, placements: dict[Var, Placement], flow: Flow
+    ) -> None:
         addends = [(chain.eqn.inputs[i], chain.plain.operands[i]) for i in chain.group]
         seconds = self.machine.seconds
         late = seconds(var.type, self.pending[var], wanted)
@@ -107,6 +117,8 @@ class Delays:
         sooner += seconds(var.type, chain.plain.results[0], wanted)
         is_late = sooner > late * EQUAL
         self.reductions.append(Reduction(chain.eqn, late, sooner, is_late))
+        if flow.log is not None:
+            flow.log.moves.append(self.reductions[-1])
         if is_late:
             return
         del self.pending[var], self.delayed[var]
@@ -165,7 +177,7 @@ class Delays:
             Placement(p.dims, partial) if i in group else p for i, p in enumerate(step.operands)
         )
         results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in step.results)
-        delayed = _Delayed(eqn, step, group, tuple(placements[eqn.inputs[i]] for i in group))
+        delayed = Delayed(eqn, step, group, tuple(placements[eqn.inputs[i]] for i in group))
         self.delayed.update(dict.fromkeys(eqn.outputs, delayed))
         for i in group:
             placements[eqn.inputs[i]] = operands[i]

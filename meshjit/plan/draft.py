@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Program
 from meshjit.plan.assign import Assigner
-from meshjit.plan.cost import Flow, Machine, run_through
+from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations, Flattened, flatten
+from meshjit.plan.recall import run_through
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
 from sharding.propagate import propagate

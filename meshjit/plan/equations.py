@@ -18,10 +18,11 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, expected_trips, run_regions
 from meshjit.plan.accumulate import accumulators
 from meshjit.plan.assign import Assigner
-from meshjit.plan.cost import Flow, Machine, run_through
+from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.graph import programs_in
+from meshjit.plan.recall import PlanRecall, run_through
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement, placement_of
 
@@ -44,18 +45,27 @@ class Planner:
         """How each is computed. `flow` is told of all, so that it knows the cost in the end; `outputs`: what is wanted."""
         delays, flow = delays or Delays(program, self.machine), flow or Flow(program, self.machine)
         flow.start([self.placements[v] for v in program.inputs])
+        recall = PlanRecall(program, flow, self.placements, delays)
         steps: list[EquationPlan] = []
-        for eqn in program.eqns:
-            if eqn.op.regions is None:
-                step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.have, delays.joins(eqn))
+        while len(steps) < len(program.eqns):
+            repeat = recall.repeats.get(len(steps))
+            if repeat is None:
+                steps.append(self.equation(program.eqns[len(steps)], delays, flow))
             else:
-                step = self.with_regions(eqn, run_regions(eqn))
-            step = delays.through(eqn, step, self.placements, flow)
-            flow.run(eqn, step)
-            steps.append(step)
+                eqns = program.eqns[repeat.start : repeat.stop]
+                steps += recall.steps(repeat, lambda eqns=eqns: [self.equation(eqn, delays, flow) for eqn in eqns])
         for var, wanted in zip(program.outputs, outputs, strict=True):
             delays.settle(var, wanted, self.placements, flow)
         return tuple([delays.changed.get(eqn, step) for eqn, step in zip(program.eqns, steps, strict=True)])
+
+    def equation(self, eqn: Eqn, delays: Delays, flow: Flow) -> EquationPlan:
+        if eqn.op.regions is None:
+            step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.have, delays.joins(eqn))
+        else:
+            step = self.with_regions(eqn, run_regions(eqn))
+        step = delays.through(eqn, step, self.placements, flow)
+        flow.run(eqn, step)
+        return step
 
     def with_regions(self, eqn: Eqn, regions: Sequence[Region]) -> EquationPlan:
         """The plan of an equation whose op has regions."""

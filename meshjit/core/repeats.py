@@ -1,0 +1,178 @@
+"""Repeats: stretches of a Program's equations that are alike, such as the layers of a model that Python wrote one by one.
+
+    %1 = dot(%x, %w1)    %2 = tanh(%1)    |    %3 = dot(%2, %w2)    %4 = tanh(%3)    |    %5 = dot(%4, %w3)    …
+
+Two stretches are alike when their equations have the same ops, params, types and lines, in the same order, and read the same
+results of one another; what they read from outside may be any values of the same types. What a pass works out for the first it
+can use for the others, as long as it finds these outer values in the same states.
+
+They are found as periods: numbers that stand for equations, compared with themselves some distance further on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.splat import element_of, is_known_splat
+
+SHORTEST: Final = 8  # equations of a stretch: below, looking up costs more than it saves
+PERIODS: Final = 48  # distances that are tried
+WINDOW: Final = 8  # equations in a row that suggest a distance by appearing twice
+SMALL: Final = 64  # elements of an array that is compared by value
+NEVER: Final = -1
+
+Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Equations `start` to `stop` of a Program. Of two with the same `kind`, each value of `inner` and `outer` is to the one
+    what that at the same position is to the other, is read equally often, and is last read at the same distance."""
+
+    start: int
+    stop: int
+    kind: int
+    inner: tuple[Var, ...]  # the results of its equations
+    outer: tuple[Var, ...]  # what else they read, in the order of the first reading
+    escaping: tuple[int, ...]  # positions of the inner values that are read behind it
+
+
+def repeats(program: Program) -> tuple[Repeat, ...]:
+    """Stretches in order, without overlap, each with another one of its kind."""
+    if len(program.eqns) < 2 * SHORTEST:
+        return ()
+    kinds = np.array(list(_kinds(program)), np.int64)
+    periods = [(start, stop, period) for period in _distances(kinds) for start, stop in _periodic(kinds, period)]
+    stretches = sorted(_without_overlap(periods, len(kinds)))
+    if not stretches:
+        return ()
+    wiring = _Wiring(program, kinds)
+    every = [wiring.repeat(start, stop) for start, stop in stretches]
+    members = Counter(repeat.kind for repeat in every)
+    return tuple(repeat for repeat in every if members[repeat.kind] > 1)
+
+
+# -- equations as numbers
+
+
+def _kinds(program: Program) -> Iterator[int]:
+    """A number for every equation, the same for those that are alike. Those that hold Programs are like no other."""
+    numbers: dict[Any, int] = {}
+    same: dict[tuple[int, ...], int] = {}  # by identities: layers made of one Program share their params and types
+    for eqn in program.eqns:
+        types = [id(v.type) for v in (*eqn.inputs, *eqn.outputs)]
+        short = (id(eqn.op), id(eqn.params), id(eqn.source), len(eqn.inputs), *types)
+        number = same.get(short)
+        if number is None:
+            number = same[short] = numbers.setdefault(_key(eqn), len(numbers))
+        yield number
+
+
+def _key(eqn: Eqn) -> Any:
+    if eqn.op.regions is not None:
+        return id(eqn)
+    key = eqn.op.name, eqn.input_types, eqn.output_types, eqn.source, _strict(tuple(eqn.params.items()))
+    try:
+        hash(key)
+    except TypeError:
+        return id(eqn)
+    return key
+
+
+def _strict(value: Any) -> Any:
+    """What is equal for the same values only: 1 is not True, and 0.0 not -0.0."""
+    if isinstance(value, tuple):
+        return tuple([_strict(v) for v in cast(tuple[Any, ...], value)])
+    if not isinstance(value, np.ndarray):
+        return type(value), repr(value) if isinstance(value, float | complex) else value
+    array = cast("np.ndarray[Any, Any]", value)
+    if array.size > SMALL and not is_known_splat(array):
+        return id(array)
+    return array.shape, array.dtype, (element_of(array) if array.size > SMALL else array).tobytes()
+
+
+# -- periods
+
+
+def _distances(kinds: Numbers) -> list[int]:
+    """The distances at which the same few equations appear again most often; multiples of those that are too short."""
+    rows = np.zeros(len(kinds) - WINDOW + 1, np.uint64)
+    for i in range(WINDOW):
+        rows = rows * np.uint64(0x9E3779B97F4A7C15) + kinds[i : len(rows) + i].astype(np.uint64)
+    order = np.argsort(rows, kind="stable")
+    again = rows[order[1:]] == rows[order[:-1]]
+    distances, counts = np.unique(np.diff(order)[again], return_counts=True)
+    weight = distances * counts
+    best = np.argsort(-weight, kind="stable")[:PERIODS]
+    return list(dict.fromkeys(int(n) * -(-SHORTEST // int(n)) for n in distances[best]))
+
+
+def _periodic(kinds: Numbers, period: int) -> Iterator[tuple[int, int]]:
+    """(start, stop) of stretches of at least two periods."""
+    if 2 * period > len(kinds):
+        return
+    same = np.concatenate([[False], kinds[:-period] == kinds[period:], [False]])
+    edges = np.flatnonzero(same[1:] != same[:-1])
+    for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+        if stop - start >= period:
+            yield start, stop + period
+
+
+def _without_overlap(periods: list[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
+    """Single stretches: of the periods that spare most, as many as have room between one another."""
+    taken = np.zeros(size, bool)
+    for start, stop, period in sorted(periods, key=lambda run: (run[2] - (run[1] - run[0]) // run[2] * run[2], run)):
+        for at in range(start, stop - period + 1, period):
+            if not taken[at : at + period].any():
+                taken[at : at + period] = True
+                yield at, at + period
+
+
+# -- who reads whom
+
+
+class _Wiring:
+    """A Program's values as numbers, in the order of definition."""
+
+    def __init__(self, program: Program, kinds: Numbers) -> None:
+        self.values = list(program.vars())
+        numbers = {var: i for i, var in enumerate(self.values)}
+        self.kinds = kinds
+        self.read = np.array([numbers[v] for eqn in program.eqns for v in eqn.inputs], np.int64)
+        self.reads = _offsets([len(eqn.inputs) for eqn in program.eqns])
+        self.made = len(program.inputs) + _offsets([len(eqn.outputs) for eqn in program.eqns])
+        self.last = np.full(len(self.values), NEVER, np.int64)
+        self.last[self.read] = np.repeat(np.arange(len(kinds)), np.diff(self.reads))
+        outputs = np.array([numbers[v] for v in program.outputs], np.int64)
+        self.last[outputs] = len(kinds)
+        self.uses = np.bincount(self.read, minlength=len(self.values))
+        np.add.at(self.uses, outputs, len(kinds))
+        self.numbers: dict[Any, int] = {}
+
+    def repeat(self, start: int, stop: int) -> Repeat:
+        read = self.read[self.reads[start] : self.reads[stop]]
+        low, high = int(self.made[start]), int(self.made[stop])
+        inside = read >= low
+        found, first, places = np.unique(read[~inside], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        outer: Numbers = found[order]
+        wires = read - low
+        wires[~inside] = -1 - np.argsort(order)[places.reshape(-1)]
+        values = np.concatenate([np.arange(low, high), outer])
+        last = np.where(self.last[values] < stop, np.maximum(self.last[values] - start, NEVER), stop)
+        last[last == stop] = len(self.values)
+        signature = (self.kinds[start:stop], wires, self.uses[values], last)
+        kind = self.numbers.setdefault(tuple(part.tobytes() for part in signature), len(self.numbers))
+        escaping = np.flatnonzero(self.last[low:high] >= stop)
+        inner, others = tuple(self.values[low:high]), tuple([self.values[int(i)] for i in outer])
+        return Repeat(start, stop, kind, inner, others, tuple([int(i) for i in escaping]))
+
+
+def _offsets(counts: list[int]) -> Numbers:
+    return np.concatenate([[0], np.cumsum(np.array(counts, np.int64))])

@@ -1,0 +1,165 @@
+"""Stretches of equations that are alike: found, and planned once."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import tree
+from meshjit.core.plan import Plan
+from meshjit.core.program import Program
+from meshjit.core.repeats import repeats
+from meshjit.core.types import TensorType
+from meshjit.plan import cost, equations
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import PartitionSpec as P
+from meshjit.trace import Argument, trace_to_program
+from meshjit.transform.pipeline import simplify
+from sharding.mesh import AbstractMesh
+
+MESH = AbstractMesh((4, 2), ("x", "y"))
+SPECS = (P("x", "y"), P("y", "x"), P("x", None), P(None, "y"), P(None, None), None)
+
+
+def traced(step: Any, types: list[str]) -> Program:
+    arguments = [Argument(TensorType.parse(t), False, f"x{i}") for i, t in enumerate(types)]
+    in_tree = tree.structure((tuple(range(len(types))), {}))
+    return simplify(trace_to_program(step, arguments, in_tree).program)
+
+
+def network(layers: int) -> Program:
+    """A step of gradient descent of a network of so many layers; inputs: an up and a down matrix per layer, then the rows."""
+
+    def loss(weights: Any, x: Any) -> Any:
+        for up, down in weights:
+            x = x + mnp.dot(mnp.tanh(mnp.dot(x, up)), down)
+        return mnp.mean(x * x)
+
+    def step(*leaves: Any) -> Any:
+        weights = [(leaves[2 * i], leaves[2 * i + 1]) for i in range(layers)]
+        gradient = mj.grad(loss)(weights, leaves[-1])
+        return tree.map(lambda w, g: w - 0.1 * g, weights, gradient)
+
+    return traced(step, [*("f32[64,256]", "f32[256,64]") * layers, "f32[128,64]"])
+
+
+def annotated(layers: int) -> Annotations:
+    specs = [P("x", "y"), P("y", "x")] * layers
+    return Annotations([*specs, P("x", None)], specs)
+
+
+def random_program(draw: random.Random) -> tuple[Program, Annotations]:
+    """Several equal layers of drawn ops, maybe with the gradient, under drawn placements."""
+    kinds = [draw.choice(("dot", "back", "tanh", "sum", "turn", "twice", "norm", "mask")) for _ in range(draw.randint(2, 6))]
+    layers, size = draw.randint(3, 6), draw.choice((16, 24, 30))
+
+    def layer(x: Any, w: Any, v: Any) -> Any:
+        for kind in kinds:
+            x = {
+                "dot": lambda x: mnp.dot(x, w),
+                "back": lambda x: mnp.dot(mnp.dot(x, w), w.T) + x,
+                "tanh": mnp.tanh,
+                "sum": lambda x: x + mnp.sum(x * v, axis=1, keepdims=True),
+                "turn": lambda x: mnp.dot(x.T, w).T + v,
+                "twice": lambda x: mnp.dot(x, w) + mnp.dot(x, w * 2.0),
+                "norm": lambda x: x / (1.0 + mnp.sqrt(mnp.mean(x * x, axis=0))),
+                "mask": lambda x: mnp.where(mnp.arange(size)[:, None] < 5, x, v),
+            }[kind](x)
+        return x
+
+    def loss(weights: Any, x: Any) -> Any:
+        for w, v in weights:
+            x = layer(x, w, v)
+        return mnp.sum(x * x)
+
+    def step(*leaves: Any) -> Any:
+        weights = [(leaves[2 * i], leaves[2 * i + 1]) for i in range(layers)]
+        if not draws_gradient:
+            return loss(weights, leaves[-1])
+        gradient = mj.grad(loss)(weights, leaves[-1])
+        return tree.map(lambda w, g: w * 0.9 - 0.1 * g / (1.0 + g * g), weights, gradient)
+
+    draws_gradient = draw.random() < 0.7
+    program = traced(step, [*(f"f32[{size},{size}]", f"f32[{size}]") * layers, f"f32[{size},{size}]"])
+    of_layer = [draw.choice(SPECS), draw.choice((P("x"), P("y"), P(None), None))]
+    specs = [draw.choice(SPECS) if len(v.shape) == 2 and draw.random() < 0.1 else None for v in program.inputs]
+    given = [own or spec for own, spec in zip(specs, [*of_layer * layers, draw.choice(SPECS)], strict=True)]
+    return program, Annotations(given, [None] * len(program.outputs))
+
+
+def described(plan: Plan) -> list[Any]:
+    """All that a plan says, with the cost to the last bit."""
+    places = [plan.placements[v] for v in plan.program.vars()]
+    steps = [(step.rule, dict(step.assignment), step.operands, step.results) for step in plan.equations]
+    return [places, steps, plan.inputs, plan.outputs, plan.cost, plan.collectives, plan.events]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_plans_are_the_same_as_without_recalling(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, annotations = random_program(random.Random(seed))
+    plan = make_plan(program, MESH, annotations)
+    monkeypatch.setattr(cost, "repeats", lambda program: ())
+    assert described(plan) == described(make_plan(program, MESH, annotations))
+
+
+def test_layers_are_found_with_their_gradients_and_updates() -> None:
+    program = network(12)
+    found = repeats(program)
+    covered = sum(repeat.stop - repeat.start for repeat in found)
+    assert covered > 0.8 * len(program.eqns)
+    assert all(a.stop <= b.start for a, b in zip(found, found[1:], strict=False))
+
+
+def test_stretches_of_a_kind_are_alike() -> None:
+    program = network(6)
+    firsts: dict[int, Any] = {}
+    for repeat in repeats(program):
+        eqns = program.eqns[repeat.start : repeat.stop]
+        values = {v: i for i, v in enumerate((*repeat.inner, *repeat.outer))}
+        shape = [(e.op, e.output_types, [values[v] for v in e.inputs], [values[v] for v in e.outputs]) for e in eqns]
+        assert firsts.setdefault(repeat.kind, shape) == shape
+    assert firsts
+
+
+def test_what_differs_in_a_constant_is_no_repeat() -> None:
+    def unlike(x: Any) -> Any:
+        for i in range(6):
+            for _ in range(4):
+                x = mnp.tanh(x * (0.5 + i)) + x
+        return x
+
+    kinds = [(repeat.kind, repeat.stop - repeat.start) for repeat in repeats(traced(unlike, ["f32[8]"]))]
+    assert all(length < 2 * 12 for _, length in kinds)
+
+
+def test_equal_layers_are_placed_alike() -> None:
+    plan = make_plan(network(32), MESH, annotated(32))
+    first: dict[int, Any] = {}
+    for repeat in repeats(plan.program):
+        placements = [plan.placements[v] for v in repeat.inner]
+        steps = plan.equations[repeat.start : repeat.stop]
+        found = first.setdefault(repeat.kind, (placements, steps))
+        assert placements == found[0]
+        assert all(a.assignment == b.assignment for a, b in zip(steps, found[1], strict=True))
+
+
+def test_planning_sees_hardly_more_equations_of_more_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[Any] = []
+    plan_equation = equations.Planner.equation
+
+    def counted(self: Any, eqn: Any, *rest: Any) -> Any:
+        planned.append(eqn)
+        return plan_equation(self, eqn, *rest)
+
+    monkeypatch.setattr(equations.Planner, "equation", counted)
+
+    def count(layers: int) -> int:
+        planned.clear()
+        make_plan(network(layers), MESH, annotated(layers))
+        return len(planned)
+
+    assert count(32) < 1.5 * count(8)
