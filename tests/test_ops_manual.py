@@ -10,6 +10,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.ops  # noqa: F401  the parser looks ops up by name
+from meshjit.core.collective import collectives_in
 from meshjit.core.parser import parse_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import TensorType
@@ -17,7 +18,8 @@ from meshjit.core.verify import verify
 from meshjit.ops.base.arithmetic import multiply
 from meshjit.ops.base.reduction import reduce_sum
 from meshjit.ops.reduce.contraction import dot_general
-from meshjit.plan.make import Annotations
+from meshjit.partition.partition import write_locally
+from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime.executable import build
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.batch import batch
@@ -27,6 +29,7 @@ from meshjit.transform.transpose import vjp
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
 from tests.tools.laws import check_law, random_spec
+from tests.tools.wire import counted
 
 MESH = AbstractMesh((4, 2), ("x", "y"))
 SPLIT, WHOLE = "P('x', 'y')", "P()"
@@ -115,6 +118,16 @@ def test_partitioned_is_unpartitioned(make: Any, seed: int) -> None:
         program = builder.build([*outputs, reduce_sum(outputs[0], axes=(0,))])
     specs = [random_spec(generator, 2, MESH) for _ in inputs]
     check_law(simplify(program), MESH, specs, [random_spec(generator, v.rank, MESH) for v in program.outputs], numbers(program))
+
+
+@every
+@pytest.mark.parametrize("mesh", [AbstractMesh((2, 4), ("y", "x")), AbstractMesh((4, 3, 2), ("x", "z", "y"))])
+def test_a_body_is_repeated_along_further_axes(make: Any, mesh: AbstractMesh) -> None:
+    """And a mesh may have the same axes in another order."""
+    program, generator = make(), np.random.default_rng(0)
+    for _ in range(3):
+        specs = [random_spec(generator, 2, mesh) for _ in program.inputs]
+        check_law(simplify(program), mesh, specs, [random_spec(generator, 2, mesh)], numbers(program))
 
 
 @every
@@ -245,3 +258,11 @@ def test_refusals() -> None:
         evaluate(differs, numbers(differs))
     with pytest.raises(ValueError, match="its body is for a mesh"):
         check_law(product(), AbstractMesh((2, 4), ("x", "y")), [None, None], [None], numbers(product()))
+
+
+@every
+def test_plans_predict_the_collectives_of_bodies(make: Any) -> None:
+    program = make()
+    plan = make_plan(program, MESH, Annotations([P("y", "x")] * len(program.inputs), [P("y")]))
+    assert plan.target is not None and plan.collectives
+    assert counted(plan.collectives) == counted(collectives_in(write_locally(plan, plan.target), MESH))

@@ -4,6 +4,10 @@
     UNORDERED   it happens as often as the Program says, in any order: a message, a counter
     ORDERED     and in the order of the Program's equations: writing lines to a file
 
+In derivatives an effect belongs to the values: it happens once, on the way forth, and nothing that depends on tangents may have
+one. Under vmap what is the same for all members happens once; an unordered effect on what differs is left to the op's batch
+rule, an ordered one is refused, and so is any in a branch or loop that members go through differently.
+
 An equation with an effect is never dropped, merged, made again, or done on other elements than the Program says. Ordered ones
 keep their order because no pass reorders equations with effects: a pass that moves an equation asks `is_pure`. Programs
 therefore hold no tokens. Emission hands one on: each ordered equation's custom call takes the token of the one before it

@@ -3,9 +3,9 @@
     %y = manual(%x) {mesh=(('data', 4),), in_specs=(P('data', None),), out_specs=(P(None),), body=program f(%x: f32[2, 6]) …}
 
 Params: mesh, its axes and sizes, major to minor; in_specs and out_specs, one for every operand and result; body, whose inputs
-and outputs are shards and which may hold collectives over the mesh. All axes are manual. Shards are even, as in JAX: the type
-rule refuses extents that are no multiple. Along axes that a spec does not name all devices get the same, and have to give the
-same.
+and outputs are shards and which may hold collectives over the mesh. Shards are even, as in JAX: the type rule refuses extents
+that are no multiple. Along axes that a spec does not name all devices get the same, and have to give the same. A program may be
+for a mesh of further axes: along these the body is repeated, and not planned.
 
 It means `simulate` of the body. Partitioning brings the operands to in_specs and writes the body in the op's place. Derivatives
 and batches go into the body. Backwards, what all devices got is what they give back together, so their cotangents are added up;
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ import numpy as np
 from meshjit.core.evaluate import evaluate
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import MissingRule, Op, Params, Sample, Types
-from meshjit.core.program import Builder, Program, Var, current_builder
-from meshjit.core.region import Region
+from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+from meshjit.core.region import Region, with_regions_changed
 from meshjit.core.simulate import simulate
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import divide, multiply
@@ -32,11 +33,11 @@ from meshjit.ops.base.constants import full_like
 from meshjit.ops.base.families import require
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.base.transcendental import tanh
-from meshjit.ops.collective.collectives import all_reduce
+from meshjit.ops.collective.collectives import all_reduce, collective_permute
 from meshjit.ops.control.call import call_prune
 from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
 from sharding.axes import AxisRef
-from sharding.mesh import AbstractMesh
+from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import PartitionSpec, placement_of
 
 Array = np.ndarray[Any, Any]
@@ -118,10 +119,29 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 
 def _partition(local: LocalEquation) -> list[Var]:
-    axes = local.params["mesh"]
-    if axes and axes != local.mesh.shape_tuple:
-        raise ValueError(f"manual: its body is for a mesh {dict(axes)}, the program is for one of {local.mesh.shape}")
-    return current_builder().inline(local.params["body"], local.operands)
+    axes, body, mesh = local.params["mesh"], local.params["body"], local.mesh
+    if any(mesh.shape.get(name) != size for name, size in axes):
+        raise ValueError(f"manual: its body is for a mesh {dict(axes)}, the program is for one of {mesh.shape}")
+    if axes and axes != mesh.shape_tuple:
+        body = _on_larger_mesh(body, _positions(axes, mesh))
+    return current_builder().inline(body, local.operands)
+
+
+def _positions(axes: Axes, mesh: BaseMesh) -> list[list[int]]:
+    """For every group of devices that differ along these axes alone, their positions in the order of a mesh of these axes."""
+    return [[int(position) for position in group] for group in mesh.replica_groups([name for name, _ in axes])]
+
+
+def _on_larger_mesh(body: Program, groups: Sequence[Sequence[int]]) -> Program:
+    """The body with permutes within every group: their params count devices, while those of other collectives name axes."""
+
+    def moved(eqn: Eqn) -> Eqn:
+        if eqn.op is not collective_permute:
+            return with_regions_changed(eqn, lambda nested: _on_larger_mesh(nested, groups))
+        pairs = [(group[source], group[target]) for group in groups for source, target in eqn.params["pairs"]]
+        return eqn.with_params({"pairs": tuple(sorted(pairs))})
+
+    return replace(body, eqns=tuple([moved(eqn) for eqn in body.eqns]))
 
 
 # -- derivatives
