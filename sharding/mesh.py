@@ -392,8 +392,3 @@ def _replica_groups(axes: tuple[tuple[str, int], ...], refs: tuple[AxisRef, ...]
     groups = positions.transpose(order).reshape(-1, math.prod(piece.size for piece in chosen))
     groups.flags.writeable = False
     return groups
-
-
-def canonical_refs(refs: Iterable[AxisRef], mesh: BaseMesh) -> tuple[AxisRef, ...]:
-    """`refs`, major to minor, in canonical form on `mesh` (see sharding.axes)."""
-    return canonical_axes(refs, mesh.shape)

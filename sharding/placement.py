@@ -117,10 +117,6 @@ class Placement:
     def without_partial(self) -> Placement:
         return Placement(self.dims) if self.partial else self
 
-    def with_partial(self, axes: Iterable[AxisRef], kind: str) -> Placement:
-        """The same, partial over `axes` besides."""
-        return Placement(self.dims, (*self.partial, *((axis, kind) for axis in axes)))
-
     def _check_rank(self, shape: Sequence[int]) -> None:
         if len(shape) != self.rank:
             raise ShardingError(f"placement {self} has {self.rank} dims but the shape {tuple(shape)} has {len(shape)}")

@@ -1,30 +1,31 @@
 """Propagation: from the placements of a few values to those of all, along factor rules, to a fixed point.
 
 After GSPMD (arXiv 2105.04663) and Shardy (docs/propagation.md). A node's rule says which dims hold the same factor;
-an axis on one of them is offered to the others. A value takes what is offered behind the axes it has, if
+an axis on one of them is offered to the others. A value takes offered axes behind those that it has, if
 
 - the dim is open (seeds are closed but for their open dims; values without a seed are open);
 - no other dim of the value, and no partial sum, uses the axis;
-- the factor's extent is at least the number of shards: uneven shards are welcome, empty ones are not, and a factor of
-  extent 1 is never sharded. But where a seed already spreads the factor thinner (3 over 8), others follow: gathering
-  what the user scattered would cost, and a device that holds one element or none has the least to do;
-- the values with the factor agree: of axes that are prefixes of one another the longest, of others the common prefix;
+- the factor's extent is at least the number of shards: uneven shards are legal, empty ones are not, and a factor of
+  extent 1 is never sharded. But where a seed already spreads the factor thinner (3 over 8), other values follow it:
+  gathering what the user scattered would cost more;
+- the values with the factor agree: among axes that are prefixes of one another the longest wins, among others the
+  common prefix;
 - no other factor of the same value is offered the same axis at this node: such a *contest* waits.
 
 Order. Seeds of user priority 0 are propagated first, all the way; then those of priority 1, and so on. Within each,
-nodes come in five stages, an earlier stage always being run to its fixed point before the next gets a turn:
+nodes are visited in five stages; each stage runs to its fixed point before the next one begins:
 
     0  pass-through rules: elementwise ops, transposes, reshapes
     1  rules that reduce, replicate or permute: contractions, reductions, windows
-    2  rules whose results have factors that no operand has: broadcasts. A small operand's axes reach a large result
-    last. 3  contests, one node at a time: the axis goes to the factor, or the axes to those of the value, with the
-    most elements,
-       so that the smaller value is the one to move; among equals to the first value, then the first factor.
-    4  displacements: axes of a dim that has to be whole go to another dim of the values on the node's other side
+    2  rules whose results have factors that no operand has: broadcasts. So a small operand's axes reach a large
+       result last
+    3  contests, one node at a time: the axis goes to the factor, or the axes to those of the value, with the most
+       elements, so that the smaller value is the one to move; among equals to the first value, then the first factor
+    4  displacements: axes of a dim that must be whole go to another dim of the values on the node's other side
 
-Axes are only ever added, so the fixed point is reached after at most (values * axes) changes. Where no two offers
-collide it does not depend on the order of the nodes; where they do, `conflicts` says what was kept and what lost. To
-see the plan in which a conflict goes the other way, propagate again with a Seed for the contested value.
+Axes are only added, so the fixed point is reached after at most (values * axes) changes. Where no two offers collide,
+it does not depend on the order of the nodes. Where they do, `conflicts` holds what was kept and what lost. To see the
+plan in which a conflict goes the other way, propagate again with a Seed for the contested value.
 """
 
 from __future__ import annotations

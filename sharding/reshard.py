@@ -1,6 +1,6 @@
 """The cheapest legal walk from one placement to another.
 
-States are placements, edges the steps of steps.py, and the walk is a shortest path (Dijkstra) in predicted seconds. Two
+States are placements, edges the steps of steps.py, and the walk is a shortest path (A*, `search.py`) in predicted seconds. Two
 rules come before the price:
 
 - A walk never holds a shard larger than the larger of source and target, if any such walk exists; if none does (uneven

@@ -12,9 +12,9 @@
 `axes`.
 
 Padding. A dim of extent n over s shards has local extent ceil(n / s), and shard i starts at i * ceil(n / s). So
-adding or taking away axes of size b behind axes of size a moves no element between the outer shards exactly if the
-boundaries nest: ceil(n / a) == b * ceil(n / (a * b)); and for a == 1, when the dim is whole on every device, always,
-with padding up to b * ceil(n / b). `nests` says this, and steps whose boundaries do not nest are illegal: 10 over 4
+adding or removing axes of size b behind axes of size a moves no element between the outer shards exactly if the
+boundaries nest: ceil(n / a) == b * ceil(n / (a * b)). For a == 1, where the dim is whole on every device, they always do,
+with padding up to b * ceil(n / b). `nests` tests this; steps whose boundaries do not nest are illegal: 10 over 4
 is 3, 3, 3, 1 and over 4 * 2 it is 2, 2, 2, 2, 2, 0, 0, 0.
 """
 
@@ -39,8 +39,8 @@ def nests(extent: int, outer: int, inner: int) -> bool:
 class Slice:
     """Keep the own block of `dim`. Local extents: L before, l = ceil(n / shards) after, b = size of `axes`.
 
-    Pad dim to b * l (only ever needed where the dim was not sharded: elsewhere L == b * l), then take
-    [i * l, (i + 1) * l) with i = mesh.axes_index(axes).
+    Pad dim to b * l, then take [i * l, (i + 1) * l) with i = mesh.axes_index(axes). Padding is needed only if the dim was
+    unsharded: otherwise L == b * l.
     """
 
     dim: int
@@ -56,11 +56,9 @@ class Slice:
 
 @dataclasses.dataclass(frozen=True)
 class AllGather:
-    """Concatenate the group's blocks along `dim`, in group order; then trim dim to its new local extent ceil(n /
-    shards)
+    """Concatenate the group's blocks along `dim`, in group order; then trim `dim` to its new local extent ceil(n / shards).
 
-    (only ever needed where the dim ends up not sharded: trim to n).
-    """
+    Trimming is needed only if `dim` ends up unsharded (then to n)."""
 
     dim: int
     axes: tuple[AxisRef, ...]
@@ -77,9 +75,9 @@ class AllGather:
 class AllToAll:
     """Exchange blocks: `split_dim` is cut among the group, `concat_dim` comes together. b = size of `axes`.
 
-    Pad split_dim to b * l, l its new local extent (only where it was not sharded); cut it into b blocks and send
-    block j to the group's member j; concatenate what arrives along concat_dim, in group order; trim concat_dim to its
-    new local extent (only where it ends up not sharded).
+    Pad split_dim to b * l, where l is its new local extent (only if it was unsharded). Cut it into b blocks and send block j
+    to member j of the group. Concatenate the blocks that arrive along concat_dim, in group order. Trim concat_dim to its
+    new local extent (only if it ends up unsharded).
     """
 
     split_dim: int
@@ -130,7 +128,7 @@ class AllReduce:
 
 @dataclasses.dataclass(frozen=True)
 class Permute:
-    """Send whole shards to other devices: every dim keeps its shard count, other axes hold it. No padding changes.
+    """Send whole shards to other devices: every dim keeps its shard count, but over other axes. No padding changes.
 
     Legal for every extent. `source` and `target` are partial over the same axes: addends stay where they are.
     """
@@ -145,7 +143,7 @@ class Permute:
         return self.target
 
     def pairs(self, mesh: BaseMesh) -> list[tuple[int, int]]:
-        """(source, target) flat positions, every one once on each side; those that need not move keep their shard."""
+        """(source, target) flat positions, each once on either side. A device that already holds its shard keeps it."""
         return _permutation(_shard_keys(self.source, mesh), _shard_keys(self.target, mesh))
 
     def __str__(self) -> str:

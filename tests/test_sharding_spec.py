@@ -62,7 +62,7 @@ def test_placements() -> None:
     assert placement.shards(0, MESH) == 4 and placement.is_even(0, 8, MESH) and not placement.is_even(0, 10, MESH)
     assert placement.with_dim(1, ("y",)).dims == (("data",), ("y",), ("model",))
     assert placement.without_partial() == Placement(placement.dims)
-    assert Placement(((),)).with_partial(("b", "a"), "max").partial == (("a", "max"), ("b", "max"))
+    assert Placement(((),), (("b", "max"), ("a", "max"))).partial == (("a", "max"), ("b", "max"))
     assert [shard_bounds(10, 4, i) for i in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 10)]
     assert [shard_bounds(2, 4, i) for i in range(4)] == [(0, 1), (1, 2), (2, 2), (2, 2)]
 

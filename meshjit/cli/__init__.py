@@ -64,11 +64,11 @@ def _run(script: str, rest: Sequence[str]) -> int:
 def _verify(script: str, rest: Sequence[str]) -> int:
     """Run a file; check each function with the arguments of its first call. 1 where one differs."""
     path, _, name = script.partition(":")
-    with checks(name or None) as found:
+    with checks(name or None) as results:
         status = _run(path, rest)
-    if not found:
+    if not results:
         print(f"{path} calls no jitted function{f' named {name}' if name else ''}", file=sys.stderr)
-    return status or int(not found or not all(check.passed for check in found))
+    return status or int(not results or not all(check.passed for check in results))
 
 
 def _listen() -> None:
@@ -89,12 +89,11 @@ def doctor() -> int:
     from rich.console import Console  # which other commands do without
     from rich.table import Table
 
-    table = Table("what", "found", title="meshjit doctor", title_justify="left")
+    table = Table("what", "here", title="meshjit doctor", title_justify="left")
     table.add_row("python", sys.version.split()[0])
     table.add_row("numpy", np.__version__)
     table.add_row("jaxlib", _jaxlib.version)
-    cluster = detect(os.environ)
-    table.add_row("launcher", str(cluster))
+    table.add_row("processes", detect(os.environ).explain())
     table.add_row("devices", ", ".join(map(str, client.devices())))
     Console().print(table)
     return 0

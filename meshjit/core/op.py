@@ -1,32 +1,67 @@
 """The Op record: everything that is known about one operation, as pure functions of types, params and operands.
 
-Each op stands in one paragraph of one family file in `meshjit/ops`, the record last. Ops never execute and never read globals:
-what depends on the machine is asked of the Target (`emitter.target`, `local.target`). A rule that cannot exist is
-`Absent("reason")`, never silence.
+Each op stands in one paragraph of one family file in `meshjit/ops`, the record last. Ops never execute and never read globals.
+Of the machine they ask the Target (`emitter.target`, `local.target`); only `partition`, `reblock` and `simulate` see the mesh. A
+rule that cannot exist is `Absent("reason")`, never silence. An optional rule that is None means that the generic way holds.
 
-How each rule is called (T = TensorType, V = Var; rules that build equations call other Ops on Vars, see Builder):
+The fields, and how each rule is called (T = TensorType, V = Var; rules that build equations call other Ops on Vars):
 
-    type_rule(in_types, params) -> tuple[T, ...]                    raises TypeError with what does not fit
-    factor_rule(in_types, out_types, params) -> FactorRule          all that planning ever learns about the op
-    evaluate(*arrays, **params) -> array | tuple of arrays          NumPy meaning; exact output dtype and shape
-    emit(emitter, operands, in_types, out_types, params) -> names   StableHLO text, see meshjit/emit
-    jvp(primals, tangents, outs, params) -> list[V | None]          None is a zero tangent; not needed where `linear` says it
-    transpose(cotangents, operands, in_types, params) -> list[V | None]
-                                                                    operands that are linear are None; one cotangent per operand
-    batch(operands, dims, params) -> (outs, out_dims)               dims[i] is the batch dim of operand i, or None
-    samples() -> iterable of Sample                                 calls that every test of every rule goes through
-    localize(params, in_types, out_types) -> params                 params that mention sizes, for local types
-    partition(local) -> list[V]                                     full override of the generic partitioning of one equation
-    reblock(local) -> list[V]                              the same for ops that look at no place: they only exchange what
-                                                           lies across borders, of loose factors and of permuted ones
-    simulate(values, mesh, params) -> values                        collectives only: one entry per device, in and out
-    passes(in_types, params) -> float                      how often the op goes over its operands, for planning; a sort
-                                                           of n elements some log2(n) times. None: once, or as good as
-    seed(params) -> PartitionSpec                                   a placement that the user pinned the result to
-    pinned(params) -> specs, specs                         where the operands have to be and the results are; `partition` then
-                                                           writes the equation
-    effects                                                what the op does besides computing (meshjit/core/effects.py), or
-                                                           effects(params) -> Effect; that of its regions is added
+    name                        unique; the text of Programs has it
+    samples() -> Samples        calls that the tests of every rule go through
+
+  Meaning
+    type_rule(in_types, params) -> tuple of T
+                                raises TypeError with what does not fit
+    evaluate(*arrays, **params) -> array, or tuple of arrays
+                                NumPy meaning; exact dtype and shape
+    emit(emitter, operands, in_types, out_types, params) -> names
+                                StableHLO text, see `meshjit/emit`
+    simulate(values, mesh, params) -> values
+                                collectives only: one entry per device, in and out
+    effects, or effects(params) what the op does besides computing (`core/effects.py`); the effects of its regions are added
+
+  Derivatives and batches
+    linear, or linear(in_types, params)
+                                groups of operands that it is linear in, see `Op`
+    jvp(primals, tangents, outs, params) -> list of V or None
+                                None is a zero tangent; not needed where `linear` covers the operands
+    transpose(cotangents, operands, in_types, params) -> list of V or None
+                                linear operands are given as None; one cotangent per operand
+    batch(operands, dims, params) -> (outs, out_dims)
+                                dims[i] is the batch dim of operand i, or None
+    split(operands, dims, params) -> list of V
+                                the op where dim `dims[i]` of operand i, which it reduces, has become the two dims dims[i]
+                                and dims[i] + 1
+
+  Placement
+    factor_rule(in_types, out_types, params) -> FactorRule
+                                which dims of operands and results go together
+    localize(params, in_types, out_types) -> params
+                                params that mention sizes, for local types
+    partition(local) -> list of V
+                                replaces the generic partitioning of an equation (`core/local.py`)
+    reblock(local) -> list of V the same for ops whose elements do not depend on their position: it only exchanges what lies
+                                across borders, of uneven and of permuted factors
+    whole                       why some dims stay whole, for `docs/ops.md`
+    passes(in_types, params) -> float
+                                reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
+    seed(params) -> PartitionSpec
+                                where the user pinned the result
+    pinned(params) -> (specs, specs)
+                                where the operands must be, and where the results are; `partition` writes the equation
+
+  Ops that hold Programs in their params (`core/region.py`)
+    regions(params) -> Regions  how their inputs and outputs relate to operands and results, in the order of the Programs
+    steps(*operands, **params)  the meaning: a generator that yields (Program, operands), is sent the results, and returns its
+                                own
+    prune(params, used, dce) -> (operands, results, params)
+                                the op without the results whose flag in `used` is False: indices of the operands and
+                                results that stay. Ops without regions may have it, too (barriers)
+    written_out(operands, params, final) -> list of V or None
+                                the body's equations in place of the op; `final`: no derivative will be asked for any more
+
+  Rules of an op with regions are given the pass for the nested Programs as their last argument: jvp(primals, tangents,
+  params, derivative) -> (outs, tangents), transpose(…, backward), batch(…, batch).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from sharding.rule import FactorRule
 
 
 def rule_of(eqn: Eqn) -> FactorRule:
-    """All that planning learns about an equation."""
+    """Which dims of the operands and results of an equation go together."""
     if eqn.op.regions is not None:  # nothing to share, and a cache would keep the nested Programs alive
         return eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
     try:

@@ -83,7 +83,7 @@ class Moves:
         if isinstance(step, ReduceScatter):
             return self.reduce_scatter(local, step, target)
         assert isinstance(step, Permute), step
-        return collectives.collective_permute(local, pairs=self.permutation(step, len(shape)))
+        return collectives.collective_permute(local, pairs=tuple(step.pairs(self.mesh)))
 
     def slice(self, local: Var, dim: int, axes: Sequence[AxisRef], target: Sequence[int]) -> Var:
         """Keep the block of this device along axes."""
@@ -125,29 +125,6 @@ class Moves:
         local = _padded(local, step.split_dim, size * target[step.split_dim])
         params = {"axes": step.axes, "size": size, "split_dim": step.split_dim, "concat_dim": step.concat_dim}
         return _trimmed(collectives.all_to_all(local, **params), target)
-
-    def permutation(self, step: Permute, rank: int) -> tuple[tuple[int, int], ...]:
-        """(source, target) mesh positions: each device gets the shard that its place under the new axes asks for.
-
-        Among the devices that hold the wanted shard the sender is the one that differs in nothing else that can be
-        kept: holders are dealt out in order, so every device sends and receives exactly once.
-        """
-        holds = self.shard_numbers(step.source, rank)
-        wants = self.shard_numbers(step.target, rank)
-        holders: dict[Any, list[int]] = {}
-        for device, shard in enumerate(holds):
-            holders.setdefault(shard, []).append(device)
-        pairs: list[tuple[int, int]] = []
-        for device in sorted(range(self.mesh.size), key=lambda d: holds[d] != wants[d]):
-            same = holders[wants[device]]
-            pairs.append((same.pop(same.index(device) if device in same else 0), device))
-        return tuple(sorted(pairs, key=lambda pair: pair[1]))
-
-    def shard_numbers(self, placement: Placement, rank: int) -> list[tuple[int, ...]]:
-        """For every mesh position which shard it holds, as an index per dim (and per partial axes)."""
-        groups = [*placement.dims, tuple(axis for axis, _ in placement.partial)]
-        columns = [self.mesh.axes_index(axes) for axes in groups]
-        return [tuple(int(c[d]) for c in columns) for d in range(self.mesh.size)]
 
 
 def _spread(value: Var, shape: Sequence[int]) -> Var:

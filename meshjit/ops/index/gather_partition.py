@@ -9,7 +9,6 @@ apart into single elements first, and so become one more dim of indices, which m
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,9 +150,3 @@ def _in_order(taken: Var, windows: Windows, parts: Parts) -> Var:
     counter = iter(range(outer))
     order = tuple(behind[kept[r]] if r in kept else next(counter) for r in range(taken.rank))
     return taken if order == tuple(range(taken.rank)) else transpose(taken, permutation=order)
-
-
-def without_parts(windows: Windows, parts: Parts) -> Windows:
-    """The windows once the parts are single elements, dropped like those of collapsed dims."""
-    sizes = tuple(1 if d in parts else m for d, m in enumerate(windows.sizes))
-    return replace(windows, sizes=sizes, dropped=tuple(sorted((*windows.dropped, *parts))))

@@ -1,0 +1,33 @@
+"""What docstrings promise by their form: tables with all their rows, and every field of an Op."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from meshjit.core import op
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(path for room in ("meshjit", "sharding", "launch") for path in (ROOT / room).rglob("*.py"))
+
+
+def docstrings(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            yield ast.get_docstring(node) or ""
+
+
+def test_numbered_tables_have_a_line_for_every_row() -> None:
+    for path in FILES:
+        for text in docstrings(path):
+            rows = [int(number) for number in re.findall(r"^ *(\d+)\.?  +\S", text, re.MULTILINE)]
+            assert rows in ([], list(range(len(rows))), list(range(1, len(rows) + 1))), f"{path.relative_to(ROOT)}: rows {rows}"
+
+
+def test_every_field_of_an_op_is_documented() -> None:
+    assert op.__doc__ is not None
+    fields = set(re.findall(r"^    (\w+)(?:\(|,|  | )", op.__doc__, re.MULTILINE))
+    assert [f.name for f in dataclasses.fields(op.Op) if f.name not in fields] == []
