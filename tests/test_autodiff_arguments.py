@@ -327,3 +327,46 @@ def test_errors(what: str) -> None:
     with pytest.raises(kind) as error:
         call()
     assert text in str(error.value)
+
+
+def test_checkpoint_traces_a_function_once_for_equal_layers() -> None:
+    calls: list[int] = []
+
+    def layer(x: Any, w: Any) -> Any:
+        calls.append(1)
+        return mnp.tanh(x * w)
+
+    def loss(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = mj.checkpoint(layer)(x, w)
+        return mnp.sum(x)
+
+    ws = [np.float32(0.5), np.float32(0.25), np.float32(2.0)]
+    found = mj.jit(mj.grad(loss))(ws, np.ones(4, np.float32))
+    assert len(calls) == 1
+
+    def written_out(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = mnp.tanh(x * w)
+        return mnp.sum(x)
+
+    for own, other in zip(found, mj.jit(mj.grad(written_out))(ws, np.ones(4, np.float32)), strict=True):
+        assert np.asarray(own) == np.asarray(other)
+
+
+def test_checkpoint_traces_anew_what_closes_over_arrays() -> None:
+    class Model:
+        scale: Any = None
+
+        def layer(self, x: Any) -> Any:
+            return x * self.scale
+
+    model = Model()
+
+    def f(x: Any) -> Any:
+        for factor in (x + 1.0, x + 2.0):
+            model.scale = factor
+            x = mj.checkpoint(model.layer)(x)
+        return mnp.sum(x)
+
+    assert float(mj.jit(f)(np.float32(1.0))) == 1.0 * 2.0 * 3.0

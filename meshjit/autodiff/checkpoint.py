@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from meshjit import tree
@@ -11,7 +11,7 @@ from meshjit.autodiff.function import check_function, named_leaves, operands_of,
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder
 from meshjit.ops.control.checkpoint import POLICIES
-from meshjit.trace import argument_of, bind, function_name, user_source
+from meshjit.trace import Argument, Traced, active_trace, argument_of, bind, function_name, user_source
 
 Policy = tuple[Any, ...]
 _FIX = "checkpoint(fun, static_argnums=...) for a positional argument that is a setting, or close over it"
@@ -81,7 +81,7 @@ def checkpoint(
 
         leaves, in_tree, names = named_leaves(of_arrays if fixed else fun, dynamic, kwargs)
         arguments = [argument_of(x, n, _FIX) for x, n in zip(leaves, names, strict=True)]
-        traced = trace_flat(of_arrays if fixed else fun, arguments, in_tree, function_name(fun))
+        traced = _traced(of_arrays, arguments, in_tree) if fixed else _traced_once(fun, arguments, in_tree)
         with Builder(traced.program.name) as builder, builder.at(user_source()):
             inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
             params = {"body": traced.program, "policy": chosen, "prevent_cse": bool(prevent_cse), "again": False}
@@ -90,6 +90,24 @@ def checkpoint(
         return tree.unflatten(traced.out_tree, run(program, operands, traced.out_weak, traced.mesh))
 
     return checkpointed
+
+
+def _traced(fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any) -> Traced:
+    return trace_flat(fun, arguments, in_tree, function_name(fun))
+
+
+def _traced_once(fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any) -> Traced:
+    """One Program for all calls in one function being traced, as in JAX, so that equal layers are one: unless the function
+    closes over arrays."""
+    trace, key = active_trace(), (fun, tuple(arguments), in_tree)
+    if trace is None or not isinstance(fun, Hashable):
+        return _traced(fun, arguments, in_tree)
+    traced = trace.bodies.get(key)
+    if traced is None:
+        traced = _traced(fun, arguments, in_tree)
+        if not traced.captured:
+            trace.bodies[key] = traced
+    return traced
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

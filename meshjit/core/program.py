@@ -95,7 +95,7 @@ class Eqn:
         return Eqn(self.op, inputs, self.outputs, self.params, self.source)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Program:
     """A function from tensors to tensors. An output may be an input, or appear twice."""
 

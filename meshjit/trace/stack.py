@@ -39,7 +39,7 @@ RunProgram = Callable[[Program, Sequence[Value], Sequence[bool], Any], Sequence[
 class Trace:
     """One function in the middle of being traced. A context manager: while entered it is the active trace."""
 
-    __slots__ = ("name", "builder", "names", "known", "captured", "large", "mesh", "mesh_source", "ended")
+    __slots__ = ("name", "builder", "names", "known", "captured", "large", "mesh", "mesh_source", "ended", "bodies")
 
     def __init__(self, name: str, known: Mapping[int, str] | None = None) -> None:
         self.name = name
@@ -51,6 +51,7 @@ class Trace:
         self.mesh: Any = None
         self.mesh_source: Source | None = None
         self.ended = False
+        self.bodies: dict[Any, Any] = {}  # what was traced inside once for several uses
 
     def __enter__(self) -> Trace:
         _push(self)

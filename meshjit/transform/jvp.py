@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from meshjit.core.once import once_per_program
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import add
@@ -50,6 +51,11 @@ class Linearized:
 
 def linearize(program: Program, nonzero: Sequence[bool], known: Flags | None = None) -> Linearized:
     """The jvp in two Programs, so that many directions share what does not depend on them."""
+    return _linearize(program, tuple(nonzero), known=known)
+
+
+@once_per_program
+def _linearize(program: Program, nonzero: tuple[bool, ...], *, known: Flags | None) -> Linearized:
     whole, flags = jvp(program, nonzero, True, known)
     forward, tangent = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
     return Linearized(dce(forward), dce(tangent), flags)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from meshjit.core.effects import is_pure
+from meshjit.core.once import once_per_program
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
@@ -105,6 +106,11 @@ def backward(program: Program, linear: Sequence[bool]) -> Program:
 
     (the other inputs, a cotangent for every inexact output) -> the marked inputs' cotangents.
     """
+    return _backward(program, tuple(linear))
+
+
+@once_per_program
+def _backward(program: Program, linear: tuple[bool, ...]) -> Program:
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v, flag in zip(program.inputs, linear, strict=True) if not flag}
         seeds = {v: Var(v.type) for v, flag in zip(program.inputs, linear, strict=True) if flag}

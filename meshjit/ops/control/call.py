@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from meshjit.core.evaluate import evaluated
+from meshjit.core.once import once_per_program
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, Steps
@@ -89,11 +90,16 @@ def call_batch(write: Write) -> Callable[..., tuple[list[Var], list[int | None]]
 
 def call_prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
     """Without results that nobody reads, and operands that only they need."""
-    small = dce(params["body"].with_outputs(chosen(params["body"].outputs, used)))
+    operands, body = _pruned(params["body"], tuple(used), dce=dce)
+    return operands, [i for i, flag in enumerate(used) if flag], {**params, "body": body}
+
+
+@once_per_program
+def _pruned(body: Program, used: tuple[bool, ...], *, dce: Callable[[Program], Program]) -> tuple[list[int], Program]:
+    small = dce(body.with_outputs(chosen(body.outputs, used)))
     read = {v for eqn in small.eqns for v in eqn.inputs} | set(small.outputs)
     needed = [v in read for v in small.inputs]
-    operands, results = ([i for i, flag in enumerate(flags) if flag] for flags in (needed, used))
-    return operands, results, {**params, "body": small.with_inputs(chosen(small.inputs, needed))}
+    return [i for i, flag in enumerate(needed) if flag], small.with_inputs(chosen(small.inputs, needed))
 
 
 def _samples() -> Iterator[Sample]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from meshjit.core.effects import is_pure
 from meshjit.core.evaluate import evaluated
+from meshjit.core.once import once_per_program
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
 from meshjit.core.types import TensorType
@@ -72,20 +73,26 @@ def _jvp(
         results = _checkpoint(params, [*primals, *given], joint)
         values, found = results[:count], results[count:]
     else:
-        parts = derivative.parts(body, flags)
-        residuals = parts.forward.outputs[count:]
-        out_flags = parts.flags
-        kept, again = _kept(parts.forward, residuals, params)
-        results = _checkpoint(params, primals, parts.forward.with_outputs([*parts.forward.outputs[:count], *kept]))
-        tangent = _after(again, parts.tangent)
+        forward, tangent, out_flags = _halves(body, tuple(flags), params["policy"], derivative=derivative)
+        results = _checkpoint(params, primals, forward)
         values, found = results[:count], _checkpoint(params, [*primals, *results[count:], *given], tangent, again=True)
     rest = iter(found)
     return values, [next(rest) if flag else None for flag in out_flags]
 
 
-def _kept(forward: Program, residuals: Sequence[Var], params: Params) -> tuple[list[Var], Program]:
+@once_per_program
+def _halves(
+    body: Program, flags: tuple[bool, ...], policy: Policy, *, derivative: Any
+) -> tuple[Program, Program, Sequence[bool]]:
+    """The body with the values that are kept as further results; its tangents from the operands and those; which there are."""
+    parts, count = derivative.parts(body, flags), len(body.outputs)
+    values, residuals = parts.forward.outputs[:count], parts.forward.outputs[count:]
+    kept, again = _kept(parts.forward, residuals, policy)
+    return parts.forward.with_outputs([*values, *kept]), _after(again, parts.tangent), parts.flags
+
+
+def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[list[Var], Program]:
     """The values that are kept, and (operands, kept values) -> residuals, which makes the others again."""
-    policy = params["policy"]
     saves = POLICIES[policy[0]]
     saved = {v for eqn in forward.eqns if saves(eqn, *policy[1:]) or not is_pure(eqn) for v in eqn.outputs}
     needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
