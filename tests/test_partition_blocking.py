@@ -260,7 +260,7 @@ def test_sums_over_the_dim_and_large_grids_stay_as_they_are() -> None:
 def test_corners_are_sent_only_where_blocks_save_much_time() -> None:
     spec = P("x", "y")
     found = collectives(steps(ring_around), ["f32[512,512]"], XY, [spec], [spec])
-    assert sum(times for _, times in found) == 20
+    assert sum(times for _, times in found) == 10  # two iterations at once: 0.8 % more bytes for a fifth of the time
     found = collectives(steps(ring_around), ["f32[64,64]"], XY, [spec], [spec])
     assert sum(times for _, times in found) < 10
 

@@ -35,6 +35,7 @@ class EquationPlan:
     operands: tuple[Placement, ...]
     results: tuple[Placement, ...]
     bodies: tuple[Plan, ...] = ()  # of the op's regions, in their order
+    block: int = 0  # of a loop: iterations that exchange their borders at once; 0 where each exchanges its own
 
 
 def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]], mesh: BaseMesh) -> EquationPlan:

@@ -3,8 +3,8 @@
     scan(%u) {body: one place from both neighbours, length=100}
       ->  scan(%u) {body: 10 places from both neighbours; scan {body: one iteration, length=10}, length=10}
 
-The same operations on the same numbers, near borders on two devices. It pays where starting a collective takes longer
-than computing the borders twice: small grids on many devices. It is for loops that run a known number of times, whose
+The same operations on the same numbers, near borders on two devices. `plan/proposals/block_iterations.py` says where that
+pays. It is for loops that run a known number of times, whose
 values are cut along dims that the body moves, and otherwise treats alike (see stretches.py); grids that are cut in
 several dims exchange one dim after the other, corners included. Operands that stay the same, and what is scanned over,
 get their borders before the loop. Sums over a cut dim, gathers, nested loops and everything else leave the loop as it is.
@@ -12,19 +12,16 @@ get their borders before the loop. Sums over a cut dim, gathers, nested loops an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from meshjit.core.collective import collective_of
 from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import Region, run_regions
-from meshjit.core.rules import rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import scalar
 from meshjit.ops.base.shape import reshape
@@ -47,18 +44,9 @@ from meshjit.partition.stretches import (
     own,
     wanted_before,
 )
-from meshjit.transform.merge_permutes import COPIES, LARGEST
-from meshjit.transform.pipeline import finish
-from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
-from sharding.topology import Topology
 
 MOST_ITERATIONS: Final = 32  # done at a time
-TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
-WORTH: Final = 0.9  # of the time, for the longer program to pay
-EQUAL: Final = 1.01  # times the bytes count as no more
-WORTH_BYTES: Final = 0.5  # of the time, for more bytes on the wire to pay: corners, of grids that are cut in two dims
-FUSED: Final = 0.3  # of the bytes read and written, how many fusion does not spare; as planning has it
 ROOM: Final = 32  # borders take up to one part in so many of what a device holds
 SMALL: Final = 32 * 1024  # or so many bytes
 
@@ -66,7 +54,7 @@ Wanted = Mapping[Var, Stretches]
 
 
 @dataclass(frozen=True)
-class _Loop:
+class BlockedLoop:
     """A scan that might be done in blocks. `wanted[r]`: where values are wanted r iterations before the end of a block."""
 
     eqn: Eqn
@@ -74,7 +62,6 @@ class _Loop:
     plan: Plan
     spaces: Spaces
     mesh: BaseMesh
-    topology: Topology
     wanted: list[Wanted]
 
     @property
@@ -110,23 +97,26 @@ class _Loop:
         return local
 
 
-def in_blocks(
-    eqn: Eqn, step: EquationPlan, ordinary: Program, operands: Sequence[Var], builder: Builder, moves: Moves
-) -> Sequence[Var] | None:
-    """The local results of a loop done in blocks; None where it is not, or where the ordinary local body costs less."""
-    if eqn.op is not scan or eqn.params["length"] < 2 or not any(e.op is collective_permute for e in ordinary.eqns):
-        return None
-    try:
-        loop = _loop(eqn, step.bodies[0], moves)
-    except Refused:
-        return None
-    count = _chosen(loop, ordinary)
-    return None if count is None else _Writer(loop, builder, moves).write(operands, count)
+def write_in_blocks(
+    eqn: Eqn, plan: EquationPlan, operands: Sequence[Var], builder: Builder, moves: Moves
+) -> Sequence[Var]:
+    """The local results of a loop whose plan says how many of its iterations are done at a time."""
+    return _Writer(blocked_loop(eqn, plan.bodies[0], moves.mesh), builder, moves).write(operands, plan.block)
 
 
-def _loop(eqn: Eqn, plan: Plan, moves: Moves) -> _Loop:
+def fetch_borders(loop: BlockedLoop, count: int, moves: Moves) -> Program:
+    """What a block of so many iterations begins with: its carries with their borders."""
+    reached = loop.stretches(count)
+    with Builder(loop.body.name) as builder:
+        writer = _Writer(loop, builder, moves)
+        inputs = [(v, builder.input(loop.type(v, own(v, loop.spaces)))) for v in loop.carried]
+        return builder.build([writer.fetched(v, x, reached[v]) for v, x in inputs])
+
+
+def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
+    """The loop as it might be done in blocks; `plan` is that of its body. Refused where it cannot, with the reason."""
     (region,) = run_regions(eqn)
-    body, mesh = region.program, moves.mesh
+    body = region.program
     is_plain = all(inner.op.regions is None and is_pure(inner) for inner in body.eqns)
     if not is_plain or any(p.partial for p in (*plan.inputs, *plan.outputs)):
         raise Refused("the body holds a loop or an effect, or a carry collects partial sums")
@@ -141,7 +131,7 @@ def _loop(eqn: Eqn, plan: Plan, moves: Moves) -> _Loop:
             shape = placement.local_shape(var.shape, mesh)
             if (axes if mesh.axes_size(axes) > 1 else ()) != (space.axes if space else ()) or (space and shape[d] != space.block):
                 raise Refused(f"dim {d} of {var.type} is wanted elsewhere")
-    loop = _Loop(eqn, region, plan, spaces, mesh, moves.topology, [])
+    loop = BlockedLoop(eqn, region, plan, spaces, mesh, [])
     for _ in range(min(MOST_ITERATIONS, eqn.params["length"])):
         if not _extend(loop):
             break
@@ -150,7 +140,7 @@ def _loop(eqn: Eqn, plan: Plan, moves: Moves) -> _Loop:
     return loop
 
 
-def _extend(loop: _Loop) -> bool:
+def _extend(loop: BlockedLoop) -> bool:
     """One more iteration; False where its borders are more than neighbours have, or than there is room for."""
     reached = loop.stretches(len(loop.wanted))
     outputs = [(v, own(v, loop.spaces)) for v in loop.body.outputs]
@@ -171,85 +161,11 @@ def _is_near(stretch: Stretch, space: Space) -> bool:
     return all(-space.block < side <= space.block for side in stretch)
 
 
-# -- what it costs
-
-
-def _chosen(loop: _Loop, ordinary: Program) -> int | None:
-    """How many iterations to do at a time; None for the ordinary loop."""
-    exchange, sent = _exchange_cost(finish(ordinary, loop.mesh, loop.topology), loop)
-    work = [_work_seconds(loop, wanted) for wanted in loop.wanted]
-    borders = [(0.0, 0.0), *(_border_cost(loop, loop.stretches(n + 1)) for n in range(len(work)))]
-    blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]
-    limits = {False: WORTH * loop.length * (work[0] + exchange), True: WORTH_BYTES * loop.length * (work[0] + exchange)}
-    costs: dict[int, float] = {}
-    for n in range(1, len(blocks)):
-        count, left = divmod(loop.length, n)
-        seconds = count * blocks[n] + TWICE * blocks[left]
-        if seconds < limits[count * borders[n][1] + borders[left][1] > EQUAL * loop.length * sent]:
-            costs[n] = seconds
-    return min(costs, key=costs.__getitem__, default=None)
-
-
-def _exchange_cost(local: Program, loop: _Loop) -> tuple[float, float]:
-    """Seconds, and bytes sent, of the collectives of one ordinary iteration."""
-    seconds = sent = 0.0
-    for eqn in local.eqns:
-        if eqn.op.simulate is not None and eqn.inputs:
-            collective = collective_of(eqn, loop.mesh)
-            seconds += collective.seconds(loop.mesh, loop.topology)
-            sent += collective.wire_bytes(loop.mesh)
-    return seconds, sent
-
-
-def _work_seconds(loop: _Loop, wanted: Wanted) -> float:
-    """Of one iteration where its values are wanted so."""
-    seconds = 0.0
-    for eqn in loop.body.eqns:
-        if eqn.inputs and eqn.outputs[0] in wanted:
-            moved = sum(loop.type(v, wanted[v]).nbytes for v in (*eqn.inputs, *eqn.outputs) if v in wanted)
-            seconds += max(FUSED * moved / loop.topology.memory_bandwidth, _flops(loop, eqn, wanted) / loop.topology.flops)
-    return seconds
-
-
-def _flops(loop: _Loop, eqn: Eqn, wanted: Wanted) -> float:
-    rule = rule_of(eqn)
-    if not rule.reductions or len(eqn.inputs) < 2:
-        return 0.0
-    extents: dict[str, int] = {}
-    for var, dims in zip((*eqn.inputs, *eqn.outputs), (*rule.operands, *rule.results), strict=True):
-        for d, (factors, stretch) in enumerate(zip(dims, wanted[var], strict=True)):
-            for name in factors:
-                extents[name] = var.shape[d] if stretch is None else loop.spaces[var, d].width(stretch)
-    return 2.0 * math.prod(extents.values())
-
-
-def _border_cost(loop: _Loop, wanted: Wanted) -> tuple[float, float]:
-    """Seconds, and bytes sent, of fetching the borders of all carries: one permute per direction, or as many as large
-    ones need."""
-    topology, sent = loop.topology, dict[tuple[Space, int], list[float]]()
-    for var in loop.carried:
-        rest = list(own(var, loop.spaces))
-        for d, stretch in enumerate(wanted.get(var, ())):
-            if stretch is not None:
-                row = loop.type(var, tuple(rest)).nbytes / loop.spaces[var, d].block
-                for side in (0, 1):
-                    if stretch[side] > 0:
-                        sent.setdefault((loop.spaces[var, d], side), []).append(row * stretch[side])
-                rest[d] = stretch
-    seconds = 0.0
-    for (space, _), sizes in sent.items():
-        small = topology.latency_over(space.axes) * topology.memory_bandwidth / COPIES
-        permutes = min(len(sizes), math.ceil(sum(sizes) / max(LARGEST * small, 1.0)))
-        each = collective_seconds("collective_permute", sum(sizes) / permutes, space.axes, loop.mesh, topology)
-        seconds += permutes * each
-    return seconds, sum(map(sum, sent.values()))
-
-
 # -- writing it
 
 
 class _Writer:
-    def __init__(self, loop: _Loop, builder: Builder, moves: Moves) -> None:
+    def __init__(self, loop: BlockedLoop, builder: Builder, moves: Moves) -> None:
         self.loop = loop
         self.builder = builder  # what the loop stands in
         self.moves = moves

@@ -23,7 +23,7 @@ from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions, Walks
 from meshjit.ops.base.identity_elements import identity_element
-from meshjit.partition.blocking import in_blocks
+from meshjit.partition.blocking import write_in_blocks
 from meshjit.partition.moves import Moves
 from meshjit.partition.own_rule import own_rule, write_by
 from meshjit.targets import target_of
@@ -84,11 +84,9 @@ class Partitioner(Versions[Var]):
 
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[Var]) -> Sequence[Var]:
         if plan.bodies:
-            bodies = [write_locally(body, self.target) for body in plan.bodies]
-            blocked = in_blocks(eqn, plan, bodies[0], operands, self.builder, self.moves)
-            if blocked is not None:
-                return blocked
-            local = iter(bodies)
+            if plan.block:
+                return write_in_blocks(eqn, plan, operands, self.builder, self.moves)
+            local = iter([write_locally(body, self.target) for body in plan.bodies])
             return self.builder.emit(eqn.op, operands, with_run_programs(eqn, lambda _: next(local), device=False))
         rule = own_rule(eqn, plan)
         if rule is not None:

@@ -7,10 +7,11 @@ multiplications as its factors have combinations, everything else reads and writ
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,7 +26,7 @@ from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions, Walks
 from meshjit.partition.own_rule import OwnRule, own_rule
 from meshjit.plan.events import Event, Exchange, Move, Remake
-from meshjit.plan.written import write
+from meshjit.plan.written import write, write_block
 from meshjit.transform.pipeline import finish
 from sharding.cost import gathering_dim
 from sharding.mesh import BaseMesh
@@ -96,7 +97,7 @@ class Machine(Walks):
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
         """Seconds that one device computes for an equation, nested Programs aside, and what the op's own rule exchanges."""
         if plan.bodies:
-            return 0.0, NO_EXCHANGE
+            return 0.0, self.in_blocks(eqn, plan) if plan.block else NO_EXCHANGE
         rule = own_rule(eqn, plan) if eqn.inputs else None
         if rule is not None:
             exchange = self.exchange(rule, eqn, plan)
@@ -109,12 +110,30 @@ class Machine(Walks):
         exchange = self.exchanges.get(key)
         if exchange is None:
             written = write(rule, eqn, plan, self.mesh, self.target)
-            finished = finish(written.local, self.mesh, self.topology) if len(written.collectives) > 1 else written.local
-            moving = sum(each.seconds(self.mesh, self.topology) for each in collectives_in(finished, self.mesh))
-            sent = sum(each.wire_bytes(self.mesh) for each in written.collectives)
-            work = self.local_work(written.local)
-            exchange = self.exchanges[key] = OwnCost(work, moving, sent, written.collectives, written.requests)
+            exchange = self.exchanges[key] = self.cost_of_local(written.local, written.requests)
         return exchange
+
+    def in_blocks(self, eqn: Eqn, plan: EquationPlan) -> OwnCost:
+        """Of a loop that does several iterations at once, their work aside."""
+        cost = self.cost_of_local(write_block(eqn, plan, self.mesh, self.target))
+        return dataclasses.replace(cost, work=0.0)
+
+    def cost_of_local(self, local: Program, requests: tuple[tuple[int, Placement], ...] = ()) -> OwnCost:
+        """Of local equations; collectives take the time that they take once they are shared, merged and paired."""
+        collectives = tuple(collectives_in(local, self.mesh))
+        moving, sent = self.moving(local) if len(collectives) > 1 else self.sum_of(collectives)
+        return OwnCost(self.local_work(local), moving, sent, collectives, requests)
+
+    def moving(self, local: Program) -> tuple[float, float]:
+        """Seconds and bytes of the collectives of local equations, as they are in the end."""
+        return self.sum_of(collectives_in(finish(local, self.mesh, self.topology), self.mesh))
+
+    def sum_of(self, collectives: Iterable[Collective]) -> tuple[float, float]:
+        seconds = sent = 0.0
+        for each in collectives:
+            seconds += each.seconds(self.mesh, self.topology)
+            sent += each.wire_bytes(self.mesh)
+        return seconds, sent
 
     def local_work(self, program: Program) -> float:
         """Seconds that a device computes for a local Program, collectives aside. What goes element by element is fused."""
@@ -124,7 +143,7 @@ class Machine(Walks):
             if eqn.op.regions is not None:
                 seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
             elif eqn.op.simulate is None and not (rule := rule_of(eqn)).is_passthrough:
-                seconds += self._seconds(rule, (*eqn.input_types, *eqn.output_types), work_passes(eqn))
+                seconds += self.local_seconds(rule, (*eqn.input_types, *eqn.output_types), work_passes(eqn))
         return seconds
 
     def _work(
@@ -132,9 +151,9 @@ class Machine(Walks):
     ) -> float:
         """`types` and `placements` are those of the operands, then of the results."""
         shapes = (p.local_shape(t.shape, self.mesh) for t, p in zip(types, placements, strict=True))
-        return self._seconds(rule, [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)], passes)
+        return self.local_seconds(rule, [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)], passes)
 
-    def _seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float) -> float:
+    def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float) -> float:
         """Seconds of an equation on local types: memory that it touches, or multiplications of a contraction.
 
         `passes`: how often the op goes over its operands besides.
@@ -298,10 +317,12 @@ class Flow(Versions[None]):
         for (_, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
             assert body.cost is not None
             self.work += times * body.cost.work_seconds
+            self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
+            if plan.block:
+                continue  # its collectives are those of the block
             self.moving += times * body.cost.move_seconds
             self.bytes += times * body.cost.wire_bytes
             self.collectives += [each.times(times) for each in body.collectives]
-            self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
 
     def change(self, eqn: Eqn, plan: EquationPlan) -> None:
         """An equation that has run already is planned otherwise after all: other operands are brought, and its results

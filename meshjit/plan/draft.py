@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from meshjit.core.plan import Plan, PlanCost
-from meshjit.core.program import Program
+from meshjit.core.program import Eqn, Program
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Machine
 from meshjit.plan.delay import Delays
@@ -31,6 +31,7 @@ class Draft:
     propagated: Propagated
     plan: Plan
     assigner: Assigner
+    blocks: Mapping[Eqn, int] = dataclasses.field(default_factory=dict[Eqn, int])  # loops done in blocks of iterations
 
     @property
     def machine(self) -> Machine:
@@ -45,8 +46,15 @@ class Draft:
         """The same Program with other seeds, by the number of their value. TooDear beyond `limit` seconds."""
         graph = dataclasses.replace(self.propagated.graph, seeds=dict(seeds))
         propagated = propagate(graph, self.machine.mesh, self.propagated)
-        plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit)
-        return dataclasses.replace(self, propagated=propagated, plan=plan)
+        return self._replanned(propagated, self.blocks, limit)
+
+    def with_blocks(self, blocks: Mapping[Eqn, int], limit: float) -> Draft:
+        """The same with more loops done in blocks of iterations. TooDear beyond `limit` seconds."""
+        return self._replanned(self.propagated, {**self.blocks, **blocks}, limit)
+
+    def _replanned(self, propagated: Propagated, blocks: Mapping[Eqn, int], limit: float) -> Draft:
+        plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks)
+        return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks)
 
     def with_program(self, program: Program, limit: float) -> Draft:
         """A rewritten Program, which the seeds that proposals planted follow as far as it has their values."""
@@ -63,7 +71,7 @@ def first_draft(
         planted = _planted(before, flat)
         flat = dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}))
     propagated = propagate(flat.graph, mesh)
-    plan = _plan(program, annotations, flat, propagated, assigner, limit)
+    plan = _plan(program, annotations, flat, propagated, assigner, limit, {})
     return Draft(program, annotations, flat, propagated, plan, assigner)
 
 
@@ -76,7 +84,13 @@ def _planted(before: Draft, flat: Flattened) -> dict[int, Seed]:
 
 
 def _plan(
-    program: Program, annotations: Annotations, flat: Flattened, propagated: Propagated, assigner: Assigner, limit: float
+    program: Program,
+    annotations: Annotations,
+    flat: Flattened,
+    propagated: Propagated,
+    assigner: Assigner,
+    limit: float,
+    blocks: Mapping[Eqn, int],
 ) -> Plan:
     machine = assigner.machine
     placements = {var: propagated.placements[i] for var, i in flat.numbers.items()}
@@ -87,7 +101,7 @@ def _plan(
     )
     outputs = tuple(p.without_partial() for p in outputs)
     flow, delays = Flow(program, machine, limit), Delays(program, machine)
-    equations = Planner(assigner, placements, flat.rules).equations(program, outputs, delays, flow)
+    equations = Planner(assigner, placements, flat.rules, blocks).equations(program, outputs, delays, flow)
     cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
     events = (*delays.events, *moves, *assigner.choices(program, equations))
     return Plan(

@@ -34,6 +34,7 @@ class Planner:
     assigner: Assigner
     placements: dict[Var, Placement]
     rules: Mapping[Eqn, FactorRule]
+    blocks: Mapping[Eqn, int]
 
     @property
     def machine(self) -> Machine:
@@ -82,7 +83,7 @@ class Planner:
             for i, (result, placement) in enumerate(zip(region.results, body.outputs, strict=True)):
                 if result is not None:
                     results[result] = _stacked(placement) if i in region.stacked else placement
-        return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies))
+        return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies), self.blocks.get(eqn, 0))
 
     def pinned(self, eqn: Eqn, operands: Sequence[PartitionSpec], results: Sequence[PartitionSpec]) -> EquationPlan:
         """The plan of an equation whose op says where its operands and results are."""

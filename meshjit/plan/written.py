@@ -13,6 +13,7 @@ from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
+from meshjit.partition.blocking import write_in_blocks
 from meshjit.partition.moves import Moves
 from meshjit.partition.own_rule import OwnRule, write_by
 from sharding.mesh import BaseMesh
@@ -26,6 +27,14 @@ class Written:
     local: Program
     collectives: tuple[Collective, ...]
     requests: tuple[tuple[int, Placement], ...]
+
+
+def write_block(eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target) -> Program:
+    """What partitioning writes for a loop done in blocks of iterations."""
+    with Builder(eqn.op.name) as builder:
+        types = [t.with_shape(p.local_shape(t.shape, mesh)) for t, p in zip(eqn.input_types, plan.operands, strict=True)]
+        operands = [builder.input(t) for t in types]
+        return builder.build(write_in_blocks(eqn, plan, operands, builder, Moves(mesh, target)))
 
 
 def write(rule: OwnRule, eqn: Eqn, plan: EquationPlan, mesh: BaseMesh, target: Target) -> Written:

@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from meshjit.plan.draft import Draft
-from meshjit.plan.proposals import align_stencils, commute_transforms, hand_over_slices, keep_dims_apart, turn_conflicts
+from meshjit.plan.proposals import (
+    align_stencils,
+    block_iterations,
+    commute_transforms,
+    hand_over_slices,
+    keep_dims_apart,
+    turn_conflicts,
+)
 from meshjit.plan.proposals.proposal import Proposal as Proposal
 
 KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
@@ -19,4 +26,5 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
     "apart": keep_dims_apart.propose,
+    "block": block_iterations.propose,
 }

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from meshjit.core.program import Program
+from meshjit.core.program import Eqn, Program
 from meshjit.plan.draft import Draft
 from sharding.graph import Seed
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What else could be decided: other `seeds`, or another `program`.
+    """What else could be decided: other `seeds`, another `program`, or loops done in `blocks` of so many iterations.
 
     key: the same for the same proposal on another draft. family: the key of a proposal that this one is a part of.
     text: what it does, in words a user understands, about the value at `source`, the user's line.
@@ -26,11 +26,14 @@ class Proposal:
     source: str = ""
     seeds: Callable[[], dict[int, Seed]] | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)
+    blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
     more: Callable[[Draft], Iterable[Proposal]] | None = field(default=None, repr=False, compare=False)
 
     def apply(self, draft: Draft, limit: float) -> Draft:
         """The draft that follows. TooDear beyond `limit` seconds."""
         if self.program is not None:
             return draft.with_program(self.program, limit)
+        if self.blocks:
+            return draft.with_blocks(self.blocks, limit)
         assert self.seeds is not None
         return draft.with_seeds(self.seeds(), limit)

@@ -1,0 +1,78 @@
+"""Loops over stencils may exchange the borders of several iterations at once (`partition/blocking.py`).
+
+It pays where starting a collective takes longer than computing the borders twice: small grids on many devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.program import Eqn, Var
+from meshjit.core.rules import rule_of
+from meshjit.ops.control.scan import scan
+from meshjit.partition.blocking import BlockedLoop, blocked_loop, fetch_borders
+from meshjit.partition.moves import Moves
+from meshjit.partition.partition import write_locally
+from meshjit.partition.stretches import Refused, Stretches
+from meshjit.plan.cost import Machine, work_passes
+from meshjit.plan.draft import Draft
+from meshjit.plan.proposals.proposal import Proposal
+
+TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
+WORTH: Final = 0.9  # of the time, for the longer program to pay
+EQUAL: Final = 1.01  # times the bytes count as no more
+WORTH_BYTES: Final = 0.5  # of the time, for more bytes on the wire to pay: corners, of grids that are cut in two dims
+
+
+def propose(draft: Draft) -> Iterator[Proposal]:
+    for eqn, plan in stencil_loops(draft.plan):
+        if eqn in draft.blocks:
+            continue
+        try:
+            loop = blocked_loop(eqn, plan.bodies[0], draft.machine.mesh)
+        except Refused:
+            continue
+        count = best_block(loop, draft.machine)
+        if count is not None:
+            text = f"exchange borders once for {count} iterations of a loop of {loop.length}"
+            yield Proposal("block", ("block", eqn, count), text, source=str(eqn.source or ""), blocks={eqn: count})
+
+
+def stencil_loops(plan: Plan) -> Iterator[tuple[Eqn, EquationPlan]]:
+    """Loops of a known length that exchange borders, nested ones included."""
+    for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
+        for body in equation.bodies:
+            yield from stencil_loops(body)
+            exchanges = any(each.kind == "collective_permute" for each in body.collectives)
+            if eqn.op is scan and eqn.params["length"] > 1 and exchanges:
+                yield eqn, equation
+
+
+def best_block(loop: BlockedLoop, machine: Machine) -> int | None:
+    """How many iterations to do at a time; None for the ordinary loop."""
+    exchange, sent = machine.moving(write_locally(loop.plan, machine.target))
+    moves = Moves(machine.mesh, machine.target)
+    work = [_work(loop, stretches, machine) for stretches in loop.wanted]
+    borders = [(0.0, 0.0), *(machine.moving(fetch_borders(loop, n, moves)) for n in range(1, len(work) + 1))]
+    blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]
+    ordinary = loop.length * (work[0] + exchange)
+    costs: dict[int, float] = {}
+    for n in range(1, len(blocks)):
+        count, left = divmod(loop.length, n)
+        seconds = count * blocks[n] + TWICE * blocks[left]
+        sends_more = count * borders[n][1] + borders[left][1] > EQUAL * loop.length * sent
+        if seconds < (WORTH_BYTES if sends_more else WORTH) * ordinary:
+            costs[n] = seconds
+    return min(costs, key=costs.__getitem__, default=None)
+
+
+def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machine) -> float:
+    """Seconds of one iteration whose values are computed at these stretches."""
+    seconds = 0.0
+    for eqn in loop.body.eqns:
+        if eqn.inputs and eqn.outputs[0] in stretches:
+            types = [loop.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
+            seconds += machine.local_seconds(rule_of(eqn), types, work_passes(eqn))
+    return seconds
