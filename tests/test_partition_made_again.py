@@ -47,5 +47,5 @@ def test_masks_in_two_placements(specs):
 def test_what_takes_long_to_make_is_moved(monkeypatch):
     """Beyond so many bytes making all of it on every device is dearer than gathering it."""
     assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {}
-    monkeypatch.setattr(plan, "MADE_AGAIN", 512)
+    monkeypatch.setattr(plan, "REMATERIALIZED", 512)
     assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {"all_gather": 7 * 128}
