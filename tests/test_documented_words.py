@@ -1,4 +1,4 @@
-"""What docstrings promise by their form: tables with all their rows, and every field of an Op."""
+"""What documents promise by their form: tables with all their rows, every field of an Op, files that exist."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import dataclasses
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from meshjit.core import op
 
@@ -31,3 +33,10 @@ def test_every_field_of_an_op_is_documented() -> None:
     assert op.__doc__ is not None
     fields = set(re.findall(r"^    (\w+)(?:\(|,|  | )", op.__doc__, re.MULTILINE))
     assert [f.name for f in dataclasses.fields(op.Op) if f.name not in fields] == []
+
+
+@pytest.mark.parametrize("document", sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")]), ids=lambda path: path.name)
+def test_documents_name_files_that_exist(document: Path) -> None:
+    names = re.findall(r"`([a-z_/0-9]+/[a-z_0-9]+\.[a-z]+)`", document.read_text())  # NAME is no name
+    places = ("", "meshjit", "sharding", "meshjit/ops", "tests")
+    assert [name for name in names if not any((ROOT / place / name).exists() for place in places)] == []
