@@ -32,30 +32,30 @@ def batch(
                 operands = [env[v] for v in eqn.inputs]
                 given = [dims[v] for v in eqn.inputs]
                 if all(d is None for d in given):
-                    results, found = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
+                    results, places = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
                 elif eqn.op.regions is None and effect_of(eqn) is Effect.ORDERED:
                     raise TypeError(f"vmap: {eqn.op.name} has an ordered effect, and the members of a batch have no order")
                 elif eqn.op.regions is not None:
                     nested = batch if spread is None else functools.partial(batch, spread=spread)
-                    results, found = eqn.op.batch(operands, given, eqn.params, nested)
+                    results, places = eqn.op.batch(operands, given, eqn.params, nested)
                 elif eqn.op.seed is not None and spread is not None:
-                    results, found = eqn.op.batch(operands, given, {**eqn.params, "spread": spread})
+                    results, places = eqn.op.batch(operands, given, {**eqn.params, "spread": spread})
                 else:
-                    results, found = eqn.op.batch(operands, given, eqn.params)
+                    results, places = eqn.op.batch(operands, given, eqn.params)
                 env.update(zip(eqn.outputs, results, strict=True))
-                dims.update(zip(eqn.outputs, found, strict=True))
+                dims.update(zip(eqn.outputs, places, strict=True))
         outputs = [
-            _placed(env[v], dims[v], wanted, size) for v, wanted in zip(program.outputs, out_dims, strict=True)
+            _placed(env[v], dims[v], target, size) for v, target in zip(program.outputs, out_dims, strict=True)
         ]
         return builder.build(outputs)
 
 
-def _placed(var: Var, dim: int | None, wanted: int | None, size: int) -> Var:
-    if wanted is None:
+def _placed(var: Var, dim: int | None, target: int | None, size: int) -> Var:
+    if target is None:
         if dim is not None:
             raise ValueError(
                 f"vmap: out_axes is None for a result that differs between the members of the batch, {var.type} with the batch\n"
                 "  fix: out_axes=0, or make it one for all members, by lax.pmean or lax.psum over vmap(axis_name=...)"
             )
         return var
-    return insert(var, wanted, size) if dim is None else move(var, dim, wanted)
+    return insert(var, target, size) if dim is None else move(var, dim, target)

@@ -81,7 +81,7 @@ class _Counts:
 
     def __init__(self, makers: Mapping[Var, Eqn]) -> None:
         self.made = makers
-        self.known: dict[Var, int | None] = {}
+        self.lines: dict[Var, int | None] = {}
 
     def columns(self, indices: Var) -> list[Any]:
         """Every column, as a Var or an array of last extent 1; [] if they cannot be told apart."""
@@ -100,12 +100,12 @@ class _Counts:
         """The dim along which the value counts; None if it does not. Dims of extent 1 do not count."""
         if not isinstance(value, Var):
             return _counting_dim(value)
-        if value not in self.known:
+        if value not in self.lines:
             eqn = self.made.get(value)
             rule = _RULES.get(eqn.op.name) if eqn is not None and value.dtype.kind in "iu" else None
-            found = rule(self, eqn) if rule is not None and eqn is not None else None
-            self.known[value] = None if found is None or value.shape[found] == 1 else found
-        return self.known[value]
+            line = rule(self, eqn) if rule is not None and eqn is not None else None
+            self.lines[value] = None if line is None or value.shape[line] == 1 else line
+        return self.lines[value]
 
     def number(self, var: Var) -> int | None:
         """The one integer that a constant is everywhere."""

@@ -48,8 +48,8 @@ def _taken(eqn: Eqn, here: Rewriter) -> Eqn:
     if start is None:
         return eqn
     limit = tuple(a + m for a, m in zip(start, eqn.params["slice_sizes"], strict=True))
-    known = replace(eqn, op=slice_, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
-    return _sliced(known, here)
+    cut = replace(eqn, op=slice_, inputs=(x,), params={"start": start, "limit": limit, "strides": (1,) * x.rank})
+    return _sliced(cut, here)
 
 
 def _updated(eqn: Eqn, here: Rewriter) -> Eqn:

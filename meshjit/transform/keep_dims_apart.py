@@ -56,10 +56,10 @@ def merged(eqn: Eqn) -> tuple[int, int, int] | None:
         after = after[:-1]
     if len(before) != len(after) + 1:
         return None
-    found = splits(after, before)
-    if len(found) != 1 or found[0].end - found[0].major != 2:
+    merges = splits(after, before)
+    if len(merges) != 1 or merges[0].end - merges[0].major != 2:
         return None
-    place = found[0]
+    place = merges[0]
     return place.whole, eqn.inputs[0].shape[place.major], place.inner
 
 
@@ -88,29 +88,29 @@ class _Keeper:
         first = next((i for i, v in enumerate(eqn.inputs) if v in self.apart), None)
         if first is None or eqn.op.regions is not None or not eqn.outputs or not is_pure(eqn):
             return None
-        known = self.apart[eqn.inputs[first]]
+        apart = self.apart[eqn.inputs[first]]
         rule = rule_of(eqn)
-        factors = rule.operands[first][known.dim]
-        if len(factors) != 1 or rule.sizes.get(factors[0]) != known.major * known.minor:
+        factors = rule.operands[first][apart.dim]
+        if len(factors) != 1 or rule.sizes.get(factors[0]) != apart.major * apart.minor:
             return None
         places = [_place(dims, factors[0]) for dims in rule.operands]
         ends = [_place(dims, factors[0]) for dims in rule.results]
         if any(p == -1 for p in (*places, *ends)):
             return None
         if factors[0] in rule.kinds:
-            return self.reduced(eqn, places, known)
+            return self.reduced(eqn, places, apart)
         # An op that partitions itself may ask where in the dim an element stands: an index into it counts merged elements.
         if None in ends or eqn.op.partition is not None:
             return None
-        return self.batched(eqn, places, ends, known)
+        return self.batched(eqn, places, ends, apart)
 
     def operand(self, x: Var, dim: int | None, like: Apart) -> Var:
         """The operand with its merged dim, if it has one, as two."""
         if dim is None:
             return x
-        known = self.apart.get(x)
-        if known is not None and (known.dim, known.major, known.minor) == (dim, like.major, like.minor):
-            return known.var
+        apart = self.apart.get(x)
+        if apart is not None and (apart.dim, apart.major, apart.minor) == (dim, like.major, like.minor):
+            return apart.var
         return reshape(x, shape=(*x.shape[:dim], like.major, like.minor, *x.shape[dim + 1 :]))
 
     def batched(self, eqn: Eqn, places: list[int | None], ends: list[int | None], like: Apart) -> Sequence[Var] | None:

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.program import Builder, Eqn, Program
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.constants import constant, is_splat
 from meshjit.ops.base.shape import broadcast_in_dim
+from meshjit.transform.rewriting import Rewriter
 
 
 @dataclass(frozen=True)
@@ -48,19 +49,19 @@ def without_numbers(program: Program) -> Program:
 
 def with_operands(program: Program, numbers: list[Number], chosen: Collection[int]) -> Program:
     """The Program with the chosen of its numbers (counted as in `numbers`) as its last inputs."""
-    places = {numbers[i].eqn: numbers[i] for i in sorted(chosen)}
-    with Builder(program.name) as builder:
-        env = {v: builder.input(v.type, v.hint) for v in program.inputs}
-        given = {eqn: builder.input(eqn.outputs[0].type.with_shape(n.value.shape)) for eqn, n in places.items()}
-        for eqn in program.eqns:
-            if eqn in given:
-                shape = eqn.outputs[0].shape
-                with builder.at(eqn.source):
-                    env[eqn.outputs[0]] = _spread(given[eqn], shape) if places[eqn].splat and shape else given[eqn]
-                continue
-            builder.eqns.append(eqn.with_inputs(tuple(env[v] for v in eqn.inputs)))
-            env.update(zip(eqn.outputs, eqn.outputs, strict=True))
-        return builder.build([env[v] for v in program.outputs])
+    here = Rewriter(program)
+    lifted: dict[Var, Var] = {}
+    splats: set[Var] = set()
+    for number in (numbers[i] for i in sorted(chosen)):
+        (made,) = number.eqn.outputs
+        lifted[made] = here.input(made.type.with_shape(number.value.shape))
+        splats |= {made} if number.splat and made.shape else set()
+
+    def rule(eqn: Eqn, here: Rewriter) -> Var | None:
+        (made,) = eqn.outputs
+        return _spread(lifted[made], made.shape) if made in splats else lifted.get(made)
+
+    return here.run({constant.name: rule})
 
 
 def _spread(number: Any, shape: tuple[int, ...]) -> Any:

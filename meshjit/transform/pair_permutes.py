@@ -69,19 +69,19 @@ def _pairs(program: Program) -> dict[Var, _Pair]:
 def needed_between(program: Program, first: Eqn, second: Eqn, made: dict[Var, int]) -> list[Eqn] | None:
     """The equations behind the first permute that the second needs; None if they need the first, have
     effects, or are many or dear."""
-    start, found, waiting = made[first.outputs[0]], set[int](), list(second.inputs)
+    start, needed, waiting = made[first.outputs[0]], set[int](), list(second.inputs)
     while waiting:
         place = made.get(waiting.pop(), -1)
-        if place < start or place in found:
+        if place < start or place in needed:
             continue
         eqn = program.eqns[place]
-        dear = eqn.op.simulate is not None or eqn.op.regions is not None or len(found) >= MOST_EARLY
+        dear = eqn.op.simulate is not None or eqn.op.regions is not None or len(needed) >= MOST_EARLY
         large = sum(v.type.nbytes for v in eqn.outputs) > LARGEST * first.inputs[0].type.nbytes
         if eqn is first or dear or large or not is_pure(eqn):
             return None
-        found.add(place)
+        needed.add(place)
         waiting += eqn.inputs
-    return [program.eqns[place] for place in sorted(found)]
+    return [program.eqns[place] for place in sorted(needed)]
 
 
 def _fit(a: Eqn, b: Eqn) -> bool:

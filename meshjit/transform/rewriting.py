@@ -111,12 +111,12 @@ def in_regions(program: Program, change: Pass, device: bool = True) -> Program:
     Those of single devices (`manual`) have no placements: passes that read some say `device=False`."""
     if not any(eqn.op.regions for eqn in program.eqns):
         return program
-    known: dict[int, Program] = {}
+    changed: dict[int, Program] = {}
 
     def once(nested: Program) -> Program:
-        if id(nested) not in known:
-            known[id(nested)] = change(nested)
-        return known[id(nested)]
+        if id(nested) not in changed:
+            changed[id(nested)] = change(nested)
+        return changed[id(nested)]
 
     eqns = tuple([with_regions_changed(eqn, once, device) for eqn in program.eqns])
     return replace(program, eqns=eqns) if any(a is not b for a, b in zip(eqns, program.eqns, strict=True)) else program

@@ -109,20 +109,20 @@ def _joined(parts: Mapping[Var, Part]) -> dict[Var, Part]:
     ways: dict[Any, dict[Bounds, None]] = {}
     for var, pairs, bounds in parts.values():
         ways.setdefault((var, pairs), {})[bounds] = None
-    unions = {way: _unions(list(found)) for way, found in ways.items()}
+    unions = {way: _unions(list(parts)) for way, parts in ways.items()}
     return {v: (var, pairs, unions[var, pairs][bounds]) for v, (var, pairs, bounds) in parts.items()}
 
 
 def _unions(distinct: list[Bounds]) -> dict[Bounds, Bounds]:
     """Every part of one value → the union that it is sent with."""
-    found = {bounds: bounds for bounds in distinct}
+    unions = {bounds: bounds for bounds in distinct}
     while True:
-        left = list(dict.fromkeys(found.values()))
+        left = list(dict.fromkeys(unions.values()))
         pairs = ((a, b) for i, a in enumerate(left) for b in left[i + 1 :])
         union = next(((a, b, both) for a, b in pairs if (both := _union(a, b)) is not None), None)
         if union is None:
-            return found
-        found = {part: union[2] if sent in union[:2] else sent for part, sent in found.items()}
+            return unions
+        unions = {part: union[2] if sent in union[:2] else sent for part, sent in unions.items()}
 
 
 def _union(a: Bounds, b: Bounds) -> Bounds | None:

@@ -46,27 +46,27 @@ def share_shifts(program: Program) -> Program:
 
 def _offsets(eqns: Sequence[Eqn]) -> dict[Var, tuple[Var, Offset]]:
     """What is a shift → of which value, and by how much. None is longer than its dim."""
-    found: dict[Var, tuple[Var, Offset]] = {}
+    offsets: dict[Var, tuple[Var, Offset]] = {}
     for eqn in eqns:
         if eqn.op is not shift:
             continue
         (var,), amount, dim = eqn.inputs, eqn.params["shift"], eqn.params["dimension"]
         if not amount or abs(amount) >= var.shape[dim]:
             continue
-        root, before = found.get(var, (var, (0,) * var.rank))
+        root, before = offsets.get(var, (var, (0,) * var.rank))
         if before[dim]:  # twice along one dim loses elements that one shift keeps
             root, before = var, (0,) * var.rank
-        found[eqn.outputs[0]] = root, tuple(amount if d == dim else n for d, n in enumerate(before))
-    return found
+        offsets[eqn.outputs[0]] = root, tuple(amount if d == dim else n for d, n in enumerate(before))
+    return offsets
 
 
 def _sent(eqns: Sequence[Eqn]) -> set[Var]:
     """Values that are sent to other devices, or parts of them."""
-    found: set[Var] = set()
+    sent: set[Var] = set()
     for eqn in reversed(eqns):
-        if eqn.op is collective_permute or (eqn.op in (slice_, reshape, concatenate) and eqn.outputs[0] in found):
-            found.update(eqn.inputs)
-    return found
+        if eqn.op is collective_permute or (eqn.op in (slice_, reshape, concatenate) and eqn.outputs[0] in sent):
+            sent.update(eqn.inputs)
+    return sent
 
 
 def _taken(

@@ -45,7 +45,7 @@ class _Split:
 
 def splits(short: Sequence[int], long: Sequence[int]) -> list[_Split]:
     """The dims of `short` that are several dims of `long`, as a reshape between the two has it; dims are row-major."""
-    found: list[_Split] = []
+    merges: list[_Split] = []
     j = 0
     for i, extent in enumerate(short):
         start, size = j, 1
@@ -57,8 +57,8 @@ def splits(short: Sequence[int], long: Sequence[int]) -> list[_Split]:
         if size != extent:
             return []  # several dims became several others: nothing that this pass knows
         if j - start > 1:
-            found.append(_Split(i, start, j, math.prod(long[start + 1 : j])))
-    return found if j == len(long) else []
+            merges.append(_Split(i, start, j, math.prod(long[start + 1 : j])))
+    return merges if j == len(long) else []
 
 
 class _Slicer:
