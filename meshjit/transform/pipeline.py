@@ -11,10 +11,10 @@ Before planning (`simplify`, on the global Program):
      8 cse               after all that makes equal equations of different ones
      9 dce               last: most passes leave what they have replaced
 
-While planning (`plan/make.py`: they need placements, and are kept where the plan gets cheaper):
-    10 align             frames for stencils along sharded dims; first, because slices are then seen as shifts
-    11 commute           the order of transforms
-    12 keep_dims_apart   dims that reshapes merge
+While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
+    10 align             stencils along sharded dims; before the others, since slices are then seen as shifts
+    11 commute           transforms along whole dims come first
+    12 keep_dims_apart   last: what a reshape merges is gathered only if no other change has spared it
 
 After partitioning (`finish`, on local Programs; collectives are there now):
     13 cse               with constants, which no longer need a copy for each use
