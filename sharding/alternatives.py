@@ -52,8 +52,9 @@ class Turn:
 def turns(found: Propagated) -> list[Turn]:
     """All that may be tried, those of the largest values first; of equal ones whole groups first."""
     groups: dict[tuple[_Key, _Key], dict[int, Conflict]] = {}
+    equal = not any(seed.priority or any(seed.priorities) for seed in found.graph.seeds.values())
     for conflict in found.conflicts:
-        if not _may_turn(found, conflict):
+        if not (_is_free(found, conflict) if equal else _may_turn(found, conflict)):
             continue
         shape = found.graph.shapes[conflict.value]
         wide = (shape, conflict.dim, conflict.kept, conflict.lost)
@@ -68,9 +69,14 @@ def turns(found: Propagated) -> list[Turn]:
     return sorted(found_turns.values(), key=lambda turn: (-turn.elements, len(turn.key)))
 
 
+def _is_free(found: Propagated, conflict: Conflict) -> bool:
+    """Whether nobody placed the value."""
+    return conflict.node >= 0 and conflict.value not in found.graph.seeds
+
+
 def _may_turn(found: Propagated, conflict: Conflict) -> bool:
     """Whether the loser may win: nobody placed the value, and the winner does not come from a stronger seed."""
-    if conflict.node < 0 or conflict.value in found.graph.seeds:
+    if not _is_free(found, conflict):
         return False
     winners = [_seed_priority(found, axis, origin) for axis, origin in _kept_origins(found, conflict)]
     return all(winner >= _priority(found, conflict) for winner in winners)

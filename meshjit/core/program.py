@@ -15,7 +15,7 @@ import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from meshjit.core.types import TensorType
 
@@ -88,6 +88,13 @@ class Eqn:
     def output_types(self) -> tuple[TensorType, ...]:
         return tuple([v.type for v in self.outputs])
 
+    @property
+    def identity(self) -> tuple[int, ...]:
+        """Equal for copies of one equation, by which passes spare looking twice: its op, params and types as objects. Holds as
+        long as the equation lives."""
+        types = [id(v.type) for v in (*self.inputs, *self.outputs)]
+        return (id(self.op), id(self.params), len(self.inputs), *types)
+
     def with_params(self, params: Mapping[str, Any]) -> Eqn:
         return Eqn(self.op, self.inputs, self.outputs, params, self.source)
 
@@ -132,6 +139,21 @@ class Program:
         return print_program(self)
 
 
+_NONE: Final[Mapping[str, Any]] = {}  # one object, so that equations without params are alike by identity
+
+
+@functools.lru_cache(maxsize=4096)
+def _types(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
+    """What the type rule of an op without params gives; the same objects each time."""
+    return tuple(map(_shared, op.type_rule(types, _NONE)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _shared(type: TensorType) -> TensorType:
+    """One object for equal types."""
+    return type
+
+
 class _Stack(threading.local):
     def __init__(self) -> None:
         self.builders: list[Builder] = []
@@ -157,13 +179,15 @@ class Builder:
         _stack.builders.pop()
 
     def input(self, type: TensorType, hint: str = "") -> Var:
-        var = Var(type, hint)
+        var = Var(_shared(type), hint)
         self.inputs.append(var)
         return var
 
     def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
         """Add one equation; the op's type rule gives the output types or raises TypeError."""
-        types = op.type_rule(tuple([v.type for v in inputs]), params)
+        given = tuple([v.type for v in inputs])
+        types = tuple(map(_shared, op.type_rule(given, params))) if params else _types(op, given)
+        params = params or _NONE
         outputs = tuple([Var(t) for t in types])
         self.eqns.append(Eqn(op, tuple(inputs), outputs, params, self.source))
         return outputs

@@ -66,11 +66,10 @@ def _kinds(program: Program) -> Iterator[int]:
     numbers: dict[Any, int] = {}
     same: dict[tuple[int, ...], int] = {}  # by identities: layers made of one Program share their params and types
     for eqn in program.eqns:
-        types = [id(v.type) for v in (*eqn.inputs, *eqn.outputs)]
-        short = (id(eqn.op), id(eqn.params), id(eqn.source), len(eqn.inputs), *types)
-        number = same.get(short)
+        copies = (id(eqn.source), *eqn.identity)
+        number = same.get(copies)
         if number is None:
-            number = same[short] = numbers.setdefault(_key(eqn), len(numbers))
+            number = same[copies] = numbers.setdefault(_key(eqn), len(numbers))
         yield number
 
 

@@ -22,30 +22,34 @@ def verify(program: Program, after: str = "") -> Program:
     stand in params in the order of the op's regions.
     """
     defined: set[Var] = set()
+    sound: set[tuple[int, ...]] = set()
     for var in program.inputs:
         if var in defined:
             raise _illegal(f"input of {program.name}: {var!r} is defined twice", after)
         defined.add(var)
     for eqn in program.eqns:
-        _check_eqn(eqn, defined, after)
+        for var in eqn.inputs:
+            if var not in defined:
+                raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
+        copies = eqn.identity
+        if copies not in sound:
+            _check_eqn(eqn, after)
+            sound.add(copies)
+        for var in eqn.outputs:
+            if var in defined:
+                raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
+            defined.add(var)
     for var in program.outputs:
         if var not in defined:
             raise _illegal(f"output {var!r} of {program.name} is not defined", after)
     return program
 
 
-def _check_eqn(eqn: Eqn, defined: set[Var], after: str) -> None:
-    for var in eqn.inputs:
-        if var not in defined:
-            raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
+def _check_eqn(eqn: Eqn, after: str) -> None:
     types = _types(eqn)
     if types != eqn.output_types:
         raise _illegal(f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
     _check_regions(eqn, after)
-    for var in eqn.outputs:
-        if var in defined:
-            raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
-        defined.add(var)
 
 
 def _check_regions(eqn: Eqn, after: str) -> None:

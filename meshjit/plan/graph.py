@@ -69,11 +69,13 @@ def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flatt
     variables = [var for part in programs_in(program) for var in part.vars()]
     numbers = {var: i for i, var in enumerate(variables)}
     rules: dict[Eqn, FactorRule] = {}
+    copies: dict[tuple[int, ...], FactorRule] = {}
     nodes: list[Node] = []
     ties: list[tuple[int, ...]] = []
     for part in programs_in(program):
         for eqn in part.eqns:
-            rules[eqn] = rule_of(eqn)
+            same = eqn.identity
+            rules[eqn] = copies[same] if same in copies else copies.setdefault(same, rule_of(eqn))
             if eqn.op.regions is None:
                 nodes.append(_node(eqn, rules[eqn], numbers))
             else:

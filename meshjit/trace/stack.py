@@ -24,7 +24,7 @@ import numpy as np
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import copied
-from meshjit.core.splat import is_splat, own
+from meshjit.core.splat import element_of, is_known_splat, is_splat, own
 from meshjit.core.types import TensorType, type_of
 from meshjit.trace.meshes import in_words_of, why_apart
 from meshjit.trace.source import line_of, user_source
@@ -39,7 +39,7 @@ RunProgram = Callable[[Program, Sequence[Value], Sequence[bool], Any], Sequence[
 class Trace:
     """One function in the middle of being traced. A context manager: while entered it is the active trace."""
 
-    __slots__ = ("name", "builder", "names", "known", "captured", "large", "mesh", "mesh_source", "ended", "bodies")
+    __slots__ = ("name", "builder", "names", "known", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats")
 
     def __init__(self, name: str, known: Mapping[int, str] | None = None) -> None:
         self.name = name
@@ -51,6 +51,7 @@ class Trace:
         self.mesh: Any = None
         self.mesh_source: Source | None = None
         self.ended = False
+        self.splats: dict[Any, Mapping[str, Any]] = {}  # params of constants
         self.bodies: dict[Any, Any] = {}  # what was traced inside once for several uses
 
     def __enter__(self) -> Trace:
@@ -105,14 +106,28 @@ class Trace:
     def _constant(self, value: Any) -> Tracer:
         source = user_source()
         self.builder.source = source
-        (var,) = self.builder.emit(REGISTRY["constant"], (), {"value": own(value)})  # the caller may change its array
+        (var,) = self.builder.emit(REGISTRY["constant"], (), self._params_of(value))
         return Tracer(var, self, False, source)
+
+    def _params_of(self, value: Any) -> Mapping[str, Any]:
+        """Those of a constant with a copy of the value, whose array the caller may change; one object for equal splats, which
+        makes their equations alike by identity."""
+        array = np.asarray(value)
+        if array.size == 0 or not is_known_splat(array):
+            return {"value": own(array)}
+        key = array.dtype, array.shape, element_of(array).tobytes()
+        params = self.splats.get(key)
+        if params is None:
+            params = self.splats[key] = {"value": own(array)}
+        return params
 
     def emit(self, op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> list[Tracer]:
         """Stage one equation. `weak` None: results are weak when all operands are, and of the first one's dtype."""
         tracers = [x if type(x) is Tracer and x.tracing is self else self.lift(x) for x in operands]
         source = user_source()
         self.builder.source = source
+        if op is REGISTRY["constant"] and isinstance(params.get("value"), np.ndarray):
+            params = self._params_of(params["value"])
         try:
             outputs = self.builder.emit(op, [t.variable for t in tracers], params)
         except TypeError as error:

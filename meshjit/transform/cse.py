@@ -23,18 +23,18 @@ def cse(program: Program, constants: bool = False) -> Program:
     is for local Programs.
     """
     seen: dict[Any, tuple[Var, ...]] = {}
+    params: dict[int, Any] = {}  # by identity: layers made of one Program share theirs
 
     def rule(eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
         if not eqn.inputs and not constants:
             return None
-        first = seen.setdefault(_key(eqn), eqn.outputs)
+        key = params.get(id(eqn.params))
+        if key is None:
+            key = params[id(eqn.params)] = tuple([(k, _hashable(v)) for k, v in eqn.params.items()])
+        first = seen.setdefault((eqn.op, eqn.inputs, key), eqn.outputs)
         return None if first is eqn.outputs or not is_pure(eqn) else first
 
     return rewrite(program, rule)
-
-
-def _key(eqn: Eqn) -> Any:
-    return (eqn.op, eqn.inputs, tuple([(k, _hashable(v)) for k, v in eqn.params.items()]))
 
 
 def _hashable(value: Any) -> Any:

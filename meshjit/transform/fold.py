@@ -9,7 +9,8 @@ Results stay the same to the bit, signs of zeros included.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_splat, splat
+from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import constant
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.transform.rewriting import Rewriter, rewrite
@@ -147,4 +149,10 @@ def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
     else:
         value = values[eqn.inputs[0]]
     assert value.shape == () and value.dtype == out.dtype, f"{eqn.op.name} of {values} gave {value!r} for {out}"
-    return replace(eqn, op=constant, inputs=(), params={"value": splat(value, out.shape)})
+    return replace(eqn, op=constant, inputs=(), params=_splat_params(out, value.tobytes()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _splat_params(type: TensorType, element: bytes) -> Mapping[str, Any]:
+    """The same object for equal constants, which makes their equations alike by identity."""
+    return {"value": splat(np.frombuffer(element, type.dtype)[0], type.shape)}
