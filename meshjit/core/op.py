@@ -36,6 +36,9 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
   Placement
     factor_rule(in_types, out_types, params) -> FactorRule
                                 which dims of operands and results go together
+    access(in_types, out_types, params) -> tuple of Access
+                                where the elements of each result come from (`core/access.py`); by default what the factor
+                                rule implies
     localize(params, in_types, out_types) -> params
                                 params that mention sizes, for local types
     partition(local) -> list of V
@@ -72,6 +75,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access
 from meshjit.core.effects import Effect
 from meshjit.core.program import Var, current_builder
 from meshjit.core.region import Region, Steps
@@ -153,6 +157,7 @@ class Op:
     linear: tuple[tuple[int, ...], ...] | Callable[[Types, Params], tuple[tuple[int, ...], ...]] = ()
     jvp: Callable[..., Any] | Absent = _NO_GRADIENT
     transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
+    access: Callable[[Types, Types, Params], tuple[Access, ...]] | None = None
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
     reblock: Callable[..., list[Var]] | None = None

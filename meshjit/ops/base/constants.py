@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import ops
+from meshjit.core.access import Access
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -58,6 +59,17 @@ def _shard_start(local: LocalEquation, axes: Sequence[Any], extent: int) -> Var:
     return ops.multiply(local.index(axes), scalar(extent, np.int32)) if axes else scalar(0, np.int32)
 
 
+def _constant_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    value = params["value"]
+    return (Access((), frozenset(range(value.ndim)) if value.size == 0 or not is_splat(value) else frozenset()),)
+
+
+def _constant_localize(params: Params, in_types: Types, out_types: Types) -> Params:
+    """A splat has any shape."""
+    value, shape = params["value"], out_types[0].shape
+    return params if shape == value.shape or not value.size or not is_splat(value) else {"value": splat(element_of(value), shape)}
+
+
 def _constant_samples() -> list[Sample]:
     generator = np.random.default_rng(0)
     values = [
@@ -78,6 +90,8 @@ constant = Op(
     name="constant",
     type_rule=_constant_type,
     factor_rule=created_rule,
+    access=_constant_access,
+    localize=_constant_localize,
     evaluate=lambda value: value,
     emit=_constant_emit,
     samples=_constant_samples,
@@ -177,6 +191,7 @@ iota = Op(
     name="iota",
     type_rule=_iota_type,
     factor_rule=created_rule,
+    access=lambda in_types, out_types, params: (Access((), frozenset({params["dimension"]})),),
     evaluate=_iota,
     emit=_iota_emit,
     samples=_iota_samples,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access, Same, Start, moved
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -86,6 +87,12 @@ def _slice_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule
     return FactorRule((operand, *((),) * (len(in_types) - 1)), (tuple(results),), kinds, sizes)
 
 
+def _slice_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    columns = enumerate(zip(in_types[0].shape, out_types[0].shape, strict=True))
+    places = tuple(moved(d, Start(1 + d, n - m) if n != m else 0, n, m) for d, (n, m) in columns)
+    return (Access((places, *((),) * (len(in_types) - 1))),)
+
+
 def _slice_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     starts = [_clamped(e, s, n - m) for s, n, m in zip(operands[1:], ins[0].shape, outs[0].shape, strict=True)]
     return e.op("dynamic_slice", [operands[0], *starts], outs, f"slice_sizes = {integers(params['slice_sizes'])}")
@@ -155,6 +162,7 @@ dynamic_slice = Op(
     name="dynamic_slice",
     type_rule=_slice_type,
     factor_rule=_slice_rule,
+    access=_slice_access,
     evaluate=lambda x, *starts, slice_sizes: x[_places(x.shape, slice_sizes, starts)],
     emit=_slice_emit,
     samples=_slice_samples,
@@ -195,6 +203,12 @@ def _update_rule(in_types: Types, out_types: Types, params: Params) -> FactorRul
             kinds[name] = "permute"
     dims = tuple((name,) for name in names[: type.rank])
     return FactorRule((dims, tuple(parts), *((),) * (len(in_types) - 2)), (dims,), kinds, sizes)
+
+
+def _update_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    columns = enumerate(zip(in_types[0].shape, in_types[1].shape, strict=True))
+    places = tuple(moved(d, Start(2 + d, n - m, sign=-1) if n != m else 0, m, n) for d, (n, m) in columns)
+    return (Access((tuple(map(Same, range(in_types[0].rank))), places, *((),) * (len(in_types) - 2))),)
 
 
 def _updated(x: Array, update: Array, *starts: Array) -> Array:
@@ -253,6 +267,7 @@ dynamic_update_slice = Op(
     name="dynamic_update_slice",
     type_rule=_update_type,
     factor_rule=_update_rule,
+    access=_update_access,
     whole="where the update goes is known only when it runs: one of less than three quarters of a dim may go to one device whole",
     evaluate=_updated,
     emit=lambda e, operands, ins, outs, params: e.op("dynamic_update_slice", operands, outs),

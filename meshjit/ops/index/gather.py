@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import ops
+from meshjit.core.access import by_index
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -259,6 +260,7 @@ gather = Op(
     name="gather",
     type_rule=_type,
     factor_rule=_rule,
+    access=lambda in_types, out_types, params: by_index(_rule(in_types, out_types, params)),
     whole="the numbers of an index are read together",
     evaluate=_evaluate,
     emit=_emit,

@@ -8,10 +8,12 @@ every device applies the updates to what it owns; sharded updates make a partial
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access, by_index
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -112,6 +114,14 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     return rule.with_sizes([t.shape for t in in_types], [operand.shape])
 
 
+def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    """Updates go to places of the result along the dims of which they are parts."""
+    rule = _rule(in_types, out_types, params)
+    (access,), given = by_index(rule), {name for dim in rule.operands[2] for name in dim}
+    written = {d for d, dim in enumerate(rule.results[0]) if given.isdisjoint(dim)}
+    return (replace(access, positions=access.positions | written),)
+
+
 def _partition(local: LocalEquation) -> list[Var]:
     rule = _rule(local.eqn.input_types, local.eqn.output_types, local.params)
     return partition_scatter(local, rule, windows_of(local.eqn.inputs[0].type, local.eqn.inputs[2].type, local.params))
@@ -195,6 +205,7 @@ scatter = Op(
     name="scatter",
     type_rule=_type,
     factor_rule=_rule,
+    access=_access,
     whole="the numbers of an index are read together",
     evaluate=_evaluate,
     emit=emit_scatter,

@@ -6,10 +6,12 @@ The dim may be sharded: its factor is `permute`, and shards exchange what the ot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access, Same, moved
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -114,6 +116,14 @@ def _concatenate_rule(in_types: Types, out_types: Types, params: Params) -> Fact
     return FactorRule((dims,) * len(in_types), (dims,), kinds, dict(zip(names, out_types[0].shape, strict=True)))
 
 
+def _concatenate_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    dim, whole = params["dimension"], out_types[0].shape[params["dimension"]]
+    extents = [type.shape[dim] for type in in_types]
+    begins = accumulate(extents, initial=0)
+    along = [moved(dim, -begin, n, whole) for n, begin in zip(extents, begins, strict=False)]
+    return (Access(tuple(tuple(a if d == dim else Same(d) for d in range(out_types[0].rank)) for a in along)),)
+
+
 def _concatenate_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     return e.op("concatenate", operands, outs, f"dimension = {params['dimension']} : i64")
 
@@ -169,6 +179,7 @@ concatenate = Op(
     name="concatenate",
     type_rule=_concatenate_type,
     factor_rule=_concatenate_rule,
+    access=_concatenate_access,
     evaluate=lambda *arrays, dimension: np.concatenate(arrays, dimension),
     emit=_concatenate_emit,
     samples=_concatenate_samples,

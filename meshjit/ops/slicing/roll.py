@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access, Moved, Same
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -39,6 +40,14 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     dims = tuple((n,) for n in names)
     rule = FactorRule((dims,), (dims,), {names[params["dimension"]]: "permute"})
     return rule.with_sizes([in_types[0].shape])
+
+
+def _access(in_ring: bool) -> Any:
+    def access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+        dim, by = params["dimension"], -params["shift"]
+        return (Access((tuple(Moved(d, by, in_ring) if by and d == dim else Same(d) for d in range(in_types[0].rank)),)),)
+
+    return access
 
 
 # -- roll
@@ -102,6 +111,7 @@ roll = Op(
     name="roll",
     type_rule=_type("roll"),
     factor_rule=_rule,
+    access=_access(in_ring=True),
     evaluate=lambda x, shift, dimension: np.roll(x, shift, dimension),
     emit=_emit,
     samples=_samples,
@@ -154,6 +164,7 @@ shift = Op(
     name="shift",
     type_rule=_type("shift"),
     factor_rule=_rule,
+    access=_access(in_ring=False),
     evaluate=_shift,
     emit=_shift_emit,
     samples=_samples,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access, Window, moved
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -67,6 +68,14 @@ def _slice_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule
             kinds[name] = reduction_of(type.dtype) if m == 1 else "permute"
     results = tuple(() if kinds.get(n) in ("sum", "or") else (n,) for n in names)
     return FactorRule((tuple((n,) for n in names),), (results,), kinds, dict(zip(names, type.shape, strict=True)))
+
+
+def _slice_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    columns = enumerate(zip(in_types[0].shape, out_types[0].shape, _slices(params), strict=True))
+    places = (
+        Window(d, -low, 1, stride) if stride > 1 and m > 1 else moved(d, low, n, m) for d, (n, m, (low, _, stride)) in columns
+    )
+    return (Access((tuple(places),)),)
 
 
 def _slice_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -147,6 +156,7 @@ slice_ = Op(
     name="slice",
     type_rule=_slice_type,
     factor_rule=_slice_rule,
+    access=_slice_access,
     evaluate=lambda x, start, limit, strides: x[tuple(map(slice, start, limit, strides))],
     emit=_slice_emit,
     samples=_slice_samples,
@@ -186,6 +196,15 @@ def _pad_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     kinds = {name: "permute" for name, is_padded in zip(names, padded, strict=True) if is_padded}
     dims = tuple((name,) for name in names)
     return FactorRule((dims, ()), (dims,), kinds, dict(zip(names, type.shape, strict=True)))
+
+
+def _pad_access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    columns = enumerate(zip(in_types[0].shape, out_types[0].shape, _pads(params), strict=True))
+    places = (
+        Window(d, low, 1, base_dilation=gap + 1) if gap and n > 1 else moved(d, -low, n, m)
+        for d, (n, m, (low, _, gap)) in columns
+    )
+    return (Access((tuple(places), ())),)
 
 
 def _pad(x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
@@ -303,6 +322,7 @@ pad = Op(
     name="pad",
     type_rule=_pad_type,
     factor_rule=_pad_rule,
+    access=_pad_access,
     evaluate=_pad,
     emit=_pad_emit,
     samples=_pad_samples,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access, Same, moved
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -51,6 +52,12 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     pairs = zip(names, type.shape, update.shape, strict=True)
     kinds = {name: "permute" for name, n, m in pairs if n != m}
     return FactorRule((dims, dims), (dims,), kinds, dict(zip(names, type.shape, strict=True)))
+
+
+def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    (type, update), columns = in_types, enumerate(params["start"])
+    places = tuple(moved(d, -start, update.shape[d], type.shape[d]) for d, start in columns)
+    return (Access((tuple(map(Same, range(type.rank))), places)),)
 
 
 def _evaluate(x: Array, update: Array, start: Sequence[int]) -> Array:
@@ -131,6 +138,7 @@ update_slice = Op(
     name="update_slice",
     type_rule=_type,
     factor_rule=_rule,
+    access=_access,
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

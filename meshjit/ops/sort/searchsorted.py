@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import by_index
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -244,6 +245,7 @@ searchsorted = Op(
     name="searchsorted",
     type_rule=_type,
     factor_rule=_rule,
+    access=lambda in_types, out_types, params: by_index(_rule(in_types, out_types, params)),
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

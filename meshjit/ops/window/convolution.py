@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import WHOLE, Access, derived
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -25,6 +26,7 @@ from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.slicing.halos import shard_axes
 from meshjit.ops.window.convolution_rules import convolution_batch, convolution_transpose
+from meshjit.ops.window.params import places_seen
 from meshjit.ops.window.sliding import Slide, padded, seen, window_views, windows_seen
 from sharding.rule import FactorRule
 
@@ -209,6 +211,17 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     return FactorRule(operands, (tuple(out[d] for d in range(len(out))),), kinds, sizes)
 
 
+def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    """What the factor rule says of batch and features; windows of the lhs, and all places of the kernel."""
+    (access,) = derived(_rule(in_types, out_types, params))
+    (_, _, *places), (_, _, *kernel), (_, _, *results) = params["dimension_numbers"]
+    seen = zip(places, results, kernel_slides(in_types, params), strict=True)
+    windows = {a: places_seen(r, slide) for a, r, slide in seen}
+    lhs, rhs = (dict(enumerate(dims)) for dims in access.operands)
+    sides = lhs | windows, rhs | dict.fromkeys(kernel, WHOLE)
+    return (Access(tuple(tuple(side.values()) for side in sides), access.positions.difference(results)),)
+
+
 def _is_contracted(slide: Slide) -> bool:
     return slide.size > slide.out
 
@@ -308,6 +321,7 @@ convolution = Op(
     name="convolution",
     type_rule=_type,
     factor_rule=_rule,
+    access=_access,
     whole="a kernel slides over all places, so it is whole along them, or its result where that is shorter; "
     "of grouped channels only whole groups are dealt out",
     evaluate=_evaluate,

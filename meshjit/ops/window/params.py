@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from meshjit.core.access import Places, Same, Window
 from meshjit.core.op import Params, Sample, Types
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import require_param
@@ -24,6 +25,13 @@ def slides_of(type: TensorType, params: Params) -> list[Slide]:
         type.shape, params["window"], params["strides"], params["padding"], base, params["window_dilation"], strict=True
     )
     return [Slide(n, size, stride, *pads, *dilations) for n, size, stride, pads, *dilations in columns]
+
+
+def places_seen(dim: int, slide: Slide) -> Places:
+    """What windows see that slide so, as an op's access has it; `dim` is the result's."""
+    if slide.is_trivial:
+        return Same(dim)
+    return Window(dim, slide.low, slide.size, slide.stride, slide.base_dilation, slide.window_dilation)
 
 
 def check_windows(name: str, type: TensorType, params: Params) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Access
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -27,7 +28,7 @@ from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import shard_axes
 from meshjit.ops.slicing.slices import pad, slice_
-from meshjit.ops.window.params import PER_DIM, batched_windows, check_windows, places_in, slides_of, window_samples
+from meshjit.ops.window.params import PER_DIM, batched_windows, check_windows, places_in, places_seen, slides_of, window_samples
 from meshjit.ops.window.select_and_gather import select_and_gather
 from meshjit.ops.window.sliding import dilated, only_window, padded, window_views, windows_seen
 from sharding.rule import FactorRule
@@ -102,6 +103,10 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     results = tuple(() if kinds.get(name, "permute") != "permute" else (name,) for name in names)
     sizes = dict(zip(names, in_types[0].shape, strict=True))
     return FactorRule((tuple((name,) for name in names),), (results,), kinds, sizes)
+
+
+def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
+    return (Access((tuple(places_seen(d, slide) for d, slide in enumerate(slides_of(in_types[0], params))),)),)
 
 
 def _partition(local: LocalEquation) -> list[Var]:
@@ -204,6 +209,7 @@ reduce_window = Op(
     name="reduce_window",
     type_rule=_type,
     factor_rule=_rule,
+    access=_access,
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

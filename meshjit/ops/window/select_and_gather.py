@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import ops
+from meshjit.core.access import by_index
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -179,6 +180,7 @@ select_and_gather = Op(
     name="select_and_gather",
     type_rule=_gather_type,
     factor_rule=_gather_rule,
+    access=lambda in_types, out_types, params: by_index(_gather_rule(in_types, out_types, params)),
     evaluate=_gather,
     emit=_gather_emit,
     samples=_gather_samples,

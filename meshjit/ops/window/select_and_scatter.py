@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import by_index
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
@@ -200,6 +201,7 @@ select_and_scatter = Op(
     name="select_and_scatter",
     type_rule=_scatter_type,
     factor_rule=_scatter_rule,
+    access=lambda in_types, out_types, params: by_index(_scatter_rule(in_types, out_types, params)),
     evaluate=_scatter,
     emit=_scatter_emit,
     samples=_scatter_samples,
