@@ -52,6 +52,14 @@ def test_addends_meet_before_the_reduction_and_what_follows_comes_after() -> Non
     assert names.index("add") < names.index("all_reduce") and behind.count("multiply") == 1
 
 
+@pytest.mark.parametrize("place", [lambda x: mnp.roll(x, 1, axis=0), lambda x: mnp.cumsum(x, axis=1), lambda x: x[::-1]])
+def test_sums_flow_through_ops_that_partition_themselves(place: Callable[[Any], Any]) -> None:
+    """Wherever they are linear, and whether or not elements come from other shards meanwhile."""
+    arguments = {"f32[64, 16]": P("data", "model"), "f32[64, 8]": P("data", None)}
+    names = order(lambda x, y: place(gradient(x, y)) + place(gradient(x * x, y)), arguments, [P("model", None)])
+    assert names.count("all_reduce") == 1 and names.index("add") < names.index("all_reduce")
+
+
 def test_a_value_that_becomes_smaller_is_reduced_where_it_is_smallest_first() -> None:
     names = order(lambda x, y: mnp.exp(0.1 * mnp.sum(2 * gradient(x, y), axis=0)), ROWS, [P()])
     at = names.index("all_reduce")

@@ -1,7 +1,7 @@
 """The Op record: everything that is known about one operation, as pure functions of types, params and operands.
 
 Each op stands in one paragraph of one family file in `meshjit/ops`, the record last. Ops never execute and never read globals.
-Of the machine they ask the Target (`emitter.target`, `local.target`); only `partition`, `reblock` and `simulate` see the mesh. A
+Of the machine they ask the Target (`emitter.target`, `local.target`); only `partition` and `simulate` see the mesh. A
 rule that cannot exist is `Absent("reason")`, never silence. An optional rule that is None means that the generic way holds.
 
 The fields, and how each rule is called (T = TensorType, V = Var; rules that build equations call other Ops on Vars):
@@ -43,8 +43,6 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 params that mention sizes, for local types
     partition(local) -> list of V
                                 replaces the generic partitioning of an equation (`core/local.py`)
-    reblock(local) -> list of V the same for ops whose elements do not depend on their position: it only exchanges what lies
-                                across borders, of uneven and of permuted factors
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
@@ -160,7 +158,6 @@ class Op:
     access: Callable[[Types, Types, Params], tuple[Access, ...]] | None = None
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
-    reblock: Callable[..., list[Var]] | None = None
     whole: str | None = None
     simulate: Callable[..., list[Any]] | None = None
     passes: Callable[[Types, Params], float] | None = None
@@ -188,7 +185,7 @@ class Op:
     @property
     def exchanges(self) -> bool:
         """Whether the op has a way of its own to exchange borders: its permuted factors can be sharded."""
-        return self.partition is not None or self.reblock is not None
+        return self.partition is not None
 
     def linear_groups(self, in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
         """`linear` for operands of these types and these params."""

@@ -1,4 +1,4 @@
-"""An op's own way to be partitioned (`partition` or `reblock`), where its generic way does not do."""
+"""An op's own way to be partitioned, its `partition` rule, where the generic way does not do."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OwnRule = Callable[[LocalEquation], Sequence[Var]]
 
 def own_rule(eqn: Eqn, plan: EquationPlan) -> OwnRule | None:
     """The rule that writes this equation, if it is not the generic one."""
-    rule: Any = eqn.op.partition or eqn.op.reblock
+    rule: Any = eqn.op.partition
     is_own = any(plan.assignment.values()) or eqn.op.pinned is not None
     return rule if rule is not None and is_own else None
 

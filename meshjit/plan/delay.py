@@ -145,7 +145,7 @@ class Delays:
     def accepted(self, eqn: Eqn, step: EquationPlan) -> tuple[int, ...]:
         """The operands, jointly linear and partial alike, whose sums flow through; () if none do."""
         sums_only = all(kind == "sum" for kind in step.rule.reductions.values()) and is_pure(eqn)
-        if not sums_only or (eqn.op.partition is not None and any(step.assignment.values())):  # an op's own rule
+        if not sums_only:
             return ()
         for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
             if self.flows(eqn, step, group):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.rules import rule_of
+from meshjit.core.rules import alike, resized, rule_of
 from meshjit.core.types import TensorType
 from meshjit.ops.base.batching import move
 from meshjit.ops.base.shape import reshape
@@ -99,8 +99,8 @@ class _Keeper:
             return None
         if factors[0] in rule.kinds:
             return self.reduced(eqn, places, apart)
-        # An op that partitions itself may ask where in the dim an element stands: an index into it counts merged elements.
-        if None in ends or eqn.op.partition is not None:
+        # Ops that depend on the position along the dim, such as an index into it, count merged elements.
+        if None in ends or factors[0] not in alike(eqn):
             return None
         return self.batched(eqn, places, ends, apart)
 
@@ -118,11 +118,8 @@ class _Keeper:
         minor = like.minor
         ins = tuple(_with_extent(v, p, minor) for v, p in zip(eqn.inputs, places, strict=True))
         outs = tuple(_with_extent(v, p, minor) for v, p in zip(eqn.outputs, ends, strict=True))
-        params = eqn.params if eqn.op.localize is None else eqn.op.localize(eqn.params, ins, outs)
-        try:
-            if eqn.op.type_rule(ins, params) != outs:
-                return None
-        except TypeError:  # params that mention the extent in a way that `localize` does not change
+        params = resized(eqn.op, eqn.params, ins, outs)
+        if params is None:
             return None
         operands = [self.operand(v, p, like) for v, p in zip(eqn.inputs, places, strict=True)]
         made: list[Var] = []

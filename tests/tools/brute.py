@@ -135,7 +135,7 @@ def _spread_cases(op: Op, sample: Sample, mesh: AbstractMesh) -> Iterator[Case]:
     for spread in spreads(factors, mesh.axis_names):
         if dict(consistent(rule, dict(spread), mesh)) == spread:
             yield Case(op, sample, mesh, spread)
-    if len(mesh.axis_names) == 2 and op.partition is None and set(rule.reductions.values()) <= {"sum"}:
+    if len(mesh.axis_names) == 2 and set(rule.reductions.values()) <= {"sum"}:
         for group in op.linear_groups(sample.types, sample.params):
             if any(sample.types[i].dtype == np.bool_ for i in group):
                 continue  # a bool is no sum

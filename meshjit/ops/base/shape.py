@@ -221,7 +221,7 @@ reshape = Op(
     transpose=lambda cts, operands, in_types, params: [reshape(cts[0], shape=in_types[0].shape)],
     batch=_reshape_batch,
     localize=out_shape_localized,
-    reblock=reblock,
+    partition=reblock,
 )
 
 
