@@ -11,9 +11,12 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import tree
 from meshjit.core.plan import Plan
+from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.core.repeats import repeats
 from meshjit.core.types import TensorType
+from meshjit.partition import copy_repeats
+from meshjit.partition.partition import partition
 from meshjit.plan import cost, equations
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
@@ -104,6 +107,15 @@ def test_plans_are_the_same_as_without_recalling(seed: int, monkeypatch: pytest.
     plan = make_plan(program, MESH, annotations)
     monkeypatch.setattr(cost, "repeats", lambda program: ())
     assert described(plan) == described(make_plan(program, MESH, annotations))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_local_programs_are_the_same_as_without_copying(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, annotations = random_program(random.Random(seed))
+    plan = make_plan(program, MESH, annotations)
+    copied = partition(plan)
+    monkeypatch.setattr(copy_repeats, "repeats", lambda program: ())
+    assert print_program(copied, sources=True) == print_program(partition(plan), sources=True)
 
 
 def test_layers_are_found_with_their_gradients_and_updates() -> None:

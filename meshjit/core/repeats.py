@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
+from meshjit.core.once import once_per_program
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_known_splat
 
@@ -43,6 +44,7 @@ class Repeat:
     escaping: tuple[int, ...]  # positions of the inner values that are read behind it
 
 
+@once_per_program
 def repeats(program: Program) -> tuple[Repeat, ...]:
     """Stretches in order, without overlap, each with another one of its kind."""
     if len(program.eqns) < 2 * SHORTEST:

@@ -24,6 +24,7 @@ from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions, Walks
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.partition.blocking import write_in_blocks
+from meshjit.partition.copy_repeats import Copies
 from meshjit.partition.moves import Moves
 from meshjit.partition.own_rule import own_rule, write_by
 from meshjit.targets import target_of
@@ -60,11 +61,22 @@ class Partitioner(Versions[Var]):
             for var, placement in zip(program.inputs, self.plan.inputs, strict=True):
                 type = self.local_type(var.type, placement)
                 self.enter(var, self.walks.normal(placement), self.builder.input(type, var.hint))
-            for eqn, plan in zip(program.eqns, self.plan.equations, strict=True):
-                with self.builder.at(eqn.source):
-                    self.equation(eqn, plan)
+            copies, at = Copies(program, self, self.builder, self.moves), 0
+            while at < len(program.eqns):
+                repeat, start = copies.repeats.get(at), at
+                at = at + 1 if repeat is None else repeat.stop
+                if repeat is None:
+                    self.equations(start, at)
+                else:
+                    plans = self.plan.equations[start:at]
+                    copies.write(repeat, plans, self.sources, lambda start=start, stop=at: self.equations(start, stop))
             outputs = [self.bring(var, p) for var, p in zip(program.outputs, self.plan.outputs, strict=True)]
         return self.builder.build(outputs)
+
+    def equations(self, start: int, stop: int) -> None:
+        for eqn, plan in zip(self.plan.program.eqns[start:stop], self.plan.equations[start:stop], strict=True):
+            with self.builder.at(eqn.source):
+                self.equation(eqn, plan)
 
     def equation(self, eqn: Eqn, plan: EquationPlan) -> None:
         operands = [self.operand(v, p) for v, p in zip(eqn.inputs, plan.operands, strict=True)]

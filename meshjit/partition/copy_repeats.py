@@ -1,0 +1,122 @@
+"""Stretches of equations that are alike are written once: of what the first became, the others are copies.
+
+What partitioning a stretch reads of its surroundings is the key: how its equations are computed, and of what they read from
+outside the versions that there are. What it wrote is the Template: local equations whose operands are numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Builder, Eqn, Program, Source, Var
+from meshjit.core.repeats import Repeat, repeats
+from meshjit.core.versions import Versions
+from meshjit.partition.moves import Moves
+from sharding.placement import Placement
+
+# Of a local Var: its number among those that the stretch makes, (position, placement) of a version, or the axes of an index.
+Name = Any
+
+
+@dataclass(frozen=True)
+class Template:
+    """What a stretch is written as. Positions count its inner values, then its outer ones."""
+
+    eqns: tuple[tuple[Eqn, tuple[Name, ...]], ...]
+    versions: tuple[tuple[int, tuple[tuple[Placement, Name], ...]], ...]
+    indices: tuple[tuple[Any, int], ...]  # axes along which the stretch asks where the device stands for the first time
+    made: tuple[tuple[int, int, int, EquationPlan], ...]  # position, bytes, number of the equation and its plan
+
+
+class Copies:
+    """Writes the stretches of one Program with a partitioner's state."""
+
+    def __init__(self, program: Program, versions: Versions[Var], builder: Builder, moves: Moves) -> None:
+        self.program, self.state, self.builder, self.moves = program, versions, builder, moves
+        self.repeats = {repeat.start: repeat for repeat in repeats(program)}
+        self.templates: dict[Any, Template] = {}
+
+    def write(
+        self, repeat: Repeat, plans: Sequence[EquationPlan], sources: Mapping[Var, Source | None], write: Callable[[], None]
+    ) -> None:
+        """Write a stretch that is computed as `plans` say; `write` does so where none of its kind is there to copy."""
+        key = self.key(repeat, plans, sources)
+        template = self.templates.get(key)
+        if template is not None:
+            return self.copy(repeat, template)
+        start, indices = len(self.builder.eqns), dict(self.moves.indices)
+        write()
+        template = self.template(repeat, start, indices)
+        if template is not None:
+            self.templates[key] = template
+        return None
+
+    def key(self, repeat: Repeat, plans: Sequence[EquationPlan], sources: Mapping[Var, Source | None]) -> Any:
+        """All that writing the stretch depends on, and which of the local values that it may read are the same."""
+        versions = [self.state.versions[v] for v in repeat.outer]
+        numbers: dict[Var, int] = {}
+        same = [numbers.setdefault(local, len(numbers)) for each in (self.moves.indices, *versions) for local in each.values()]
+        outer = [(tuple(each), self.maker(v), sources.get(v)) for v, each in zip(repeat.outer, versions, strict=True)]
+        return repeat.kind, tuple(map(id, plans)), tuple(outer), tuple(same), tuple(self.moves.indices)
+
+    def maker(self, var: Var) -> Any:
+        maker = self.state.makers.get(var)
+        return None if maker is None else (id(maker[1]), self.state.made[var])
+
+    def template(self, repeat: Repeat, start: int, indices: Mapping[Any, Var]) -> Template | None:
+        """What was written since the builder had `start` equations, with indices that it had by then; None where it used what
+        belongs to neither the stretch nor its outer values."""
+        state, values, written = self.state, (*repeat.inner, *repeat.outer), self.builder.eqns[start:]
+        names: dict[Var, Name] = {var: axes for axes, var in indices.items()}
+        for i, var in enumerate(repeat.outer, len(repeat.inner)):
+            names.update((local, (i, placement)) for placement, local in state.versions[var].items())
+        names.update((v, n) for n, v in enumerate(v for eqn in written for v in eqn.outputs))
+        inner = {v: i for i, v in enumerate(repeat.inner)}
+        makers = {v: n for n, e in enumerate(self.program.eqns[repeat.start : repeat.stop]) for v in e.outputs}
+        live = sorted({inner[v] for v in _with_makers([repeat.inner[i] for i in repeat.escaping], state) if v in inner})
+        positions = [*live, *range(len(inner), len(values))]
+        try:
+            return Template(
+                tuple([(eqn, tuple([names[v] for v in eqn.inputs])) for eqn in written]),
+                tuple([(i, tuple([(p, names[v]) for p, v in state.versions[values[i]].items()])) for i in positions]),
+                tuple([(axes, names[var]) for axes, var in self.moves.indices.items() if axes not in indices]),
+                tuple([(i, state.made[v], makers[v], state.makers[v][1]) for i in live if (v := values[i]) in state.made]),
+            )
+        except KeyError:
+            return None
+
+    def copy(self, repeat: Repeat, template: Template) -> None:
+        state, values, made = self.state, (*repeat.inner, *repeat.outer), list[Var]()
+
+        def local(name: Name) -> Var:
+            if isinstance(name, int):
+                return made[name]
+            return state.versions[values[name[0]]][name[1]] if _is_version(name) else self.moves.indices[name]
+
+        for eqn, names in template.eqns:
+            outputs = tuple([Var(v.type, v.hint) for v in eqn.outputs])
+            self.builder.eqns.append(Eqn(eqn.op, tuple(map(local, names)), outputs, eqn.params, eqn.source))
+            made += outputs
+        self.moves.indices.update((axes, made[number]) for axes, number in template.indices)
+        versions = [(values[i], {p: local(name) for p, name in found}) for i, found in template.versions]
+        state.versions.update(versions)
+        for i, size, number, plan in template.made:
+            state.made[values[i]], state.makers[values[i]] = size, (self.program.eqns[repeat.start + number], plan)
+
+
+def _is_version(name: Name) -> bool:
+    return len(name) == 2 and isinstance(name[1], Placement)
+
+
+def _with_makers(values: Sequence[Var], state: Versions[Var]) -> Iterator[Var]:
+    """The values, and those of which they would be made again."""
+    waiting, seen = list(values), set[Var]()
+    while waiting:
+        var = waiting.pop()
+        if var not in seen:
+            seen.add(var)
+            yield var
+            waiting += state.makers[var][0].inputs if var in state.makers else ()
