@@ -44,15 +44,15 @@ class Turn:
         for conflict in self.conflicts:
             rank = len(found.graph.shapes[conflict.value])
             placement = Placement.replicated(rank).with_dim(conflict.dim, conflict.lost)
-            origins = tuple(_lost_origins(found, conflict))
-            seeds[conflict.value] = Seed(placement, (True,) * rank, _priority(found, conflict), origins)
+            priority = 0 if _are_equal(found) else _priority(found, conflict)
+            seeds[conflict.value] = Seed(placement, (True,) * rank, priority, LostOrigins(found, conflict))
         return seeds
 
 
 def turns(found: Propagated) -> list[Turn]:
     """All that may be tried, those of the largest values first; of equal ones whole groups first."""
     groups: dict[tuple[_Key, _Key], dict[int, Conflict]] = {}
-    equal = not any(seed.priority or any(seed.priorities) for seed in found.graph.seeds.values())
+    equal = _are_equal(found)
     for conflict in found.conflicts:
         if not (_is_free(found, conflict) if equal else _may_turn(found, conflict)):
             continue
@@ -67,6 +67,22 @@ def turns(found: Propagated) -> list[Turn]:
         elements = sum(math.prod(found.graph.shapes[conflict.value]) for conflict in turned)
         found_turns.setdefault(turned, Turn(key, family, turned, elements))
     return sorted(found_turns.values(), key=lambda turn: (-turn.elements, len(turn.key)))
+
+
+@dataclasses.dataclass(frozen=True)
+class LostOrigins:
+    """Where the axes came from that a conflict lost, worked out when somebody asks."""
+
+    found: Propagated
+    conflict: Conflict
+
+    def __iter__(self) -> Iterator[tuple[AxisRef, Origin]]:
+        return iter(_lost_origins(self.found, self.conflict))
+
+
+def _are_equal(found: Propagated) -> bool:
+    """Whether all seeds have the priority 0, so that no origin decides."""
+    return not any(seed.priority or any(seed.priorities) for seed in found.graph.seeds.values())
 
 
 def _is_free(found: Propagated, conflict: Conflict) -> bool:

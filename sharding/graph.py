@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from sharding.axes import AxisRef, overlap
@@ -52,7 +52,7 @@ class Seed:
     placement: Placement
     open_dims: tuple[bool, ...] = ()
     priority: int = 0
-    origins: tuple[tuple[AxisRef, Origin], ...] = ()
+    origins: Iterable[tuple[AxisRef, Origin]] = dataclasses.field(default=(), compare=False)
     priorities: tuple[int, ...] = ()  # by dim, instead of the one of all
 
     def priority_of(self, axis: AxisRef) -> int:

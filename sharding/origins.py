@@ -22,16 +22,15 @@ class History:
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
-        self.planted: _Found = {}
+        self.planted: list[tuple[int, int, Axes, int, Seed]] = []  # first, dim, axes, value, seed
         self.visits: list[tuple[int, tuple[Change, ...]]] = []
 
-    def plant(self, first: int, dim: int, axes: Axes, index: int, seed: Seed) -> None:
-        given, here = dict(seed.origins), self.planted.get((first, dim), _NOWHERE)
-        self.planted[first, dim] = {a: here.get(a) or given.get(a) or Origin(index) for a in axes}
-
     def origins(self) -> _Found:
-        """The origins of all axes, by playing the visits again."""
-        origins = dict(self.planted)
+        """The origins of all axes, by planting and visiting again."""
+        origins: _Found = {}
+        for first, dim, axes, index, seed in self.planted:
+            given, here = dict(seed.origins), origins.get((first, dim), _NOWHERE)
+            origins[first, dim] = {a: here.get(a) or given.get(a) or Origin(index) for a in axes}
         for index, changes in self.visits:
             slots = self.structure.slots[index]
             for slot, dim, axes, offers in changes:

@@ -120,7 +120,7 @@ class _Propagation:
         ):
             if axes:
                 value.put(dim, axes)
-                self.history.plant(value.first, dim, axes, index, seed)
+                self.history.planted.append((value.first, dim, axes, index, seed))
             value.is_open = (*value.is_open[:dim], seed.is_open(dim), *value.is_open[dim + 1 :])
         elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
