@@ -40,3 +40,18 @@ def test_documents_name_files_that_exist(document: Path) -> None:
     names = re.findall(r"`([a-z_/0-9]+/[a-z_0-9]+\.[a-z]+)`", document.read_text())  # NAME is no name
     places = ("", "meshjit", "sharding", "meshjit/ops", "tests")
     assert [name for name in names if not any((ROOT / place / name).exists() for place in places)] == []
+
+
+def terms() -> list[str]:
+    rows = re.findall(r"^\| ([^|]+?) \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
+    return [row for row in rows if row not in ("word", "---")]
+
+
+def test_the_glossary_is_sorted() -> None:
+    assert terms() == sorted(terms(), key=str.lower)
+
+
+def test_every_word_of_the_glossary_is_in_use() -> None:
+    code = "\n".join(path.read_text() for path in FILES).lower()
+    words = [word.strip().lower() for term in terms() for word in term.split(",")]
+    assert [word for word in words if not re.search(rf"\b{word.replace(' ', '[ _]')}(s|es|ed|d)?\b", code)] == []
