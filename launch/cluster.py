@@ -37,7 +37,7 @@ class Cluster:
         return self.size == 1
 
     def explain(self) -> str:
-        """A few lines for people: what was found, from which variables, and what was not believed."""
+        """A few lines for people: the launcher, its variables, and what was not believed."""
         size = self.size or "? (MPI will say)"
         lines = [f"launcher: {self.launcher}", f"process {self.rank} of {size}"]
         lines[1] += f", {self.local_rank} of {self.local_size} on this host"
@@ -49,7 +49,7 @@ class Cluster:
 
 
 Environment = Mapping[str, str]
-Detector = Callable[[Environment], "Cluster | str | None"]  # found | traces that do not suffice, said | nothing
+Detector = Callable[[Environment], "Cluster | str | None"]  # a cluster | why its traces do not suffice | no traces
 
 
 def detect(environ: Environment) -> Cluster:
@@ -58,22 +58,22 @@ def detect(environ: Environment) -> Cluster:
     Raises ClusterError for contradictory variables."""
     passed_over: list[str] = []
     for detector in DETECTORS:
-        found = detector(environ)
-        if isinstance(found, Cluster):
-            return _checked(_with(found, environ.get("MESHJIT_COORDINATOR"), passed_over))
-        if found is not None:
-            passed_over.append(found)
+        verdict = detector(environ)
+        if isinstance(verdict, Cluster):
+            return _checked(_with(verdict, environ.get("MESHJIT_COORDINATOR"), passed_over))
+        if verdict is not None:
+            passed_over.append(verdict)
     return Cluster(0, 1, passed_over=tuple(passed_over))
 
 
-def _with(found: Cluster, coordinator: str | None, passed_over: list[str]) -> Cluster:
+def _with(cluster: Cluster, coordinator: str | None, passed_over: list[str]) -> Cluster:
     """MESHJIT_COORDINATOR alone overrides where the processes of a detected launcher meet."""
-    evidence = found.evidence
-    if coordinator and found.coordinator is None:
+    evidence = cluster.evidence
+    if coordinator and cluster.coordinator is None:
         evidence = (*evidence, f"MESHJIT_COORDINATOR={coordinator}")
     return Cluster(
-        found.rank, found.size, found.local_rank, found.local_size, found.coordinator or coordinator,
-        found.launcher, evidence, tuple(passed_over),
+        cluster.rank, cluster.size, cluster.local_rank, cluster.local_size, cluster.coordinator or coordinator,
+        cluster.launcher, evidence, tuple(passed_over),
     )  # fmt: skip
 
 
@@ -90,22 +90,22 @@ def _checked(cluster: Cluster) -> Cluster:
 def _explicit(environ: Environment) -> Cluster | str | None:
     """MESHJIT_COORDINATOR, _NUM_PROCESSES and _PROCESS_ID; the last may come from a Kubernetes indexed job."""
     names = ("MESHJIT_COORDINATOR", "MESHJIT_NUM_PROCESSES", "MESHJIT_PROCESS_ID")
-    given = [name for name in names if environ.get(name)]
-    if given == list(names[:2]) and environ.get("JOB_COMPLETION_INDEX"):
+    variables = [name for name in names if environ.get(name)]
+    if variables == list(names[:2]) and environ.get("JOB_COMPLETION_INDEX"):
         names, launcher = (*names[:2], "JOB_COMPLETION_INDEX"), "kubernetes"
-    elif len(given) == 3:
+    elif len(variables) == 3:
         launcher = "explicit"
     else:
-        return _partial_explicit(given, names)
+        return _partial_explicit(variables, names)
     evidence = _evidence(environ, *names)
     size, rank = _number(environ, names[1]), _number(environ, names[2])
     return Cluster(rank, size, coordinator=environ[names[0]], launcher=launcher, evidence=evidence)
 
 
-def _partial_explicit(given: list[str], names: tuple[str, ...]) -> None:
-    if given and given != ["MESHJIT_COORDINATOR"]:  # that one alone may go with any launcher
-        missing = [name for name in names if name not in given]
-        raise ClusterError(f"{' and '.join(given)} is set, but {' and '.join(missing)} is not: set all three or none")
+def _partial_explicit(variables: list[str], names: tuple[str, ...]) -> None:
+    if variables and variables != ["MESHJIT_COORDINATOR"]:  # that one alone may go with any launcher
+        missing = [name for name in names if name not in variables]
+        raise ClusterError(f"{' and '.join(variables)} is set, but {' and '.join(missing)} is not: set all three or none")
 
 
 def _open_mpi(environ: Environment) -> Cluster | str | None:

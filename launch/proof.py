@@ -31,8 +31,8 @@ def greeting(mine: str) -> bytes:
 
 def nonce_of(line: bytes) -> str | None:
     """The nonce in a greeting; None for any other line."""
-    found = _GREETING.fullmatch(line)
-    return found[1].decode() if found else None
+    match = _GREETING.fullmatch(line)
+    return match[1].decode() if match else None
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ def hello(token: bytes, rank: int, size: int, theirs: str, mine: str) -> bytes:
 
 
 def hello_of(line: bytes) -> Hello | None:
-    found = _HELLO.fullmatch(line)
-    return Hello(int(found[1]), int(found[2]), found[3].decode(), found[4].decode()) if found else None
+    match = _HELLO.fullmatch(line)
+    return Hello(int(match[1]), int(match[2]), match[3].decode(), match[4].decode()) if match else None
 
 
 def answer(token: bytes, mine: str, theirs: str, text: str) -> bytes:

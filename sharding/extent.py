@@ -9,9 +9,9 @@ class NamedExtent(int):
     name: str
 
     def __new__(cls, extent: int, name: str) -> NamedExtent:
-        made = super().__new__(cls, extent)
-        made.name = name
-        return made
+        instance = super().__new__(cls, extent)
+        instance.name = name
+        return instance
 
     def __reduce__(self) -> tuple[type[NamedExtent], tuple[int, str]]:
         return (NamedExtent, (int(self), self.name))

@@ -347,9 +347,9 @@ def use_mesh(mesh: BaseMesh | None) -> Generator[BaseMesh | None]:
 
 
 def _checked_names(names: object, sizes: tuple[int, ...]) -> tuple[str, ...]:
-    given = (names,) if isinstance(names, str) else tuple(cast(Iterable[object], names))
+    entries = (names,) if isinstance(names, str) else tuple(cast(Iterable[object], names))
     checked: list[str] = []
-    for name in given:
+    for name in entries:
         if not isinstance(name, str):
             raise TypeError(f"mesh axis names must be str, got {name!r} of type {type(name).__name__}")
         if NAME.fullmatch(name) is None or name == "-":
@@ -368,9 +368,9 @@ def _checked_names(names: object, sizes: tuple[int, ...]) -> tuple[str, ...]:
 def _checked_types(axis_types: object, rank: int) -> tuple[AxisType, ...]:
     if axis_types is None:
         return (AxisType.Auto,) * rank
-    given = (axis_types,) * rank if isinstance(axis_types, AxisType) else tuple(cast(Iterable[object], axis_types))
-    types = [kind for kind in given if isinstance(kind, AxisType)]
-    if len(types) != rank or len(given) != rank:
+    entries = (axis_types,) * rank if isinstance(axis_types, AxisType) else tuple(cast(Iterable[object], axis_types))
+    types = [kind for kind in entries if isinstance(kind, AxisType)]
+    if len(types) != rank or len(entries) != rank:
         raise ValueError(f"axis_types must be {rank} AxisType values, one per axis, got {axis_types!r}")
     return tuple(types)
 

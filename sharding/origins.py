@@ -29,8 +29,8 @@ class History:
         """The origins of all axes, by planting and visiting again."""
         origins: _Found = {}
         for first, dim, axes, index, seed in self.planted:
-            given, here = dict(seed.origins), origins.get((first, dim), _NOWHERE)
-            origins[first, dim] = {a: here.get(a) or given.get(a) or Origin(index) for a in axes}
+            lost, here = dict(seed.origins), origins.get((first, dim), _NOWHERE)
+            origins[first, dim] = {a: here.get(a) or lost.get(a) or Origin(index) for a in axes}
         for index, changes in self.visits:
             slots = self.structure.slots[index]
             for slot, dim, axes, offers in changes:

@@ -78,8 +78,8 @@ class Placement:
 
     def axes(self) -> tuple[AxisRef, ...]:
         """All axes in use: those of the dims in order, then the partial ones."""
-        found = [axis for axes in self.dims for axis in axes]
-        return (*found, *[axis for axis, _ in self.partial]) if self.partial else tuple(found)
+        dim_axes = [axis for axes in self.dims for axis in axes]
+        return (*dim_axes, *[axis for axis, _ in self.partial]) if self.partial else tuple(dim_axes)
 
     @property
     def partial_axes(self) -> tuple[AxisRef, ...]:

@@ -54,7 +54,7 @@ from sharding.propagation_state import (
     State,
     Structure,
     Value,
-    memory_of,
+    cache_of,
     structure_of,
 )
 from sharding.spec import ShardingError
@@ -62,7 +62,7 @@ from sharding.visit import Visit
 
 
 def propagate(graph: Graph, mesh: BaseMesh, like: Propagated | None = None) -> Propagated:
-    """The fixed point that the module's text describes. `like` was found for a graph that differs in its seeds only.
+    """The fixed point that the module's text describes. `like` is the result for a graph that differs only in its seeds.
 
     ShardingError when shapes of tied values differ, or a seed or a node does not fit the shapes of its values.
     """
@@ -70,21 +70,21 @@ def propagate(graph: Graph, mesh: BaseMesh, like: Propagated | None = None) -> P
 
 
 class _Propagation:
-    """Every value is a number, that of its state; a visit of a node looks up what the numbers of its values become."""
+    """Every value has a number, that of its state; a visit of a node looks up which numbers its values get."""
 
     def __init__(self, graph: Graph, mesh: BaseMesh, structure: Structure | None) -> None:
         self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
-        self.memory = memory_of(tuple(self.sizes.items()))
-        if structure is None or structure.memory is not self.memory:
-            structure = structure_of(graph, self.memory)
+        self.cache = cache_of(tuple(self.sizes.items()))
+        if structure is None or structure.cache is not self.cache:
+            structure = structure_of(graph, self.cache)
         self.structure, self.kinds = structure, structure.kinds
-        untouched = {shape: self.memory.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
+        untouched = {shape: self.cache.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
         self.states = [untouched[shape] for shape in graph.shapes]  # that of a tie stands at its first value
         self.conflicts: list[Conflict] = []
         self.history = History(structure)
         self.waiting: dict[int, int] = {}  # values that take no part yet → their priority
         self._plant_seeds()
-        self.queue: list[int] = []  # turns: stage * nodes + node
+        self.queue: list[int] = []  # visits that are due: stage * nodes + node
         self.is_queued = bytearray((DISPLACEMENTS + 1) * len(self.kinds))
 
     # --- seeds --------------------------------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class _Propagation:
             for dim, axes in enumerate(seed.placement.dims):
                 self._plant(value, dim, axes, index, seed, is_first)
         for first, value in planted.items():
-            self.states[first] = self.memory.number_of(value.state)
+            self.states[first] = self.cache.number_of(value.state)
 
     def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed, is_first: bool) -> None:
         """Give a dim its seed. Of tied values with several seeds the first, by priority, is right."""
@@ -126,7 +126,7 @@ class _Propagation:
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
 
     def _value(self, first: int) -> Value:
-        return Value(first, self.memory.states[self.states[first]])
+        return Value(first, self.cache.states[self.states[first]])
 
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class _Propagation:
             self._let_speak(priority)
             self._settle()
         self._record_conflicts()
-        placed = {number: self.memory.placement_of(number) for number in {*self.states}}
+        placed = {number: self.cache.placement_of(number) for number in {*self.states}}
         placements = [placed[self.states[first]] for first in self.structure.firsts]
         return Propagated(self.graph, placements, Origins(self.history), self.conflicts, self.structure)
 
@@ -145,74 +145,75 @@ class _Propagation:
         """Seeds of this priority take part from now on."""
         for first in [first for first, own in self.waiting.items() if own <= priority]:
             del self.waiting[first]
-            self._put(first, self.memory.states[self.states[first]]._replace(is_active=True))
+            self._put(first, self.cache.states[self.states[first]]._replace(is_active=True))
 
     def _let_speak(self, priority: int) -> None:
         """Dims of this priority offer their axes from now on."""
         for index, seed in self.graph.seeds.items():
             first = self.structure.firsts[index]
-            state = self.memory.states[self.states[first]]
+            state = self.cache.states[self.states[first]]
             for dim, own in enumerate(seed.priorities):
                 if state.is_quiet[dim] and own <= priority:
                     state = state._replace(is_quiet=(*state.is_quiet[:dim], False, *state.is_quiet[dim + 1 :]))
                     self._put(first, state)
 
     def _put(self, first: int, state: State) -> None:
-        self.states[first] = self.memory.number_of(state)
-        for turn in self.structure.turns_of[first]:
-            if not self.is_queued[turn]:
-                self.is_queued[turn] = True
-                heapq.heappush(self.queue, turn)
+        self.states[first] = self.cache.number_of(state)
+        for visit in self.structure.visits_of[first]:
+            if not self.is_queued[visit]:
+                self.is_queued[visit] = True
+                heapq.heappush(self.queue, visit)
 
     def _settle(self) -> None:
-        """Visit nodes until no turn is left. What comes of a visit is worked out once for all nodes of a kind among values
-        in the same states."""
+        """Visit nodes until none is due. The outcome of a visit is computed once for all nodes of a kind whose values have
+        the same states."""
         states, queue, is_queued, count = self.states, self.queue, self.is_queued, len(self.kinds)
-        picks, slots, turns_of, visits = self.structure.picks, self.structure.slots, self.structure.turns_of, self.history.visits
+        structure, history = self.structure, self.history.visits
+        picks, slots, visits_of = structure.picks, structure.slots, structure.visits_of
         while queue:
-            turn = heapq.heappop(queue)
-            if not is_queued[turn]:
+            visit = heapq.heappop(queue)
+            if not is_queued[visit]:
                 continue
-            is_queued[turn] = False
-            stage, index = divmod(turn, count)
-            key, known = picks[index](states), self.kinds[index].changes[max(stage - CONTESTS + 1, 0)]
-            outcome = known.get(key)
+            is_queued[visit] = False
+            stage, index = divmod(visit, count)
+            key, outcomes = picks[index](states), self.kinds[index].changes[max(stage - CONTESTS + 1, 0)]
+            outcome = outcomes.get(key)
             if outcome is None:
-                outcome = known[key] = self._visit(index, max(stage, CONTESTS - 1))
+                outcome = outcomes[key] = self._visit(index, max(stage, CONTESTS - 1))
             if outcome:
                 trail, after = outcome
-                visits.append((index, trail))
+                history.append((index, trail))
                 for slot, number in after:
                     first = slots[index][slot]
                     states[first] = number
-                    for waiting in turns_of[first]:
-                        if not is_queued[waiting]:
-                            is_queued[waiting] = True
-                            heapq.heappush(queue, waiting)
+                    for other in visits_of[first]:
+                        if not is_queued[other]:
+                            is_queued[other] = True
+                            heapq.heappush(queue, other)
             elif stage < CONTESTS:
-                self._skip_idle_turns(index, key)
+                self._skip_idle_visits(index, key)
 
     def _visit(self, index: int, stage: int) -> Outcome:
         members = self.structure.slots[index]
         values = {first: self._value(first) for first in members}
         trail = Visit(self.graph.nodes[index].rule, [values[first] for first in members], self.mesh).run(stage)
         changed = {members[slot]: slot for slot, *_ in trail}
-        return (trail, tuple([(slot, self.memory.number_of(values[v].state)) for v, slot in changed.items()])) if trail else ()
+        return (trail, tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])) if trail else ()
 
-    def _skip_idle_turns(self, index: int, key: NodeKey) -> None:
-        """Where nothing comes of a visit, nor is known to come of the later ones as long as no value changes."""
-        for stage, known in enumerate(self.kinds[index].changes[1:], CONTESTS):
-            if known.get(key) == ():
+    def _skip_idle_visits(self, index: int, key: NodeKey) -> None:
+        """Drop the later visits of a node that change nothing either, according to the outcomes in the cache."""
+        for stage, outcomes in enumerate(self.kinds[index].changes[1:], CONTESTS):
+            if outcomes.get(key) == ():
                 self.is_queued[stage * len(self.kinds) + index] = False
 
     def _record_conflicts(self) -> None:
         states, picks, kinds = self.states, self.structure.picks, self.kinds
         for index in range(len(kinds)):
-            key, known = picks[index](states), kinds[index].clashes
-            clashes = known.get(key)
+            key, recorded = picks[index](states), kinds[index].clashes
+            clashes = recorded.get(key)
             if clashes is None:
                 values = [self._value(first) for first in self.structure.slots[index]]
-                clashes = known[key] = tuple(Visit(self.graph.nodes[index].rule, values, self.mesh).clashes())
+                clashes = recorded[key] = tuple(Visit(self.graph.nodes[index].rule, values, self.mesh).clashes())
             if clashes:
                 node = self.graph.nodes[index]
                 ids = (*node.operands, *node.results)

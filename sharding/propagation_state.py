@@ -18,7 +18,7 @@ from sharding.spec import Placement, ShardingError
 NodeKey: TypeAlias = Any  # which states a node's values are in, by number: one number, or a tuple of several
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
 Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
-# What a visit changes, in order, and (slot, number of its state) of the values that it leaves in another state; () if none.
+# The changes of a visit, in order, and (slot, number of the new state) of every value that changed; () if none did.
 Outcome: TypeAlias = tuple[()] | tuple[tuple[Change, ...], tuple[tuple[int, int], ...]]
 
 CONTESTS: Final = 3  # the last stages of propagation; see the text of propagate.py
@@ -26,14 +26,14 @@ DISPLACEMENTS: Final = 4
 
 
 class State(NamedTuple):
-    """All that a node learns of a value when it is visited, and all that is known of the value but where its axes came from."""
+    """All that a visit reads of a value. Only the origins of its axes are kept elsewhere."""
 
     shape: tuple[int, ...]
     dims: tuple[Axes, ...]
     is_open: tuple[bool, ...]
     partial: tuple[tuple[AxisRef, str], ...]
     is_active: bool  # whether it takes part yet; a seed waits for its priority
-    is_quiet: tuple[bool, ...]  # dims that hold axes but offer them only when their priority's turn comes
+    is_quiet: tuple[bool, ...]  # dims that hold axes but offer them only once their priority spreads
 
     @staticmethod
     def untouched(shape: tuple[int, ...]) -> State:
@@ -41,8 +41,8 @@ class State(NamedTuple):
         return State(shape, ((),) * rank, (True,) * rank, (), True, (False,) * rank)
 
 
-class Kind:
-    """What visits of nodes of one kind came to: a rule with an order of its values, which says the first of equal ones."""
+class VisitKind:
+    """Outcomes of visits of nodes of one kind: the same rule, and the same order among the first values of its ties."""
 
     __slots__ = ("changes", "clashes", "operands", "ranks", "stages")
 
@@ -54,16 +54,16 @@ class Kind:
         self.clashes: dict[NodeKey, tuple[Clash, ...]] = {}
 
 
-class Memory:
-    """What visits of nodes came to, by kind and states: layers that are alike are worked out once, also across runs.
+class VisitCache:
+    """Outcomes of visits, by kind of node and states of its values: equal layers are computed once, across runs too.
 
-    States are numbered, and a run keeps nothing but the number of every value's state. Numbers are never given twice, for
-    several threads may propagate at once.
+    States are numbered, and a run keeps only the number of every value's state. No number is used twice, because several
+    threads may propagate at once.
     """
 
     def __init__(self) -> None:
         self.count = itertools.count()
-        self.kinds: dict[tuple[FactorRule, tuple[int, ...]], Kind] = {}
+        self.kinds: dict[tuple[FactorRule, tuple[int, ...]], VisitKind] = {}
         self.numbers: dict[State, int] = {}
         self.states: dict[int, State] = {}
         self.placements: dict[Any, Placement] = {}
@@ -74,10 +74,10 @@ class Memory:
         visits = sum(sum(map(len, kind.changes)) + len(kind.clashes) for kind in [*self.kinds.values()])
         return visits + len(self.numbers) > 200_000
 
-    def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> Kind:
+    def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> VisitKind:
         key = rule, tuple(map(sorted(firsts).index, firsts))
         kind = self.kinds.get(key)
-        return self.kinds.setdefault(key, Kind(rule)) if kind is None else kind
+        return self.kinds.setdefault(key, VisitKind(rule)) if kind is None else kind
 
     def number_of(self, state: State) -> int:
         number = self.numbers.get(state)
@@ -97,17 +97,17 @@ class Memory:
         return placement
 
 
-def memory_of(axes: tuple[tuple[str, int], ...]) -> Memory:
+def cache_of(axes: tuple[tuple[str, int], ...]) -> VisitCache:
     """One for every mesh shape, until it is full."""
     holder = _holder(axes)
     if holder[0].is_full:
-        holder[0] = Memory()
+        holder[0] = VisitCache()
     return holder[0]
 
 
 @functools.lru_cache(maxsize=64)
-def _holder(axes: tuple[tuple[str, int], ...]) -> list[Memory]:
-    return [Memory()]
+def _holder(axes: tuple[tuple[str, int], ...]) -> list[VisitCache]:
+    return [VisitCache()]
 
 
 class Value:
@@ -138,36 +138,36 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Structure:
-    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, what
-    picks these out of a list, and its kind; for every first the turns (stage * nodes + node) of the nodes that it stands at."""
+    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, a
+    function that picks these out of a list, and its kind; for every first the visits (stage * nodes + node) of its nodes."""
 
-    memory: Memory
+    cache: VisitCache
     firsts: list[int]
     slots: list[tuple[int, ...]]
     picks: Sequence[Callable[[list[int]], NodeKey]]
-    kinds: list[Kind]
-    turns_of: dict[int, list[int]]
+    kinds: list[VisitKind]
+    visits_of: dict[int, list[int]]
 
 
-def structure_of(graph: Graph, memory: Memory) -> Structure:
+def structure_of(graph: Graph, cache: VisitCache) -> Structure:
     """ShardingError when shapes of tied values differ, or a rule does not fit its values."""
     firsts, count = firsts_of(graph), len(graph.nodes)
     ranks = [len(shape) for shape in graph.shapes]
     slots: list[tuple[int, ...]] = []
-    kinds: list[Kind] = []
-    turns_of: dict[int, list[int]] = {first: [] for first in firsts}
+    kinds: list[VisitKind] = []
+    visits_of: dict[int, list[int]] = {first: [] for first in firsts}
     for index, node in enumerate(graph.nodes):
         values = (*node.operands, *node.results)
         members = tuple([firsts[v] for v in values]) if graph.ties else values
-        kind = memory.kind_of(node.rule, members)
+        kind = cache.kind_of(node.rule, members)
         if kind.operands != len(node.operands) or kind.ranks != [ranks[v] for v in values]:
             raise ShardingError(_unfit(node, ranks))
         slots.append(members)
         kinds.append(kind)
-        turns = [stage * count + index for stage in kind.stages]
+        visits = [stage * count + index for stage in kind.stages]
         for first in {*members}:
-            turns_of[first] += turns
-    return Structure(memory, firsts, slots, [_picker(members) for members in slots], kinds, turns_of)
+            visits_of[first] += visits
+    return Structure(cache, firsts, slots, [_picker(members) for members in slots], kinds, visits_of)
 
 
 def _picker(members: tuple[int, ...]) -> Callable[[list[int]], NodeKey]:
@@ -232,12 +232,12 @@ def places_of(rule: FactorRule) -> tuple[tuple[str, tuple[Place, ...]], ...]:
             for name in factors:
                 if name in places:
                     places[name].append(Place(slot, dim, factors))
-    return tuple((name, tuple(found)) for name, found in places.items())
+    return tuple((name, tuple(factor_places)) for name, factor_places in places.items())
 
 
 @functools.lru_cache(maxsize=65536)
 def stages_of(rule: FactorRule) -> tuple[int, ...]:
-    """When a node of this rule gets its turns."""
+    """The stages in which a node of this rule is visited."""
     of_operands = {name for value in rule.operands for dim in value for name in dim}
     first = 0 if rule.is_passthrough else 1
     if rule.operands and any(name not in of_operands for name in rule.factors):

@@ -6,13 +6,12 @@ A rule names the *factors* of an op, as in an einsum. A matrix product, a reshap
     (h d) -> h d                           a dim of two factors, major to minor
     1 n, m n -> m n                        a dim that the rule never shards (an extent of 1 that is broadcast)
     b n -> b n | replicate n               n has to be whole on every device
-    b t -> b t | permute t                 neighbours' elements are needed (roll, pad, convolution): sharded, with a
-    halo
+    b t -> b t | permute t                 elements move or neighbours' are needed (roll, pad, convolution): a halo
     [] , b -> b                            a scalar operand
     -> b n                                 no operands (iota)
 
-Sharding a factor over some axes shards every dim that holds it over the same axes; that is all that propagation and
-partitioning know of an op. The reduction kinds are those of a partial value: sum, max, min, prod, and, or.
+Sharding a factor over some axes shards every dim that holds it over the same axes. Propagation knows nothing else of an
+op. The reduction kinds are those of a partial value: sum, max, min, prod, and, or.
 """
 
 from __future__ import annotations
@@ -45,18 +44,17 @@ class FactorRule:
     """Factors per dim of every operand and result, and what is special about a factor (see the module's text).
 
     `kinds`: factor -> a reduction kind, "replicate" or "permute"; other factors pass through. `sizes`: factor ->
-    extent, possibly empty; needed only where a dim holds several factors. `loose`: factors that stand first wherever they
-    stand, and whose dims may be sharded over axes that do not divide them: the op then exchanges what lies across
-    borders, as long as no other factor of these dims has axes. ValueError for a factor that stands twice
-    in one value, a kind for no factor, a reduced factor in a result, or a factor of operands alone without a kind.
-    Hashable.
+    extent, possibly empty; needed only where a dim holds several factors. `uneven`: leading factors that may be sharded
+    unevenly; shards then exchange elements across borders, which is valid only while the dim's other factors are
+    unsharded. ValueError for a factor that stands twice in one value, a kind for no factor, a reduced factor in a
+    result, or a factor of operands alone without a kind. Hashable.
     """
 
     operands: tuple[ValueDims, ...]
     results: tuple[ValueDims, ...]
     kinds: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
-    loose: frozenset[str] = frozenset()
+    uneven: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         for value in (*self.operands, *self.results):
@@ -64,13 +62,13 @@ class FactorRule:
             twice = [name for name in names if names.count(name) > 1]
             if twice:
                 raise ValueError(f"rule {self}: factor {twice[0]} stands twice in {_value_text(value)}")
-        known, made = set(self.factors), set(_factors_of(self.results))
+        factors, kept = set(self.factors), set(_factors_of(self.results))
         for name, kind in self.kinds.items():
-            if kind not in FACTOR_KINDS or name not in known:
+            if kind not in FACTOR_KINDS or name not in factors:
                 raise ValueError(f"rule {self}: {kind} {name} is not one of {', '.join(FACTOR_KINDS)} of a factor")
-            if kind in PARTIAL_KINDS and name in made:
+            if kind in PARTIAL_KINDS and name in kept:
                 raise ValueError(f"rule {self}: factor {name} is reduced by {kind}, so no result can hold it")
-        lost = [name for name in self.factors if name not in made and name not in self.kinds]
+        lost = [name for name in self.factors if name not in kept and name not in self.kinds]
         if lost:
             raise ValueError(f"rule {self}: factor {lost[0]} is in no result; say how it ends, such as: sum {lost[0]}")
 
@@ -165,10 +163,10 @@ class FactorRule:
             pairs += self._paired(self.results, result_shapes, "result")
         for dim, extent, where in sorted(pairs, key=lambda pair: len(pair[0])):
             unknown = [name for name in dim if name not in sizes]
-            known = math.prod(sizes[name] for name in dim if name in sizes)
-            if len(unknown) == 1 and known and extent % known == 0:
-                sizes[unknown[0]] = extent // known
-            elif dim and not (unknown and (extent == 0 or known == 0)) and (unknown or known != extent):
+            product = math.prod(sizes[name] for name in dim if name in sizes)
+            if len(unknown) == 1 and product and extent % product == 0:
+                sizes[unknown[0]] = extent // product
+            elif dim and not (unknown and (extent == 0 or product == 0)) and (unknown or product != extent):
                 have = ", ".join(f"{name}={sizes.get(name, '?')}" for name in dim)
                 raise ValueError(f"rule {self}: {where} has extent {extent}, which does not fit {have}")
         return dataclasses.replace(self, sizes=sizes)
@@ -210,13 +208,13 @@ class FactorRule:
     def _project(
         self, value_dims: ValueDims, placement: Placement, mesh: BaseMesh
     ) -> tuple[dict[str, tuple[AxisRef, ...]], tuple[tuple[int, AxisRef], ...]]:
-        found: dict[str, tuple[AxisRef, ...]] = {}
+        factors: dict[str, tuple[AxisRef, ...]] = {}
         lost: list[tuple[int, AxisRef]] = []
         for index, (dim, axes) in enumerate(zip(value_dims, placement.dims, strict=True)):
             split, rest = self.split_dim(dim, axes, mesh)
-            found.update(split)
+            factors.update(split)
             lost += [(index, axis) for axis in rest]
-        return found, tuple(lost)
+        return factors, tuple(lost)
 
     def placement(
         self, value_dims: ValueDims, assignment: Assignment, mesh: BaseMesh
@@ -242,14 +240,14 @@ class FactorRule:
         """`project` of one dim: the axes of each of its factors, and the axes that cannot be said in factors."""
         if len(dim) == 1:
             return {dim[0]: axes}, []
-        found, rest = _split_axes([(name, self._size(name)) for name in dim], axes, mesh.shape)
-        if rest and self._fits_loosely(dim, axes, mesh):
+        factors, rest = _split_axes([(name, self._size(name)) for name in dim], axes, mesh.shape)
+        if rest and self._fits_unevenly(dim, axes, mesh):
             return {name: axes if name == dim[0] else () for name in dim}, []
-        return found, rest
+        return factors, rest
 
-    def _fits_loosely(self, dim: Dim, axes: Sequence[AxisRef], mesh: BaseMesh) -> bool:
+    def _fits_unevenly(self, dim: Dim, axes: Sequence[AxisRef], mesh: BaseMesh) -> bool:
         """Whether the axes may cut the dim where its first factor has no border: no more shards than that is long."""
-        return bool(dim) and dim[0] in self.loose and mesh.axes_size(axes) <= self._size(dim[0])
+        return bool(dim) and dim[0] in self.uneven and mesh.axes_size(axes) <= self._size(dim[0])
 
     def join_dim(self, dim: Dim, assignment: Assignment, mesh: BaseMesh) -> tuple[AxisRef, ...]:
         """`placement` of one dim."""
@@ -258,7 +256,7 @@ class FactorRule:
         sizes = mesh.shape
         kept: list[AxisRef] = []
         first = tuple(assignment.get(dim[0], ())) if dim else ()
-        if first and self._fits_loosely(dim, first, mesh) and self._size(dim[0]) % mesh.axes_size(first):
+        if first and self._fits_unevenly(dim, first, mesh) and self._size(dim[0]) % mesh.axes_size(first):
             return first
         for name in dim:
             size, shards = self._size(name), 1
@@ -297,7 +295,7 @@ def _split_axes(
     A factor is filled before the next gets any. An axis that overfills one is cut there if the sizes divide; at the
     first that fits neither way the rest is left over, because minor axes mean nothing without their major ones.
     """
-    found: dict[str, tuple[AxisRef, ...]] = {name: () for name, _ in dim}
+    factors: dict[str, tuple[AxisRef, ...]] = {name: () for name, _ in dim}
     queue = [span(axis, sizes) for axis in axes]
     for name, size in dim:
         room = size
@@ -313,14 +311,14 @@ def _split_axes(
                 if fits > 1:
                     taken.append(SubAxis(axis.name, axis.pre, fits))
                     queue[0] = SubAxis(axis.name, axis.pre * fits, axis.size // fits)
-                found[name] = canonical_axes(taken, sizes)
-                return found, list(canonical_axes(queue, sizes))
+                factors[name] = canonical_axes(taken, sizes)
+                return factors, list(canonical_axes(queue, sizes))
             taken.append(SubAxis(axis.name, axis.pre, fits))
             room //= fits
-        found[name] = canonical_axes(taken, sizes)
+        factors[name] = canonical_axes(taken, sizes)
         if room != 1:
             break
-    return found, list(canonical_axes(queue, sizes))
+    return factors, list(canonical_axes(queue, sizes))
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
@@ -337,8 +335,8 @@ def _parse_values(text: str, rule: str) -> tuple[ValueDims, ...]:
 def _parse_value(text: str, rule: str) -> ValueDims:
     if _VALUE.fullmatch(text) is None:
         raise ValueError(f"not a factor rule: {rule!r}; {text.strip()!r} is no list of dims; a scalar is written []")
-    found = cast(list[tuple[str, str]], _DIM.findall(text))
-    return tuple(_parse_dim((compound or single).split(), rule) for compound, single in found)
+    dims = cast(list[tuple[str, str]], _DIM.findall(text))
+    return tuple(_parse_dim((compound or single).split(), rule) for compound, single in dims)
 
 
 def _parse_dim(names: list[str], rule: str) -> Dim:

@@ -76,7 +76,7 @@ class WalkSearch:
         self.links: dict[_Atoms, tuple[float, float]] = {}
         self.cheapest_start = min(topology.latency.values(), default=0.0)
         self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
-        self.known = math.inf  # seconds of the quickest walk found so far
+        self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
 
     # Setting up ...
@@ -87,12 +87,12 @@ class WalkSearch:
 
     def _indices(self, axes: Sequence[AxisRef]) -> _Atoms:
         """Every atom inside the axes, axis by axis."""
-        found: list[int] = []
+        indices: list[int] = []
         for axis in axes:
             low, high = (1, self.mesh.shape[axis]) if isinstance(axis, str) else (axis.pre, axis.pre * axis.size)
             inside = [i for i, a in enumerate(self.atoms) if a.name == name_of(axis) and low <= a.pre < high]
-            found += sorted(inside, key=lambda i: self.atoms[i].pre)
-        return tuple(found)
+            indices += sorted(inside, key=lambda i: self.atoms[i].pre)
+        return tuple(indices)
 
     # ... walking ...
 
@@ -100,14 +100,14 @@ class WalkSearch:
         """The steps of the quickest walk, and the placements before, between and after."""
         bound = max(self._bytes(self.source), self._bytes(self.target))
         while True:
-            found, smallest_refused = self._shortest(bound)
-            if found is not None:
-                return self._written(found)
+            edges, smallest_refused = self._shortest(bound)
+            if edges is not None:
+                return self._written(edges)
             bound = smallest_refused
 
     def _shortest(self, bound: float) -> tuple[list[_Edge] | None, float]:
         """A* among states whose shard is at most `bound` bytes; or the smallest shard refused for that."""
-        self.known = self.refused = math.inf
+        self.quickest = self.refused = math.inf
         self.seen: dict[_State, _Seen] = {}
         start = self.seen[self.source] = self._seen(self.source)
         start.seconds = 0.0
@@ -123,7 +123,7 @@ class WalkSearch:
             at.is_done = True
             self._follow(state, at, self._changes_of_count(state), bound)
             lacking = state[1] != self.target[1] or at.size < self.target_bytes  # then another collective follows
-            if at.seconds + (2 if lacking else 1) * self.cheapest_start <= self.known:
+            if at.seconds + (2 if lacking else 1) * self.cheapest_start <= self.quickest:
                 self._follow(state, at, self._permutations(state), bound)
         return None, self.refused
 
@@ -141,15 +141,15 @@ class WalkSearch:
             if there.size > bound:
                 self.refused = min(self.refused, there.size)
                 continue
-            if here + there.rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > self.known:
+            if here + there.rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > self.quickest:
                 continue  # without asking for its price
             reached = here + self._seconds(edge, state, at.local)
             if reached < there.seconds:
                 there.seconds, there.came = reached, (state, edge)
                 heapq.heappush(self.heap, (reached + there.rest, self.pushed, after))
                 self.pushed += 1
-                if after == target and reached < self.known:
-                    self.known = reached
+                if after == target and reached < self.quickest:
+                    self.quickest = reached
 
     def _seen(self, state: _State) -> _Seen:
         local = self._local_shape(state[0])
@@ -171,23 +171,23 @@ class WalkSearch:
     def _changes_of_count(self, state: _State) -> list[_Edge]:
         dims, partial = state
         free = self._free(state)
-        found: list[_Edge] = []
+        edges: list[_Edge] = []
         for dim in self.dims:
             for added in self._additions(dim, dims[dim], free) if free else ():
-                found.append(("slice", (dim,), added, (_replaced(dims, dim, dims[dim] + added), partial)))
+                edges.append(("slice", (dim,), added, (_replaced(dims, dim, dims[dim] + added), partial)))
         for dim in self.dims:
             for count in range(1, len(dims[dim]) + 1):
                 kept, moved = dims[dim][:-count], dims[dim][-count:]
                 if self._nests(dim, kept, moved):
                     gathered = _replaced(dims, dim, kept)
-                    found.append(("gather", (dim,), moved, (gathered, partial)))
+                    edges.append(("gather", (dim,), moved, (gathered, partial)))
                     for split in self.dims:
                         if split != dim and self._nests(split, gathered[split], moved):
                             joined = _replaced(gathered, split, gathered[split] + moved)
-                            found.append(("exchange", (split, dim), moved, (joined, partial)))
+                            edges.append(("exchange", (split, dim), moved, (joined, partial)))
         if partial:
-            found += self._reductions(state)
-        return found
+            edges += self._reductions(state)
+        return edges
 
     def _free(self, state: _State) -> list[int]:
         """The atoms that the state does not use."""
@@ -227,9 +227,9 @@ class WalkSearch:
     def _arrangements(self, counts: tuple[int, ...], movable: frozenset[int]) -> list[tuple[_Atoms, ...]]:
         """Placements with these shard counts that agree with the target as far as both go, dim by dim."""
         if (counts, movable) not in self._arranged:
-            found: list[tuple[_Atoms, ...]] = []
-            self._arrange(counts, movable, (), found)
-            self._arranged[counts, movable] = found
+            arrangements: list[tuple[_Atoms, ...]] = []
+            self._arrange(counts, movable, (), arrangements)
+            self._arranged[counts, movable] = arrangements
         return self._arranged[counts, movable]
 
     @functools.cached_property
@@ -241,25 +241,25 @@ class WalkSearch:
         counts: tuple[int, ...],
         movable: frozenset[int],
         head: tuple[_Atoms, ...],
-        found: list[tuple[_Atoms, ...]],
+        arrangements: list[tuple[_Atoms, ...]],
     ) -> None:
         if len(head) == len(counts):
-            found.append(head)
+            arrangements.append(head)
             return
         for axes in self._fillings(counts[len(head)], movable, (), self.target[0][len(head)]):
-            self._arrange(counts, movable.difference(axes), (*head, axes), found)
+            self._arrange(counts, movable.difference(axes), (*head, axes), arrangements)
 
-    def _fillings(self, count: int, movable: frozenset[int], axes: _Atoms, wanted: _Atoms) -> Iterator[_Atoms]:
+    def _fillings(self, count: int, movable: frozenset[int], axes: _Atoms, target: _Atoms) -> Iterator[_Atoms]:
         """Ordered atoms whose sizes multiply to `count`; the target's own come first, while they can."""
         if count == 1:
             yield axes
             return
         at = len(axes)
-        goes_on = at < len(wanted) and axes == wanted[:at] and wanted[at] in movable
-        follows = goes_on and count % self.sizes[wanted[at]] == 0
-        for atom in (wanted[at],) if follows else sorted(movable):
+        goes_on = at < len(target) and axes == target[:at] and target[at] in movable
+        follows = goes_on and count % self.sizes[target[at]] == 0
+        for atom in (target[at],) if follows else sorted(movable):
             if count % self.sizes[atom] == 0:
-                yield from self._fillings(count // self.sizes[atom], movable - {atom}, (*axes, atom), wanted)
+                yield from self._fillings(count // self.sizes[atom], movable - {atom}, (*axes, atom), target)
 
     # ... and their prices
 
@@ -304,8 +304,8 @@ class WalkSearch:
         the shard is too small, only gathers make it larger, by as many bytes as they put on the wire (padding apart).
         """
         if state[1] == self.target[1]:
-            for axes, wanted in zip(state[0], self.target[0], strict=True):
-                if axes and wanted[: len(axes)] != axes:
+            for axes, target in zip(state[0], self.target[0], strict=True):
+                if axes and target[: len(axes)] != axes:
                     break
             else:
                 return 0.0

@@ -66,8 +66,8 @@ def _spaces(
 
 def _pieces(refs: Sequence[AxisRef], cuts: Mapping[str, Sequence[int]], mesh: AbstractMesh) -> list[SubAxis]:
     """The distinct atoms of `refs`, in the mesh's order."""
-    found = {piece for ref in refs for piece in atoms(ref, cuts, mesh.shape)}
-    return sorted(found, key=lambda piece: (mesh.axis_names.index(piece.name), piece.pre))
+    pieces = {piece for ref in refs for piece in atoms(ref, cuts, mesh.shape)}
+    return sorted(pieces, key=lambda piece: (mesh.axis_names.index(piece.name), piece.pre))
 
 
 def _into_primes(pieces: Sequence[SubAxis]) -> list[SubAxis]:

@@ -33,27 +33,27 @@ def translate(placement: Placement, source: BaseMesh, target: BaseMesh) -> Place
 def _translated(axes: Iterable[AxisRef], source: BaseMesh, target: BaseMesh) -> tuple[AxisRef, ...] | None:
     pieces: list[SubAxis] = []
     for low, high in _ranges(axes, source):
-        found = _cover(low, high, target)
-        if found is None:
+        cover = _cover(low, high, target)
+        if cover is None:
             return None
-        pieces += found
+        pieces += cover
     return canonical_axes(pieces, target.shape)
 
 
 def _ranges(axes: Iterable[AxisRef], mesh: BaseMesh) -> list[Range]:
     """The axes as ranges of strides; those that continue one another are one."""
     strides = _strides(mesh)
-    found: list[Range] = []
+    ranges: list[Range] = []
     for axis in axes:
         name, pre, size = span(axis, mesh.shape)
         low = strides[name] * (mesh.shape[name] // (pre * size))
         if size == 1:
             continue
-        if found and found[-1][0] == low * size:
-            found[-1] = (low, found[-1][1])
+        if ranges and ranges[-1][0] == low * size:
+            ranges[-1] = (low, ranges[-1][1])
         else:
-            found.append((low, low * size))
-    return found
+            ranges.append((low, low * size))
+    return ranges
 
 
 def _strides(mesh: BaseMesh) -> dict[str, int]:

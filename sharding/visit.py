@@ -36,7 +36,7 @@ class Visit:
 
     def _exchange(self) -> None:
         offers = self._offers()
-        claims = {name: tuple(axis for offer in found for axis in offer.axes) for name, found in offers.items()}
+        claims = {name: tuple(axis for offer in group for axis in offer.axes) for name, group in offers.items()}
         for name, places in places_of(self.rule):
             if offers[name]:
                 agreed = self._agreed([offer.axes for offer in offers[name]])
@@ -60,7 +60,7 @@ class Visit:
             holders = [(slot, dims.index((name,))) for slot, dims in enumerate(sides) if (name,) in dims]
             for slot, dim in holders:
                 offer = Offer(slots[slot].dims[dim], slots[slot], slot, dim)
-                busy = [factor for factor, found in self._offers().items() if found]
+                busy = [factor for factor, group in self._offers().items() if group]
                 chosen = refuge(rule, sides[slot], offer.axes, busy, self.mesh) if offer.value.is_active else None
                 for other, _ in holders:
                     if chosen and (chosen,) in sides[other] and not _uses_any(slots[other], offer.axes):
@@ -70,12 +70,12 @@ class Visit:
     def _offers(self) -> dict[str, list[Offer]]:
         offers: dict[str, list[Offer]] = {}
         for name, places in places_of(self.rule):
-            found = offers[name] = []
+            group = offers[name] = []
             for place in places:
                 value = self.slots[place.slot]
                 axes = self._factor_axes(name, place, value)
                 if axes and value.is_active and not value.is_quiet[place.dim]:
-                    found.append(Offer(axes, value, place.slot, place.dim))
+                    group.append(Offer(axes, value, place.slot, place.dim))
         return offers
 
     def _factor_axes(self, name: str, place: Place, value: Value) -> Axes:
@@ -110,8 +110,8 @@ class Visit:
         if have == offered or not is_prefix(have, offered, self.sizes):
             return False
         room = self._room(name, place, value, offers)
-        wanted = self._allowed(name, place, have, offered, claims, room)
-        joined = self._with_factor(name, place, value, wanted)
+        allowed = self._allowed(name, place, have, offered, claims, room)
+        joined = self._with_factor(name, place, value, allowed)
         old = value.dims[place.dim]
         if joined == old or not is_prefix(old, joined, self.sizes):
             return False

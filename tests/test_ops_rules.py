@@ -42,7 +42,7 @@ def test_rules_fit_the_types(op: Op) -> None:
                 kind = rule.kinds.get(dim[0]) if len(dim) == 1 else None
                 if dim and kind not in UNEQUAL_EXTENTS and not (kind and op.name in REDUCING_PLACES):
                     assert math.prod(rule.sizes[f] for f in dim) == extent, where
-        assert rule == dataclasses.replace(FactorRule.parse(str(rule), rule.sizes), loose=rule.loose), where
+        assert rule == dataclasses.replace(FactorRule.parse(str(rule), rule.sizes), uneven=rule.uneven), where
 
 
 @pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)

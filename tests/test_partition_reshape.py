@@ -81,12 +81,12 @@ def test_groups() -> None:
     assert [(len(a), len(b)) for a, b in groups((2, 6, 5), (2, 2, 3, 5))] == [(1, 1), (1, 2), (1, 1)]
 
 
-def test_loose_factors() -> None:
+def test_uneven_factors() -> None:
     """10 rows over 4 are 30 elements over 4; a factor shorter than that is cut only where it has borders."""
     rule = FactorRule.parse("a b -> (a b)", {"a": 10, "b": 3})
-    loose = FactorRule(rule.operands, rule.results, rule.kinds, rule.sizes, frozenset("a"))
+    uneven = FactorRule(rule.operands, rule.results, rule.kinds, rule.sizes, frozenset("a"))
     merged, placed = rule.results[0], Placement((("x",),))
-    assert loose.project(merged, placed, X) == {"a": ("x",), "b": ()}
-    assert loose.dropped(merged, placed, X) == () != rule.dropped(merged, placed, X)
-    assert loose.placement(merged, {"a": ("x",)}, X) == (("x",),)
-    assert loose.placement(merged, {"a": ("x",)}, AbstractMesh((16,), ("x",))) == ((),)
+    assert uneven.project(merged, placed, X) == {"a": ("x",), "b": ()}
+    assert uneven.dropped(merged, placed, X) == () != rule.dropped(merged, placed, X)
+    assert uneven.placement(merged, {"a": ("x",)}, X) == (("x",),)
+    assert uneven.placement(merged, {"a": ("x",)}, AbstractMesh((16,), ("x",))) == ((),)

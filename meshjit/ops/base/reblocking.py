@@ -64,7 +64,7 @@ class _Split:
         self.names = iter(factor_names(2 * (len(in_shape) + len(out_shape)) + 1))
         self.sizes: dict[str, int] = {}
         self.kinds: dict[str, str] = {}
-        self.loose: set[str] = set()
+        self.uneven: set[str] = set()
 
     def run(self) -> FactorRule:
         left, right = self.left, self.right
@@ -79,11 +79,11 @@ class _Split:
                 left.take(name, common)
                 right.take(name, common)
                 if begins:
-                    self.loose.add(name)
+                    self.uneven.add(name)
             if left.room > 1 and right.room > 1:
                 self.close()
         merged = {dim[0] for dim in (*left.dims, *right.dims) if len(dim) > 1}
-        return FactorRule((left.dims,), (right.dims,), self.kinds, self.sizes, frozenset(self.loose & merged))
+        return FactorRule((left.dims,), (right.dims,), self.kinds, self.sizes, frozenset(self.uneven & merged))
 
     def named(self, size: int, kind: str | None = None) -> str:
         name = next(self.names)
