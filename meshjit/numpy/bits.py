@@ -68,8 +68,8 @@ def view(x: Any, dtype: Any = None, type: Any = None) -> Any:  # noqa: A002
         return apply("complex", parts[..., 0], parts[..., 1])
     wide, narrow = dtype_of(x).itemsize, dtype.itemsize
     if wide >= narrow:
-        found = bitcast_convert_type(x, dtype)
-        return _merged(found) if wide > narrow else found
+        bits = bitcast_convert_type(x, dtype)
+        return _merged(bits) if wide > narrow else bits
     return bitcast_convert_type(_cut(x, narrow // wide), dtype)
 
 

@@ -68,8 +68,8 @@ def _end(end: Any, x: Any, axis: int) -> Any:
 
 
 def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    found = diff(ravel(x))
-    parts = [ravel(p) for p in (to_begin, found, to_end) if p is not None]
+    differences = diff(ravel(x))
+    parts = [ravel(p) for p in (to_begin, differences, to_end) if p is not None]
     return concatenate(parts)
 
 
@@ -80,8 +80,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None) -> Any:
     if len(varargs) not in (0, 1, len(axes)):
         raise TypeError(f"gradient: {len(varargs)} spacings for {len(axes)} axes")
     steps = list(varargs) * (len(axes) if len(varargs) == 1 else 1) or [1.0] * len(axes)
-    found = [_slopes(f, step, dim) for step, dim in zip(steps, axes, strict=True)]
-    return found[0] if len(found) == 1 else found
+    slopes = [_slopes(f, step, dim) for step, dim in zip(steps, axes, strict=True)]
+    return slopes[0] if len(slopes) == 1 else slopes
 
 
 def _slopes(f: Any, step: Any, dim: int) -> Any:
@@ -118,9 +118,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     f0, f1 = (take(fp, p, axis=0, mode="clip") for p in (ufuncs.subtract(place, 1), place))
     gap = ufuncs.subtract(x1, x0)
     share = ufuncs.true_divide(ufuncs.subtract(x, x0), ufuncs.where(ufuncs.equal(gap, 0), 1, gap))
-    found = ufuncs.where(ufuncs.equal(gap, 0), f0, ufuncs.add(f0, ufuncs.multiply(share, ufuncs.subtract(f1, f0))))
-    found = ufuncs.where(ufuncs.less(x, getitem(xp, 0)), getitem(fp, 0) if left is None else left, found)
-    return ufuncs.where(ufuncs.greater(x, getitem(xp, -1)), getitem(fp, -1) if right is None else right, found)
+    result = ufuncs.where(ufuncs.equal(gap, 0), f0, ufuncs.add(f0, ufuncs.multiply(share, ufuncs.subtract(f1, f0))))
+    result = ufuncs.where(ufuncs.less(x, getitem(xp, 0)), getitem(fp, 0) if left is None else left, result)
+    return ufuncs.where(ufuncs.greater(x, getitem(xp, -1)), getitem(fp, -1) if right is None else right, result)
 
 
 def polyval(p: Any, x: Any) -> Any:
@@ -173,8 +173,8 @@ def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: in
     centred = ufuncs.subtract(x, reductions.mean(x, axis=1, keepdims=True))
     products = matmul(centred, ufuncs.conjugate(moveaxis(centred, 0, 1)))
     count = shape_of(x)[1]
-    found = ufuncs.true_divide(products, float(count - ddof) if count else 0.0)
-    return reshape(found, ()) if shape_of(found) == (1, 1) else found
+    result = ufuncs.true_divide(products, float(count - ddof) if count else 0.0)
+    return reshape(result, ()) if shape_of(result) == (1, 1) else result
 
 
 def _variables(x: Any, rowvar: bool, name: str) -> Any:
@@ -193,8 +193,8 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
         return ufuncs.true_divide(c, c)
 
     deviation = ufuncs.sqrt(ufuncs.real(diagonal(c)))
-    found = ufuncs.true_divide(c, ufuncs.multiply(expand_dims(deviation, 1), expand_dims(deviation, 0)))
-    return found if dtype_of(found).kind == "c" else ufuncs.clip(found, -1, 1)
+    result = ufuncs.true_divide(c, ufuncs.multiply(expand_dims(deviation, 1), expand_dims(deviation, 0)))
+    return result if dtype_of(result).kind == "c" else ufuncs.clip(result, -1, 1)
 
 
 def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:

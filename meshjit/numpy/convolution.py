@@ -59,11 +59,11 @@ def check_convolution(lhs: Sequence[int], rhs: Sequence[int], strides: Any, *dil
     if len(lhs) < 2:
         raise ValueError(f"convolution: {lhs} needs a batch and a feature dim\n  at {line}\n  fix: x[None, None]")
     spatial = len(lhs) - 2
-    for name, given in zip(("window_strides", "lhs_dilation", "rhs_dilation"), (strides, *dilations), strict=True):
-        if given is not None and len(given) != spatial:
-            fix = "x[None, None] adds a batch and a feature dim" if len(given) > spatial else "one entry per spatial dim"
+    for name, entries in zip(("window_strides", "lhs_dilation", "rhs_dilation"), (strides, *dilations), strict=True):
+        if entries is not None and len(entries) != spatial:
+            fix = "x[None, None] adds a batch and a feature dim" if len(entries) > spatial else "one entry per spatial dim"
             raise ValueError(
-                f"convolution: {name} {tuple(given)} has {len(given)} entries, but lhs {lhs} has {spatial} spatial dims"
+                f"convolution: {name} {tuple(entries)} has {len(entries)} entries, but lhs {lhs} has {spatial} spatial dims"
                 f" behind batch and feature\n  at {line}\n  fix: {fix}"
             )
 
@@ -80,12 +80,12 @@ def dimension_specs(numbers: Any, rank: int) -> tuple[tuple[int, ...], ...]:
     if not isinstance(parts[0], str):
         return tuple(tuple(p) for p in parts)
     spatial = [c for c in parts[1] if c not in "OI"]
-    found = []
+    specs = []
     for text, heads in zip(parts, ("NC", "OI", "NC"), strict=True):
         if len(text) != rank or set(text) != set(heads) | set(spatial):
             raise ValueError(f"dimension_numbers {numbers}: {text!r} must name {heads[0]}, {heads[1]} and {spatial} once each")
-        found.append(tuple(text.index(c) for c in (*heads, *spatial)))
-    return tuple(found)
+        specs.append(tuple(text.index(c) for c in (*heads, *spatial)))
+    return tuple(specs)
 
 
 def padding_of(kind: str, extents: Sequence[int], windows: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int]]:
@@ -140,7 +140,7 @@ def _vectors(name: str, x: Any, y: Any, mode: str) -> list[Any]:
 
 
 def _slide(x: Any, y: Any, pads: tuple[int, int], precision: Any, preferred: Any) -> Any:
-    found = conv_general_dilated(
+    result = conv_general_dilated(
         reshape(x, (1, 1, -1)), reshape(y, (1, 1, -1)), (1,), [pads], precision=precision, preferred_element_type=preferred
     )
-    return reshape(found, -1)
+    return reshape(result, -1)

@@ -82,14 +82,14 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 def _filled(shape: tuple[int, ...], fill_value: Any, dtype: np.dtype[Any], weak: bool, place: Any) -> Any:
     """Each device of `place` makes its own part; None: where the value is."""
     operand = exactly(fill_value, dtype, weak)
-    known = shape_of(operand)
-    if len(known) > len(shape) or any(n not in (1, wanted) for n, wanted in zip(known[::-1], shape[::-1], strict=False)):
-        raise ValueError(f"full: a value of shape {known} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
+    own_shape = shape_of(operand)
+    if len(own_shape) > len(shape) or any(n not in (1, extent) for n, extent in zip(own_shape[::-1], shape[::-1], strict=False)):
+        raise ValueError(f"full: a value of shape {own_shape} cannot be broadcast to {shape}\n  at {line_of(user_source())}")
     if place is not None and active_trace() is None and not isinstance(operand, Tracer):
         return filled(_array_of(operand, weak), shape, _sharding(place, shape))
-    if known == shape:
+    if own_shape == shape:
         return placed(bind(ops("copy"), operand, weak_type=weak) if isinstance(operand, np.ndarray) else operand, place)
-    dims = tuple(range(len(shape) - len(known), len(shape)))
+    dims = tuple(range(len(shape) - len(own_shape), len(shape)))
     return placed(bind(ops("broadcast_in_dim"), operand, shape=shape, dimensions=dims, weak_type=weak), place)
 
 
@@ -122,9 +122,9 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
 
     `device`: a device or a sharding. Without one it lies where x was put, unless x is sharded and has another shape."""
     type, weak = _kind(x)
-    wanted = type.shape if shape is None else shape_tuple(shape)
-    place = _place_of(x, type.shape, wanted) if device is None else device
-    return _filled(wanted, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place)
+    extents = type.shape if shape is None else shape_tuple(shape)
+    place = _place_of(x, type.shape, extents) if device is None else device
+    return _filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place)
 
 
 def _kind(x: Any) -> tuple[TensorType, bool]:
@@ -135,12 +135,12 @@ def _kind(x: Any) -> tuple[TensorType, bool]:
     return type, weak
 
 
-def _place_of(x: Any, shape: tuple[int, ...], wanted: tuple[int, ...]) -> Sharding | None:
+def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Sharding | None:
     """Where somebody put x, if an array of the wanted shape can lie there; nowhere inside of a trace."""
     sharding = getattr(x, "sharding", None)
     if active_trace() is not None or not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
         return None
-    if shape == wanted or not isinstance(sharding, NamedSharding):
+    if shape == target or not isinstance(sharding, NamedSharding):
         return sharding
     return sharding.with_spec(PartitionSpec()) if sharding.is_fully_replicated else None
 
@@ -273,10 +273,10 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     sign = ufuncs.sign(start)
     first, last = (log10(ufuncs.true_divide(x, sign)) for x in (start, stop))
     sizes = ufuncs.power(10.0, linspace(first, last, num, endpoint))
-    found = ufuncs.multiply(sign, sizes)
+    result = ufuncs.multiply(sign, sizes)
     if axis != 0:
-        found = moveaxis(found, 0, axis)
-    return cast(found, dtype)
+        result = moveaxis(result, 0, axis)
+    return cast(result, dtype)
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:

@@ -36,8 +36,8 @@ class _ScalarType(type):
 
 
 def _scalar(dtype: Any, name: str = "") -> Any:
-    found = np.dtype(dtype)
-    return _ScalarType(name or found.name, (), {"dtype": found, "__module__": "meshjit.numpy", "__doc__": f"The dtype {found}."})
+    kind = np.dtype(dtype)
+    return _ScalarType(name or kind.name, (), {"dtype": kind, "__module__": "meshjit.numpy", "__doc__": f"The dtype {kind}."})
 
 
 bool_ = _scalar(np.bool_, "bool_")
@@ -81,8 +81,8 @@ int_, uint, float_, complex_ = _ByConfig(np.int64), _ByConfig(np.uint64), _ByCon
 
 def result_type(*xs: Any) -> np.dtype[Any]:
     """The dtype that operands promote to: arrays, dtypes and Python numbers (which are weak), as in JAX."""
-    found = promotion.promote([_dtype_and_weak(x) for x in xs])[0]
-    return promotion.canonical(found, config.enable_x64)
+    kind = promotion.promote([_dtype_and_weak(x) for x in xs])[0]
+    return promotion.canonical(kind, config.enable_x64)
 
 
 def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:

@@ -129,8 +129,8 @@ def hypot(x: Any, y: Any) -> Any:
     (x, y), _ = promoted(absolute(x), absolute(y), inexact=True)
     high, low = maximum(x, y), minimum(x, y)
     ratio = true_divide(low, where(equal(high, 0), 1, high))
-    found = where(equal(high, 0), high, multiply(high, sqrt(add(1, square(ratio)))))
-    return where(logical_or(isinf(x), isinf(y)), np.inf, found)
+    result = where(equal(high, 0), high, multiply(high, sqrt(add(1, square(ratio)))))
+    return where(logical_or(isinf(x), isinf(y)), np.inf, result)
 
 
 def sinc(x: Any) -> Any:
@@ -222,8 +222,8 @@ def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: b
 def angle(x: Any, deg: bool = False) -> Any:
     """The argument of complex numbers: 0 or pi for real ones."""
     (x,), _ = promoted(x, inexact=True)
-    found = arctan2(imag(x), real(x))
-    return rad2deg(found) if deg else found
+    result = arctan2(imag(x), real(x))
+    return rad2deg(result) if deg else result
 
 
 def signbit(x: Any) -> Any:

@@ -18,17 +18,17 @@ _NARROW = "linear algebra is done in 32 or 64 bits a number"
 
 def matrices(name: str, *xs: Any, square: bool = False) -> list[Any]:
     """The operands in one inexact dtype. TypeError for 16 bits, ValueError for a first one that is no matrix."""
-    found, _ = promoted(*xs, inexact=True)
-    if dtype_of(found[0]).itemsize < 4:
+    arrays, _ = promoted(*xs, inexact=True)
+    if dtype_of(arrays[0]).itemsize < 4:
         raise TypeError(
-            f"{name} takes float32, float64 or complex arrays, got {dtype_of(found[0])}: {_NARROW}\n"
+            f"{name} takes float32, float64 or complex arrays, got {dtype_of(arrays[0])}: {_NARROW}\n"
             f"  at {line_of(user_source())}\n  fix: convert it first, with .astype('float32')"
         )
-    shape = shape_of(found[0])
+    shape = shape_of(arrays[0])
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
-        wanted = "[..., n, n]" if square else "[..., m, n]"
-        raise ValueError(f"{name}: argument 0 must have shape {wanted}, got {shape}\n  at {line_of(user_source())}")
-    return found
+        form = "[..., n, n]" if square else "[..., m, n]"
+        raise ValueError(f"{name}: argument 0 must have shape {form}, got {shape}\n  at {line_of(user_source())}")
+    return arrays
 
 
 def transposed(x: Any) -> Any:
@@ -60,8 +60,8 @@ def eigh(x: Any, lower: bool, symmetrize: bool) -> tuple[Any, Any]:
 def eig(x: Any, left: bool, right: bool) -> list[Any]:
     """[eigenvalues, left eigenvectors if wanted, right ones if wanted]."""
     (x,) = matrices("eig", x, square=True)
-    found = bind(ops("eig"), x, left=left, right=right)
-    return list(found) if left or right else [found]
+    results = bind(ops("eig"), x, left=left, right=right)
+    return list(results) if left or right else [results]
 
 
 def qr(x: Any, full_matrices: bool) -> tuple[Any, Any]:
@@ -89,14 +89,14 @@ def triangular_solve(
 ) -> Any:
     """x with op(A) x = b, or x op(A) = b. `b` is a matrix or, with one dim less than `a`, a vector."""
     a, b = matrices(name, a, b, square=True)
-    shape, given = shape_of(a), shape_of(b)
-    is_vector = len(given) == len(shape) - 1
+    shape, rhs_shape = shape_of(a), shape_of(b)
+    is_vector = len(rhs_shape) == len(shape) - 1
     b = expand_dims(b, -1 if left_side else -2) if is_vector else b
     wide = shape_of(b)
     if len(wide) != len(shape) or wide[:-2] != shape[:-2] or wide[-2 if left_side else -1] != shape[-1]:
         side = "columns" if left_side else "rows"
         raise ValueError(
-            f"{name}: matrices {shape} and right-hand side {given} do not fit: dims before the matrices must be equal, "
+            f"{name}: matrices {shape} and right-hand side {rhs_shape} do not fit: dims before the matrices must be equal, "
             f"and {side} have {shape[-1]} elements\n  at {line_of(user_source())}"
         )
     conjugate_a = conjugate_a and dtype_of(a).kind == "c"
@@ -116,12 +116,12 @@ def triangular_solve(
 def solve(name: str, a: Any, b: Any) -> Any:
     """x with A x = b; `b` is a vector if it has one dim, else matrices; dims before the matrices are broadcast."""
     a, b = matrices(name, a, b, square=True)
-    shape, given = shape_of(a), shape_of(b)
-    is_vector = len(given) == 1
+    shape, rhs_shape = shape_of(a), shape_of(b)
+    is_vector = len(rhs_shape) == 1
     b = expand_dims(b, -1) if is_vector else b
-    if not given or shape_of(b)[-2] != shape[-1]:
+    if not rhs_shape or shape_of(b)[-2] != shape[-1]:
         raise ValueError(
-            f"{name}: matrices {shape} and right-hand side {given} do not fit: columns have {shape[-1]} elements\n"
+            f"{name}: matrices {shape} and right-hand side {rhs_shape} do not fit: columns have {shape[-1]} elements\n"
             f"  at {line_of(user_source())}\n  fix: a batch of vectors is solved as b[..., None]"
         )
     factors, _, order = bind(ops("lu"), _constant(a))

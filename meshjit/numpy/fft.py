@@ -87,15 +87,15 @@ def _fft(name: str, kind: str, x: Any, s: Any, axes: Any, norm: str | None) -> A
 
 
 def _checked_axes(name: str, axes: Any, s: Any, rank: int) -> Axes:
-    found = tuple(normal_axis(int(a), rank) for a in axes)
-    if len(set(found)) != len(found):
+    dims = tuple(normal_axis(int(a), rank) for a in axes)
+    if len(set(dims)) != len(dims):
         raise ValueError(f"{name}: axes {tuple(axes)} name a dim twice\n  at {line_of(user_source())}")
-    if s is not None and len(s) != len(found):
+    if s is not None and len(s) != len(dims):
         raise ValueError(
-            f"{name}: s has {len(s)} entries and axes {len(found)}; they must be equally many\n"
+            f"{name}: s has {len(s)} entries and axes {len(dims)}; they must be equally many\n"
             f"  at {line_of(user_source())}"
         )
-    return found
+    return dims
 
 
 def _lengths(name: str, kind: str, shape: Sequence[int], s: Any, axes: Axes) -> list[int]:
@@ -104,7 +104,7 @@ def _lengths(name: str, kind: str, shape: Sequence[int], s: Any, axes: Axes) -> 
     if kind == "IRFFT" and lengths:
         lengths[-1] = 2 * (lengths[-1] - 1)
     if s is not None:
-        lengths = [n if given is None else int(given) for n, given in zip(lengths, s, strict=True)]
+        lengths = [n if entry is None else int(entry) for n, entry in zip(lengths, s, strict=True)]
     for axis, length in zip(axes, lengths, strict=True):
         if length < 1:
             raise ValueError(
@@ -236,13 +236,13 @@ def _frequencies(name: str, n: Any, d: Any, places: Any, dtype: Any) -> Any:
         raise ValueError(
             f"{name}: n must be an int of at least 1 and d a number, got n={n!r}, d={d!r}\n  at {line_of(user_source())}"
         )
-    wanted = float_of(np.dtype(np.int64)) if dtype is None else np.dtype(dtype)
-    if not is_float(wanted):
-        raise ValueError(f"{name}: dtype must be floating, got {wanted}\n  at {line_of(user_source())}")
+    kind = float_of(np.dtype(np.int64)) if dtype is None else np.dtype(dtype)
+    if not is_float(kind):
+        raise ValueError(f"{name}: dtype must be floating, got {kind}\n  at {line_of(user_source())}")
     with np.errstate(over="ignore"):
-        step = np.asarray(int(n) * float(d)).astype(wanted)
+        step = np.asarray(int(n) * float(d)).astype(kind)
     # XLA multiplies by the reciprocal of a divisor that it knows, which rounds twice.
-    return ufuncs.true_divide(places(wanted), bind(ops("optimization_barrier"), step))
+    return ufuncs.true_divide(places(kind), bind(ops("optimization_barrier"), step))
 
 
 def _signed(n: Any) -> Any:
@@ -271,8 +271,8 @@ def rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None, device: Any = None) -
 def _shifted(x: Any, axes: Any, sign: int) -> Any:
     """Rolled by half the extent along axes: forwards it is rounded down, back up."""
     shape = shape_of(x)
-    given = range(len(shape)) if axes is None else (axes,) if isinstance(axes, int | np.integer) else axes
-    dims = tuple(normal_axis(int(a), len(shape)) for a in given)
+    entries = range(len(shape)) if axes is None else (axes,) if isinstance(axes, int | np.integer) else axes
+    dims = tuple(normal_axis(int(a), len(shape)) for a in entries)
     return roll(x, tuple(sign * (shape[d] // 2) for d in dims), dims)
 
 

@@ -167,14 +167,14 @@ def _split_scalar_masks(x: Any, parts: tuple[Any, ...]) -> tuple[Any, tuple[Any,
     if any(p is Ellipsis for p in parts[: max(i for i, p in enumerate(parts) if is_scalar_mask(p))]):
         raise IndexError(f"a scalar boolean after an ellipsis is not supported\n  at {line_of(user_source())}")
     dim = 0
-    found: list[Any] = []
+    rest: list[Any] = []
     for part in parts:
         if is_scalar_mask(part):
             x = expand_dims(x, dim)
             part = np.arange(1 if _known(part) else 0, dtype=np.int32)
         dim += 0 if part is None else np.ndim(part) if is_mask(part) else 1
-        found.append(part)
-    return x, tuple(found)
+        rest.append(part)
+    return x, tuple(rest)
 
 
 def _static_int(part: Any) -> int | None:
@@ -341,10 +341,10 @@ def gather(
 def mode_word(mode: Any, default: str) -> str:
     """JAX's modes, as words or lax.GatherScatterMode, as the ops know them."""
     word = str(getattr(mode, "name", mode)).lower() if mode is not None else default
-    known = {"clip": "clip", "fill": "fill", "drop": "fill", "fill_or_drop": "fill"}
-    if word not in (*known, "promise_in_bounds"):
+    words = {"clip": "clip", "fill": "fill", "drop": "fill", "fill_or_drop": "fill"}
+    if word not in (*words, "promise_in_bounds"):
         raise ValueError(f"mode {mode!r} is not one of clip, fill, drop, promise_in_bounds\n  at {line_of(user_source())}")
-    return known.get(word, word)
+    return words.get(word, word)
 
 
 def take(

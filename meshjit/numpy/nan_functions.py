@@ -41,10 +41,10 @@ def _nan_extreme(name: str, plain: Any, worst: float) -> Any:
     ) -> Any:
         if not is_inexact(dtype_of(x)):
             return plain(x, axis, out, keepdims=keepdims, initial=initial, where=where)
-        found = plain(_without(x, worst), axis, out, keepdims=keepdims, initial=initial, where=where)
+        result = plain(_without(x, worst), axis, out, keepdims=keepdims, initial=initial, where=where)
         if initial is not None:
-            return found
-        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), np.nan, found)
+            return result
+        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), np.nan, result)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`: NaN only where every element is."
@@ -79,8 +79,8 @@ def _nan_arg(name: str, plain: Any, worst: float) -> Any:
     def function(x: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
         if not is_inexact(dtype_of(x)):
             return plain(x, axis, out, keepdims=keepdims)
-        found = plain(_without(x, worst), axis, out, keepdims=keepdims)
-        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), -1, found)
+        result = plain(_without(x, worst), axis, out, keepdims=keepdims)
+        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), -1, result)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`; -1 where every element is NaN, as in JAX."

@@ -101,6 +101,6 @@ def _spectral(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:  
     """Of singular values: the largest, the smallest, their sum."""
     values = svdvals(moveaxis(x, axes, (-2, -1)))
     dim = len(shape_of(values)) - 1
-    found = reductions.sum(values, axis=dim) if ord == "nuc" else _extreme(values, ord == 2, (dim,), False)
-    result = cast(found, dtype_of(values))
+    norm = reductions.sum(values, axis=dim) if ord == "nuc" else _extreme(values, ord == 2, (dim,), False)
+    result = cast(norm, dtype_of(values))
     return expand_dims(result, axes) if keepdims else result

@@ -44,9 +44,9 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
         return array.view(WeakNumber) if weak else array, TensorType((), array.dtype), weak
     if isinstance(x, list | tuple):
         x = _nested(x, dtype)
-    known = None if isinstance(x, np.ndarray | np.generic) else type_and_weak(x)
-    if known is not None:
-        return x, known[0], known[1]
+    typing = None if isinstance(x, np.ndarray | np.generic) else type_and_weak(x)
+    if typing is not None:
+        return x, typing[0], typing[1]
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__array__"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
@@ -107,8 +107,8 @@ def _stacked(x: Any) -> Any:
 def _leaves(x: Any) -> list[tuple[Any, TensorType, bool]]:
     """What nested lists hold, each once per type."""
     if isinstance(x, list | tuple):
-        found = [leaf for e in x for leaf in _leaves(e)]
-        return list({(type.dtype, weak): (operand, type, weak) for operand, type, weak in found}.values())
+        leaves = [leaf for e in x for leaf in _leaves(e)]
+        return list({(type.dtype, weak): (operand, type, weak) for operand, type, weak in leaves}.values())
     return [value(x)]
 
 
@@ -177,10 +177,10 @@ def exactly(x: Any, dtype: np.dtype[Any], weak: bool = False) -> Any:
     operand, type, was_weak = value(x)
     if isinstance(operand, np.ndarray):
         real = type.dtype.kind == "c" and dtype.kind not in "cb"  # 1j is true
-        found = np.asarray(operand.real if real else operand, dtype)
+        array = np.asarray(operand.real if real else operand, dtype)
         if dtype != canonical(dtype, config.enable_x64):
-            return bind(ops("copy"), found, weak_type=weak)  # an array keeps its dtype, NumPy's values lose it
-        return found.view(WeakNumber) if weak and not type.shape else found
+            return bind(ops("copy"), array, weak_type=weak)  # an array keeps its dtype, NumPy's values lose it
+        return array.view(WeakNumber) if weak and not type.shape else array
     if type.dtype == dtype and was_weak == weak:
         return operand
     return bind(ops("convert"), operand, dtype=dtype, weak_type=weak)
@@ -228,11 +228,11 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 
 def broadcast_shapes(*shapes: Any, error: type[Exception] = ValueError) -> Shape:
     """The shape that all broadcast to; `error`, with the user's line, if there is none. TypeError for what is no shape."""
-    known = [shape_tuple(s) for s in shapes]
+    tuples = [shape_tuple(s) for s in shapes]
     try:
-        return tuple(int(n) for n in np.broadcast_shapes(*known))
+        return tuple(int(n) for n in np.broadcast_shapes(*tuples))
     except ValueError:
-        listed = ", ".join(map(str, known))
+        listed = ", ".join(map(str, tuples))
         raise error(
             f"shapes {listed} do not fit together: extents must be equal or 1, counted from the last dim\n"
             f"  at {line_of(user_source())}\n  fix: reshape or transpose one of them, for example x[:, None]"
@@ -248,8 +248,8 @@ def apply(name: str, *xs: Any, inexact: bool = False, **params: Any) -> Any:
     """One elementwise op on promoted and broadcast operands."""
     first = xs[0]
     if type(first) is Tracer and (not inexact or is_inexact(first.variable.type.dtype)):
-        known = first.variable.type
-        if all(type(x) is Tracer and x.variable.type == known for x in xs):  # nothing to promote or to broadcast
+        first_type = first.variable.type
+        if all(type(x) is Tracer and x.variable.type == first_type for x in xs):  # nothing to promote or to broadcast
             return bind(REGISTRY[name], *xs, weak_type=all(x.weak_type for x in xs), **params)
     values = [value(x, f"argument {i}") for i, x in enumerate(xs)]
     dtype, weak = _common_dtype(values, inexact)
@@ -297,10 +297,10 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(rank))
     several = hasattr(axis, "__iter__") and not isinstance(axis, str) and getattr(axis, "shape", None) != ()
-    found = tuple(normal_axis(a, rank) for a in axis) if several else (normal_axis(axis, rank),)
-    if len(set(found)) != len(found):
+    dims = tuple(normal_axis(a, rank) for a in axis) if several else (normal_axis(axis, rank),)
+    if len(set(dims)) != len(dims):
         raise ValueError(f"axis {axis} names a dim twice\n  at {line_of(user_source())}")
-    return found
+    return dims
 
 
 def no_out(name: str, out: Any) -> None:

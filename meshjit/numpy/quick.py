@@ -49,19 +49,19 @@ def quick(function: Function, numbers: bool = True) -> Function:
         if kind is not array_class:
             if not numbers or (kind is not int and kind is not float):
                 return function(a, b)
-            known = _numbers.get((a._sharding, kind, b, _context.value))
-            if known is None:
+            number = _numbers.get((a._sharding, kind, b, _context.value))
+            if number is None:
                 return _with_number(function, a, b)
-            if not b and math.copysign(1, b) < 0:  # -0.0 is found as 0.0
+            if not b and math.copysign(1, b) < 0:  # the look-up takes -0.0 for 0.0
                 return function(a, b)
-            b, given = known, b
+            b, operand = number, b
         else:
-            given = b
+            operand = b
         try:
             return fast(a, b)
         except Exception:
             pass
-        return function(a, given)
+        return function(a, operand)
 
     return call
 

@@ -94,8 +94,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if axis is None:
         return reshape(roll(ravel(x), shift, 0), shape_of(x))
     rank = len(shape_of(x))
-    given: Any = (axis,) if isinstance(axis, int | np.integer) else axis
-    axes = [normal_axis(a, rank) for a in given]
+    entries: Any = (axis,) if isinstance(axis, int | np.integer) else axis
+    axes = [normal_axis(a, rank) for a in entries]
     if isinstance(shift, list | tuple):
         shifts = list(shift)
     else:
@@ -143,8 +143,8 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     rank = len(shape_of(x))
     x = asarray(x) if rank else lifted(x)
     if isinstance(pad_width, dict):
-        given = {normal_axis(d, rank): w for d, w in pad_width.items()}
-        pad_width = [(w, w) if isinstance(w, int) else w for w in (given.get(d, 0) for d in range(rank))]
+        by_dim = {normal_axis(d, rank): w for d, w in pad_width.items()}
+        pad_width = [(w, w) if isinstance(w, int) else w for w in (by_dim.get(d, 0) for d in range(rank))]
     widths = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
     if any(n < 0 for pair in widths for n in pair):
         raise ValueError(f"pad: widths must not be negative, got {pad_width}\n  at {line_of(user_source())}")
@@ -181,9 +181,9 @@ def slice_scalar(x: Any, row: int, column: int) -> Any:
 
 
 def _pad_statistic(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
-    found = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean}[mode](x, dim, keepdims=True)
-    found = cast(found if is_inexact(dtype_of(x)) else elementwise.round(found), dtype_of(x))
-    return concatenate([repeat(found, before, dim), x, repeat(found, after, dim)], dim)
+    edge = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean}[mode](x, dim, keepdims=True)
+    edge = cast(edge if is_inexact(dtype_of(x)) else elementwise.round(edge), dtype_of(x))
+    return concatenate([repeat(edge, before, dim), x, repeat(edge, after, dim)], dim)
 
 
 def _pad_dim(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
@@ -210,14 +210,14 @@ def _runs(mode: str, extent: int, start: int, stop: int) -> list[Run]:
     if mode == "edge" or extent == 1:
         return [(0 if start < 0 else extent - 1, 0, stop - start)]
     shared = mode == "reflect"  # the element that it turns at is not repeated
-    period, found, place = (extent if mode == "wrap" else 2 * (extent - shared)), list[Run](), start
+    period, runs, place = (extent if mode == "wrap" else 2 * (extent - shared)), list[Run](), start
     while place < stop:
         phase = place % period
         forwards = phase < extent - shared
         count = min(stop - place, (extent - shared if forwards else period) - phase)
-        found.append((phase, 1, count) if forwards else (period - phase - (not shared), -1, count))
+        runs.append((phase, 1, count) if forwards else (period - phase - (not shared), -1, count))
         place += count
-    return found
+    return runs
 
 
 def _run(x: Any, dim: int, run: Run) -> Any:

@@ -65,9 +65,9 @@ def sum(  # noqa: A001
 ) -> Any:  # fmt: skip
     """`numpy.sum`. float16 and bfloat16 are summed in float32 and rounded once."""
     no_out("sum", out)
-    found = _accumulated(x, dtype, promote_integers)
-    x = ufuncs.truth(x) if found == np.bool_ else x
-    result = _in_float32(found, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
+    accumulator = _accumulated(x, dtype, promote_integers)
+    x = ufuncs.truth(x) if accumulator == np.bool_ else x
+    result = _in_float32(accumulator, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
     return result if initial is None else ufuncs.add(result, cast(initial, dtype_of(result)))
 
 
@@ -92,9 +92,9 @@ def prod(
 ) -> Any:  # fmt: skip
     """`numpy.prod`."""
     no_out("prod", out)
-    found = _accumulated(x, dtype, promote_integers)
-    x = ufuncs.truth(x) if found == np.bool_ else x
-    result = _in_float32(found, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
+    accumulator = _accumulated(x, dtype, promote_integers)
+    x = ufuncs.truth(x) if accumulator == np.bool_ else x
+    result = _in_float32(accumulator, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
     return result if initial is None else ufuncs.multiply(result, cast(initial, dtype_of(result)))
 
 
@@ -155,23 +155,23 @@ def mean(
         raise TypeError(f"mean: a mean is no boolean\n  at {line_of(user_source())}\n  fix: mean(x) != 0")
     kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
     count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
-    found = _in_float32(
+    result = _in_float32(
         float_of(kind), lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count)
     )
-    return found if dtype is None else cast(found, kind)
+    return result if dtype is None else cast(result, kind)
 
 
 def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
     """`numpy.average`; weights have the shape of x or, with one axis, are a vector along it."""
     if weights is None:
-        found = mean(x, axis=axis, keepdims=keepdims)
-        total = np.asarray(_count(x, axis), dtype_of(found))
+        result = mean(x, axis=axis, keepdims=keepdims)
+        total = np.asarray(_count(x, axis), dtype_of(result))
     else:
         (x, weights), _ = promoted(x, weights, inexact=True)
         weights = _weights_like(x, axis, weights)
         total = sum(weights, axis=axis, keepdims=keepdims)
-        found = ufuncs.true_divide(sum(ufuncs.multiply(x, weights), axis=axis, keepdims=keepdims), total)
-    return (found, broadcast_to(total, shape_of(found))) if returned else found
+        result = ufuncs.true_divide(sum(ufuncs.multiply(x, weights), axis=axis, keepdims=keepdims), total)
+    return (result, broadcast_to(total, shape_of(result))) if returned else result
 
 
 def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
@@ -214,9 +214,9 @@ def var(
     squares = ufuncs.real(ufuncs.multiply(centred, ufuncs.conjugate(centred)))
     count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
     free = count - ddof if isinstance(count, float) and is_python_number(ddof) else ufuncs.subtract(count, ddof)
-    found = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
-    found = ufuncs.where(ufuncs.greater(free, 0), found, np.nan)
-    return cast(found, part_dtype(kind) if dtype is None else kind)
+    result = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
+    result = ufuncs.where(ufuncs.greater(free, 0), result, np.nan)
+    return cast(result, part_dtype(kind) if dtype is None else kind)
 
 
 def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
@@ -251,8 +251,8 @@ def _arg(op: str) -> Any:
             return reshape(flat, (1,) * rank) if keepdims else flat
         axis = normal_axis(axis, rank)
         check_not_empty(op, shape_of(x), axis)
-        found = bind(ops(op), x, axis=axis, index_dtype=index_dtype())
-        return expand_dims(found, axis) if keepdims else found
+        result = bind(ops(op), x, axis=axis, index_dtype=index_dtype())
+        return expand_dims(result, axis) if keepdims else result
 
     function.__name__ = op
     function.__doc__ = f"`numpy.{op}`: the first place of the extreme; NaN counts as extreme."
@@ -266,11 +266,11 @@ def _cumulative(op: str) -> Any:
     def function(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
         no_out(op, out)
         x = ravel(x) if axis is None else asarray(x)
-        found = index_dtype() if dtype_of(x) == np.bool_ else dtype_of(x)
-        found = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else found
-        counted = cast(ufuncs.truth(x), np.int32) if found == np.bool_ else cast(x, found)
+        kind = index_dtype() if dtype_of(x) == np.bool_ else dtype_of(x)
+        kind = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else kind
+        counted = cast(ufuncs.truth(x), np.int32) if kind == np.bool_ else cast(x, kind)
         result = bind(ops(op), counted, axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
-        return ufuncs.truth(result) if found == np.bool_ else result
+        return ufuncs.truth(result) if kind == np.bool_ else result
 
     function.__name__ = op
     function.__doc__ = f"`numpy.{op}`."
@@ -320,11 +320,11 @@ def logsumexp(
     terms = terms if b is None else ufuncs.multiply(b, terms)
     terms = terms if where is None else ufuncs.where(where, terms, 0)
     total = sum(terms, axis=axis, keepdims=True)
-    found = ufuncs.add(ufuncs.log(ufuncs.absolute(total) if return_sign else total), shift)
+    result = ufuncs.add(ufuncs.log(ufuncs.absolute(total) if return_sign else total), shift)
     axes = normal_axes(axis, len(shape_of(x)))
     kept = tuple((1 if keepdims else None) if d in axes else n for d, n in enumerate(shape_of(terms)))
     shape = tuple(n for n in kept if n is not None)
-    return (reshape(found, shape), reshape(ufuncs.sign(total), shape)) if return_sign else reshape(found, shape)
+    return (reshape(result, shape), reshape(ufuncs.sign(total), shape)) if return_sign else reshape(result, shape)
 
 
 def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:

@@ -79,13 +79,13 @@ def _check_ids(name: str, data: Any, ids: Any) -> int:
     return rank
 
 
-def _count(name: str, ids: Any, given: int | None) -> int:
-    if given is None:
-        known = concrete(ids, f"{name} needs the highest id to know the result's extent", f"{name}(..., num_segments=...)")
-        return max(int(known.max(initial=-1)) + 1, 0)
-    if given < 0:
-        raise ValueError(f"{name}: num_segments is {given}, it cannot be negative\n  at {line_of(user_source())}")
-    return int(given)
+def _count(name: str, ids: Any, count: int | None) -> int:
+    if count is None:
+        numbers = concrete(ids, f"{name} needs the highest id to know the result's extent", f"{name}(..., num_segments=...)")
+        return max(int(numbers.max(initial=-1)) + 1, 0)
+    if count < 0:
+        raise ValueError(f"{name}: num_segments is {count}, it cannot be negative\n  at {line_of(user_source())}")
+    return int(count)
 
 
 def _signed(ids: Any) -> Any:

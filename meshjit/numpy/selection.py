@@ -142,12 +142,12 @@ def _gaps(places: Any, extent: int) -> list[tuple[int, int]] | None:
         return sorted((p, p + (len(run) if abs(run.step) == 1 else 1)) for p in places)
     if np.asarray(places).dtype == np.bool_ or np.size(places) > _PIECES:
         return None
-    found = set[int]()
+    gaps = set[int]()
     for place in np.ravel(places).tolist():
         if not -extent <= place < extent:
             raise IndexError(f"delete: place {place} is out of range for an extent of {extent}\n  at {line_of(user_source())}")
-        found.add(place % extent)
-    return [(p, p + 1) for p in sorted(found)]
+        gaps.add(place % extent)
+    return [(p, p + 1) for p in sorted(gaps)]
 
 
 def insert(x: Any, places: Any, values: Any, axis: int | None = None) -> Any:
@@ -206,11 +206,11 @@ def trim_zeros(x: Any, trim: str = "fb") -> Any:
 
 def unravel_index(places: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     """Places of the flat array as one array per dim."""
-    found = []
+    indices = []
     for extent in reversed(tuple(shape)):
-        found.append(ufuncs.remainder(places, extent))
+        indices.append(ufuncs.remainder(places, extent))
         places = ufuncs.floor_divide(places, extent)
-    return tuple(reversed(found))
+    return tuple(reversed(indices))
 
 
 def ravel_multi_index(places: Sequence[Any], dims: Sequence[int], mode: str = "clip") -> Any:
@@ -244,8 +244,8 @@ def apply_along_axis(function: Callable[..., Any], axis: int, x: Any, *args: Any
 def apply_over_axes(function: Callable[..., Any], x: Any, axes: Sequence[int]) -> Any:
     """function(x, axis) for one axis after the other; dims that go are put back as 1."""
     for axis in axes:
-        found = function(x, axis=axis)
-        x = found if len(shape_of(found)) == len(shape_of(x)) else expand_dims(found, axis)
+        result = function(x, axis=axis)
+        x = result if len(shape_of(result)) == len(shape_of(x)) else expand_dims(result, axis)
     return x
 
 

@@ -31,13 +31,13 @@ def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     if order != "C":
         raise ValueError(f"reshape: order must be 'C' or 'F', got {order!r}")
     operand, type, weak = value(x)
-    wanted = _one_shape(shape)
-    known = math.prod(n for n in wanted if n != -1)
-    full = tuple(type.size // known if n == -1 and known else n for n in wanted)
-    if math.prod(full) != type.size or wanted.count(-1) > 1 or any(n < 0 for n in full):
+    target = _one_shape(shape)
+    product = math.prod(n for n in target if n != -1)
+    full = tuple(type.size // product if n == -1 and product else n for n in target)
+    if math.prod(full) != type.size or target.count(-1) > 1 or any(n < 0 for n in full):
         raise TypeError(
-            f"cannot reshape {type.shape} ({type.size} elements) to {wanted}{_elements(wanted, full)}\n"
-            f"  at {line_of(user_source())}\n  fix: {_reshape_fix(wanted, type.shape)}"
+            f"cannot reshape {type.shape} ({type.size} elements) to {target}{_elements(target, full)}\n"
+            f"  at {line_of(user_source())}\n  fix: {_reshape_fix(target, type.shape)}"
         )
     return operand if full == type.shape else bind(ops("reshape"), operand, shape=full, weak_type=weak)
 
@@ -47,14 +47,14 @@ def _one_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     return shape_tuple(shape[0] if len(shape) == 1 else shape, unknown=True)
 
 
-def _elements(wanted: tuple[int, ...], full: tuple[int, ...]) -> str:
-    return "" if any(n < 0 for n in wanted) else f" ({math.prod(full)})"
+def _elements(target: tuple[int, ...], full: tuple[int, ...]) -> str:
+    return "" if any(n < 0 for n in target) else f" ({math.prod(full)})"
 
 
-def _reshape_fix(wanted: tuple[int, ...], shape: tuple[int, ...]) -> str:
-    if wanted.count(-1) > 1:
+def _reshape_fix(target: tuple[int, ...], shape: tuple[int, ...]) -> str:
+    if target.count(-1) > 1:
         return "at most one extent may be -1"
-    if any(n < -1 for n in wanted):
+    if any(n < -1 for n in target):
         return "extents are 0 or more, and one may be -1: what is left"
     return f"the products must be equal; -1 stands for what is left: x.reshape(-1, {shape[-1] if shape else 1})"
 
@@ -128,18 +128,18 @@ def broadcast_arrays(*xs: Any) -> list[Any]:
 
 
 def atleast_1d(*xs: Any) -> Any:
-    found = [reshape(x, 1) if not shape_of(x) else asarray(x) for x in xs]
-    return found[0] if len(found) == 1 else found
+    arrays = [reshape(x, 1) if not shape_of(x) else asarray(x) for x in xs]
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def atleast_2d(*xs: Any) -> Any:
-    found = [reshape(x, (1,) * (2 - len(shape_of(x))) + shape_of(x)) if len(shape_of(x)) < 2 else asarray(x) for x in xs]
-    return found[0] if len(found) == 1 else found
+    arrays = [reshape(x, (1,) * (2 - len(shape_of(x))) + shape_of(x)) if len(shape_of(x)) < 2 else asarray(x) for x in xs]
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def atleast_3d(*xs: Any) -> Any:
-    found = [_three_dims(x) for x in xs]
-    return found[0] if len(found) == 1 else found
+    arrays = [_three_dims(x) for x in xs]
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def _three_dims(x: Any) -> Any:

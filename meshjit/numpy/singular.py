@@ -131,11 +131,11 @@ def lstsq(a: Any, b: Any, rcond: Any = None, *, numpy_resid: bool = False) -> tu
 
 
 def _one_matrix(a: Any, b: Any) -> tuple[int, int]:
-    shape, given = shape_of(a), shape_of(b)
-    if len(shape) != 2 or len(given) not in (1, 2) or given[0] != shape[0]:
+    shape, rhs_shape = shape_of(a), shape_of(b)
+    if len(shape) != 2 or len(rhs_shape) not in (1, 2) or rhs_shape[0] != shape[0]:
         kind = TensorType(shape, dtype_of(a))
         raise ValueError(
-            f"lstsq: takes one matrix [m, n] and [m] or [m, k], got {kind} and {given}\n  at {line_of(user_source())}\n"
+            f"lstsq: takes one matrix [m, n] and [m] or [m, k], got {kind} and {rhs_shape}\n  at {line_of(user_source())}\n"
             "  fix: use vmap for a batch"
         )
     return shape[0], shape[1]

@@ -42,8 +42,8 @@ def sort_together(
 ) -> list[Any]:
     """Arrays of one shape, sorted along `axis` by the first `num_keys` of them. NaN comes last (first if descending)."""
     turned = {"descending": True} if descending else {}
-    found = bind(ops("sort"), *operands, dimension=axis, num_keys=num_keys, is_stable=stable, **turned)
-    return list(found) if isinstance(found, tuple) else [found]
+    results = bind(ops("sort"), *operands, dimension=axis, num_keys=num_keys, is_stable=stable, **turned)
+    return list(results) if isinstance(results, tuple) else [results]
 
 
 def sort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
@@ -212,8 +212,8 @@ def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
         spots = cast(spot, kind) if kind == np.int32 else bind(ops("convert"), asarray(spot), dtype=kind)
         spots = moveaxis(spots, tuple(range(lead)), tuple(range(kept, kept + lead)))
         flat = reshape(spots, (*shape_of(spots)[:kept], math.prod(shape_of(spots)[kept:])))
-        found = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(spots))
-        return moveaxis(found, tuple(range(kept, kept + lead)), tuple(range(lead)))
+        elements = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(spots))
+        return moveaxis(elements, tuple(range(kept, kept + lead)), tuple(range(lead)))
 
     if low is high:
         return at(low)
@@ -329,11 +329,11 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     flat = searchsorted(running, order)
     there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else zeros((size,), np.bool_)
     fills = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * len(shape)
-    found = []
+    indices = []
     for dim, (extent, fill) in enumerate(zip(shape, fills, strict=True)):
         place = ufuncs.remainder(ufuncs.floor_divide(flat, max(math.prod(shape[dim + 1 :]), 1)), max(extent, 1))
-        found.append(cast(ufuncs.where(there, place, 0 if fill is None else fill), index_dtype()))
-    return tuple(found)
+        indices.append(cast(ufuncs.where(there, place, 0 if fill is None else fill), index_dtype()))
+    return tuple(indices)
 
 
 def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:

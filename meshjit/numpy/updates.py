@@ -51,8 +51,8 @@ class IndexUpdate:
         return "x.at[...]"
 
     def __getattr__(self, name: str) -> NoReturn:
-        known = ", ".join(_METHODS)
-        raise AttributeError(f"x.at[...] has no method {name!r}; did you mean {_method_like(name)}? There are {known}")
+        methods = ", ".join(_METHODS)
+        raise AttributeError(f"x.at[...] has no method {name!r}; did you mean {_method_like(name)}? There are {methods}")
 
     def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Any:
         _check_hints("get", hints)
@@ -126,8 +126,8 @@ def _check_hints(method: str, hints: dict[str, Any]) -> None:
     """TypeError for words that JAX has none of, ValueError for those that would change the result here."""
     for name, value in hints.items():
         if name not in _HINTS:
-            known = ", ".join(("mode", *_HINTS))
-            raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {known}\n  at {line_of(user_source())}")
+            names = ", ".join(("mode", *_HINTS))
+            raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {names}\n  at {line_of(user_source())}")
         if name == "out_sharding" and value is not None:
             fix = "use lax.with_sharding_constraint"
             raise ValueError(f".at[...].{method}: {name}={value!r} is not supported; {fix}\n  at {line_of(user_source())}")

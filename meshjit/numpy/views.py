@@ -35,8 +35,8 @@ def iterable(x: Any) -> bool:
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
     """`x` in another dtype, on a device or under a sharding if one is given; `x` itself if it has that dtype, unless `copy`."""
-    found = lifted(cast(x, dtype))
-    return placed(fresh(found) if copy and found is x else found, device)
+    array = lifted(cast(x, dtype))
+    return placed(fresh(array) if copy and array is x else array, device)
 
 
 def copy(x: Any, order: str | None = None) -> Any:
@@ -54,8 +54,8 @@ def _array_out(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        found = function(*args, **kwargs)
-        return type(found)(lifted(x) for x in found) if isinstance(found, list | tuple) else lifted(found)
+        result = function(*args, **kwargs)
+        return type(result)(lifted(x) for x in result) if isinstance(result, list | tuple) else lifted(result)
 
     return wrapped
 
@@ -65,13 +65,13 @@ def _new_array_out(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        found = function(*args, **kwargs)
+        result = function(*args, **kwargs)
         operands = {*map(id, args), *map(id, kwargs.values())}
 
         def own(x: Any) -> Any:
             return fresh(x) if id(x) in operands else lifted(x)
 
-        return type(found)(map(own, found)) if isinstance(found, list | tuple) else own(found)
+        return type(result)(map(own, result)) if isinstance(result, list | tuple) else own(result)
 
     return wrapped
 
