@@ -52,7 +52,7 @@ def jit(
 
     Returns: a `Wrapped` function; see `.trace`, `.lower`, `.eval_shape`, `.clear_cache`.  Source: jax.jit's documentation.
     """
-    return _made(
+    return _jitted(
         fun,
         in_shardings=in_shardings,
         out_shardings=out_shardings,
@@ -87,7 +87,7 @@ def pjit(
     """`jit`, under its old name and with the old order of parameters (`jax.experimental.pjit.pjit`).
 
     Called within `with mesh:`, None in in_shardings or out_shardings, also as a leaf or prefix of a tree, means replicated."""
-    return _made(
+    return _jitted(
         fun,
         replicates_none=True,
         in_shardings=in_shardings,
@@ -105,12 +105,12 @@ def pjit(
     )
 
 
-def _made(fun: Any, *, device: Any, backend: str | None, in_shardings: Any, out_shardings: Any, **given: Any) -> Any:
+def _jitted(fun: Any, *, device: Any, backend: str | None, in_shardings: Any, out_shardings: Any, **options: Any) -> Any:
     """A Wrapped function, or where `fun` was left out, what makes one."""
     device = _device(device, backend, in_shardings, out_shardings)
 
     def wrap(f: Callable[..., Any]) -> Wrapped:
-        return Wrapped(f, in_shardings=in_shardings, out_shardings=out_shardings, device=device, **given)
+        return Wrapped(f, in_shardings=in_shardings, out_shardings=out_shardings, device=device, **options)
 
     return wrap if fun is _MISSING else wrap(fun)
 
@@ -122,9 +122,9 @@ def _device(device: Any, backend: str | None, in_shardings: Any, out_shardings: 
     if device is not None and backend is not None:
         raise ValueError(f"jit: device={device!r} and backend={backend!r} were both given\n  fix: give one of them")
     if in_shardings is not UNSPECIFIED or out_shardings is not UNSPECIFIED:
-        given = "in_shardings" if in_shardings is not UNSPECIFIED else "out_shardings"
+        other = "in_shardings" if in_shardings is not UNSPECIFIED else "out_shardings"
         what = "device" if device is not None else "backend"
-        raise ValueError(f"jit: {what} and {given} were both given\n  fix: leave {what} out; shardings name devices")
+        raise ValueError(f"jit: {what} and {other} were both given\n  fix: leave {what} out; shardings name devices")
     if device is not None and not hasattr(device, "process_index"):
         raise TypeError(f"jit: device must be one of meshjit.devices(), got {device!r}\n  fix: device=meshjit.devices()[0]")
     chosen = device if device is not None else client.local_devices(backend=backend)[0]

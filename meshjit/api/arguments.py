@@ -55,22 +55,22 @@ class Parameters:
             nums = tuple(self.names.index(n) for n in text if n in self.names)
         return tuple(sorted(set(nums))), frozenset(text)
 
-    def _numbers(self, what: str, given: Any) -> tuple[int, ...]:
-        every = () if given is None else (given,) if isinstance(given, SupportsIndex) else given
+    def _numbers(self, what: str, entries: Any) -> tuple[int, ...]:
+        every = () if entries is None else (entries,) if isinstance(entries, SupportsIndex) else entries
         if isinstance(every, str) or not isinstance(every, Iterable):
-            fix = f"\n  fix: {what}_argnames={given!r}" if isinstance(given, str) else ""
-            raise TypeError(f"{self._title()}: {what}_argnums must be an int or several, got {given!r}{fix}")
+            fix = f"\n  fix: {what}_argnames={entries!r}" if isinstance(entries, str) else ""
+            raise TypeError(f"{self._title()}: {what}_argnums must be an int or several, got {entries!r}{fix}")
         for n in every:
             if not isinstance(n, SupportsIndex):
                 fix = f"\n  fix: {what}_argnames={tuple(every)!r}" if isinstance(n, str) else ""
                 raise TypeError(f"{self._title()}: {what}_argnums must be ints, got {n!r}{fix}")
         return tuple(operator.index(n) for n in every)
 
-    def _texts(self, what: str, given: Any) -> tuple[str, ...]:
-        every = () if given is None else (given,) if isinstance(given, str) else given
+    def _texts(self, what: str, entries: Any) -> tuple[str, ...]:
+        every = () if entries is None else (entries,) if isinstance(entries, str) else entries
         if not isinstance(every, Iterable):
-            fix = f"\n  fix: {what}_argnums={given}" if isinstance(given, int) else ""
-            raise TypeError(f"{self._title()}: {what}_argnames must be a string or several, got {given!r}{fix}")
+            fix = f"\n  fix: {what}_argnums={entries}" if isinstance(entries, int) else ""
+            raise TypeError(f"{self._title()}: {what}_argnames must be a string or several, got {entries!r}{fix}")
         return tuple(every)
 
     def _position(self, what: str, number: int) -> int:
@@ -181,10 +181,10 @@ class Parameters:
     def donated(self, split: Split) -> list[bool]:
         """One flag per leaf of `(args, kwargs)`."""
         kept, total = self._kept_positions(split)
-        wanted = {n if n >= 0 else total + n for n in self.donate_nums}
+        numbers = {n if n >= 0 else total + n for n in self.donate_nums}
         flags: list[bool] = []
         for i, x in zip(kept, split.args, strict=True):
-            flags += [i in wanted] * len(tree.leaves(x))
+            flags += [i in numbers] * len(tree.leaves(x))
         for name in sorted(split.kwargs):
             flags += [name in self.donate_names] * len(tree.leaves(split.kwargs[name]))
         return flags

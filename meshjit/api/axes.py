@@ -45,13 +45,13 @@ def symbols_of(title: str, axes: Any, in_tree: Any, names: Sequence[str], keys: 
     """The symbols of every leaf. ValueError for a dim that the argument lacks, or one symbol with two sizes."""
     args, kwargs = tree.unflatten(in_tree, [0] * in_tree.num_leaves)
     prefix = tuple(axes) if isinstance(axes, list) else axes
-    given = tree.flatten_prefix(prefix, tree.structure(args), "abstracted_axes", is_leaf=_is_axes)
-    found = [_by_dim(x) for x in given] + [{}] * len(tree.leaves(kwargs))
+    entries = tree.flatten_prefix(prefix, tree.structure(args), "abstracted_axes", is_leaf=_is_axes)
+    symbols_by_leaf = [_by_dim(x) for x in entries] + [{}] * len(tree.leaves(kwargs))
     sizes: dict[str, tuple[int, str]] = {}
-    for symbols, name, key in zip(found, names, keys, strict=True):
+    for symbols, name, key in zip(symbols_by_leaf, names, keys, strict=True):
         for dim, symbol in symbols.items():
             _check(title, sizes, symbol, dim, name, key.type)
-    return found
+    return symbols_by_leaf
 
 
 def _by_dim(axes: Any) -> Symbols:
@@ -85,4 +85,4 @@ def with_symbols(type: TensorType, symbols: Symbols) -> TensorType:
 
 def sizes_of(symbols: Sequence[Symbols], keys: Sequence[LeafKey]) -> dict[str, int]:
     """symbol → its size in this call; `symbols` is empty where there are none."""
-    return {s: key.type.shape[dim] for found, key in zip(symbols, keys, strict=False) for dim, s in found.items()}
+    return {s: key.type.shape[dim] for by_dim, key in zip(symbols, keys, strict=False) for dim, s in by_dim.items()}

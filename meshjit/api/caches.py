@@ -55,9 +55,9 @@ _by_function: weakref.WeakKeyDictionary[Any, dict[Any, Cache]] = weakref.WeakKey
 def cache_of(fun: Callable[..., Any], parameters: tuple[Any, ...]) -> Cache:
     """The cache of `fun` jitted with these parameters; a new one where either cannot be looked up."""
     try:
-        known = _by_function.setdefault(fun, {})
+        caches = _by_function.setdefault(fun, {})
         key = tuple(_hashable(p) for p in parameters)
-        return known.setdefault(key, Cache()) if key not in known else known[key]
+        return caches.setdefault(key, Cache()) if key not in caches else caches[key]
     except TypeError:  # not hashable, or no weak references to it
         return Cache()
 

@@ -55,7 +55,7 @@ class Compiled(Stage):
         """A sharding per argument; None for one that the function does not use, which is not put anywhere."""
         keys = [self.call.keys[i] for i in self.kept]
         pairs = zip(keys, self.executable.in_shardings, strict=False)
-        return self._per_argument([_as_given(key, sharding) for key, sharding in pairs], None)
+        return self._per_argument([_own_sharding(key, sharding) for key, sharding in pairs], None)
 
     @property
     def output_shardings(self) -> Any:
@@ -64,8 +64,8 @@ class Compiled(Stage):
     @property
     def input_formats(self) -> Any:
         """A Format (layout and sharding) per argument."""
-        found = formats(self.executable.parameter_layouts(), self.executable.in_shardings)
-        return self._per_argument(found, Format(None, None))
+        leaf_formats = formats(self.executable.parameter_layouts(), self.executable.in_shardings)
+        return self._per_argument(leaf_formats, Format(None, None))
 
     @property
     def output_formats(self) -> Any:
@@ -76,15 +76,15 @@ class Compiled(Stage):
     @property
     def input_layouts(self) -> Any:
         """A Layout per argument."""
-        return tree.map(lambda found: found.layout, self.input_formats, is_leaf=lambda x: isinstance(x, Format))
+        return tree.map(lambda format: format.layout, self.input_formats, is_leaf=lambda x: isinstance(x, Format))
 
     @property
     def output_layouts(self) -> Any:
-        return tree.map(lambda found: found.layout, self.output_formats, is_leaf=lambda x: isinstance(x, Format))
+        return tree.map(lambda format: format.layout, self.output_formats, is_leaf=lambda x: isinstance(x, Format))
 
     def _per_argument(self, kept: Sequence[Any], missing: Any) -> Any:
-        found = dict(zip(self.kept, kept, strict=False))  # captured arrays come last
-        return tree.unflatten(self.in_tree, [found.get(i, missing) for i in range(len(self.call.keys))])
+        by_number = dict(zip(self.kept, kept, strict=False))  # captured arrays come last
+        return tree.unflatten(self.in_tree, [by_number.get(i, missing) for i in range(len(self.call.keys))])
 
     def _out_info(self) -> list[ShapeDtypeStruct]:
         pairs = zip(super()._out_info(), self.executable.out_shardings, strict=True)
@@ -123,8 +123,8 @@ class Compiled(Stage):
             )
         if in_tree != self.in_tree:
             raise TypeError(self._other_tree(args, kwargs))
-        wanted = dict(zip(self.kept, self.executable.in_shardings, strict=False))
-        problems = [self._problem(i, leaf, wanted.get(i)) for i, leaf in enumerate(leaves)]
+        shardings = dict(zip(self.kept, self.executable.in_shardings, strict=False))
+        problems = [self._problem(i, leaf, shardings.get(i)) for i, leaf in enumerate(leaves)]
         types = [text for kind, text in filter(None, problems) if kind is TypeError]
         places = [text for kind, text in filter(None, problems) if kind is ShardingError]
         if types:
@@ -143,17 +143,17 @@ class Compiled(Stage):
             f"{statics}  fix: call it with the same containers, or lower and compile for these"
         )
 
-    def _problem(self, i: int, leaf: Any, wanted: Sharding | None) -> tuple[type[Exception], str] | None:
+    def _problem(self, i: int, leaf: Any, sharding: Sharding | None) -> tuple[type[Exception], str] | None:
         """The types must be those it was compiled for, and committed arrays must lie where it wants them."""
         name, expected = self.call.names[i], self.call.keys[i].type
-        found = key_of_value(leaf, name)
-        if found.type != expected:
-            return TypeError, f"{self.name} was compiled for {name}: {expected}, called with {found.type}"
-        if wanted is None or not found.committed or found.sharding is None or fits(found, wanted):
+        key = key_of_value(leaf, name)
+        if key.type != expected:
+            return TypeError, f"{self.name} was compiled for {name}: {expected}, called with {key.type}"
+        if sharding is None or not key.committed or key.sharding is None or fits(key, sharding):
             return None
         return ShardingError, (
-            f"{self.name} was compiled for {name} {expected} at {spec_of(wanted)},"
-            f" called with one committed to {spec_of(found.sharding)}"
+            f"{self.name} was compiled for {name} {expected} at {spec_of(sharding)},"
+            f" called with one committed to {spec_of(key.sharding)}"
         )
 
     def _place_fix(self, problems: Sequence[Any]) -> str:
@@ -193,7 +193,7 @@ class Compiled(Stage):
         at which of the donated arguments were given away."""
         kept = set(self.kept)
         flags = [i in kept for i in range(len(self.call.keys))]
-        if self.checks or any(given and not taken for given, taken in zip(self.call.donated, flags, strict=True)):
+        if self.checks or any(donated and not taken for donated, taken in zip(self.call.donated, flags, strict=True)):
             return None
         return fast_call(self.executable, self.treedef, flags, self.captured if self.outer else ())
 
@@ -243,8 +243,8 @@ class Compiled(Stage):
     def captured(self) -> list[Array]:
         """The arrays that the function closed over, moved once to where the program wants them."""
         if self._captured is None:
-            wanted = self.executable.in_shardings[len(self.kept) :]
-            self._captured = [x if fits(x._key, s) else move(x, s) for x, s in zip(self.outer, wanted, strict=True)]
+            shardings = self.executable.in_shardings[len(self.kept) :]
+            self._captured = [x if fits(x._key, s) else move(x, s) for x, s in zip(self.outer, shardings, strict=True)]
         return self._captured
 
     def _check_donated(self, arguments: Sequence[Array]) -> None:
@@ -271,12 +271,12 @@ class Compiled(Stage):
         )
 
 
-def _as_given(key: LeafKey, sharding: Sharding) -> Sharding:
+def _own_sharding(key: LeafKey, sharding: Sharding) -> Sharding:
     """A committed argument's own sharding where it says the same: the way the user wrote it."""
-    given = key.sharding
-    if not key.committed or given is None or isinstance(getattr(given, "mesh", None), AbstractMesh):
+    own = key.sharding
+    if not key.committed or own is None or isinstance(getattr(own, "mesh", None), AbstractMesh):
         return sharding
-    return given if fits(key, sharding) else sharding
+    return own if fits(key, sharding) else sharding
 
 
 def _put(value: Any, sharding: Sharding) -> Array:
@@ -284,7 +284,7 @@ def _put(value: Any, sharding: Sharding) -> Array:
     return place(array, sharding, committed=False, weak=weak)
 
 
-def _donate(given: Any, used: Array, name: str) -> None:
+def _donate(argument: Any, used: Array, name: str) -> None:
     """After the call: a donated array is gone, also where XLA found no use for its memory."""
-    if isinstance(given, Array):
-        given._give_up(name)
+    if isinstance(argument, Array):
+        argument._give_up(name)

@@ -33,11 +33,12 @@ def reshard(x: Any, out_shardings: Any) -> Any:
 def _everywhere(x: Any, shardings: Any, what: str) -> Any:
     leaves, structure = tree.flatten(x)
     if _is_leaf(shardings):
-        given = [shardings] * len(leaves)
+        spread = [shardings] * len(leaves)
     else:
-        given = tree.flatten_prefix(shardings, structure, "shardings", is_leaf=_is_leaf)
+        spread = tree.flatten_prefix(shardings, structure, "shardings", is_leaf=_is_leaf)
     names = tree.path_names(x, "x")
-    return tree.unflatten(structure, [_constrained(v, s, f"{what} of {n}") for v, s, n in zip(leaves, given, names, strict=True)])
+    pairs = zip(leaves, spread, names, strict=True)
+    return tree.unflatten(structure, [_constrained(v, s, f"{what} of {n}") for v, s, n in pairs])
 
 
 def _is_leaf(x: Any) -> bool:

@@ -29,32 +29,32 @@ Entrance = Callable[..., Any]
 
 def entrances(wrapped: Wrapped, title: str) -> tuple[Entrance | None, Entrance]:
     """The function in C++, if there is one, and what to call."""
-    p, known = wrapped.parameters, weakref.ref(wrapped)
+    p, reference = wrapped.parameters, weakref.ref(wrapped)
     if any(n < 0 for n in (*p.static_nums, *p.donate_nums)):
-        return None, _in_python(known)
+        return None, _in_python(reference)
     if p.donate_nums or p.donate_names:
-        return _donating(known, title)
-    function = fast.fast_function(title, _miss(known), p.static_nums, p.static_names)
+        return _donating(reference, title)
+    function = fast.fast_function(title, _miss(reference), p.static_nums, p.static_names)
     wrapped.unguarded = not p.static_nums and not p.static_names
-    return function, _guarded(known, function)
+    return function, _guarded(reference, function)
 
 
-def _called(known: weakref.ref[Wrapped]) -> Wrapped:
-    found = known()
-    assert found is not None, "somebody is calling it"
-    return found
+def _called(reference: weakref.ref[Wrapped]) -> Wrapped:
+    wrapped = reference()
+    assert wrapped is not None, "somebody is calling it"
+    return wrapped
 
 
-def _miss(known: weakref.ref[Wrapped]) -> Entrance:
+def _miss(reference: weakref.ref[Wrapped]) -> Entrance:
     """A call that C++ has not seen the like of: the result, and how to run the next one."""
 
     def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         try:
-            wrapped = _called(known)
+            wrapped = _called(reference)
             result, compiled = wrapped._call_in_python(args, kwargs)
             if compiled is not None and _may_be_refused(compiled):
                 wrapped.unguarded = False
-                wrapped.__call__ = _guarded(known, wrapped.fast)
+                wrapped.__call__ = _guarded(reference, wrapped.fast)
             elif compiled is not None and wrapped.unguarded:
                 wrapped.__call__ = wrapped.fast  # pyright: ignore[reportAttributeAccessIssue] - it is there, it called
             return result, _how(compiled), False
@@ -75,10 +75,10 @@ def _how(compiled: Compiled | None) -> Any:
     return None if compiled is None else compiled.fast_call()
 
 
-def _in_python(known: weakref.ref[Wrapped]) -> Entrance:
+def _in_python(reference: weakref.ref[Wrapped]) -> Entrance:
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return _called(known)._call_in_python(args, kwargs)[0]
+            return _called(reference)._call_in_python(args, kwargs)[0]
         except Exception as error:
             _reached_python(error)
             hide_own_frames(error)
@@ -87,8 +87,8 @@ def _in_python(known: weakref.ref[Wrapped]) -> Entrance:
     return call
 
 
-def _guarded(known: weakref.ref[Wrapped], function: Any) -> Entrance:
-    in_python = _in_python(known)
+def _guarded(reference: weakref.ref[Wrapped], function: Any) -> Entrance:
+    in_python = _in_python(reference)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -121,8 +121,8 @@ class _ByPython:
         self.result = result
 
 
-def _donating(known: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entrance]:
-    p, in_python = _called(known).parameters, _in_python(known)
+def _donating(reference: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entrance]:
+    p, in_python = _called(reference).parameters, _in_python(reference)
     nums, names, first_only = p.donate_nums, p.donate_names, p.donate_nums == (0,)
     several = False  # devices: there C++ crashes, rather than raises, where an array is donated and another argument, too
     held: set[int] = set()  # the `memories` of arrays that it closes over, which are arguments for C++
@@ -131,7 +131,7 @@ def _donating(known: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entran
     def miss(*args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
         nonlocal several
         try:
-            result, compiled = _called(known)._call_in_python(args, kwargs)
+            result, compiled = _called(reference)._call_in_python(args, kwargs)
         except Exception as error:
             _reached_python(error)
             raise
@@ -149,32 +149,32 @@ def _donating(known: weakref.ref[Wrapped], title: str) -> tuple[Entrance, Entran
         flatten_alike = structure.flatten_up_to
         return leaves
 
-    def may_clash(given: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def may_clash(flat: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         others = [x for n, x in enumerate(args) if n not in nums] + [x for name, x in kwargs.items() if name not in names]
-        every = given + fast.flatten(others)[0] if others else given
+        every = flat + fast.flatten(others)[0] if others else flat
         distinct = memories(every)
         return len(distinct) < len(every) or not held.isdisjoint(distinct)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        given: list[Any] = []
+        flat: list[Any] = []
         try:
             tree = args[0] if first_only and args and not kwargs else donated(args, kwargs)
             try:
-                given = flatten(tree) if several else flatten_alike(tree)
+                flat = flatten(tree) if several else flatten_alike(tree)
             except ValueError:
-                given = flatten(tree)
-            if several and may_clash(given, args, kwargs):
+                flat = flatten(tree)
+            if several and may_clash(flat, args, kwargs):
                 return in_python(*args, **kwargs)
             result = function(*args, **kwargs)
             if type(result) is _ByPython:
                 return result.result
             try:
-                give_up(given, title)
+                give_up(flat, title)
             except TypeError:  # where there was a leaf there is a tree now
                 give_up(flatten(tree), title)
             return result
         except Exception as error:
-            if not _is_refusal(error) or _were_taken(given, title):
+            if not _is_refusal(error) or _were_taken(flat, title):
                 hide_own_frames(error)
                 raise
         return in_python(*args, **kwargs)

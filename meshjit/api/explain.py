@@ -24,15 +24,15 @@ _lines_seen: set[tuple[str, int]] = set()
 
 def explain_miss(fun: Callable[..., Any], call: Call, before: Iterable[Call]) -> None:
     """Log why `call` needs tracing, against the earlier call that is nearest to it; of equally near ones the last."""
-    found = min((differences(call, old) for old in reversed(list(before))), key=_weight, default=None)
-    again = "" if found is None else " again"
-    reasons = [_first_time(fun)] if found is None else [text for _, text in found]
+    nearest = min((differences(call, old) for old in reversed(list(before))), key=_weight, default=None)
+    again = "" if nearest is None else " again"
+    reasons = [_first_time(fun)] if nearest is None else [text for _, text in nearest]
     lines = [f"{call.title} is traced{again} at {line_of(user_source())}:", *(f"  {reason}" for reason in reasons)]
     log.warning("%s", "\n".join(lines))
 
 
-def _weight(found: Sequence[Difference]) -> int:
-    return sum(weight for weight, _ in found)
+def _weight(differences: Sequence[Difference]) -> int:
+    return sum(weight for weight, _ in differences)
 
 
 def _first_time(fun: Callable[..., Any]) -> str:
@@ -57,28 +57,28 @@ def _definition(fun: Any) -> tuple[str, int] | None:
 
 def differences(new: Call, old: Call) -> list[Difference]:
     """What distinguishes two calls: trees, types, placements, static values, settings."""
-    found: list[Difference] = []
+    texts: list[Difference] = []
     if new.in_tree != old.in_tree:
-        found += _tree_differences(new, old)
+        texts += _tree_differences(new, old)
     else:
         sizes, before = sizes_of(new.symbols, new.keys), sizes_of(old.symbols, old.keys)
-        found += [(1, f"axis {s} is {n}, before {before[s]}") for s, n in sizes.items() if n != before.get(s, n)]
+        texts += [(1, f"axis {s} is {n}, before {before[s]}") for s, n in sizes.items() if n != before.get(s, n)]
         for i, (name, now, then) in enumerate(zip(new.names, new.keys, old.keys, strict=True)):
-            if not (found and new.symbols and _only_sizes_differ(now, then, new.symbols[i])):
-                found += _leaf_differences(name, now, then)
-    found += _static_differences(new, old)
-    return found + _context_differences(new.context, old.context)
+            if not (texts and new.symbols and _only_sizes_differ(now, then, new.symbols[i])):
+                texts += _leaf_differences(name, now, then)
+    texts += _static_differences(new, old)
+    return texts + _context_differences(new.context, old.context)
 
 
 def _tree_differences(new: Call, old: Call) -> list[Difference]:
     added = [n for n in new.names if n not in old.names]
     gone = [n for n in old.names if n not in new.names]
-    found: list[Difference] = []
+    texts: list[Difference] = []
     for names, what in ((added, "new"), (gone, "missing")):
         if names:
             subject = f"arguments {', '.join(names)} are" if len(names) > 1 else f"argument {names[0]} is"
-            found.append((8 * len(names), f"{subject} {what}"))
-    return found or [(8, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
+            texts.append((8 * len(names), f"{subject} {what}"))
+    return texts or [(8, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
 
 
 def _only_sizes_differ(now: LeafKey, then: LeafKey, symbols: Symbols) -> bool:
@@ -93,13 +93,13 @@ def _leaf_differences(name: str, now: LeafKey, then: LeafKey) -> list[Difference
     if now.type != then.type:
         changes = (now.type.shape != then.type.shape) + (now.type.dtype != then.type.dtype)
         return [(2 * changes + abs(now.type.rank - then.type.rank), f"argument {name} is {now.type}, before {then.type}")]
-    found: list[Difference] = []
+    texts: list[Difference] = []
     if now.weak != then.weak:
         kinds = ("an array", "a Python number")
-        found.append((1, f"argument {name} is {kinds[now.weak]} of type {now.type}, before {kinds[then.weak]}"))
+        texts.append((1, f"argument {name} is {kinds[now.weak]} of type {now.type}, before {kinds[then.weak]}"))
     if now.normal != then.normal and place_text(now) != place_text(then):
-        found.append((1, f"argument {name} {now.type} is {place_text(now)}, before {place_text(then)}"))
-    return found
+        texts.append((1, f"argument {name} {now.type} is {place_text(now)}, before {place_text(then)}"))
+    return texts
 
 
 def place_text(key: LeafKey) -> str:
@@ -126,11 +126,11 @@ def _value(values: Mapping[str, Any], name: str) -> str:
 def _context_differences(new: Context | None, old: Context | None) -> list[Difference]:
     if new is None or old is None:
         return []
-    found: list[Difference] = []
+    texts: list[Difference] = []
     if new.mesh != old.mesh:
-        found.append((1, f"the mesh context is {new.mesh}, before {old.mesh}"))
+        texts.append((1, f"the mesh context is {new.mesh}, before {old.mesh}"))
     pairs = [(name, new.options[name], old.options[name]) for name in new.options]
-    return found + [(1, f"config {name} is {now}, before {then}") for name, now, then in pairs if now != then]
+    return texts + [(1, f"config {name} is {now}, before {then}") for name, now, then in pairs if now != then]
 
 
 def log_compile(title: str, what: str, seconds: float) -> None:

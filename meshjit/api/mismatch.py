@@ -26,8 +26,8 @@ def _differences(
     wanted_args, wanted_kwargs = tree.unflatten(in_tree, names)
     if len(args) != len(wanted_args):
         yield f"it takes {len(wanted_args)} positional arguments, {len(args)} were given"
-    for i, (wanted, given) in enumerate(zip(wanted_args, args, strict=False)):
-        yield from _below(wanted, given, _root(wanted, f"args[{i}]"))
+    for i, (expected, actual) in enumerate(zip(wanted_args, args, strict=False)):
+        yield from _below(expected, actual, _root(expected, f"args[{i}]"))
     for name in wanted_kwargs:
         if name in kwargs:
             yield from _below(wanted_kwargs[name], kwargs[name], name)
@@ -38,19 +38,19 @@ def _differences(
             yield f"{name}= is not known to it"
 
 
-def _root(wanted: Any, otherwise: str) -> str:
+def _root(expected: Any, otherwise: str) -> str:
     """The argument's own name, which its leaves' names begin with."""
-    leaves = tree.leaves(wanted)
-    found = re.match(r"\w+", leaves[0]) if leaves else None
-    return found[0] if found else otherwise
+    leaves = tree.leaves(expected)
+    match = re.match(r"\w+", leaves[0]) if leaves else None
+    return match[0] if match else otherwise
 
 
-def _below(wanted: Any, given: Any, path: str) -> Iterator[str]:
-    if tree.structure(wanted) == tree.structure(given):
+def _below(expected: Any, actual: Any, path: str) -> Iterator[str]:
+    if tree.structure(expected) == tree.structure(actual):
         return
-    mine, theirs = tree.children(wanted), tree.children(given)
-    if mine is None or theirs is None or type(wanted) is not type(given):
-        yield f"{path} is {tree.kind_text(given)}, compiled for {tree.kind_text(wanted)}"
+    mine, theirs = tree.children(expected), tree.children(actual)
+    if mine is None or theirs is None or type(expected) is not type(actual):
+        yield f"{path} is {tree.kind_text(actual)}, compiled for {tree.kind_text(expected)}"
         return
     keys, others = dict(mine), dict(theirs)
     if list(keys) == list(others):

@@ -47,26 +47,26 @@ class _Finder:
     def __init__(self, call: Call, traced: TracedProgram) -> None:
         self.call, self.traced = call, traced
         self.keys: list[LeafKey] = [*call.keys, *(x._key for x in traced.captured)]
-        self.given = self._in_shardings()
+        self.shardings = self._in_shardings()
         self.outs = broadcast(call.out_shardings, traced.out_tree, "out_shardings")
 
     def find(self) -> Placements:
-        found = self._mesh()
-        mesh = default_mesh() if found is None else found
+        named_mesh = self._mesh()
+        mesh = default_mesh() if named_mesh is None else named_mesh
         inputs = [self._input(i, mesh) for i in range(len(self.keys))]
         outputs = [
             spec_for(s, var.shape, mesh, lambda i=i: f"out_shardings for {self._output_name(i)}")
             for i, (var, s) in enumerate(zip(self.traced.program.outputs, self.outs, strict=True))
         ]
-        return Placements(mesh, Annotations(inputs, outputs), found is not None)
+        return Placements(mesh, Annotations(inputs, outputs), named_mesh is not None)
 
     def _input(self, i: int, mesh: Any) -> PartitionSpec | None:
         key = self.keys[i]
-        given = self.given[i] if i < len(self.given) else UNSPECIFIED
-        if given is UNSPECIFIED or ((given is None or is_auto(given)) and key.committed):
+        sharding = self.shardings[i] if i < len(self.shardings) else UNSPECIFIED
+        if sharding is UNSPECIFIED or ((sharding is None or is_auto(sharding)) and key.committed):
             return _committed_spec(key, mesh)
-        self._check_committed(i, given, mesh)
-        return spec_for(given, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}")
+        self._check_committed(i, sharding, mesh)
+        return spec_for(sharding, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}")
 
     def _in_shardings(self) -> list[Any]:
         """One per leaf of the arguments."""
@@ -89,7 +89,7 @@ class _Finder:
             inside += f", at {line_of(traced.mesh_source)},"
         if call.device is not None:  # as in JAX, arguments that live elsewhere are moved there
             return device_mesh(call.title, call.device, traced.mesh, inside)
-        named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, self.given, strict=True)]
+        named = [(f"in_shardings for {n}", s) for n, s in zip(call.names, self.shardings, strict=True)]
         named += [(f"out_shardings for {self._output_name(i)}", s) for i, s in enumerate(self.outs)]
         committed = [
             (self.call.titled_name(i), key.sharding)
@@ -103,12 +103,12 @@ class _Finder:
         key = self.keys[i]
         if not key.committed or key.sharding is None or not isinstance(asked, Sharding | PartitionSpec):
             return
-        wanted = asked if isinstance(asked, Sharding) else NamedSharding(mesh, asked)
-        if not fits(key, wanted):
+        target = asked if isinstance(asked, Sharding) else NamedSharding(mesh, asked)
+        if not fits(key, target):
             name = self._input_name(i)
             raise ShardingError(
                 f"argument {name} {key.type} is committed to {spec_of(key.sharding)},"
-                f" but in_shardings say {spec_of(wanted)}\n"
+                f" but in_shardings say {spec_of(target)}\n"
                 f"  fix: meshjit.device_put({name}, sharding) before the call,"
                 " or leave in_shardings out to use the argument's own"
             )

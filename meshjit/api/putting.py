@@ -81,12 +81,12 @@ def device_put(
     """
     del src
     leaves, structure = tree.flatten(x)
-    given = _of_leaves(device, structure, "device_put's shardings", _is_place)
+    places = _of_leaves(device, structure, "device_put's shardings", _is_place)
     donated = _of_leaves(donate, structure, "device_put's donate", _is_flag)
     aliases = _of_leaves(may_alias, structure, "device_put's may_alias", _is_flag)
     names = tree.path_names(x, "x")
     _check_flags(donated, aliases, names)
-    results = [_put(v, d, a, n) for v, d, a, n in zip(leaves, given, aliases, names, strict=True)]
+    results = [_put(v, d, a, n) for v, d, a, n in zip(leaves, places, aliases, names, strict=True)]
     _give_up([v for v, flag in zip(leaves, donated, strict=True) if flag], results)
     return tree.unflatten(structure, results)
 

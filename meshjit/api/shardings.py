@@ -61,11 +61,11 @@ def check_count(title: str, prefix: Any, args: tuple[Any, ...], what: str) -> No
     if is_sharding_leaf(prefix) or (type(prefix) in (tuple, list) and len(prefix) == len(args)):
         return
     arguments = f"{len(args)} positional argument{'' if len(args) == 1 else 's'} (static ones do not count)"
-    found = f"has {len(prefix)} entries" if type(prefix) in (tuple, list) else f"is a {type(prefix).__name__}"
+    size = f"has {len(prefix)} entries" if type(prefix) in (tuple, list) else f"is a {type(prefix).__name__}"
     fix = f"{what}=({', '.join(['...'] * len(args))}{',' if len(args) == 1 else ''}), or one entry for all"
     if len(args) == 1 and type(prefix) not in (tuple, list):
         fix = f"{what}=(that {type(prefix).__name__},), a tuple with an entry per argument"
-    raise ValueError(f"{title}: {what} {found}, but the call has {arguments}\n  fix: {fix}")
+    raise ValueError(f"{title}: {what} {size}, but the call has {arguments}\n  fix: {fix}")
 
 
 def keywords_not_placed(title: str, names: Sequence[str]) -> ValueError:
@@ -170,13 +170,13 @@ def spec_for(sharding: Any, shape: Sequence[int], mesh: Any, name: Callable[[], 
         check_spec(spec, shape, mesh, name())
         return spec
     check_spec(sharding.spec, shape, sharding.mesh, name())
-    found = spec_on(mesh, sharding, rank)
-    if found is None:
+    translated = spec_on(mesh, sharding, rank)
+    if translated is None:
         raise ShardingError(
             f"{name()}: {spec_of(sharding)} cannot be said with the axes of {mesh}\n"
             "  fix: build every NamedSharding of one function on the same mesh"
         )
-    return found
+    return translated
 
 
 def spec_of(sharding: Sharding) -> str:

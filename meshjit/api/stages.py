@@ -60,19 +60,19 @@ class Traced(Stage):
 
     def plan(self, *, lowering_platforms: Sequence[str] | None = None) -> Planned:
         """Decide where every value lives, without partitioning; for the first of `lowering_platforms`, as `lower` has it."""
-        found = placements(self.call, self.traced_program)
-        device = getattr(found.mesh, "abstract_device", None)
+        places = placements(self.call, self.traced_program)
+        device = getattr(places.mesh, "abstract_device", None)
         platforms = _checked_platforms(lowering_platforms) or (() if device is None else (device.platform,))
-        target = target_for(found.mesh, platforms)
+        target = target_for(places.mesh, platforms)
         live = self.program if self.call.keep_unused else dce(self.program)  # a call that drops an input no longer reads it
         kept = self._kept(live)
         donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
-        specs = Annotations([found.annotations.inputs[i] for i in kept], found.annotations.outputs)
+        specs = Annotations([places.annotations.inputs[i] for i in kept], places.annotations.outputs)
         program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
         tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
-        with lowering(program, found.mesh, specs, target):
-            planning = plan_program(program, found.mesh, specs, tied, target)
-        return Planned(self, planning, found, kept, donated, platforms)
+        with lowering(program, places.mesh, specs, target):
+            planning = plan_program(program, places.mesh, specs, tied, target)
+        return Planned(self, planning, places, kept, donated, platforms)
 
     def _kept(self, live: Program) -> list[int]:
         """Positions of the inputs that go to the devices: those that the results depend on, or all."""
@@ -98,7 +98,7 @@ class Planned(Stage):
         self,
         traced: Traced,
         planning: Planning,
-        found: Placements,
+        places: Placements,
         kept: Sequence[int],
         donated: Sequence[int],
         platforms: tuple[str, ...] = (),
@@ -107,7 +107,7 @@ class Planned(Stage):
         self.call = traced.call
         self.traced_program = traced.traced_program
         self.planning = planning
-        self.committed = found.committed  # whether anything named a device
+        self.committed = places.committed  # whether anything named a device
         self.kept = kept  # the inputs of `plan.program`, as positions of leaves and then of captured arrays
         self.donated = donated  # positions among the kept ones
         self.platforms = platforms
@@ -143,10 +143,10 @@ class Planned(Stage):
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
         with lowering(self.program, self.mesh, self.planning.annotations, self.plan.target):
             captured = sum(i >= len(self.call.keys) for i in self.kept)
-            found = lower_plan(self.planning, aliased, captured)
+            lowered = lower_plan(self.planning, aliased, captured)
         if aliased or not self.donated:
-            warn_of_unused(self.call, self.traced_program, found, self.kept)
-        return Lowered(self, found, platforms or self.platforms)
+            warn_of_unused(self.call, self.traced_program, lowered, self.kept)
+        return Lowered(self, lowered, platforms or self.platforms)
 
 
 def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
@@ -161,13 +161,13 @@ def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
 class Lowered(Stage):
     """A per-device program with explicit collectives, not yet compiled."""
 
-    def __init__(self, planned: Planned, found: Lowering, platforms: tuple[str, ...] = ()) -> None:
+    def __init__(self, planned: Planned, lowered: Lowering, platforms: tuple[str, ...] = ()) -> None:
         self.planned = planned
         self.traced = planned.traced
         self.call = planned.call
         self.traced_program = planned.traced_program
         self.kept = planned.kept
-        self.lowering = found
+        self.lowering = lowered
         self.platforms = platforms
 
     @property
@@ -208,10 +208,10 @@ class Lowered(Stage):
 
         `device_assignment` are the devices of a function that was lowered on an AbstractMesh, in mesh order."""
         options = {**(self.call.options or {}), **checked_options(compiler_options, "compile")}
-        found = self._on_devices(device_assignment)
-        self._check_platform(found.mesh)
-        with compiling(self.call.title, found, options):
-            executable = Executable(found, self.traced_program.out_weak, options, self.planned.committed)
+        lowered = self._on_devices(device_assignment)
+        self._check_platform(lowered.mesh)
+        with compiling(self.call.title, lowered, options):
+            executable = Executable(lowered, self.traced_program.out_weak, options, self.planned.committed)
         return Compiled(self, executable)
 
     def _on_devices(self, devices: Sequence[Any] | None) -> Lowering:
@@ -220,9 +220,9 @@ class Lowered(Stage):
         if isinstance(mesh, Mesh) and devices is None:
             return self.lowering
         if devices is None or len(devices) != mesh.device_count:
-            given = "none were given" if devices is None else f"{len(devices)} were given"
+            count = "none were given" if devices is None else f"{len(devices)} were given"
             raise ValueError(
-                f"{self.call.title} is lowered for {mesh}, which needs {mesh.device_count} devices; {given}\n"
+                f"{self.call.title} is lowered for {mesh}, which needs {mesh.device_count} devices; {count}\n"
                 "  fix: compile(device_assignment=meshjit.devices()[:n])"
             )
         grid = np.empty(mesh.device_count, dtype=object)

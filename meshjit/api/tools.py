@@ -85,7 +85,7 @@ def make_jaxpr(
     wrapped = Wrapped(fun, static_argnums=static_argnums, abstracted_axes=abstracted_axes)
 
     @functools.wraps(fun)
-    def made(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
         with contextlib.ExitStack() as stack:
             outer = Trace("axis_env")
             if axis_env:
@@ -96,4 +96,4 @@ def make_jaxpr(
             traced = wrapped.trace(*args, **kwargs)
         return (traced.program, traced.out_info) if return_shape else traced.program
 
-    return made
+    return make

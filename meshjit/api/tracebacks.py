@@ -57,11 +57,11 @@ def _note(error: BaseException) -> None:
 
 
 def _frames(traceback: types.TracebackType | None) -> list[types.TracebackType]:
-    found: list[types.TracebackType] = []
+    frames: list[types.TracebackType] = []
     while traceback is not None:
-        found.append(traceback)
+        frames.append(traceback)
         traceback = traceback.tb_next
-    return found
+    return frames
 
 
 def _chained(entries: list[types.TracebackType]) -> types.TracebackType | None:

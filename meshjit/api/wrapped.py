@@ -351,8 +351,8 @@ def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
         return values
     flat, structure = tree.flatten(values)
     shardings = tuple(shardings) if isinstance(shardings, list) and isinstance(values, tuple) else shardings
-    given = broadcast(shardings, structure, what)
-    return tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, given, strict=True)])
+    entries = broadcast(shardings, structure, what)
+    return tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, entries, strict=True)])
 
 
 def _constrained(value: Any, sharding: Any) -> Any:

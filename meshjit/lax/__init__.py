@@ -268,16 +268,16 @@ def _check_padding(shape: tuple[int, ...], value: tuple[int, ...], config: list[
     """ValueError where there is not one (low, high, interior) per dim, or what is padded would have a negative extent."""
     wrong = next((i for i, c in enumerate(config) if len(c) != 3), None)
     if len(config) != len(shape) or wrong is not None:
-        found = f"{len(config)} entries for {len(shape)} dims" if wrong is None else f"entry {wrong} is {config[wrong]}"
+        problem = f"{len(config)} entries for {len(shape)} dims" if wrong is None else f"entry {wrong} is {config[wrong]}"
         fix = "one (low, high, interior) per dim; interior is 0 but for strides"
     elif value != ():
-        found, fix = f"the padding value has shape {value}", "a scalar; for others jnp.where or jnp.concatenate"
+        problem, fix = f"the padding value has shape {value}", "a scalar; for others jnp.where or jnp.concatenate"
     else:
         wide = [n + low + high + (n - 1 if n else 0) * interior for n, (low, high, interior) in zip(shape, config, strict=True)]
         if all(n >= 0 for n in wide) and all(c[2] >= 0 for c in config):
             return
-        found, fix = f"{config} of shape {shape} gives {tuple(wide)}", "crop by no more than there is; interior is 0 or more"
-    raise ValueError(f"lax.pad: {found}\n  at {line_of(user_source())}\n  fix: {fix}")
+        problem, fix = f"{config} of shape {shape} gives {tuple(wide)}", "crop by no more than there is; interior is 0 or more"
+    raise ValueError(f"lax.pad: {problem}\n  at {line_of(user_source())}\n  fix: {fix}")
 
 
 def iota(dtype: Any, size: int) -> Any:

@@ -66,16 +66,16 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
 def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:
     for function in functions:
         _check_operands(what, function, operands)
-    given = leaves_of(operands, "operands")
+    leaves = leaves_of(operands, "operands")
     structures = [tree.structure(x) for x in operands]
-    traced, mesh = on_one_mesh(*(trace_region(f, given.arguments, *structures) for f in functions))
+    traced, mesh = on_one_mesh(*(trace_region(f, leaves.arguments, *structures) for f in functions))
     _check_results(what, traced)
     captured = together(*traced)
     agreed = [promote([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
     programs = tuple(_converted(captured_first(t, captured), [d for d, _ in agreed]) for t in traced)
     types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]
     weak = [w for _, w in agreed]
-    results = apply(ops("case"), [index, *captured, *given.values], types, weak, mesh, branches=programs)
+    results = apply(ops("case"), [index, *captured, *leaves.values], types, weak, mesh, branches=programs)
     return tree.unflatten(traced[0].out_tree, results)
 
 

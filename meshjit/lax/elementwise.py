@@ -180,5 +180,5 @@ def optimization_barrier(x: Any) -> Any:
     leaves, structure = tree.flatten(x)
     if not leaves:
         return x
-    found = bind(ops("optimization_barrier"), *(asarray(leaf) for leaf in leaves))
-    return tree.unflatten(structure, found if isinstance(found, tuple) else [found])
+    results = bind(ops("optimization_barrier"), *(asarray(leaf) for leaf in leaves))
+    return tree.unflatten(structure, results if isinstance(results, tuple) else [results])

@@ -28,20 +28,20 @@ def fft(x: Any, fft_type: FftType | str | int, fft_lengths: Sequence[int]) -> An
     kind = _kind(fft_type)
     shape, lengths = shape_of(x), tuple(int(n) for n in fft_lengths)
     x = real_of(x, "rfft") if kind is FftType.RFFT else complex_of(x)
-    wanted = (*lengths[:-1], lengths[-1] // 2 + 1) if kind is FftType.IRFFT and lengths else lengths
-    if len(lengths) > len(shape) or shape[len(shape) - len(lengths) :] != wanted or 0 in lengths:
+    expected = (*lengths[:-1], lengths[-1] // 2 + 1) if kind is FftType.IRFFT and lengths else lengths
+    if len(lengths) > len(shape) or shape[len(shape) - len(lengths) :] != expected or 0 in lengths:
         raise ValueError(
-            f"fft: {kind.name} of lengths {lengths} needs an operand whose last dims are {wanted}, got {shape}\n"
+            f"fft: {kind.name} of lengths {lengths} needs an operand whose last dims are {expected}, got {shape}\n"
             f"  at {line_of(user_source())}"
         )
     return transform(x, kind.name, range(len(shape) - len(lengths), len(shape)), lengths)
 
 
-def _kind(given: FftType | str | int) -> FftType:
+def _kind(fft_type: FftType | str | int) -> FftType:
     """JAX takes the enumeration, its names and, for some, jaxlib's own enumeration, which has the same names."""
-    name = getattr(given, "name", given)
+    name = getattr(fft_type, "name", fft_type)
     try:
         return FftType[name.upper()] if isinstance(name, str) else FftType(name)
     except (KeyError, ValueError):
         names = ", ".join(f'"{kind.name}"' for kind in FftType)
-        raise ValueError(f"fft: fft_type is {given!r}; write one of {names}\n  at {line_of(user_source())}") from None
+        raise ValueError(f"fft: fft_type is {fft_type!r}; write one of {names}\n  at {line_of(user_source())}") from None

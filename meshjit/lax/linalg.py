@@ -104,8 +104,8 @@ def svd(
 ) -> Any:
     """(U, S, Vh) with x = U S Vh, of x [..., m, n], S falling; or S alone. See jax.lax.linalg.svd."""
     del algorithm
-    found = singular.svd(x, full_matrices, compute_uv, False, subset_by_index)
-    return tuple(found) if compute_uv else found
+    results = singular.svd(x, full_matrices, compute_uv, False, subset_by_index)
+    return tuple(results) if compute_uv else results
 
 
 def triangular_solve(

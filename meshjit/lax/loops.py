@@ -76,22 +76,22 @@ def _scanned(
 
 def _length(slices: Leaves, length: int | None) -> int:
     """How often the loop runs; ValueError where leading extents or `length` differ."""
-    found: dict[int, str] = {}
+    lengths: dict[int, str] = {}
     for argument in slices.arguments:
         if argument.type.rank == 0:
             raise ValueError(
                 f"scan: {argument.name} is {argument.type}, which has no leading dim to take slices of\n"
                 "  fix: close over values that are the same in every iteration instead of passing them as xs"
             )
-        found.setdefault(argument.type.shape[0], argument.name)
+        lengths.setdefault(argument.type.shape[0], argument.name)
     if length is not None:
-        found.setdefault(int(length), "length")
-    if len(found) > 1:
-        shown = ", ".join(f"{name} has {extent}" for extent, name in found.items())
+        lengths.setdefault(int(length), "length")
+    if len(lengths) > 1:
+        shown = ", ".join(f"{name} has {extent}" for extent, name in lengths.items())
         raise ValueError(f"scan: leading extents differ: {shown}\n  fix: give all xs the same leading extent")
-    if not found:
+    if not lengths:
         raise ValueError("scan: there are neither xs nor a length\n  fix: scan(f, init, None, length=10)")
-    return next(iter(found))
+    return next(iter(lengths))
 
 
 def _unrolled(unroll: Any) -> int | None:
@@ -142,25 +142,25 @@ def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
     structure = traced.out_tree if what == "while_loop" else tree.structures(traced.out_tree)[0]
     if structure != carry.structure:
         # The carry of a fori_loop is a pair of its own counter and the value.
-        given, back = (tree.structures(s)[1] if what == "fori_loop" else s for s in (carry.structure, structure))
+        first, back = (tree.structures(s)[1] if what == "fori_loop" else s for s in (carry.structure, structure))
         raise TypeError(
             f"{what}: {traced.program.name} must give back a carry like the one it is given\n"
-            f"  at {line_of(user_source())}\n  given: {given}\n  returned: {back}"
+            f"  at {line_of(user_source())}\n  given: {first}\n  returned: {back}"
         )
     outputs = list(traced.out_arguments[: len(carry.values)])
-    for given, back in zip(carry.arguments, outputs, strict=True):
-        if given.type != back.type and not (given.weak and given.type.shape == back.type.shape):
-            raise TypeError(_other_carry(what, traced.program, given, back))
+    for first, back in zip(carry.arguments, outputs, strict=True):
+        if first.type != back.type and not (first.weak and first.type.shape == back.type.shape):
+            raise TypeError(_other_carry(what, traced.program, first, back))
     return outputs
 
 
-def _other_carry(what: str, program: Program, given: Argument, back: Argument) -> str:
+def _other_carry(what: str, program: Program, first: Argument, back: Argument) -> str:
     renamed = {"while_loop": ("init_val", "carry"), "fori_loop": ("init[1]", "init_val")}
-    name = given.name.replace(*renamed[what], 1) if what in renamed else given.name
-    fix = f"cast it: x.astype({given.type.dtype})" if given.type.shape == back.type.shape else "keep its shape the same"
+    name = first.name.replace(*renamed[what], 1) if what in renamed else first.name
+    fix = f"cast it: x.astype({first.type.dtype})" if first.type.shape == back.type.shape else "keep its shape the same"
     return (
         f"{what}: the carry changes its type in {program.name}, at {line_of(user_source())}\n"
-        f"  {name} is {given.type} at first and {back.type} after one iteration\n"
+        f"  {name} is {first.type} at first and {back.type} after one iteration\n"
         f"  a loop is compiled once for all iterations\n  fix: {fix}, in the loop or before it"
     )
 
@@ -260,10 +260,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
 def _check_bounds(lower: Any, upper: Any) -> None:
     """TypeError where the bounds are no scalars, or have two dtypes and the one that differs is no Python int, or the other
     is unsigned: as in JAX."""
-    known = [value(x, name)[1:] for x, name in ((lower, "lower"), (upper, "upper"))]
-    types = [type for type, _ in known]
-    common, _ = promote([(type.dtype, weak) for type, weak in known])
-    adapts = [type.dtype == common or (weak and common.kind == "i") for type, weak in known]
+    bounds = [value(x, name)[1:] for x, name in ((lower, "lower"), (upper, "upper"))]
+    types = [type for type, _ in bounds]
+    common, _ = promote([(type.dtype, weak) for type, weak in bounds])
+    adapts = [type.dtype == common or (weak and common.kind == "i") for type, weak in bounds]
     if all(adapts) and types[0].shape == types[1].shape == ():
         return
     if types[0].shape or types[1].shape:
@@ -304,9 +304,9 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa:
 
 def _all_at_once(f: Function, xs: Any) -> Any:
     """f of every slice of xs by its batch rules."""
-    given = leaves_of(xs, "xs")
-    inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in given.arguments]
-    traced = trace_region(f, inner, given.structure)
+    flat = leaves_of(xs, "xs")
+    inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in flat.arguments]
+    traced = trace_region(f, inner, flat.structure)
     places = [*[0] * len(inner), *[None] * len(traced.captured)]
-    program = batch(inline_calls(traced.program), places, _length(given, None), [0] * len(traced.out_weak))
-    return tree.unflatten(traced.out_tree, bind_program(program, [*given.values, *traced.captured], traced.out_weak, traced.mesh))
+    program = batch(inline_calls(traced.program), places, _length(flat, None), [0] * len(traced.out_weak))
+    return tree.unflatten(traced.out_tree, bind_program(program, [*flat.values, *traced.captured], traced.out_weak, traced.mesh))

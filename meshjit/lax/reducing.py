@@ -58,15 +58,15 @@ def argmin(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
 
 def _monoids() -> dict[Any, str]:
     """Functions of two operands that a reduction op knows."""
-    known = {"reduce_sum": ("add",), "reduce_prod": ("mul", "multiply"), "reduce_max": ("max", "maximum"),
+    names_of = {"reduce_sum": ("add",), "reduce_prod": ("mul", "multiply"), "reduce_max": ("max", "maximum"),
              "reduce_min": ("min", "minimum")}  # fmt: skip
-    found: dict[Any, str] = {}
-    for op, names in known.items():
+    monoids: dict[Any, str] = {}
+    for op, names in names_of.items():
         rooms: tuple[Any, ...] = (elementwise, mnp)
         for room, name in itertools.product(rooms, names):
             if hasattr(room, name) and not (room is mnp and name in ("max", "min")):
-                found[getattr(room, name)] = op
-    return found
+                monoids[getattr(room, name)] = op
+    return monoids
 
 
 def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
@@ -77,10 +77,10 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     axes = normal_axes(tuple(dimensions), len(shape_of(leaves[0])))
     op = _monoids().get(computation)
     if len(leaves) == 1 and op is not None and dtype_of(leaves[0]) != np.bool_:
-        found, start = bind(ops(op), asarray(leaves[0]), axes=axes), cast(starts[0], dtype_of(leaves[0]))
+        reduced, start = bind(ops(op), asarray(leaves[0]), axes=axes), cast(starts[0], dtype_of(leaves[0]))
         if not _is_identity(start, op):
-            found = computation(start, found)
-        return tree.unflatten(structure, [found])
+            reduced = computation(start, reduced)
+        return tree.unflatten(structure, [reduced])
 
     def combine(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
         result = computation(tree.unflatten(structure, xs), tree.unflatten(structure, ys))
@@ -173,8 +173,8 @@ def _prefixes(combine: Callable[..., list[Any]], xs: list[Any], axes: list[int],
         return [concatenate([x, y], a) for x, y, a in zip(xs, ys, axes, strict=True)]
 
     if extent % 2:
-        found = _prefixes(combine, part(xs, 0, extent - 1), axes, extent - 1)
-        return put(found, combine(part(found, extent - 2, extent - 1), part(xs, extent - 1, extent)))
+        prefixes = _prefixes(combine, part(xs, 0, extent - 1), axes, extent - 1)
+        return put(prefixes, combine(part(prefixes, extent - 2, extent - 1), part(xs, extent - 1, extent)))
     half = extent // 2
     even, odd = ([_every_other(x, first, a) for x, a in zip(xs, axes, strict=True)] for first in (0, 1))
     odd = _prefixes(combine, combine(even, odd), axes, half)
@@ -203,8 +203,8 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     several = isinstance(operand, tuple | list)
     operands = [asarray(x) for x in (operand if several else [operand])]
     dim = normal_axis(dimension, len(shape_of(operands[0])))
-    found = sort_together(operands, dim, num_keys, is_stable)
-    return tuple(found) if several else found[0]
+    results = sort_together(operands, dim, num_keys, is_stable)
+    return tuple(results) if several else results[0]
 
 
 def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = True) -> tuple[Any, Any]:

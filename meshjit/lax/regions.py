@@ -101,8 +101,8 @@ def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Pro
     count = len(program.inputs) - len(traced.captured)
     own = dict(zip(map(id, traced.captured), program.inputs[count:], strict=True))
     everything = traced.captured if captured is None else captured
-    wanted = [own[id(x)] if id(x) in own else Var(argument_of(x).type) for x in everything]
-    return program.with_inputs([*wanted, *program.inputs[:count]])
+    inputs = [own[id(x)] if id(x) in own else Var(argument_of(x).type) for x in everything]
+    return program.with_inputs([*inputs, *program.inputs[:count]])
 
 
 def together(*traced: Traced) -> list[Any]:

@@ -27,14 +27,14 @@ def slice_in_dim(x: Any, start_index: int | None, limit_index: int | None, strid
 def _starts(x: Any, start_indices: Any) -> list[Any]:
     """One scalar per dim, of one dtype that holds all places; negative ones counted from the end."""
     starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(len(shape_of(x)))]
-    dtype, found = place_dtype(*shape_of(x)), []
+    dtype, operands = place_dtype(*shape_of(x)), []
     for start, extent in zip(starts, shape_of(x), strict=True):
         if isinstance(start, int | np.integer):
-            found.append(known_places(start + extent if start < 0 else start, dtype))
+            operands.append(known_places(start + extent if start < 0 else start, dtype))
         else:
             start = as_int32(start) if place_dtype(extent) == np.int32 else start
-            found.append(widened(from_front(start, extent), dtype))
-    return found
+            operands.append(widened(from_front(start, extent), dtype))
+    return operands
 
 
 def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:

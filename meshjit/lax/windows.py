@@ -69,26 +69,26 @@ def _windows(
     """The params of the op, checked, with padding in numbers."""
     ones = (1,) * len(shape)
     steps = {"window": window, "strides": strides, "base_dilation": base_dilation, "window_dilation": window_dilation}
-    found = {name: ones if value is None else tuple(map(int, value)) for name, value in steps.items()}
-    for name, value in found.items():
+    params = {name: ones if value is None else tuple(map(int, value)) for name, value in steps.items()}
+    for name, value in params.items():
         if len(value) != len(shape) or any(n < 1 for n in value):
             raise _error(TypeError, f"{name} is {value}; an operand of shape {shape} needs {len(shape)} positive entries")
     if isinstance(padding, str):
-        reach = [(n - 1) * d + 1 for n, d in zip(found["window"], found["window_dilation"], strict=True)]
-        padding = padding_of(padding, shape, reach, found["strides"])
+        reach = [(n - 1) * d + 1 for n, d in zip(params["window"], params["window_dilation"], strict=True)]
+        padding = padding_of(padding, shape, reach, params["strides"])
     pads = tuple((int(low), int(high)) for low, high in padding)
     if len(pads) != len(shape):
         raise _error(TypeError, f"padding is {pads}; an operand of shape {shape} needs {len(shape)} pairs")
-    return found | {"padding": pads}
+    return params | {"padding": pads}
 
 
 def _kind(computation: Any, dtype: np.dtype[Any]) -> str | None:
     """The kind of the op that `computation` is, if it is one for this dtype."""
     for kind, names in _NAMES.items():
-        known = [getattr(room, name, None) for room in (elementwise, mnp) for name in names]
-        known = [f for f in known if f is not None and f not in (mnp.max, mnp.min)]
+        functions = [getattr(room, name, None) for room in (elementwise, mnp) for name in names]
+        functions = [f for f in functions if f is not None and f not in (mnp.max, mnp.min)]
         fits = {"and": dtype.kind in "biu", "or": dtype.kind in "biu", "max": dtype.kind != "c", "min": dtype.kind != "c"}
-        if any(computation is f for f in known):
+        if any(computation is f for f in functions):
             return kind if fits.get(kind, dtype != np.bool_) else None
     return None
 
@@ -123,20 +123,20 @@ def _unrolled(
         first = tuple(p * s.window_dilation for p, s in zip(place, slides, strict=True))
         limit = tuple(f + (s.out - 1) * s.stride + 1 for f, s in zip(first, slides, strict=True))
         parts = [bind(ops("slice"), x, start=first, limit=limit, strides=windows["strides"]) for x in xs]
-        found = computation(tree.unflatten(structure, results), tree.unflatten(structure, parts))
-        made = [cast(r, dtype_of(x)) for r, x in zip(tree.leaves(found), xs, strict=True)]
-        results = [_where_real(m, r, place, slides) for m, r in zip(made, results, strict=True)]
+        combined = computation(tree.unflatten(structure, results), tree.unflatten(structure, parts))
+        values = [cast(r, dtype_of(x)) for r, x in zip(tree.leaves(combined), xs, strict=True)]
+        results = [_where_real(m, r, place, slides) for m, r in zip(values, results, strict=True)]
     return results
 
 
-def _where_real(made: Any, before: Any, place: Sequence[int], slides: Sequence[Slide]) -> Any:
+def _where_real(value: Any, before: Any, place: Sequence[int], slides: Sequence[Slide]) -> Any:
     """`made` where this place of a window is an element of the operand, else `before`."""
     for dim, (p, s) in enumerate(zip(place, slides, strict=True)):
         seen = np.arange(s.out) * s.stride + p * s.window_dilation - s.low
         real = (seen >= 0) & (seen % s.base_dilation == 0) & (seen < dilated(s.extent, s.base_dilation))
         if not real.all():
-            made = mnp.where(real.reshape([-1 if d == dim else 1 for d in range(len(slides))]), made, before)
-    return made
+            value = mnp.where(real.reshape([-1 if d == dim else 1 for d in range(len(slides))]), value, before)
+    return value
 
 
 __all__ = ["reduce_window"]
