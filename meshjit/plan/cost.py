@@ -37,6 +37,16 @@ from sharding.steps import operand_shape, step_axes
 
 USES_OF_OUTPUT = 2  # an output is reduced when it leaves, so it never counts as used once
 FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
+WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
+WORTH_BYTES: Final = 0.5  # the same where it sends more: times are predictions, bytes are certain
+EQUAL_BYTES: Final = 1.01  # times the bytes count as no more
+
+
+def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
+    """Less over the memory limit, if either is; then clearly faster, and much faster if it sends more bytes."""
+    over = [max(0.0, cost.peak_bytes - memory) for cost in (new, old)]
+    worth = WORTH_BYTES if new.wire_bytes > EQUAL_BYTES * old.wire_bytes else WORTH
+    return over[0] < over[1] or (over[0] == over[1] and new.seconds < worth * old.seconds)
 
 
 @dataclass(frozen=True)

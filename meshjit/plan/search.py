@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
-from meshjit.plan.cost import TooDear
+from meshjit.plan.cost import TooDear, is_cheaper
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals import KINDS, Proposal
 
@@ -24,7 +24,6 @@ TRIALS: Final = 16
 OF_ONE_KIND: Final = 8
 ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before the plans are compared
 HOPELESS: Final = 0.1  # of the time for moving data: what costs so much more does not become good by half
-WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
 
 
 def search(draft: Draft) -> Plan:
@@ -81,9 +80,3 @@ def _is_hopeless(new: PlanCost, old: PlanCost) -> bool:
 
 def _hopeless_from(old: PlanCost) -> float:
     return old.seconds + HOPELESS * old.move_seconds
-
-
-def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
-    """Less over the memory limit, if either is; then clearly faster."""
-    over = [max(0.0, cost.peak_bytes - memory) for cost in (new, old)]
-    return over[0] < over[1] or (over[0] == over[1] and new.seconds < WORTH * old.seconds)

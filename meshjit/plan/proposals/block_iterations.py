@@ -5,10 +5,11 @@ It pays where starting a collective takes longer than computing the borders twic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from meshjit.core.plan import EquationPlan, Plan
+from meshjit.core.plan import EquationPlan, Plan, PlanCost
 from meshjit.core.program import Eqn, Var
 from meshjit.core.rules import rule_of
 from meshjit.ops.control.scan import scan
@@ -16,14 +17,11 @@ from meshjit.partition.blocking import BlockedLoop, blocked_loop, fetch_borders
 from meshjit.partition.moves import Moves
 from meshjit.partition.partition import write_locally
 from meshjit.partition.stretches import Refused, Stretches
-from meshjit.plan.cost import Machine, work_passes
+from meshjit.plan.cost import Machine, is_cheaper, work_passes
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 
 TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
-WORTH: Final = 0.9  # of the time, for the longer program to pay
-EQUAL: Final = 1.01  # times the bytes count as no more
-WORTH_BYTES: Final = 0.5  # of the time, for more bytes on the wire to pay: corners, of grids that are cut in two dims
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
@@ -57,13 +55,12 @@ def best_block(loop: BlockedLoop, machine: Machine) -> int | None:
     work = [_work(loop, stretches, machine) for stretches in loop.wanted]
     borders = [(0.0, 0.0), *(machine.moving(fetch_borders(loop, n, moves)) for n in range(1, len(work) + 1))]
     blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]
-    ordinary = loop.length * (work[0] + exchange)
+    ordinary = PlanCost(loop.length * work[0], loop.length * exchange, loop.length * sent, 0.0)
     costs: dict[int, float] = {}
     for n in range(1, len(blocks)):
         count, left = divmod(loop.length, n)
         seconds = count * blocks[n] + TWICE * blocks[left]
-        sends_more = count * borders[n][1] + borders[left][1] > EQUAL * loop.length * sent
-        if seconds < (WORTH_BYTES if sends_more else WORTH) * ordinary:
+        if is_cheaper(PlanCost(0.0, seconds, count * borders[n][1] + borders[left][1], 0.0), ordinary, math.inf):
             costs[n] = seconds
     return min(costs, key=costs.__getitem__, default=None)
 

@@ -23,7 +23,7 @@ def propose(draft: Draft) -> Iterator[Proposal]:
         shapes = f"{list(first.inputs[0].shape)} to {list(first.outputs[0].shape)}"
         yield Proposal(
             "apart", ("apart", frozenset(merging)), f"keep apart the dims that a reshape from {shapes} merges",
-            source=str(first.source or ""), program=program,
+            source=str(first.source or ""), program=program, more=propose,
         )  # fmt: skip
 
 
