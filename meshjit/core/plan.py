@@ -17,6 +17,7 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.target import Target
 from sharding.axes import AxisRef
+from sharding.graph import Conflict, Origin
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import Placement
@@ -104,8 +105,8 @@ class Plan:
     equations: tuple[EquationPlan, ...]
     inputs: tuple[Placement, ...]
     outputs: tuple[Placement, ...]
-    origins: Mapping[Any, Any] = field(default_factory=dict[Any, Any])
-    conflicts: tuple[Any, ...] = ()
+    origins: Mapping[tuple[Var, int, AxisRef], Origin] = field(default_factory=dict[tuple[Var, int, AxisRef], Origin])
+    conflicts: tuple[Conflict, ...] = ()
     target: Target | None = None  # the machine that it was priced for
     cost: PlanCost | None = None
     trials: tuple[Trial, ...] = ()

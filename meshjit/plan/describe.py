@@ -15,6 +15,7 @@ from meshjit.core.program import Eqn, Var
 from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
 from meshjit.plan.graph import Annotations, Flattened, programs_in
+from meshjit.plan.stencil_loops import refusals
 from sharding.axes import AxisRef, axes_text
 from sharding.graph import Conflict, Origin, Propagated
 
@@ -47,15 +48,18 @@ class _Description:
             eqn = getattr(event, "eqn", None)
             self.events.setdefault(eqn, []).append(event)
         for equation in plan.equations:
-            for body in equation.bodies:
+            for body in equation.bodies if not equation.block else ():  # whose iterations exchange nothing themselves
                 self.collect(body)
 
     def decisions(self) -> Iterator[Decision]:
         yield from (self.trial(trial) for trial in self.plan.trials)
         yield from map(self.conflict, dict.fromkeys(self.propagated.conflicts))
         yield from map(self.place, self.plan.program.inputs)
+        refused = dict(refusals(self.plan))
         for part in programs_in(self.plan.program):
             for eqn in part.eqns:
+                if eqn in refused:
+                    yield self.of(eqn, "block", "borders are exchanged in every iteration", refused[eqn])
                 for event in self.events.get(eqn, ()):
                     yield self.event(event)
                 yield from map(self.place, eqn.outputs)
@@ -116,14 +120,11 @@ class _Description:
         return Decision("conflict", self.value(var), choice, (f"{self.names[other]} offers it at {node.label}",))
 
     def trial(self, trial: Trial) -> Decision:
-        cost = rounded(None if trial.cost is None else trial.cost.seconds)
-        before = rounded(trial.before.seconds)
-        choice = "kept" if trial.is_accepted else "rejected"
-        reason = "the plan takes less time" if trial.is_accepted else "the plan is not clearly faster"
-        price, rival = (cost, before) if trial.is_accepted else (before, cost)
+        cost, before = rounded(None if trial.cost is None else trial.cost.seconds), rounded(trial.before.seconds)
+        choice, price, rival = ("kept", cost, before) if trial.is_accepted else ("rejected", before, cost)
         name = "the plan without it" if trial.is_accepted else "the plan with it"
-        name = name if trial.cost is not None else f"{name}, planned until it was far slower"
-        return Decision("try", trial.text.replace(": ", ", "), choice, (reason,), price, (Rival(name, rival),), trial.source)
+        text = trial.text.replace(": ", ", ")
+        return Decision("try", text, choice, (_verdict(trial),), price, (Rival(name, rival),), trial.source)
 
     # -- events
 
@@ -182,6 +183,17 @@ class _Description:
         self, eqn: Eqn, kind: str, choice: str, reason: str, seconds: float | None = None, *rivals: Rival
     ) -> Decision:
         return Decision(kind, self.equation(eqn), choice, (reason,), rounded(seconds), rivals, str(eqn.source or ""))
+
+
+def _verdict(trial: Trial) -> str:
+    cost, before = trial.cost, trial.before
+    if cost is None:
+        return "planning it was stopped once it was far slower"
+    if trial.is_accepted:
+        return "the plan takes less time, or fits the memory"
+    if cost.seconds < before.seconds and cost.wire_bytes > before.wire_bytes:
+        return f"it sends {cost.wire_bytes:,.0f} bytes a device where {before.wire_bytes:,.0f} suffice, and does not halve the time"
+    return "the plan is not clearly faster"
 
 
 def _spread(plan: EquationPlan) -> str:

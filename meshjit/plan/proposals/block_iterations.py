@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from meshjit.core.plan import EquationPlan, Plan, PlanCost
-from meshjit.core.program import Eqn, Var
+from meshjit.core.plan import PlanCost
+from meshjit.core.program import Var
 from meshjit.core.rules import rule_of
-from meshjit.ops.control.scan import scan
 from meshjit.partition.blocking import BlockedLoop, blocked_loop, fetch_borders
 from meshjit.partition.moves import Moves
 from meshjit.partition.partition import write_locally
@@ -20,6 +19,7 @@ from meshjit.partition.stretches import Refused, Stretches
 from meshjit.plan.cost import Machine, is_cheaper, work_passes
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
+from meshjit.plan.stencil_loops import stencil_loops
 
 TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
 
@@ -36,16 +36,6 @@ def propose(draft: Draft) -> Iterator[Proposal]:
         if count is not None:
             text = f"exchange borders once for {count} iterations of a loop of {loop.length}"
             yield Proposal("block", ("block", eqn, count), text, source=str(eqn.source or ""), blocks={eqn: count})
-
-
-def stencil_loops(plan: Plan) -> Iterator[tuple[Eqn, EquationPlan]]:
-    """Loops of a known length that exchange borders, nested ones included."""
-    for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
-        for body in equation.bodies:
-            yield from stencil_loops(body)
-            exchanges = any(each.kind == "collective_permute" for each in body.collectives)
-            if eqn.op is scan and eqn.params["length"] > 1 and exchanges:
-                yield eqn, equation
 
 
 def best_block(loop: BlockedLoop, machine: Machine) -> int | None:

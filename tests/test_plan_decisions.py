@@ -1,0 +1,103 @@
+"""Decisions: what planning chose stands in `Plan.decisions`, with its reason, its price and what else there was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.core.decision import Decision, Rival, parse_decisions, print_decisions
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import PartitionSpec as P
+from sharding.mesh import AbstractMesh
+from tests.tools.wire import traced
+
+X4 = AbstractMesh((4,), ("x",))
+GRID = AbstractMesh((4, 2), ("data", "model"))
+
+
+def decided(fun: Callable[..., Any], types: list[str], inputs: list[Any], outputs: list[Any], mesh: Any = X4) -> list[Decision]:
+    plan = make_plan(traced(fun, types), mesh, Annotations(inputs, outputs))
+    assert tuple(parse_decisions(print_decisions(plan.decisions))) == plan.decisions
+    return list(plan.decisions)
+
+
+def only(decisions: list[Decision], kind: str) -> Decision:
+    (decision,) = [d for d in decisions if d.kind == kind]
+    return decision
+
+
+def test_a_placement_names_the_annotation_that_it_comes_from() -> None:
+    decisions = decided(lambda x, w: mnp.tanh(x @ w), ["f32[64, 8]", "f32[8, 16]"], [P("x"), None], [None])
+    place = next(d for d in decisions if d.kind == "place" and d.subject == "%2 (f32[64, 16])")
+    assert place.choice == "[x, -]" and place.source.startswith("test_plan_decisions.py:")
+    assert place.because[0].startswith("x on dim 0: the annotation of %a0, an input, by way of dot_general at test_plan_decisions.py:")
+
+
+def test_a_sum_of_partial_sums_is_delayed_and_reduced_once() -> None:
+    def fun(a: Any, b: Any, c: Any, d: Any) -> Any:
+        return a @ b + c @ d
+
+    types = ["f32[64, 64]"] * 4
+    decisions = decided(fun, types, [P(None, "x"), P("x"), P(None, "x"), P("x")], [P()])
+    assert only(decisions, "delay").choice == "on a partial sum, [-, -] partial sum(x)"
+    kept, moved = (d for d in decisions if d.kind == "reduce")
+    assert kept.choice == "reduced after it" and kept.rivals[0].text == "reduced before it"
+    assert kept.microseconds is not None and (kept.rivals[0].microseconds or 0) > kept.microseconds
+    assert moved.choice == "[-, -] partial sum(x) to [-, -], all_reduce over x, 16,384 bytes"
+
+
+def test_a_carry_collects_sums_and_what_does_not_change_is_brought_before_the_loop() -> None:
+    def fun(w: Any, xs: Any) -> Any:
+        return lax.scan(lambda total, x: (total + x.T @ (x @ w), None), mnp.zeros_like(w), xs)[0]
+
+    decisions = decided(fun, ["f32[64, 32]", "f32[10, 256, 64]"], [P("x"), P(None, "x")], [P()])
+    assert only(decisions, "accumulate").choice == "[-, -] partial sum(x)"
+    hoist = only(decisions, "hoist")
+    assert hoist.choice == "enters the loop as [-, -]" and hoist.rivals[0].text == "[x, -]"
+
+
+def test_a_refused_block_says_why_and_one_that_is_kept_what_it_saves() -> None:
+    def roll(u: Any) -> Any:
+        return u + mnp.roll(u, 1, 0)
+
+    kept = decided(lambda u: lax.fori_loop(0, 8, lambda i, v: roll(v), u), ["f32[64, 8]"], [P("x")], [P("x")])
+    trial = only(kept, "try")
+    assert trial.subject == "exchange borders once for 8 iterations of a loop of 8" and trial.choice == "kept"
+    assert sum(d.kind == "exchange" for d in kept) == 1
+    refused = decided(lambda u: lax.fori_loop(0, 8, lambda i, v: roll(v) / v.sum(), u), ["f32[64, 8]"], [P("x")], [P("x")])
+    assert only(refused, "block").because == ("dim 0 of f32[64,8] has to be whole",)
+
+
+def test_conflicts_and_the_alternatives_that_were_tried() -> None:
+    """Heads of the query are sharded over the axis that shards the cache along its sequence: the query is moved."""
+
+    def attend(x: Any, wq: Any, cache: Any) -> Any:
+        q = mnp.einsum("bd,dhk->bhk", x, wq)
+        scores = mnp.einsum("bhk,bsk->bhs", q, cache)
+        return mnp.einsum("bhs,bsk->bhk", mnp.exp(scores - scores.max(-1, keepdims=True)), cache)
+
+    types = ["f32[8, 256]", "f32[256, 8, 32]", "f32[8, 512, 32]"]
+    specs = [P("data"), P(None, "model"), P("data", "model")]
+    decisions = decided(attend, types, specs, [P("data", "model")], GRID)
+    assert {d.choice for d in decisions if d.kind == "conflict"} == {"keeps model; model on dim 1 is lost"}
+    trial = next(d for d in decisions if d.kind == "try")
+    assert trial.choice == "rejected" and trial.rivals[0].text == "the plan with it"
+    assert trial.because == ("it sends 65,536 bytes a device where 2,112 suffice, and does not halve the time",)
+    moved = [d.subject for d in decisions if d.kind == "move"]
+    assert moved == ["%3 (f32[8, 8, 32])"]  # the query, and not the cache
+
+
+@pytest.mark.parametrize("line", ["dance %1: x", "place %1: [x]\n  becuase of", "place"])
+def test_what_is_no_decision_is_refused(line: str) -> None:
+    with pytest.raises(ValueError, match="no decision|no reason"):
+        parse_decisions(line)
+
+
+def test_text_of_a_decision() -> None:
+    decision = Decision("reduce", "%9 (f32[64, 16])", "all_reduce", ("it is needed",), 161.2, (Rival("later", 322.4),), "a.py:3 f")
+    text = "reduce %9 (f32[64, 16]): all_reduce  # a.py:3 f\n  because it is needed\n  costs 161.2 us\n  not later: 322.4 us"
+    assert str(decision) == text and parse_decisions(text) == [decision]
