@@ -192,7 +192,8 @@ def _verdict(trial: Trial) -> str:
     if trial.is_accepted:
         return "the plan takes less time, or fits the memory"
     if cost.seconds < before.seconds and cost.wire_bytes > before.wire_bytes:
-        return f"it sends {cost.wire_bytes:,.0f} bytes a device where {before.wire_bytes:,.0f} suffice, and does not halve the time"
+        sent = f"{cost.wire_bytes:,.0f} bytes a device where {before.wire_bytes:,.0f} suffice"
+        return f"it sends {sent}, and does not halve the time"
     return "the plan is not clearly faster"
 
 
