@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
 from meshjit.core.access import NOTHING, WHOLE, Access, Moved, Reduced, Same, Start, Window, derived, resolved
 from meshjit.core.op import REGISTRY
+from meshjit.core.program import Builder
 from meshjit.core.rules import alike
+from meshjit.core.types import TensorType
+from meshjit.ops.base.constants import constant
+from meshjit.partition.stretches import span
+from meshjit.simulate.evaluate import evaluate
 from sharding.rule import FactorRule
 from tests.tools.broken import broken
 from tests.tools.brute import global_ops
-from tests.tools.brute_access import INTENDED, missing, wrong
+from tests.tools.brute_access import INTENDED, accesses_of, missing, samples_of, wrong
 from tests.tools.wire import traced
 
 OPS = [pytest.param(op, id=op.name) for op in global_ops() if op.regions is None]
@@ -94,3 +100,50 @@ def test_alike_are_the_dims_of_which_any_places_can_be_computed():
 
     found = {eqn.op.name: sorted(d for nodes in alike(eqn).values() for _, d in nodes) for eqn in traced(fun, ["f32[6, 5]"]).eqns}
     assert found["cumsum"] == [0, 0] and found["slice"] == [] and found["reduce_sum"] == [0, 1]
+
+
+# -- aligned
+
+
+ALIGNED = [pytest.param(op, id=op.name) for op in global_ops() if op.aligned is not None]
+
+
+@pytest.mark.parametrize("op", ALIGNED)
+def test_aligned_is_the_op_on_operands_that_are_where_the_result_needs_them(op):
+    """Along one dim of the result after another; what an operand has no element for holds garbage."""
+    tried = 0
+    for sample in samples_of(op):
+        arrays, outs = sample.arrays(np.random.default_rng(0)), op.type_rule(sample.types, sample.params)
+        (access,) = accesses_of(op, sample)
+        known = {i: int(a) for i, a in enumerate(arrays) if a.ndim == 0 and a.dtype.kind in "iu"}
+        places = [[resolved(p, known) for p in dims] for dims in access.operands]
+        for dim in range(outs[0].rank):
+            found = [[(d, span(p)) for d, p in enumerate(dims) if getattr(p, "dim", None) == dim] for dims in places]
+            if any(s is None for dims in found for _, s in dims):
+                continue
+            tried += 1
+            shown = [_shown(a, dims, outs[0].shape[dim], places[i]) for i, (a, dims) in enumerate(zip(arrays, found, strict=True))]
+            with Builder("f") as builder:
+                operands = [builder.input(TensorType(a.shape, a.dtype)) for a, _ in shown]
+
+                def inside(i, shape, shown=shown):
+                    mask = shown[i][1]
+                    return None if mask is None or mask.all() else constant(value=np.ascontiguousarray(np.broadcast_to(mask, shape)))
+
+                program = builder.build([op.aligned(operands, {dim}, inside, sample.params)])
+            (got,), want = evaluate(program, [a for a, _ in shown]), op.evaluate(*arrays, **sample.params)
+            np.testing.assert_array_equal(got, want, err_msg=f"{op.name} {sample.types} {dict(sample.params)} along {dim}")
+    assert tried > 3
+
+
+def _shown(array, dims, extent, places):
+    """The operand where the result's dim needs it, and a mask of its own elements."""
+    for d, (_, low, reach) in dims:
+        at = np.arange(extent + reach - 1) - low
+        if getattr(places[d], "in_ring", False):
+            return np.take(array, at % array.shape[d], d), None
+        mask = (at >= 0) & (at < array.shape[d])
+        padded = np.concatenate([array, np.full_like(np.take(array, [0], d), 7)], d)
+        column = mask.reshape([-1 if e == d else 1 for e in range(array.ndim)])
+        return np.take(padded, np.where(mask, at, array.shape[d]), d), column
+    return array, None

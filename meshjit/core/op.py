@@ -39,6 +39,10 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     access(in_types, out_types, params) -> tuple of Access
                                 where the elements of each result come from (`core/access.py`); by default what the factor
                                 rule implies
+    aligned(operands, dims, inside, params) -> V
+                                the op on operands whose elements already stand at the result's places along its dims `dims`, or
+                                where its windows see them. `inside(i, shape)`, a bool of this shape, is True where operand i has
+                                elements along them, and None if it has them everywhere
     localize(params, in_types, out_types) -> params
                                 params that mention sizes, for local types
     partition(local) -> list of V
@@ -67,7 +71,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +87,7 @@ from sharding.spec import PartitionSpec
 
 Params = Mapping[str, Any]
 Types = tuple[TensorType, ...]
+Inside = Callable[[int, tuple[int, ...]], Var | None]
 
 
 class MissingRule(TypeError):
@@ -156,6 +161,7 @@ class Op:
     jvp: Callable[..., Any] | Absent = _NO_GRADIENT
     transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
     access: Callable[[Types, Types, Params], tuple[Access, ...]] | None = None
+    aligned: Callable[[Sequence[Var], Collection[int], Inside, Params], Var] | None = None
     localize: Callable[[Params, Types, Types], Params] | None = None
     partition: Callable[..., list[Var]] | None = None
     whole: str | None = None

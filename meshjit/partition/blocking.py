@@ -22,7 +22,6 @@ from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import Region, run_regions
-from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import scalar
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.collective.collectives import collective_permute
@@ -41,7 +40,6 @@ from meshjit.partition.stretches import (
     Stretches,
     find_spaces,
     hull,
-    own,
     wanted_before,
 )
 from sharding.mesh import BaseMesh
@@ -79,22 +77,9 @@ class BlockedLoop:
 
     def stretches(self, count: int) -> dict[Var, Stretches]:
         """Where the inputs are wanted at the beginning of a block of so many iterations: everywhere in it."""
-        found = {v: own(v, self.spaces) for v in self.body.inputs}
+        found = {v: self.spaces.own(v) for v in self.body.inputs}
         wanted = self.wanted[count - 1] if count else {}
         return {v: hull(s, wanted[v]) if v in wanted else s for v, s in found.items()}
-
-    def type(self, var: Var, stretches: Stretches) -> TensorType:
-        """Of the part of a value."""
-        columns = enumerate(zip(var.shape, stretches, strict=True))
-        return var.type.with_shape(tuple(n if s is None else self.spaces[var, d].width(s) for d, (n, s) in columns))
-
-    def cut(self, var: Var, local: Var, have: Stretches, wanted: Stretches) -> Var:
-        """A part of a part."""
-        for d, (here, other) in enumerate(zip(have, wanted, strict=True)):
-            if here is not None and other is not None and here != other:
-                low = here[0] - other[0]
-                local = cut(local, d, low, low + self.spaces[var, d].width(other))
-        return local
 
 
 def write_in_blocks(
@@ -109,7 +94,7 @@ def fetch_borders(loop: BlockedLoop, count: int, moves: Moves) -> Program:
     reached = loop.stretches(count)
     with Builder(loop.body.name) as builder:
         writer = _Writer(loop, builder, moves)
-        inputs = [(v, builder.input(loop.type(v, own(v, loop.spaces)))) for v in loop.carried]
+        inputs = [(v, builder.input(loop.spaces.type(v, loop.spaces.own(v)))) for v in loop.carried]
         return builder.build([writer.fetched(v, x, reached[v]) for v, x in inputs])
 
 
@@ -143,14 +128,14 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
 def _extend(loop: BlockedLoop) -> bool:
     """One more iteration; False where its borders are more than neighbours have, or than there is room for."""
     reached = loop.stretches(len(loop.wanted))
-    outputs = [(v, own(v, loop.spaces)) for v in loop.body.outputs]
+    outputs = [(v, loop.spaces.own(v)) for v in loop.body.outputs]
     outputs += [(loop.body.outputs[output], reached[loop.body.inputs[i]]) for i, output in loop.region.carried]
     found = wanted_before(loop.body, loop.spaces, outputs)
     loop.wanted.append(found)
     inputs = loop.stretches(len(loop.wanted))
     near = all(_is_near(s, loop.spaces[v, d]) for v, stretches in inputs.items() for d, s in enumerate(stretches) if s)
-    held = sum(loop.type(v, own(v, loop.spaces)).nbytes for v in inputs)
-    more = sum(loop.type(v, s).nbytes for v, s in inputs.items()) - held
+    held = sum(loop.spaces.type(v, loop.spaces.own(v)).nbytes for v in inputs)
+    more = sum(loop.spaces.type(v, s).nbytes for v, s in inputs.items()) - held
     if not near or more > max(held / ROOM, SMALL):
         loop.wanted.pop()
         return False
@@ -219,14 +204,14 @@ class _Writer:
         with Builder(body.name) as builder, builder.at(loop.eqn.source):
             inputs = list[Var]()
             for i, var in enumerate(body.inputs):
-                type = loop.type(var, own(var, loop.spaces) if var in loop.carried else given[var])
+                type = loop.spaces.type(var, loop.spaces.own(var) if var in loop.carried else given[var])
                 inputs.append(builder.input(type.with_shape((count, *type.shape)) if i in loop.region.sliced else type))
             operands = [
                 self.fetched(v, x, reached[v]) if v in loop.carried else x for v, x in zip(body.inputs, inputs, strict=True)
             ]
             changed = {**params, "body": self.iteration(count, given), "length": count}
             results = list(builder.emit(scan, operands, changed))
-            carries = [loop.cut(v, x, reached[v], own(v, loop.spaces)) for v, x in zip(loop.carried, results, strict=False)]
+            carries = [loop.spaces.cut(v, x, reached[v], loop.spaces.own(v)) for v, x in zip(loop.carried, results, strict=False)]
             return builder.build([*carries, *results[len(carries) :]])
 
     def iteration(self, count: int, given: Wanted) -> Program:
@@ -236,17 +221,17 @@ class _Writer:
         with Builder(body.name) as builder:
             stretcher = Stretcher(body, loop.spaces, Moves(loop.mesh, self.moves.target), builder)
             stretches = {v: reached[v] if v in loop.carried else given[v] for v in body.inputs}
-            inputs = {v: builder.input(loop.type(v, stretches[v]), v.hint) for v in body.inputs}
+            inputs = {v: builder.input(loop.spaces.type(v, stretches[v]), v.hint) for v in body.inputs}
             values = stretcher.iteration(loop.wanted[count - 1], {v: (x, stretches[v]) for v, x in inputs.items()})
             carries = [self.filled(v, *values[out], reached[v]) for v, out in loop.carried.items()]
             stacked = [body.outputs[i] for i in sorted(loop.region.stacked)]
-            return builder.build([*carries, *(stretcher.at(v, own(v, loop.spaces)) for v in stacked)])
+            return builder.build([*carries, *(stretcher.at(v, loop.spaces.own(v)) for v in stacked)])
 
     def filled(self, var: Var, local: Var, have: Stretches, wanted: Stretches) -> Var:
         """A carry at the stretches `wanted`, with zeros where it has less than that."""
         both = [(a or OWN, b or OWN) for a, b in zip(have, wanted, strict=True)]
         most = tuple((min(a[0], b[0]), min(a[1], b[1])) for a, b in both)
-        local = self.loop.cut(var, local, have, tuple(m if s else None for m, s in zip(most, wanted, strict=True)))
+        local = self.loop.spaces.cut(var, local, have, tuple(m if s else None for m, s in zip(most, wanted, strict=True)))
         low, high = (tuple(b[side] - m[side] for m, (_, b) in zip(most, both, strict=True)) for side in (0, 1))
         if not any(low) and not any(high):
             return local

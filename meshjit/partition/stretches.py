@@ -16,42 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from meshjit.core.access import Moved, Places, Same, Start, Window, resolved
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
-from meshjit.core.rules import rule_of
+from meshjit.core.rules import Node, access_of, alike
+from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import constant, iota
-from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.slicing.concatenation import concatenate
-from meshjit.ops.slicing.roll import roll, shift
-from meshjit.ops.slicing.slices import pad, slice_
-from meshjit.ops.slicing.update_slice import update_slice
-from meshjit.ops.window.convolution import convolution, kernel_slides
-from meshjit.ops.window.params import slides_of
-from meshjit.ops.window.reduce_window import reduce_window
+from meshjit.ops.slicing.halos import cut
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
-from sharding.rule import FactorRule
 from sharding.spec import Placement
 
-Node: TypeAlias = tuple[Var, int]  # a dim of a value
 Stretch: TypeAlias = tuple[int, int]  # places before and after a device's own block
 Stretches: TypeAlias = tuple[Stretch | None, ...]  # per dim of a value; None for a dim that every device has all of
-Offsets: TypeAlias = tuple[int | None, ...]  # per dim: place of the operand less place of the result; None if unknown
 
 OWN: Stretch = (0, 0)
-_ALONG_WHOLE_DIMS = {"reverse", "cumsum", "cumprod", "cummax", "cummin", "sort"}  # their params mention no extents
-
-
-@dataclass(frozen=True)
-class Sliding:
-    """Along these dims of operand 0 and of the result, place p of the result sees places p - low to p - low + reach - 1."""
-
-    operand_dim: int
-    result_dim: int
-    low: int = 0
-    reach: int = 1
 
 
 class Refused(Exception):
@@ -72,14 +53,32 @@ class Space:
     def width(self, stretch: Stretch) -> int:
         return stretch[0] + self.block + stretch[1]
 
-    def moved(self, stretch: Stretch, offset: int) -> Stretch:
-        """The stretch that holds, for each place of this one, the place `offset` further on."""
-        before, after = stretch[0] - offset, stretch[1] + offset
+    def seen(self, stretch: Stretch, low: int, reach: int) -> Stretch:
+        """The stretch that holds, for each place p of this one, places p - low to p - low + reach - 1."""
+        before, after = stretch[0] + low, stretch[1] + reach - 1 - low
         turns = round((before - after) / (2 * self.period)) * self.period if self.in_ring else 0
         return before - turns, after + turns
 
 
-Spaces: TypeAlias = Mapping[Node, Space]
+class Spaces(dict[Node, Space]):
+    """The space of every dim that is cut along with a carry."""
+
+    def own(self, var: Var) -> Stretches:
+        """A device's own block."""
+        return tuple(OWN if (var, d) in self else None for d in range(var.rank))
+
+    def type(self, var: Var, stretches: Stretches) -> TensorType:
+        """The type of a part."""
+        columns = enumerate(zip(var.shape, stretches, strict=True))
+        return var.type.with_shape(tuple(n if s is None else self[var, d].width(s) for d, (n, s) in columns))
+
+    def cut(self, var: Var, local: Var, have: Stretches, part: Stretches) -> Var:
+        """A part of a part."""
+        for d, (here, other) in enumerate(zip(have, part, strict=True)):
+            if here is not None and other is not None and here != other:
+                low = here[0] - other[0]
+                local = cut(local, d, low, low + self[var, d].width(other))
+        return local
 
 
 class _Classes:
@@ -102,7 +101,7 @@ class _Classes:
             self.parents[self.find(node)] = self.find(nodes[0])
 
 
-def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh) -> dict[Node, Space]:
+def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh) -> Spaces:
     """The space of every dim that is cut along with a carry; Refused where dims cut differently meet."""
     body, classes = region.program, _Classes()
     constants = known_integers(body)
@@ -121,10 +120,11 @@ def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh)
     if lost is not None:
         raise Refused(f"dim {lost[1]} of {lost[0].type} has to be whole")
     for eqn in body.eqns:
-        if eqn.op is roll and (root := classes.find((eqn.inputs[0], eqn.params["dimension"]))) in found:
-            found[root] = replace(found[root], in_ring=True)
-    spaces = {node: found[root] for node in classes.parents if (root := classes.find(node)) in found}
-    _check(body, spaces)
+        for node, places in _places(eqn, constants):
+            if isinstance(places, Moved) and places.in_ring and (root := classes.find(node)) in found:
+                found[root] = replace(found[root], in_ring=True)
+    spaces = Spaces({node: found[root] for node in classes.parents if (root := classes.find(node)) in found})
+    _check(body, spaces, constants)
     return spaces
 
 
@@ -133,7 +133,7 @@ def _assign(found: dict[Node, Space], root: Node, space: Space) -> None:
         raise Refused(f"dims cut into {space.block} over {space.axes} and into {found[root].block} over {found[root].axes} meet")
 
 
-def _check(body: Program, spaces: Spaces) -> None:
+def _check(body: Program, spaces: Spaces, constants: Mapping[Var, int]) -> None:
     for (var, d), space in spaces.items():
         if 0 in var.shape:
             raise Refused(f"{var.type} is empty")
@@ -143,13 +143,14 @@ def _check(body: Program, spaces: Spaces) -> None:
         if any(overlap(a, b) for other in others for a in space.axes for b in other.axes):
             raise Refused(f"two dims of {var.type} are cut over the same axis")
     for eqn in body.eqns:
-        space = spaces.get((eqn.inputs[0], eqn.params["dimension"])) if eqn.op is roll else None
-        if space is not None and eqn.inputs[0].shape[eqn.params["dimension"]] != space.period:
-            raise Refused(f"{eqn.inputs[0].type} is rolled around, and its shards are uneven")
-        for each in sliding_of(eqn) or ():
-            space = spaces.get((eqn.inputs[0], each.operand_dim))
-            if space is not None and space.in_ring and (each.low, each.reach) != (0, 1):
-                raise Refused(f"windows end where {eqn.inputs[0].type} does, which is rolled around elsewhere")
+        for (var, d), places in _places(eqn, constants):
+            space = spaces.get((var, d))
+            if space is None or not space.in_ring:
+                continue
+            if isinstance(places, Moved) and places.in_ring and var.shape[d] != space.period:
+                raise Refused(f"{var.type} is rolled around, and its shards are uneven")
+            if isinstance(places, Window) and (places.low, places.reach) != (0, 1):
+                raise Refused(f"windows end where {var.type} does, which is rolled around elsewhere")
 
 
 def known_integers(body: Program) -> dict[Var, int]:
@@ -161,120 +162,53 @@ def known_integers(body: Program) -> dict[Var, int]:
     }
 
 
-def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
-    if eqn.op is constant or eqn.op is iota:
-        return
-    offsets = offsets_of(eqn, constants)
-    if offsets is not None:
-        for var, column in zip(eqn.inputs, offsets, strict=True):
-            for d, offset in enumerate(column or ()):
-                nodes: list[Node] = [(var, d), (eqn.outputs[0], d)]
-                if offset is None:
-                    classes.whole.update(nodes)
-                else:
-                    classes.join(nodes)
-        return
-    slides = sliding_of(eqn)
-    if slides is not None:
-        joined: list[list[Node]] = [[(eqn.inputs[0], s.operand_dim), (eqn.outputs[0], s.result_dim)] for s in slides]
-        for pair in joined:
-            classes.join(pair)
-        known = {node for pair in joined for node in pair}
-        classes.whole.update({(v, d) for v in (*eqn.inputs, *eqn.outputs) for d in range(v.rank)} - known)
-        return
-    rule = rule_of_eqn(eqn)
-    for nodes in _factor_nodes(eqn, rule, classes).values():
-        classes.join(nodes)
+# -- what equations do with places
 
 
-def _factor_nodes(eqn: Eqn, rule: FactorRule | None, classes: _Classes) -> dict[str, list[Node]]:
-    """Nodes by factor that passes through; all others are marked as whole, also those of dims that are merged or split: a
-    stretch before is none after."""
-    found: dict[str, list[Node]] = {}
-    values = (*eqn.inputs, *eqn.outputs)
-    if rule is None:
-        classes.whole.update((var, d) for var in values for d in range(var.rank))
-        return found
-    sides = (*rule.operands, *rule.results)
-    merged = {name for dims in sides for factors in dims if len(factors) > 1 for name in factors}
-    for var, dims in zip(values, sides, strict=True):
-        for d, factors in enumerate(dims):
-            if len(factors) == 1 and factors[0] not in rule.kinds and factors[0] not in merged:
-                found.setdefault(factors[0], []).append((var, d))
-            else:
-                classes.whole.add((var, d))
-    return found
+def places_of(eqn: Eqn, constants: Mapping[Var, int]) -> tuple[tuple[Places, ...], ...]:
+    """Per operand and dim where the elements of the result come from, of an op that can be given them there (`aligned`)."""
+    (access,) = access_of(eqn)
+    known = {i: constants[v] for i, v in enumerate(eqn.inputs) if v in constants}
+    return tuple(tuple(resolved(places, known) for places in dims) for dims in access.operands)
 
 
-def rule_of_eqn(eqn: Eqn) -> FactorRule | None:
-    """The rule of an op that may be computed on any stretch of the dims that pass through; None for other ops."""
-    op = eqn.op
-    if op.regions is not None or op.simulate is not None or (op.partition is not None and op.name not in _ALONG_WHOLE_DIMS):
-        return None
-    return rule_of(eqn)
+def _places(eqn: Eqn, constants: Mapping[Var, int]) -> Iterable[tuple[Node, Places]]:
+    if eqn.op.aligned is not None:
+        for var, dims in zip(eqn.inputs, places_of(eqn, constants), strict=True):
+            yield from (((var, d), places) for d, places in enumerate(dims))
 
 
-def offsets_of(eqn: Eqn, constants: Mapping[Var, int]) -> list[Offsets | None] | None:
-    """Per operand how its places differ from those of the result; None for ops that treat places alike."""
-    params, op = eqn.params, eqn.op
-    if op is slice_:
-        columns = zip(eqn.inputs[0].shape, eqn.outputs[0].shape, params["start"], params["strides"], strict=True)
-        return [tuple(start if step == 1 or n == m else None for n, m, start, step in columns)]
-    if op is pad:
-        columns = zip(eqn.inputs[0].shape, params["low"], params["interior"], strict=True)
-        return [tuple(None if gap and n > 1 else -low for n, low, gap in columns), None]
-    if op is roll or op is shift:
-        return [tuple(-params["shift"] if d == params["dimension"] else 0 for d in range(eqn.inputs[0].rank))]
-    if op is update_slice:
-        return [(0,) * eqn.inputs[0].rank, tuple(-start for start in params["start"])]
-    if op is concatenate:
-        begins = [sum(v.shape[params["dimension"]] for v in eqn.inputs[:i]) for i in range(len(eqn.inputs))]
-        return [tuple(-b if d == params["dimension"] else 0 for d in range(eqn.outputs[0].rank)) for b in begins]
-    if op is dynamic_slice:
-        starts = starts_of(eqn, 1, eqn.inputs[0].shape, eqn.outputs[0].shape, constants)
-        return [starts, *[None] * (len(eqn.inputs) - 1)]
-    if op is dynamic_update_slice:
-        starts = starts_of(eqn, 2, eqn.inputs[0].shape, eqn.inputs[1].shape, constants)
-        return [(0,) * eqn.inputs[0].rank, tuple(None if s is None else -s for s in starts), *[None] * (len(eqn.inputs) - 2)]
+def span(places: Places) -> tuple[int, int, int] | None:
+    """(dim, low, reach): place p of the result's dim sees places p - low to p - low + reach - 1; None if it does not."""
+    if isinstance(places, Same):
+        return places.dim, 0, 1
+    if isinstance(places, Moved) and not isinstance(places.by, Start):
+        return places.dim, -places.by, 1
+    if isinstance(places, Window) and places.stride == places.base_dilation == 1:
+        return places.dim, places.low, places.reach
     return None
 
 
-def sliding_of(eqn: Eqn) -> list[Sliding] | None:
-    """The dims along which windows slide by 1 over the elements themselves; None for ops without windows."""
-    if eqn.op is reduce_window:
-        slides = [(d, d, slide) for d, slide in enumerate(slides_of(eqn.inputs[0].type, eqn.params))]
-        found = list[Sliding]()
-    elif eqn.op is convolution:
-        lhs, _, out = eqn.params["dimension_numbers"]
-        slides = [(lhs[2 + k], out[2 + k], slide) for k, slide in enumerate(kernel_slides(eqn.input_types, eqn.params))]
-        found = [Sliding(lhs[0], out[0])] if eqn.params["batch_group_count"] == 1 else []
-    else:
-        return None
-    plain = [(d, e, slide) for d, e, slide in slides if slide.stride == slide.base_dilation == 1]
-    return [*found, *(Sliding(d, e, slide.low, slide.reach) for d, e, slide in plain)]
+def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
+    """Join dims that are cut together; all others of the equation's values have to be whole."""
+    if eqn.op is constant or eqn.op is iota:
+        return
+    groups, lost = list(alike(eqn).values()), set[Node]()
+    if eqn.op.aligned is not None:
+        groups, out = [], eqn.outputs[0]
+        for node, places in _places(eqn, constants):
+            found = span(places)
+            if found is not None:
+                groups.append([node, (out, found[0])])
+            elif isinstance(places, Moved | Window):
+                lost.add((out, places.dim))
+    for nodes in groups:
+        classes.join(nodes)
+    nodes = {(v, d) for v in (*eqn.inputs, *eqn.outputs) for d in range(v.rank)}
+    classes.whole.update(nodes.difference(*groups), lost)
 
 
-def seen_by(var: Var, slides: Sequence[Sliding], result: Stretches) -> Stretches:
-    """Where operand 0 is wanted for the windows of a result."""
-    found: list[Stretch | None] = [None] * var.rank
-    for each in slides:
-        stretch = result[each.result_dim]
-        if stretch is not None:
-            found[each.operand_dim] = stretch[0] + each.low, stretch[1] + each.reach - 1 - each.low
-    return tuple(found)
-
-
-def starts_of(
-    eqn: Eqn, first: int, shape: Sequence[int], part: Sequence[int], constants: Mapping[Var, int]
-) -> tuple[int | None, ...]:
-    """Where a part begins, after clamping; None where that is computed."""
-    columns = zip(shape, part, eqn.inputs[first:], strict=True)
-    return tuple(
-        0 if n == m else min(max(constants[v], 0), n - m) if v in constants else None for n, m, v in columns
-    )
-
-
-# -- what is wanted
+# -- where values are needed
 
 
 def wanted_before(
@@ -292,50 +226,43 @@ def wanted_before(
     for eqn in reversed(body.eqns):
         if not any(v in wanted for v in eqn.outputs):
             continue
-        offsets = offsets_of(eqn, constants)
-        if offsets is not None:
-            for var, column in zip(eqn.inputs, offsets, strict=True):
-                want(var, () if column is None else _displaced(var, column, wanted[eqn.outputs[0]], spaces))
-        elif (slides := sliding_of(eqn)) is not None:
-            want(eqn.inputs[0], seen_by(eqn.inputs[0], slides, wanted[eqn.outputs[0]]))
-            for var in eqn.inputs[1:]:
-                want(var, (None,) * var.rank)
+        if eqn.op.aligned is not None:
+            for var, stretches in zip(eqn.inputs, seen_by(eqn, wanted[eqn.outputs[0]], spaces, constants), strict=True):
+                want(var, stretches)
         elif eqn.inputs:
-            _want_alike(eqn, spaces, wanted, want)
+            found = stretches_alike(eqn, wanted, spaces)
+            for var in (*eqn.outputs, *eqn.inputs):
+                want(var, found[var])
     return wanted
 
 
-def _displaced(var: Var, offsets: Offsets, result: Stretches, spaces: Spaces) -> Stretches:
-    columns = enumerate(zip(offsets, result, strict=True))
-    return tuple(
-        spaces[var, d].moved(stretch, offset or 0) if stretch is not None else None for d, (offset, stretch) in columns
-    )
+def seen_by(eqn: Eqn, result: Stretches, spaces: Spaces, constants: Mapping[Var, int]) -> list[Stretches]:
+    """Where the operands are needed for stretches of the result, of an op that can be given them there."""
+
+    def seen(var: Var, d: int, places: Places) -> Stretch | None:
+        found = span(places)
+        stretch = None if found is None else result[found[0]]
+        return None if found is None or stretch is None else spaces[var, d].seen(stretch, *found[1:])
+
+    return [
+        tuple(seen(var, d, places) for d, places in enumerate(dims))
+        for var, dims in zip(eqn.inputs, places_of(eqn, constants), strict=True)
+    ]
 
 
-def _want_alike(eqn: Eqn, spaces: Spaces, wanted: dict[Var, Stretches], want: Any) -> None:
-    """All values of an equation at the same stretch of a factor: the hull of where its results are wanted."""
-    rule = rule_of_eqn(eqn)
-    assert rule is not None or not any((v, d) in spaces for v in (*eqn.inputs, *eqn.outputs) for d in range(v.rank))
-    factors: dict[str, Stretch] = {}
-    for var, dims in zip(eqn.outputs, rule.results if rule else (), strict=bool(rule)):
-        for names, stretch in zip(dims, wanted.get(var, ()), strict=False):
-            if stretch is not None:
-                factors[names[0]] = _hull(factors.get(names[0], stretch), stretch)
-    for values, sides in ((eqn.outputs, rule.results if rule else None), (eqn.inputs, rule.operands if rule else None)):
-        for i, var in enumerate(values):
-            want(var, tuple(
-                factors.get(sides[i][d][0], OWN) if sides is not None and (var, d) in spaces else None for d in range(var.rank)
-            ))  # fmt: skip
+def stretches_alike(eqn: Eqn, wanted: Mapping[Var, Stretches], spaces: Spaces) -> dict[Var, Stretches]:
+    """All values of an equation that does the same at all places: at the hull of where its results are wanted."""
+    found: dict[Node, Stretch] = {}
+    for nodes in alike(eqn).values():
+        needed = [s for v, d in nodes if v in eqn.outputs and v in wanted and (s := wanted[v][d]) is not None]
+        found |= dict.fromkeys(nodes, (max((a for a, _ in needed), default=0), max((b for _, b in needed), default=0)))
+    return {
+        v: tuple(found.get((v, d), OWN) if (v, d) in spaces else None for d in range(v.rank))
+        for v in (*eqn.inputs, *eqn.outputs)
+    }
 
 
 def hull(a: Stretches, b: Stretches) -> Stretches:
-    return tuple(None if s is None or t is None else _hull(s, t) for s, t in zip(a, b, strict=True))
-
-
-def _hull(a: Stretch, b: Stretch) -> Stretch:
-    return max(a[0], b[0]), max(a[1], b[1])
-
-
-def own(var: Var, spaces: Spaces) -> Stretches:
-    """A device's own block."""
-    return tuple(OWN if (var, d) in spaces else None for d in range(var.rank))
+    return tuple(
+        None if s is None or t is None else (max(s[0], t[0]), max(s[1], t[1])) for s, t in zip(a, b, strict=True)
+    )

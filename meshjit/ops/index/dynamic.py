@@ -5,17 +5,18 @@ Starts are integer scalars, one per dim, and are clamped so that the part lies i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.access import Access, Same, Start, moved
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.batching import align, align_to_first, batch_size, insert, move
+from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import scalar, zeros
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.base.shape import expand
@@ -93,6 +94,16 @@ def _slice_access(in_types: Types, out_types: Types, params: Params) -> tuple[Ac
     return (Access((places, *((),) * (len(in_types) - 1))),)
 
 
+def _slice_aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    x = operands[0]
+    sizes = tuple(x.shape[d] if d in dims else n for d, n in enumerate(params["slice_sizes"]))
+    return x if sizes == x.shape else dynamic_slice(x, *_other_starts(operands[1:], dims), slice_sizes=sizes)
+
+
+def _other_starts(starts: Sequence[Var], dims: Collection[int]) -> list[Var]:
+    return [scalar(0, start.dtype) if d in dims else start for d, start in enumerate(starts)]
+
+
 def _slice_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     starts = [_clamped(e, s, n - m) for s, n, m in zip(operands[1:], ins[0].shape, outs[0].shape, strict=True)]
     return e.op("dynamic_slice", [operands[0], *starts], outs, f"slice_sizes = {integers(params['slice_sizes'])}")
@@ -163,6 +174,7 @@ dynamic_slice = Op(
     type_rule=_slice_type,
     factor_rule=_slice_rule,
     access=_slice_access,
+    aligned=_slice_aligned,
     evaluate=lambda x, *starts, slice_sizes: x[_places(x.shape, slice_sizes, starts)],
     emit=_slice_emit,
     samples=_slice_samples,
@@ -209,6 +221,15 @@ def _update_access(in_types: Types, out_types: Types, params: Params) -> tuple[A
     columns = enumerate(zip(in_types[0].shape, in_types[1].shape, strict=True))
     places = tuple(moved(d, Start(2 + d, n - m, sign=-1) if n != m else 0, m, n) for d, (n, m) in columns)
     return (Access((tuple(map(Same, range(in_types[0].rank))), places, *((),) * (len(in_types) - 2))),)
+
+
+def _update_aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    """Along `dims` a choice by place, along others an update still."""
+    (x, update), starts, mask = operands[:2], _other_starts(operands[2:], dims), inside(1, operands[1].shape)
+    if mask is not None:
+        here = x if x.shape == update.shape else dynamic_slice(x, *starts, slice_sizes=update.shape)
+        update = select(mask, update, here)
+    return update if x.shape == update.shape else dynamic_update_slice(x, update, *starts)
 
 
 def _updated(x: Array, update: Array, *starts: Array) -> Array:
@@ -268,6 +289,7 @@ dynamic_update_slice = Op(
     type_rule=_update_type,
     factor_rule=_update_rule,
     access=_update_access,
+    aligned=_update_aligned,
     whole="where the update goes is known only when it runs: one of less than three quarters of a dim may go to one device whole",
     evaluate=_updated,
     emit=lambda e, operands, ins, outs, params: e.op("dynamic_update_slice", operands, outs),

@@ -5,7 +5,7 @@ The dim may be sharded: its factor is `permute`, and shards exchange what the ot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from meshjit.core.access import Access, Same, moved
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
@@ -124,6 +124,17 @@ def _concatenate_access(in_types: Types, out_types: Types, params: Params) -> tu
     return (Access(tuple(tuple(a if d == dim else Same(d) for d in range(out_types[0].rank)) for a in along)),)
 
 
+def _concatenate_aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    """Each operand where it has elements; the last one elsewhere."""
+    if params["dimension"] not in dims:
+        return concatenate(*operands, **params)
+    total = operands[-1]
+    for i, x in reversed(list(enumerate(operands[:-1]))):
+        mask = inside(i, x.shape)
+        total = x if mask is None else select(mask, x, total)
+    return total
+
+
 def _concatenate_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     return e.op("concatenate", operands, outs, f"dimension = {params['dimension']} : i64")
 
@@ -180,6 +191,7 @@ concatenate = Op(
     type_rule=_concatenate_type,
     factor_rule=_concatenate_rule,
     access=_concatenate_access,
+    aligned=_concatenate_aligned,
     evaluate=lambda *arrays, dimension: np.concatenate(arrays, dimension),
     emit=_concatenate_emit,
     samples=_concatenate_samples,

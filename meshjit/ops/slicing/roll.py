@@ -6,14 +6,14 @@ shards send on what crosses their border: roll in a ring, shift in a row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.access import Access, Moved, Same
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
@@ -48,6 +48,11 @@ def _access(in_ring: bool) -> Any:
         return (Access((tuple(Moved(d, by, in_ring) if by and d == dim else Same(d) for d in range(in_types[0].rank)),)),)
 
     return access
+
+
+def _rolled(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    (x,) = operands
+    return x if params["dimension"] in dims else roll(x, **params)
 
 
 # -- roll
@@ -112,6 +117,7 @@ roll = Op(
     type_rule=_type("roll"),
     factor_rule=_rule,
     access=_access(in_ring=True),
+    aligned=_rolled,
     evaluate=lambda x, shift, dimension: np.roll(x, shift, dimension),
     emit=_emit,
     samples=_samples,
@@ -123,6 +129,14 @@ roll = Op(
 
 
 # -- shift
+
+
+def _shifted(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    (x,) = operands
+    if params["dimension"] not in dims:
+        return shift(x, **params)
+    mask = inside(0, x.shape)
+    return x if mask is None else select(mask, x, zeros_like(x))
 
 
 def _shift(x: np.ndarray[Any, Any], shift: int, dimension: int) -> np.ndarray[Any, Any]:
@@ -165,6 +179,7 @@ shift = Op(
     type_rule=_type("shift"),
     factor_rule=_rule,
     access=_access(in_ring=False),
+    aligned=_shifted,
     evaluate=_shift,
     emit=_shift_emit,
     samples=_samples,

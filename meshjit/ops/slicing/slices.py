@@ -6,14 +6,14 @@ slice of one element has an owner instead, and becomes a partial sum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.access import Access, Window, moved
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
@@ -76,6 +76,15 @@ def _slice_access(in_types: Types, out_types: Types, params: Params) -> tuple[Ac
         Window(d, -low, 1, stride) if stride > 1 and m > 1 else moved(d, low, n, m) for d, (n, m, (low, _, stride)) in columns
     )
     return (Access((tuple(places),)),)
+
+
+def _slice_aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    (x,) = operands
+    cuts = [(0, n, 1) if d in dims else c for d, (n, c) in enumerate(zip(x.shape, _slices(params), strict=True))]
+    if all(c == (0, n, 1) for n, c in zip(x.shape, cuts, strict=True)):
+        return x
+    start, limit, strides = zip(*cuts, strict=True)
+    return slice_(x, start=start, limit=limit, strides=strides)
 
 
 def _slice_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -157,6 +166,7 @@ slice_ = Op(
     type_rule=_slice_type,
     factor_rule=_slice_rule,
     access=_slice_access,
+    aligned=_slice_aligned,
     evaluate=lambda x, start, limit, strides: x[tuple(map(slice, start, limit, strides))],
     emit=_slice_emit,
     samples=_slice_samples,
@@ -205,6 +215,14 @@ def _pad_access(in_types: Types, out_types: Types, params: Params) -> tuple[Acce
         for d, (n, m, (low, _, gap)) in columns
     )
     return (Access((tuple(places), ())),)
+
+
+def _pad_aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    x, value = operands
+    sides = {name: tuple(0 if d in dims else n for d, n in enumerate(params[name])) for name in ("low", "high", "interior")}
+    padded = pad(x, value, **sides) if any(map(any, sides.values())) else x
+    mask = inside(0, padded.shape)
+    return padded if mask is None else select(mask, padded, spread(value, padded.shape))
 
 
 def _pad(x: Array, value: Array, low: Sequence[int], high: Sequence[int], interior: Sequence[int]) -> Array:
@@ -323,6 +341,7 @@ pad = Op(
     type_rule=_pad_type,
     factor_rule=_pad_rule,
     access=_pad_access,
+    aligned=_pad_aligned,
     evaluate=_pad,
     emit=_pad_emit,
     samples=_pad_samples,

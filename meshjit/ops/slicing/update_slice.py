@@ -7,14 +7,14 @@ device has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.access import Access, Same, moved
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.batching import align_to_first
@@ -58,6 +58,16 @@ def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, 
     (type, update), columns = in_types, enumerate(params["start"])
     places = tuple(moved(d, -start, update.shape[d], type.shape[d]) for d, start in columns)
     return (Access((tuple(map(Same, range(type.rank))), places)),)
+
+
+def _aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    """Along `dims` a choice by place, along others an update still."""
+    (x, update), mask = operands, inside(1, operands[1].shape)
+    start = tuple(0 if d in dims else begin for d, begin in enumerate(params["start"]))
+    if mask is not None:
+        here = x if x.shape == update.shape else _block(x, start, update.shape)
+        update = select(mask, update, here)
+    return update if x.shape == update.shape else update_slice(x, update, start=start)
 
 
 def _evaluate(x: Array, update: Array, start: Sequence[int]) -> Array:
@@ -139,6 +149,7 @@ update_slice = Op(
     type_rule=_type,
     factor_rule=_rule,
     access=_access,
+    aligned=_aligned,
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,

@@ -11,17 +11,18 @@ features i; with batch groups g the lhs has batch (g n) and the kernel out featu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.access import WHOLE, Access, derived
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
+from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.families import factor_names, require, require_param
 from meshjit.ops.slicing.halos import shard_axes
@@ -222,6 +223,15 @@ def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, 
     return (Access(tuple(tuple(side.values()) for side in sides), access.positions.difference(results)),)
 
 
+def _aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    (lhs, rhs), mask = operands, inside(0, operands[0].shape)
+    if mask is not None:
+        lhs = select(mask, lhs, zeros(lhs.type))
+    results = params["dimension_numbers"][2][2:]
+    padding = tuple((0, 0) if r in dims else sides for r, sides in zip(results, params["padding"], strict=True))
+    return convolution(lhs, rhs, **{**params, "padding": padding})
+
+
 def _is_contracted(slide: Slide) -> bool:
     return slide.size > slide.out
 
@@ -322,6 +332,7 @@ convolution = Op(
     type_rule=_type,
     factor_rule=_rule,
     access=_access,
+    aligned=_aligned,
     whole="a kernel slides over all places, so it is whole along them, or its result where that is shorter; "
     "of grouped channels only whole groups are dealt out",
     evaluate=_evaluate,

@@ -10,19 +10,20 @@ dim each device reduces what it holds of it, and the result is partial.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.access import Access
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.op import Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.emit.emitter import integers, literal, tensor
 from meshjit.ops.base.arithmetic import add, multiply
-from meshjit.ops.base.constants import full_like, ones, scalar, zeros
+from meshjit.ops.base.comparison import select
+from meshjit.ops.base.constants import full, full_like, ones, scalar, zeros
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.base.shape import require_one
@@ -107,6 +108,14 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
 
 def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
     return (Access((tuple(places_seen(d, slide) for d, slide in enumerate(slides_of(in_types[0], params))),)),)
+
+
+def _aligned(operands: Sequence[Var], dims: Collection[int], inside: Inside, params: Params) -> Var:
+    (x,), mask = operands, inside(0, operands[0].shape)
+    if mask is not None:
+        x = select(mask, x, full(x.type, identity_element(params["kind"], x.dtype)))
+    padding = tuple((0, 0) if d in dims else sides for d, sides in enumerate(params["padding"]))
+    return reduce_window(x, **{**params, "padding": padding})
 
 
 def _partition(local: LocalEquation) -> list[Var]:
@@ -210,6 +219,7 @@ reduce_window = Op(
     type_rule=_type,
     factor_rule=_rule,
     access=_access,
+    aligned=_aligned,
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,
