@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 WIDTH, HEADS, GROUPS, HIDDEN, VOCABULARY = 4096, 32, 8, 14336, 128256
-BATCH, LENGTH = 64, 2048
+BATCH, LENGTH = 512, 2048
 STAGES = ("trace", "simplify", "plan", "partition", "emit")
 
 
