@@ -13,7 +13,7 @@ from sharding.axes import AxisRef, overlap
 from sharding.graph import Axes, Origin, Seed
 from sharding.propagation_state import Change, Structure
 
-_Found: TypeAlias = dict[tuple[int, int], Mapping[AxisRef, Origin]]  # by first value of a tie, and dim
+_OriginMap: TypeAlias = dict[tuple[int, int], Mapping[AxisRef, Origin]]  # by first value of a tie, and dim
 _NOWHERE: Final[Mapping[AxisRef, Origin]] = {}
 
 
@@ -25,9 +25,9 @@ class History:
         self.planted: list[tuple[int, int, Axes, int, Seed]] = []  # first, dim, axes, value, seed
         self.visits: list[tuple[int, tuple[Change, ...]]] = []
 
-    def origins(self) -> _Found:
+    def origins(self) -> _OriginMap:
         """The origins of all axes, by planting and visiting again."""
-        origins: _Found = {}
+        origins: _OriginMap = {}
         for first, dim, axes, index, seed in self.planted:
             lost, here = dict(seed.origins), origins.get((first, dim), _NOWHERE)
             origins[first, dim] = {a: here.get(a) or lost.get(a) or Origin(index) for a in axes}
@@ -48,7 +48,7 @@ class Origins(Mapping[tuple[int, int, AxisRef], Origin]):
         self._history = history
 
     @functools.cached_property
-    def _origins(self) -> _Found:
+    def _origins(self) -> _OriginMap:
         return self._history.origins()
 
     def __getitem__(self, key: tuple[int, int, AxisRef]) -> Origin:
@@ -77,7 +77,7 @@ def _origin_of(origins: Mapping[AxisRef, Origin], axis: AxisRef) -> Origin | Non
 
 
 def _origin_at(
-    index: int, axis: AxisRef, slots: Sequence[int], offers: Sequence[tuple[int, int]], origins: _Found
+    index: int, axis: AxisRef, slots: Sequence[int], offers: Sequence[tuple[int, int]], origins: _OriginMap
 ) -> Origin:
     """By way of this node, from the first offer that has the axis."""
     for slot, dim in offers:

@@ -47,7 +47,7 @@ class Compiled(Stage):
         self.all_kept = len(self.kept) == count
         self.donated = [n for n, i in enumerate(self.kept) if self.call.donated[i]]
         self.outer = [self.traced_program.captured[i - count] for i in lowered.kept if i >= count]
-        self.checks = bool(nans.wanted())
+        self.checks = bool(nans.active_tests())
         self._captured: list[Array] | None = None
 
     @property

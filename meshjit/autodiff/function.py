@@ -138,8 +138,8 @@ def call_of(
     def of_inputs(*inputs: Any) -> Any:
         rest = iter(inputs)
         full = list(args)
-        given = tree.unflatten(in_tree, [next(rest) if flag else x for x, flag in zip(leaves, wrt, strict=True)])
-        for p, x in zip(places, given, strict=True):
+        values = tree.unflatten(in_tree, [next(rest) if flag else x for x, flag in zip(leaves, wrt, strict=True)])
+        for p, x in zip(places, values, strict=True):
             full[p] = x
         return outcome.arrays(fun(*full, **kwargs), name)
 
@@ -150,11 +150,11 @@ def call_of(
 
 
 def trace_flat(
-    fun: Function, arguments: Sequence[Argument], in_tree: Any, name: str, known: dict[int, str] | None = None
+    fun: Function, arguments: Sequence[Argument], in_tree: Any, name: str, names: dict[int, str] | None = None
 ) -> Traced:
     """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
     parts at known places are seen whole, so that the derivative of a shift is a shift."""
-    traced = trace_to_program(fun, arguments, in_tree, name, {**known_arrays(), **(known or {})})
+    traced = trace_to_program(fun, arguments, in_tree, name, {**known_arrays(), **(names or {})})
     return replace(traced, program=dce(everywhere(inline_calls(traced.program), fold_slices)))
 
 
@@ -237,7 +237,7 @@ def direction_of(value: Any, type: TensorType, what: str, name: str, place: str)
     return mnp.astype(as_operand(value, argument), type.dtype)
 
 
-def gradients(call: Call, found: Iterator[Any]) -> tuple[Any, ...]:
+def gradients(call: Call, results: Iterator[Any]) -> tuple[Any, ...]:
     """Derivatives with respect to the operands as trees like the chosen arguments."""
-    leaves = [next(found) if flag else no_derivative(a.type) for a, flag in zip(call.arguments, call.wrt, strict=True)]
+    leaves = [next(results) if flag else no_derivative(a.type) for a, flag in zip(call.arguments, call.wrt, strict=True)]
     return tree.unflatten(call.in_tree, leaves)

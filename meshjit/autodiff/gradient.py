@@ -34,8 +34,8 @@ def grad(
     @boundary
     @functools.wraps(fun)
     def gradient_of(*args: Any, **kwargs: Any) -> Any:
-        value, found = both(*args, **kwargs)
-        return (found, value[1]) if has_aux else found
+        value, gradient = both(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
 
     return gradient_of
 
@@ -54,8 +54,8 @@ def value_and_grad(
         _check_inputs(call, holomorphic, allow_int)
         _check_result(call, holomorphic)
         results = _run_gradient(call)
-        outputs, found = results[: len(call.traced.program.outputs)], iter(results[len(call.traced.program.outputs) :])
-        trees = gradients(call, found)
+        outputs, rest = results[: len(call.traced.program.outputs)], iter(results[len(call.traced.program.outputs) :])
+        trees = gradients(call, rest)
         chosen = dict(zip(distinct(positions), trees, strict=True))
         slope = chosen[positions[0]] if isinstance(argnums, int) else tuple(chosen[p] for p in positions)
         value = call.with_aux(outputs, call.value(outputs))
@@ -112,8 +112,8 @@ def _check_result(call: Call, holomorphic: bool) -> None:
         raise TypeError(f"gradient needs a real floating result; {name} returned {first}")
     if (first.dtype.kind == "c") != holomorphic:
         fix = "return mnp.real or mnp.abs of it, or set holomorphic=True" if not holomorphic else "leave holomorphic out"
-        wanted = "a complex" if holomorphic else "a real floating"
-        raise TypeError(f"gradient needs {wanted} result; {name} returned {first}\n  fix: {fix}")
+        expected = "a complex" if holomorphic else "a real floating"
+        raise TypeError(f"gradient needs {expected} result; {name} returned {first}\n  fix: {fix}")
 
 
 def _run_gradient(call: Call) -> list[Any]:

@@ -28,10 +28,10 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
         positions = positions_of(fun, argnums, len(args), "jacfwd")
         call = call_of(fun, args, kwargs, "jacfwd", positions, has_aux)
         types = [_checked(a.type, "jacfwd", f"argument {a.name}", holomorphic) for a in call.arguments]
-        found = linearized(call)
-        columns = [_column(found[1], call.in_tree, types, i) for i in range(len(types))]
+        pushed = linearized(call)
+        columns = [_column(pushed[1], call.in_tree, types, i) for i in range(len(types))]
         result = _rows(columns, call.in_tree, isinstance(argnums, int))
-        return (result, found[2]) if has_aux else result
+        return (result, pushed[2]) if has_aux else result
 
     return jacobian
 
@@ -74,10 +74,10 @@ def jacrev(
         paths = tree.path_names(tree.unflatten(outer, range(outer.num_leaves)), "result")
         outputs = call.traced.program.output_types[: len(paths)]
         types = [_checked(t, "jacrev", path, holomorphic) for t, path in zip(outputs, paths, strict=True)]
-        found = pulled_back(call)
-        rows = [_row(found[1], outer, types, i, isinstance(argnums, int)) for i in range(len(types))]
+        pulled = pulled_back(call)
+        rows = [_row(pulled[1], outer, types, i, isinstance(argnums, int)) for i in range(len(types))]
         result = tree.unflatten(outer, rows)
-        return (result, found[2]) if has_aux else result
+        return (result, pulled[2]) if has_aux else result
 
     return jacobian
 
@@ -122,8 +122,8 @@ def _checked(type: TensorType, what: str, where: str, holomorphic: bool) -> Tens
     if not is_inexact(type.dtype):
         raise TypeError(f"{what} needs floating arguments and results, but {where} is {type}\n  fix: x.astype(float)")
     if holomorphic != (type.dtype.kind == "c"):
-        given = "complex" if type.dtype.kind == "c" else "real"
-        raise TypeError(f"{what}: {where} {type} is {given}, with holomorphic={holomorphic}")
+        kind = "complex" if type.dtype.kind == "c" else "real"
+        raise TypeError(f"{what}: {where} {type} is {kind}, with holomorphic={holomorphic}")
     return type
 
 

@@ -45,10 +45,10 @@ def _directions(call: Call, tangents: tuple[Any, ...], what: str) -> list[Any]:
     ]
 
 
-def _with_zeros(call: Call, flags: Sequence[bool], found: Iterator[Any]) -> list[Any]:
+def _with_zeros(call: Call, flags: Sequence[bool], tangents: Iterator[Any]) -> list[Any]:
     """One tangent per output: zeros where none flows."""
     outputs = call.traced.program.outputs
-    return [next(found) if f else mnp.zeros(v.shape, v.dtype) for f, v in zip(flags, outputs, strict=True)]
+    return [next(tangents) if f else mnp.zeros(v.shape, v.dtype) for f, v in zip(flags, outputs, strict=True)]
 
 
 @boundary
@@ -71,8 +71,8 @@ def linearized(call: Call) -> tuple[Any, ...]:
     def derivative(*tangents: Any) -> Any:
         directions = _directions(call, tangents, "linearize")
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
-        found = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
-        return call.value(_with_zeros(call, linear.flags, found))
+        results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
+        return call.value(_with_zeros(call, linear.flags, results))
 
     return call.with_aux(outputs, call.value(outputs), derivative)
 
@@ -103,7 +103,7 @@ def pulled_back(call: Call) -> tuple[Any, ...]:
                 f" in another structure\n  result: {call.value_tree}\n  cotangents: {structure}"
             )
         types = call.traced.program.output_types
-        given = [direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i, t in enumerate(pulled.takes) if t]
-        return gradients(call, iter(run(pulled.backward, [*residuals, *given], call.weak, call.traced.mesh)))
+        directions = [direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i, t in enumerate(pulled.takes) if t]
+        return gradients(call, iter(run(pulled.backward, [*residuals, *directions], call.weak, call.traced.mesh)))
 
     return call.with_aux(outputs, call.value(outputs), pull)

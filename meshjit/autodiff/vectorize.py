@@ -70,18 +70,18 @@ def vmap(
             numbers = np.arange(size, dtype=np.int32) if size < _MANY else mnp.arange(size)
             members, operands, dims = [*members, _NUMBER], [*operands, numbers], [*dims, 0]
 
-        def of_members(*given: Any) -> Any:
-            mapped_ones, rest = iter(given), iter(shared)
+        def of_members(*values: Any) -> Any:
+            mapped_ones, rest = iter(values), iter(shared)
             full, named = tree.unflatten(in_tree, [next(rest) if d is None else next(mapped_ones) for d in axes])
-            with member_axis(axis_name, size, given[-1]) if axis_name is not None else contextlib.nullcontext():
+            with member_axis(axis_name, size, values[-1]) if axis_name is not None else contextlib.nullcontext():
                 return fun(*full, **named)
 
-        known = dict(zip(map(id, leaves), names, strict=True))
-        traced = trace_flat(of_members, members, tree.structure(((0,) * len(members), {})), function_name(fun), known)
+        names_by_id = dict(zip(map(id, leaves), names, strict=True))
+        traced = trace_flat(of_members, members, tree.structure(((0,) * len(members), {})), function_name(fun), names_by_id)
         if spmd_axis_name is not None and traced.mesh is not None:
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
-        wanted = _result_dims(out_axes, traced)
-        program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, wanted, spmd_axis_name)
+        result_dims = _result_dims(out_axes, traced)
+        program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, result_dims, spmd_axis_name)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
         return tree.unflatten(traced.out_tree, results)
 
@@ -139,11 +139,11 @@ def _argument_axes(in_axes: Any, args: tuple[Any, ...]) -> list[int | None]:
 def _prefix_dims(axes: Any, structure: Any, what: str) -> list[int | None]:
     if isinstance(axes, int) or axes is None:
         return [axes] * structure.num_leaves
-    found = tree.flatten_prefix(axes, structure, what, is_leaf=lambda x: x is None)
-    for axis in found:
+    dims = tree.flatten_prefix(axes, structure, what, is_leaf=lambda x: x is None)
+    for axis in dims:
         if not (axis is None or isinstance(axis, int)):
             raise TypeError(f"vmap: {what} must hold ints and None, found {type(axis).__name__} {axis!r}")
-    return found
+    return dims
 
 
 def _dim(dim: int, argument: Argument) -> int:
@@ -156,10 +156,10 @@ def _dim(dim: int, argument: Argument) -> int:
     return dim % rank
 
 
-def _batch_size(dims: Sequence[int | None], arguments: Sequence[Argument], given: int | None) -> int:
+def _batch_size(dims: Sequence[int | None], arguments: Sequence[Argument], axis_size: int | None) -> int:
     sizes = {a.name: a.type.shape[d] for d, a in zip(dims, arguments, strict=True) if d is not None}
-    if given is not None:
-        sizes["axis_size"] = given
+    if axis_size is not None:
+        sizes["axis_size"] = axis_size
     if len(set(sizes.values())) != 1:
         fix = "in_axes=None for arguments that all members share" if sizes else "axis_size=..., how many members there are"
         raise ValueError(f"vmap needs one batch extent, found {sizes or 'none'}\n  fix: {fix}")

@@ -84,10 +84,10 @@ def _checked(sections: dict[str, str]) -> dict[str, str]:
 def constant_sizes(sections: Mapping[str, str]) -> Iterator[tuple[int, str]]:
     """The bytes of every constant, with its text: of the Program, or of what XLA is given (there without those of long text)."""
     program, module = sections.get("program", ""), sections.get("stablehlo", "")
-    for found in re.finditer(r"\b(?:splat|array)\(([a-z]+)(\d+)\w*\[([\d, ]*)\]", program):
-        yield _bytes(found[2], re.findall(r"\d+", found[3])), found[0] + ", ...)"
-    for found in re.finditer(r"dense<[^<>]{0,99}> : tensor<((?:\d+x)*)(complex<)?[a-z]+(\d+)[^>]*>", module):
-        yield _bytes(found[3], found[1].split("x")) * (2 if found[2] else 1), found[0].partition(" : ")[2]
+    for match in re.finditer(r"\b(?:splat|array)\(([a-z]+)(\d+)\w*\[([\d, ]*)\]", program):
+        yield _bytes(match[2], re.findall(r"\d+", match[3])), match[0] + ", ...)"
+    for match in re.finditer(r"dense<[^<>]{0,99}> : tensor<((?:\d+x)*)(complex<)?[a-z]+(\d+)[^>]*>", module):
+        yield _bytes(match[3], match[1].split("x")) * (2 if match[2] else 1), match[0].partition(" : ")[2]
 
 
 def _bytes(bits: str, extents: list[str]) -> int:
@@ -126,10 +126,10 @@ def options_of(text: str) -> tuple[dict[str, Any], list[str]]:
     options: dict[str, Any] = {}
     dropped: list[str] = []
     for line in text.splitlines():
-        name, found, value = line.partition(" = ")
-        if found and _is_path(name, parsed := ast.literal_eval(value)):
+        name, equals, value = line.partition(" = ")
+        if equals and _is_path(name, parsed := ast.literal_eval(value)):
             dropped.append(name)
-        elif found:
+        elif equals:
             options[name] = parsed
     return options, dropped
 

@@ -28,20 +28,20 @@ def checks(name: str | None = None) -> Generator[list[Check]]:
 
     The list that the block gets grows with every check. The script goes on with the results of its own function.
     """
-    found: list[Check] = []
+    results: list[Check] = []
 
     def listen(compiled: Any) -> None:
         if name in (None, compiled.fun_name):
-            compiled.run = _checked_run(compiled, found)
+            compiled.run = _checked_run(compiled, results)
 
     compilation_listeners.append(listen)
     try:
-        yield found
+        yield results
     finally:
         compilation_listeners.remove(listen)
 
 
-def _checked_run(compiled: Any, found: list[Check]) -> Any:
+def _checked_run(compiled: Any, results: list[Check]) -> Any:
     """`compiled.run`, which verifies before the first call; an instance's attribute, so that it can be taken away."""
 
     def run(leaves: Any, *rest: Any) -> Any:
@@ -50,7 +50,7 @@ def _checked_run(compiled: Any, found: list[Check]) -> Any:
             check = Check(compiled.name, True, str(verify_planned(compiled.lowered.planned, leaves)))
         except VerificationError as error:
             check = Check(compiled.name, False, str(error))
-        found.append(check)
+        results.append(check)
         print(check.text, file=sys.stdout if check.passed else sys.stderr, flush=True)
         return compiled.run(leaves, *rest)
 

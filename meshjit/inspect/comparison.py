@@ -104,8 +104,8 @@ def magnitudes(eqn: Eqn, operands: Sequence[Array], sizes: Sequence[Array | None
     for group in groups:
         for i in group:
             terms = [np.zeros_like(x) if j in group and j != i else x for j, x in enumerate(absolute)]
-            found = [np.abs(_wide(r)) for r in evaluate_eqn(eqn, terms)]
-            totals = found if totals is None else [a + b for a, b in zip(totals, found, strict=True)]
+            own = [np.abs(_wide(r)) for r in evaluate_eqn(eqn, terms)]
+            totals = own if totals is None else [a + b for a, b in zip(totals, own, strict=True)]
     return totals
 
 

@@ -43,14 +43,14 @@ class ReplicasDiffer(Exception):
 
 def run_whole(program: Program, arrays: Sequence[Array], device: Any) -> dict[Var, Array]:
     """Every value of the Program, on one device, or in NumPy where there is none."""
-    made = tuple(v for eqn in program.eqns for v in eqn.outputs)
-    watched = dataclasses.replace(program, outputs=made)
+    variables = tuple(v for eqn in program.eqns for v in eqn.outputs)
+    watched = dataclasses.replace(program, outputs=variables)
     if device is None:
         with np.errstate(all="ignore"):
-            return dict(zip(made, evaluate(watched, arrays), strict=True))
+            return dict(zip(variables, evaluate(watched, arrays), strict=True))
     mesh = one_device_mesh(device)
     results = _run(emit(watched, mesh, target=target_for(mesh)), mesh, [[a] for a in arrays], watched.output_types)
-    return {var: shards[0] for var, shards in zip(made, results, strict=True)}
+    return {var: shards[0] for var, shards in zip(variables, results, strict=True)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _same_bits(a: Array, b: Array) -> bool:
 
 def _reduced(shards: Sequence[Array], axes: Sequence[AxisRef], kind: str, mesh: BaseMesh) -> list[Array]:
     """Every device's shard after an all-reduce; floats of 8 and 16 bits are added in float32."""
-    found: list[Array] = [shards[0]] * len(shards)
+    reduced: list[Array] = [shards[0]] * len(shards)
     dtype = shards[0].dtype
     wide = np.dtype(np.float32) if is_float(dtype) and dtype.itemsize < 4 else dtype
     for group in mesh.replica_groups(axes):
@@ -130,5 +130,5 @@ def _reduced(shards: Sequence[Array], axes: Sequence[AxisRef], kind: str, mesh: 
             for device in group[1:]:
                 total = np.asarray(_REDUCTIONS[kind](total, shards[device].astype(wide)))
         for device in group:
-            found[device] = total.astype(dtype)
-    return found
+            reduced[device] = total.astype(dtype)
+    return reduced

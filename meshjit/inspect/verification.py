@@ -1,4 +1,4 @@
-"""What `meshjit.verify` found, in words."""
+"""The result of `meshjit.verify`, in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class VerificationError(AssertionError):
 
 
 @dataclass(frozen=True)
-class Found:
+class Deviation:
     """One compared value: result `position` of equation `number`."""
 
     plan: Plan
@@ -49,8 +49,8 @@ class Verification:
     simulated: bool
     values: int
     elements: int
-    worst: Found | None
-    drifted: tuple[Found, ...]
+    worst: Deviation | None
+    drifted: tuple[Deviation, ...]
     unlike: tuple[tuple[int, Difference], ...] = ()
 
     @property
@@ -67,8 +67,8 @@ class Verification:
         if self.drifted:
             lines.append(f"  {len(self.drifted)} of them only follow operands that rounding set apart; the first:")
             lines.append(f"    {self.drifted[0]}")
-        for i, found in self.unlike[:1]:
-            lines.append(f"  {len(self.unlike)} results are rounded otherwise without values in between; result {i}: {found}")
+        for i, text in self.unlike[:1]:
+            lines.append(f"  {len(self.unlike)} results are rounded otherwise without values in between; result {i}: {text}")
         if self.mesh.size == 1:
             lines.append("  nothing is partitioned on one device; name a mesh by in_shardings, mesh= or placed arguments")
         return "\n".join(lines)
@@ -94,22 +94,22 @@ def _line_of(plan: Plan, number: int) -> int:
 
 
 def mismatch_text(
-    before: Verification, plan: Plan, number: int | None, position: int, found: Difference, note: str = ""
+    before: Verification, plan: Plan, number: int | None, position: int, difference: Difference, note: str = ""
 ) -> str:
     """The message of a VerificationError for result `position` of an equation, or for an input (None)."""
     where = "an input" if number is None else f"equation {number} of {len(plan.program.eqns)}"
     lines = [f"{before.title} on {plan.mesh} differs from one device, first at {where}"]
     if number is not None:
         eqn, step = plan.program.eqns[number], plan.equations[number]
-        wanted = [f"{v.type} at {p}" for v, p in zip(eqn.inputs, step.operands, strict=True)]
+        operands = [f"{v.type} at {p}" for v, p in zip(eqn.inputs, step.operands, strict=True)]
         spread = ", ".join(f"{factor}: {'*'.join(map(str, axes))}" for factor, axes in step.assignment.items() if axes)
         lines += [
             f"  {equation_text(plan, number)}",
-            f"  its operands were brought to {', '.join(wanted)}" if wanted else "  it has no operands",
+            f"  its operands were brought to {', '.join(operands)}" if operands else "  it has no operands",
             f"  its rule {step.rule} was spread as {spread or 'nothing: all devices do the same'}",
         ]
     many = number is not None and len(plan.program.eqns[number].outputs) > 1
-    lines.append(f"  {f'result {position}, ' if many else ''}element {found}")
+    lines.append(f"  {f'result {position}, ' if many else ''}element {difference}")
     lines += [f"  {note}"] if note else []
     if before.values:
         lines.append(f"  the {before.values} values before it are right" if before.values > 1 else "  the one before it is right")

@@ -22,7 +22,7 @@ from meshjit.core.program import Eqn, Var
 from meshjit.core.types import is_inexact
 from meshjit.inspect.comparison import TOLERANCES, Difference, difference, follows_from_rounding, magnitudes, sways
 from meshjit.inspect.running import ReplicasDiffer, Shards, assemble, run_partitioned, run_whole
-from meshjit.inspect.verification import Found, Verification, VerificationError, mismatch_text
+from meshjit.inspect.verification import Deviation, Verification, VerificationError, mismatch_text
 from meshjit.simulate.evaluate import evaluate_eqn
 from sharding.mesh import Mesh, set_mesh
 
@@ -107,12 +107,12 @@ class _Verifier:
         self.title, self.plan, self.whole, self.shards = title, plan, whole, shards
         self.simulated, self.tolerance = simulated, tolerance
         self.held: dict[Var, Any] = dict(zip(plan.program.inputs, arrays, strict=True))  # what the devices hold
-        self.worst: Found | None = None
-        self.drifted: list[Found] = []
+        self.worst: Deviation | None = None
+        self.drifted: list[Deviation] = []
         self.unlike: list[tuple[int, Difference]] = []
         self.compared = self.elements = 0
         self.last: Eqn | None = None  # was blamed last, gives `given`, and sways so much if it is a loop that was looked into
-        self.given: Sequence[Any] = ()
+        self.results: Sequence[Any] = ()
         self.sways: Sequence[Any] = ()
 
     def run(self) -> Verification:
@@ -138,12 +138,12 @@ class _Verifier:
         except ReplicasDiffer as error:
             return self.fail(number, position, self.replicas(error), f"device {error.device} holds another replica")
         self.held[var] = held
-        found = difference(held, self.whole[var], tolerance=self.tolerance)
-        here = Found(self.plan, number, position, found)
-        if not found.agrees:
+        deviation = difference(held, self.whole[var], tolerance=self.tolerance)
+        here = Deviation(self.plan, number, position, deviation)
+        if not deviation.agrees:
             self.blame(number, eqn, position, held)
             self.drifted.append(here)
-        elif self.worst is None or found.error > self.worst.difference.error:
+        elif self.worst is None or deviation.error > self.worst.difference.error:
             self.worst = here
         self.compared += 1
         self.elements += var.type.size
@@ -153,8 +153,8 @@ class _Verifier:
         operands = [self.held[v] for v in eqn.inputs]
         with np.errstate(all="ignore"):
             want = self.again(eqn)[position]
-            found = magnitudes(eqn, operands, [self.addends(v) for v in eqn.inputs])
-        sizes = [s for s in (None if found is None else found[position], self.addends(eqn.outputs[position])) if s is not None]
+            terms = magnitudes(eqn, operands, [self.addends(v) for v in eqn.inputs])
+        sizes = [s for s in (None if terms is None else terms[position], self.addends(eqn.outputs[position])) if s is not None]
         tolerance = self.tolerance * self.coarseness(eqn, want)
         own = difference(held, want, np.maximum.reduce(sizes) if sizes else None, tolerance)
         if not own.agrees:
@@ -170,8 +170,8 @@ class _Verifier:
         """What the equation gives from what the devices had; kept for its other results."""
         if self.last is not eqn:
             with np.errstate(all="ignore"):
-                self.last, self.given, self.sways = eqn, evaluate_eqn(eqn, [self.held[v] for v in eqn.inputs]), ()
-        return self.given
+                self.last, self.results, self.sways = eqn, evaluate_eqn(eqn, [self.held[v] for v in eqn.inputs]), ()
+        return self.results
 
     def coarseness(self, eqn: Eqn, want: Any) -> float:
         """How much coarser than the result's the rounding is of operands that the devices hold as addends, which were added
@@ -211,21 +211,21 @@ class _Verifier:
         """A result as it is handed over: the value that was computed, elsewhere."""
         try:
             handed = assemble(shards, placement, var.shape, self.plan.mesh)
-            found = difference(handed, self.held[var], tolerance=self.tolerance)
+            deviation = difference(handed, self.held[var], tolerance=self.tolerance)
         except ReplicasDiffer as error:
-            found, note = self.replicas(error), f"result {i} at {placement}: device {error.device} holds another replica"
-        if found.agrees:
+            deviation, note = self.replicas(error), f"result {i} at {placement}: device {error.device} holds another replica"
+        if deviation.agrees:
             return
-        if found.count <= spared * found.size:
-            self.unlike.append((i, found))
+        if deviation.count <= spared * deviation.size:
+            self.unlike.append((i, deviation))
             return
         eqns = enumerate(self.plan.program.eqns)
         number, position = next(((n, e.outputs.index(var)) for n, e in eqns if var in e.outputs), (None, 0))
-        self.fail(number, position, found, note)
+        self.fail(number, position, deviation, note)
 
     def replicas(self, error: ReplicasDiffer) -> Difference:
         return difference(error.second, error.first, tolerance=0.0)
 
-    def fail(self, number: int | None, position: int, found: Difference, note: str = "") -> None:
-        text = mismatch_text(self.report(), self.plan, number, position, found, note)
-        raise VerificationError(text, None if number is None else self.plan.program.eqns[number], found)
+    def fail(self, number: int | None, position: int, deviation: Difference, note: str = "") -> None:
+        text = mismatch_text(self.report(), self.plan, number, position, deviation, note)
+        raise VerificationError(text, None if number is None else self.plan.program.eqns[number], deviation)

@@ -37,12 +37,12 @@ def dot_product_attention(
     del implementation
     if len(shape_of(query)) == 3:
         batched = [None if m is None else mnp.expand_dims(m, 0) for m in (query, key, value)]
-        given = [m if m is None or len(shape_of(m)) == 4 else mnp.expand_dims(m, 0) for m in (bias, mask)]
-        found = dot_product_attention(
-            *batched, *given, scale=scale, is_causal=is_causal, query_seq_lengths=query_seq_lengths,
+        terms = [m if m is None or len(shape_of(m)) == 4 else mnp.expand_dims(m, 0) for m in (bias, mask)]
+        result = dot_product_attention(
+            *batched, *terms, scale=scale, is_causal=is_causal, query_seq_lengths=query_seq_lengths,
             key_value_seq_lengths=key_value_seq_lengths, local_window_size=local_window_size,
         )  # fmt: skip
-        return mnp.squeeze(found, 0)
+        return mnp.squeeze(result, 0)
     _check(query, key, value)
     b, t, n, h = shape_of(query)
     s, groups = shape_of(key)[1:3]

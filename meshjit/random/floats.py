@@ -25,11 +25,11 @@ compiled_with_mode = functools.partial(jit, static_argnames=("shape", "dtype", "
 
 def float_dtype(dtype: Any, function: str, complexes: bool = False) -> np.dtype[Any]:
     """The canonical dtype of a `dtype` argument; None is the default float. ValueError for what is no float."""
-    found = canonical(as_dtype(np.float64 if dtype is None else dtype), config.enable_x64)
-    if not (is_inexact(found) if complexes else is_float(found)):
-        wanted = "a float or complex" if complexes else "a float"
-        raise ValueError(f"random.{function}: dtype must be {wanted} dtype, got {found}\n  at {line_of(user_source())}")
-    return found
+    kind = canonical(as_dtype(np.float64 if dtype is None else dtype), config.enable_x64)
+    if not (is_inexact(kind) if complexes else is_float(kind)):
+        expected = "a float or complex" if complexes else "a float"
+        raise ValueError(f"random.{function}: dtype must be {expected} dtype, got {kind}\n  at {line_of(user_source())}")
+    return kind
 
 
 def common_shape(shape: Any, shapes: list[Shape], function: str) -> Shape:
@@ -83,11 +83,11 @@ def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, max
     dtype: a float dtype, float32 by default (float64 under enable_x64); ValueError for others.
     """
     data, dtype = single(key, "uniform"), float_dtype(dtype, "uniform")
-    given = options(shape, dtype)
+    settings = options(shape, dtype)
     if isinstance(minval, float | int) and isinstance(maxval, float | int) and (minval, maxval) == (0, 1):
-        return _uniform(data, None, None, **given)  # known numbers need not be sent to the devices
-    common_shape(given["shape"], [shape_of(minval), shape_of(maxval)], "uniform")
-    return _uniform(data, minval, maxval, **given)
+        return _uniform(data, None, None, **settings)  # known numbers need not be sent to the devices
+    common_shape(settings["shape"], [shape_of(minval), shape_of(maxval)], "uniform")
+    return _uniform(data, minval, maxval, **settings)
 
 
 @functools.partial(jit, static_argnames=("width", "shape", "partitionable"))

@@ -74,18 +74,18 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     return _randint(data, minval, maxval, **options(common_shape(shape, shapes, "randint"), dtype))
 
 
-def _randint(data: Any, low: Any, high: Any, **given: Any) -> Any:
+def _randint(data: Any, low: Any, high: Any, **settings: Any) -> Any:
     """In 32 bits at least, where the bias of the remainder is small; drawn from [low, high]'s span by two words."""
-    dtype = given["dtype"]
+    dtype = settings["dtype"]
     info = np.iinfo(dtype)
     if dtype.itemsize < 4:
         wide = np.dtype(np.int32)
         low, _ = _bound(low, "minval", info.min, info.max, wide)
         high, _ = _bound(high, "maxval", info.min, info.max + 1, wide)
-        return cast(_drawn(data, low, high, np.asarray(False), **{**given, "dtype": wide}), dtype)
+        return cast(_drawn(data, low, high, np.asarray(False), **{**settings, "dtype": wide}), dtype)
     low, _ = _bound(low, "minval", info.min, info.max, dtype)
     high, above = _bound(high, "maxval", info.min, info.max, dtype)
-    return _drawn(data, low, high, above, **given)
+    return _drawn(data, low, high, above, **settings)
 
 
 def _drawn_now(
@@ -186,10 +186,10 @@ def choice(
     axis = normal_axis(axis, type.rank) if type.shape else 0
     count = type.shape[axis] if type.shape else int(a)
     _check_choice(count, _size(shape), replace, p)
-    given = {"shape": shape, "axis": axis, "count": count, "replace": bool(replace), "mode": check_mode(mode, "choice")}
+    settings = {"shape": shape, "axis": axis, "count": count, "replace": bool(replace), "mode": check_mode(mode, "choice")}
     source = operand if type.shape else None
     form = config.threefry_partitionable
-    return _choice(data, source, p, **given, dtype=type.dtype, partitionable=form)
+    return _choice(data, source, p, **settings, dtype=type.dtype, partitionable=form)
 
 
 def _check_choice(count: int, draws: int, replace: bool, p: Any) -> None:

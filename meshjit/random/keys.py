@@ -78,8 +78,8 @@ class PRNGKeyArray:
         return iter([PRNGKeyArray(row) for row in _rows(self._data)])
 
     def reshape(self, *shape: Any) -> PRNGKeyArray:
-        given = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return PRNGKeyArray(mnp.reshape(self._data, (*given, 2)))
+        extents = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
+        return PRNGKeyArray(mnp.reshape(self._data, (*extents, 2)))
 
     def flatten(self) -> PRNGKeyArray:
         return self.reshape(-1)
@@ -100,10 +100,10 @@ class PRNGKeyArray:
             broadcast_shapes(self.shape, other.shape)  # whose error names the shapes of keys
             same = mnp.equal(self._data, other._data).all(-1)
             return same if operator == "==" else mnp.logical_not(same)
-        known = type_and_weak(other)
-        if known is None and not isinstance(other, bool | int | float | complex | list | tuple):
+        typing = type_and_weak(other)
+        if typing is None and not isinstance(other, bool | int | float | complex | list | tuple):
             return NotImplemented
-        what = type(other).__name__ if known is None else str(known[0])
+        what = type(other).__name__ if typing is None else str(typing[0])
         raise TypeError(
             f"{operator}: keys of shape {self.shape} and {what}: keys are equal to keys alone\n  at {line_of(user_source())}\n"
             "  fix: compare random.key_data(keys)"
@@ -151,11 +151,11 @@ def data_of(key: Any, function: str) -> Any:
     """u32[..., 2] of a typed or a raw key; TypeError for anything else."""
     if isinstance(key, PRNGKeyArray):
         return key._data
-    known = type_and_weak(key)
-    found = known[0] if known else None
-    if found is None or found.dtype != U32 or found.shape[-1:] != (2,):
+    typing = type_and_weak(key)
+    array_type = typing[0] if typing else None
+    if array_type is None or array_type.dtype != U32 or array_type.shape[-1:] != (2,):
         raise TypeError(
-            f"random.{function}: expected a key, got {found or type(key).__name__}\n  at {line_of(user_source())}\n"
+            f"random.{function}: expected a key, got {array_type or type(key).__name__}\n  at {line_of(user_source())}\n"
             "  fix: random.key(seed), or raw key data u32[..., 2]"
         )
     return key

@@ -47,8 +47,8 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
         array = cls(key, other)
         if array is not other:
             array._shared = first = other.memory
-            known = vars(first).get("_sharing", ())
-            first._sharing = [*(ref for ref in known if ref() is not None), weakref.ref(array)]
+            sharing = vars(first).get("_sharing", ())
+            first._sharing = [*(ref for ref in sharing if ref() is not None), weakref.ref(array)]
             _sharing[id(array)] = array
         return array
 

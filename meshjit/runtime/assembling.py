@@ -37,21 +37,21 @@ def make_array_from_callback(
         )
     shape = tuple(shape)
     places = _places(shape, sharding, where)
-    given = None if dtype is None else canonical(dtype, config.enable_x64)
-    found: dict[Any, np.ndarray[Any, Any]] = {}
+    kind = None if dtype is None else canonical(dtype, config.enable_x64)
+    blocks: dict[Any, np.ndarray[Any, Any]] = {}
     for index in sorted(places.values(), key=lambda index: 0 in _extents(index, shape)):  # stable: empty ones last
-        if _key(index) in found:
+        if _key(index) in blocks:
             continue
         extents = _extents(index, shape)
-        if 0 in extents and given is not None:
-            found[_key(index)] = np.empty(extents, given)
+        if 0 in extents and kind is not None:
+            blocks[_key(index)] = np.empty(extents, kind)
             continue
         block = asarray_host(data_callback(index))[0]
-        given = _checked_block(block, index, extents, given, where)
-        found[_key(index)] = block
-    key = _key_of(shape, given, sharding, where)
+        kind = _checked_block(block, index, extents, kind, where)
+        blocks[_key(index)] = block
+    key = _key_of(shape, kind, sharding, where)
     local = sharding.shard_shape(shape)
-    shards = {device: padded(found[_key(index)], local) for device, index in places.items()}
+    shards = {device: padded(blocks[_key(index)], local) for device, index in places.items()}
     return Array(key, _jaxlib.put(list(shards.values()), list(shards), row=key.layout))
 
 
@@ -100,10 +100,10 @@ def make_array_from_single_device_arrays(
             f"{where}: arrays on devices {_ids(by_device)} were given, {sharding} has devices {_ids(places)} here\n"
             "  fix: give one array for each of sharding.addressable_devices"
         )
-    found = canonical(dtype, config.enable_x64) if dtype is not None else None
+    kind = canonical(dtype, config.enable_x64) if dtype is not None else None
     for device, index in places.items():
-        found = _checked_block(by_device[device], index, _extents(index, shape), found, where)
-    key = _key_of(shape, found, sharding, where, all(a.weak_type for a in arrays) and len(arrays) > 0)
+        kind = _checked_block(by_device[device], index, _extents(index, shape), kind, where)
+    key = _key_of(shape, kind, sharding, where, all(a.weak_type for a in arrays) and len(arrays) > 0)
     local = sharding.shard_shape(shape)
     handles = [_full_shard(by_device[device], local, device) for device in places]
     array = Array(key, _jaxlib.from_single_device_handles(handles, row=key.layout))
@@ -146,8 +146,8 @@ def _checked_block(
     """The dtype of a slice, which must have these extents and the dtype of the others."""
     what = "[" + ", ".join(f"{'' if s.start is None else s.start}:{'' if s.stop is None else s.stop}" for s in index) + "]"
     if tuple(block.shape) != extents:
-        found = f"the slice {what} has shape {extents}, was given one of shape {tuple(block.shape)}"
-        raise ValueError(f"{where}: {found}{_slice_fix(where)}")
+        problem = f"the slice {what} has shape {extents}, was given one of shape {tuple(block.shape)}"
+        raise ValueError(f"{where}: {problem}{_slice_fix(where)}")
     if dtype is not None and block.dtype != dtype:
         raise ValueError(
             f"{where}: the slice {what} has dtype {block.dtype}, expected {dtype}\n  fix: convert it with .astype({dtype})"
@@ -162,23 +162,23 @@ def _key_of(shape: tuple[int, ...], dtype: Any, sharding: Sharding, where: str, 
 
 
 def _global_shape(
-    sharding: Sharding, local: tuple[int, ...], given: Sequence[int | None] | None, where: str
+    sharding: Sharding, local: tuple[int, ...], entries: Sequence[int | None] | None, where: str
 ) -> tuple[int, ...]:
     """`given`, with its Nones filled in."""
-    wanted = [None] * len(local) if given is None else list(given)
-    if len(wanted) != len(local):
-        raise ValueError(f"{where}: global_shape {tuple(wanted)} has {len(wanted)} dims, local_data {local} has {len(local)}")
-    if None not in wanted:
-        return tuple(int(n) for n in wanted if n is not None)
+    target = [None] * len(local) if entries is None else list(entries)
+    if len(target) != len(local):
+        raise ValueError(f"{where}: global_shape {tuple(target)} has {len(target)} dims, local_data {local} has {len(local)}")
+    if None not in target:
+        return tuple(int(n) for n in target if n is not None)
     total, mine = _shard_counts(sharding, len(local))
     shape: list[int] = []
-    for dim, (n, known) in enumerate(zip(local, wanted, strict=True)):
-        if known is None and total[dim] != mine[dim] and n % mine[dim]:
+    for dim, (n, extent) in enumerate(zip(local, target, strict=True)):
+        if extent is None and total[dim] != mine[dim] and n % mine[dim]:
             raise ValueError(
                 f"{where}: dim {dim} of local_data has extent {n}, which its {mine[dim]} shards on this process do not divide\n"
                 "  fix: give global_shape"
             )
-        shape.append(n * total[dim] // mine[dim] if known is None else known)
+        shape.append(n * total[dim] // mine[dim] if extent is None else extent)
     return tuple(shape)
 
 
@@ -212,17 +212,17 @@ def _dim_offsets(places: Places, dim: int, extent: int, local: int, where: str) 
 
 
 def _by_device(arrays: Sequence[Array], where: str) -> dict[Any, Array]:
-    found: dict[Any, Array] = {}
+    by_device: dict[Any, Array] = {}
     for i, array in enumerate(arrays):
         if not isinstance(array, Array) or len(array.devices()) != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             what = f"on {len(array.devices())} devices" if isinstance(array, Array) else f"a {type(array).__name__}"
             fix = "meshjit.device_put(values, device)"
             raise TypeError(f"{where}: arrays[{i}] must be an Array on one device, it is {what}\n  fix: {fix}")
         (device,) = array.devices()
-        if device in found:
+        if device in by_device:
             raise ValueError(f"{where}: two arrays are on device {device.id}: give one for each device")
-        found[device] = array
-    return found
+        by_device[device] = array
+    return by_device
 
 
 def _ids(devices: Any) -> list[int]:

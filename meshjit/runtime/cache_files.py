@@ -50,13 +50,13 @@ def read(path: Path, key: str) -> bytes:
             raise UselessEntryError("it is a link") from None
         raise
     try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            raise UselessEntryError(f"it is {_kind(found.st_mode)}, not a file")
-        if not config.compilation_cache_shared and (reason := _distrust(found)) is not None:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UselessEntryError(f"it is {_kind(status.st_mode)}, not a file")
+        if not config.compilation_cache_shared and (reason := _distrust(status)) is not None:
             raise UselessEntryError(reason)
         with open(descriptor, "rb", closefd=False) as file:
-            return _checked_payload(file, found.st_size, key)
+            return _checked_payload(file, status.st_size, key)
     finally:
         os.close(descriptor)
 
@@ -107,20 +107,20 @@ def is_trusted(folder: Path) -> bool:
     if config.compilation_cache_shared:
         return True
     with contextlib.suppress(OSError):  # whoever reads or writes there says so
-        if (reason := _distrust(found := folder.stat())) is not None:
-            _refuse(str(folder), reason, _fix(folder, found))
+        if (reason := _distrust(status := folder.stat())) is not None:
+            _refuse(str(folder), reason, _fix(folder, status))
             return False
     return True
 
 
-def _distrust(found: os.stat_result) -> str | None:
+def _distrust(status: os.stat_result) -> str | None:
     """Why a folder or file may hold another's work; None where only this user and root can write to it."""
     if not hasattr(os, "geteuid"):  # Windows: modes say nothing there
         return None
-    if found.st_uid not in (os.geteuid(), 0):
-        return f"it belongs to {_user(found.st_uid)}, not to {_user(os.geteuid())}"
-    if found.st_mode & 0o022:
-        return f"others can write to it (mode {stat.S_IMODE(found.st_mode):o})"
+    if status.st_uid not in (os.geteuid(), 0):
+        return f"it belongs to {_user(status.st_uid)}, not to {_user(os.geteuid())}"
+    if status.st_mode & 0o022:
+        return f"others can write to it (mode {stat.S_IMODE(status.st_mode):o})"
     return None
 
 
@@ -133,8 +133,8 @@ def _user(number: int) -> str:
     return f"user {number}"
 
 
-def _fix(folder: Path, found: os.stat_result) -> str:
-    ours = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX  # /tmp stays as it is
+def _fix(folder: Path, status: os.stat_result) -> str:
+    ours = status.st_uid == os.geteuid() and not status.st_mode & stat.S_ISVTX  # /tmp stays as it is
     return f"chmod go-w {folder}" if ours else "config.update('compilation_cache_dir', a folder of your own)"
 
 

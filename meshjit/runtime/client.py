@@ -27,15 +27,15 @@ def devices(backend: str | None = None) -> list[Any]:
 
 def local_devices(process_index: int | None = None, backend: str | None = None, host_id: int | None = None) -> list[Any]:
     """The devices of this process, or of another, by id. `host_id` is JAX's old name for `process_index`."""
-    wanted = process_index if process_index is not None else host_id
-    if isinstance(wanted, str):
-        raise TypeError(f"local_devices: process_index must be a number, got {wanted!r}\n  fix: backend={wanted!r}")
-    if wanted is None:
+    process = process_index if process_index is not None else host_id
+    if isinstance(process, str):
+        raise TypeError(f"local_devices: process_index must be a number, got {process!r}\n  fix: backend={process!r}")
+    if process is None:
         return list(_own_devices(_platform(backend)))
-    found = [d for d in _all_devices(_platform(backend)) if d.process_index == wanted]
-    if not found:
-        raise ValueError(f"local_devices: there is no process {wanted}; there are {process_indices(backend)}")
-    return found
+    members = [d for d in _all_devices(_platform(backend)) if d.process_index == process]
+    if not members:
+        raise ValueError(f"local_devices: there is no process {process}; there are {process_indices(backend)}")
+    return members
 
 
 def default_device() -> Any:

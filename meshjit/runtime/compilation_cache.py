@@ -38,12 +38,12 @@ def compile_or_load(client: Any, text: str, devices: Sequence[Any], options: Map
     if not cache_files.is_trusted(folder):
         return _jaxlib.compile(client, text, devices, options)
     path = folder / (cache_key(text, devices, options) + _SUFFIX)
-    found = _load(path, client, devices, options)
-    if found is not None:
+    loaded = _load(path, client, devices, options)
+    if loaded is not None:
         if config.compilation_cache_max_size > 0:
             with contextlib.suppress(OSError):
                 os.utime(path)
-        return found
+        return loaded
     start = time.perf_counter()
     executable = _jaxlib.compile(client, text, devices, options)
     if time.perf_counter() - start >= config.persistent_cache_min_compile_time_secs:
@@ -136,9 +136,9 @@ def _make_room(path: Path, count: int, limit: int) -> bool:
     entries: list[tuple[float, int, Path]] = []
     for entry in path.parent.glob(f"*{_SUFFIX}"):
         with contextlib.suppress(OSError):  # gone meanwhile
-            found = entry.lstat()
-            if stat.S_ISREG(found.st_mode):
-                entries.append((found.st_mtime, found.st_size, entry))
+            status = entry.lstat()
+            if stat.S_ISREG(status.st_mode):
+                entries.append((status.st_mtime, status.st_size, entry))
     total = count + sum(size for _, size, entry in entries if entry != path)
     for _, size, entry in sorted(entries):
         if total <= limit:

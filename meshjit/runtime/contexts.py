@@ -36,8 +36,8 @@ _contexts: dict[Any, _Context] = {}
 
 
 def _context(what: Any) -> _Context:
-    found = _contexts.get(what)
-    return _contexts.setdefault(what, _Context(what)) if found is None else found
+    context = _contexts.get(what)
+    return _contexts.setdefault(what, _Context(what)) if context is None else context
 
 
 class _Thread(threading.local):

@@ -99,22 +99,22 @@ def initialize_if_launched() -> None:
 
 def _cluster(address: str | None, size: int | None, rank: int | None) -> launch.Cluster:
     """Who we are: from the arguments, completed from the environment."""
-    found = launch.detect(os.environ)
-    if found.launcher == "none" and None in (address, size, rank):
+    cluster = launch.detect(os.environ)
+    if cluster.launcher == "none" and None in (address, size, rank):
         names = {"coordinator_address": address, "num_processes": size, "process_id": rank}
         missing = " and ".join(name for name, value in names.items() if value is None)
-        seen = "".join(f"\n  {reason}" for reason in found.passed_over)
+        seen = "".join(f"\n  {reason}" for reason in cluster.passed_over)
         raise ValueError(
             f"distributed.initialize: {missing} not given, and no launcher found in the environment{seen}\n"
             "  fix: start with mpirun or srun, or give coordinator_address, num_processes and process_id"
         )
-    rank = found.rank if rank is None else rank
-    size = found.size if size is None else size
+    rank = cluster.rank if rank is None else rank
+    size = cluster.size if size is None else size
     if size and not 0 <= rank < size:
         raise ValueError(f"distributed.initialize: process_id {rank} is not below num_processes {size}")
     return launch.Cluster(
-        rank, size, found.local_rank, found.local_size, address or found.coordinator,
-        found.launcher, found.evidence, found.passed_over,
+        rank, size, cluster.local_rank, cluster.local_size, address or cluster.coordinator,
+        cluster.launcher, cluster.evidence, cluster.passed_over,
     )  # fmt: skip
 
 
@@ -130,11 +130,11 @@ def _check_same(cluster: launch.Cluster) -> None:
 
 
 def _local_ids(
-    given: int | Sequence[int] | None, cluster: launch.Cluster, environ: Mapping[str, str]
+    ids: int | Sequence[int] | None, cluster: launch.Cluster, environ: Mapping[str, str]
 ) -> tuple[int, ...] | None:
     """Which GPUs are ours: as told; else one per process of this host, unless the launcher has shared them out."""
-    if given is not None:
-        return (given,) if isinstance(given, int) else tuple(given)
+    if ids is not None:
+        return (ids,) if isinstance(ids, int) else tuple(ids)
     visible = [name for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     if cluster.local_size <= 1 or 0 < len(visible) < cluster.local_size:
         return None
@@ -318,9 +318,9 @@ def agree(name: str, text: str, timeout: float | None = None, processes: Sequenc
     number, _counters[series] = _counters[series], _counters[series] + 1
     mine = json.dumps([_digest(text), name])
     _jaxlib.store_set(joined.coordinator, f"{series}/{number}/{joined.process_id}", mine)
-    found = _gather(joined, series, number, name, group, timeout or config.agreement_timeout)
-    if len({digest for digest, _ in found.values()}) > 1:
-        raise DivergenceError(_describe_divergence(joined, series, number, found, text))
+    answers = _gather(joined, series, number, name, group, timeout or config.agreement_timeout)
+    if len({digest for digest, _ in answers.values()}) > 1:
+        raise DivergenceError(_describe_divergence(joined, series, number, answers, text))
     if number:  # all have come to this one, so nobody reads our word on the last one any more
         _jaxlib.store_delete(joined.coordinator, f"{series}/{number - 1}/{joined.process_id}")
 
@@ -336,11 +336,11 @@ def _gather(
     start, pause, warned = time.monotonic(), 0.0005, False
     while True:
         stored = _jaxlib.store_list(joined.coordinator, f"{series}/{number}/")
-        found = {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in stored.items()}
-        missing = [rank for rank in group if rank not in found]
+        answers = {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in stored.items()}
+        missing = [rank for rank in group if rank not in answers]
         waited = time.monotonic() - start
         if not missing:
-            return found
+            return answers
         if waited > timeout:
             raise DivergenceError(_describe_missing(joined, series, number, name, missing, f"within {waited:.0f} s"))
         if waited > 1 and (gone := sorted(set(missing) & _finished(joined.coordinator))):
@@ -363,16 +363,16 @@ def _describe_missing(joined: Membership, series: str, number: int, name: str, m
 
 
 def _describe_divergence(
-    joined: Membership, series: str, number: int, found: Mapping[int, tuple[str, str]], text: str
+    joined: Membership, series: str, number: int, answers: Mapping[int, tuple[str, str]], text: str
 ) -> str:
     """Who has what, and how the largest camp's program differs from the others'."""
     camps: dict[str, list[int]] = collections.defaultdict(list)
-    for rank, (digest, _) in sorted(found.items()):
+    for rank, (digest, _) in sorted(answers.items()):
         camps[digest].append(rank)
     order = sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
     texts = _share_texts(joined, f"{series}/text/{number}", [ranks[0] for ranks in order], text)
     lines = [f"the processes disagree about program {number}"]
-    lines += [f"  {name_processes(ranks)}: {found[ranks[0]][1]!r}, fingerprint {found[ranks[0]][0]}" for ranks in order]
+    lines += [f"  {name_processes(ranks)}: {answers[ranks[0]][1]!r}, fingerprint {answers[ranks[0]][0]}" for ranks in order]
     for ranks in order[1:3]:
         lines += _difference(name_processes(order[0]), texts[order[0][0]], name_processes(ranks), texts[ranks[0]])
     return "\n".join([*lines, _HINT])

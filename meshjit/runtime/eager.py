@@ -57,22 +57,22 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
     numbers = numbers_of(program)
     splats = tuple(n.splat for n in numbers)
     key = (print_program(without_numbers(program), sources=False), splats, mesh, tuple(weak), keys)
-    known = _programs.get(key)
-    varying = _varying(numbers, known)
+    entry = _programs.get(key)
+    varying = _varying(numbers, entry)
     extra = [numbers[i].value for i in varying]
-    if known is None or known.varying != varying:
+    if entry is None or entry.varying != varying:
         whole = with_operands(program, numbers, varying)
         executable = compiled(whole, mesh, (*keys, *map(_key, extra)), weak)
         fixed = tuple(b"" if i in varying else n.value.tobytes() for i, n in enumerate(numbers))
-        known = _Compiled(executable, varying, fixed)
-    _keep(key, known)
-    return _call(known.executable, [*operands, *extra])
+        entry = _Compiled(executable, varying, fixed)
+    _keep(key, entry)
+    return _call(entry.executable, [*operands, *extra])
 
 
-def _keep(key: Any, known: _Compiled) -> None:
+def _keep(key: Any, entry: _Compiled) -> None:
     """As the one used last; those used longest ago go."""
     _programs.pop(key, None)
-    _programs[key] = known
+    _programs[key] = entry
     while len(_programs) > MOST_PROGRAMS:
         _programs.pop(next(iter(_programs)), None)
 
@@ -86,12 +86,12 @@ class _Compiled:
     fixed: tuple[bytes, ...]
 
 
-def _varying(numbers: Sequence[Number], known: _Compiled | None) -> tuple[int, ...]:
+def _varying(numbers: Sequence[Number], entry: _Compiled | None) -> tuple[int, ...]:
     """Which numbers have to be operands."""
-    if known is None:
+    if entry is None:
         return tuple(i for i, n in enumerate(numbers) if n.value.size > TABLE)
-    before = set(known.varying)
-    return tuple(i for i, n in enumerate(numbers) if i in before or n.value.tobytes() != known.fixed[i])
+    before = set(entry.varying)
+    return tuple(i for i, n in enumerate(numbers) if i in before or n.value.tobytes() != entry.fixed[i])
 
 
 def compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
@@ -101,8 +101,8 @@ def compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequen
 
 
 def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
-    wanted = zip(operands, executable.in_shardings, strict=True)
-    arguments = [_placed(x, s) for x, s in wanted]
+    pairs = zip(operands, executable.in_shardings, strict=True)
+    arguments = [_placed(x, s) for x, s in pairs]
     try:
         results = executable.run_placed(arguments)
     except OutOfMemoryError as error:
@@ -151,18 +151,18 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
 
     ShardingError, naming two of them and a fix, where committed arrays live on different devices.
     """
-    found: Array | None = None
+    first: Array | None = None
     for value in values:
         key = getattr(value, "_key", None)
         if key is None or not key.committed:
             continue
-        if found is None:
-            found = value
-        elif (both := merged(mesh_of(found.sharding), mesh_of(value.sharding))) is None:
-            raise ShardingError(different_devices(what, "one operand", found, "another", value, user_source()))
-        elif both != mesh_of(found.sharding):
-            found = value
-    return default_mesh() if found is None else mesh_of(found.sharding)
+        if first is None:
+            first = value
+        elif (both := merged(mesh_of(first.sharding), mesh_of(value.sharding))) is None:
+            raise ShardingError(different_devices(what, "one operand", first, "another", value, user_source()))
+        elif both != mesh_of(first.sharding):
+            first = value
+    return default_mesh() if first is None else mesh_of(first.sharding)
 
 
 def _named_mesh(named: Any, values: Sequence[Value], what: str) -> Any:

@@ -97,10 +97,10 @@ def _device_of(dlpack: tuple[int, int]) -> Any:
     devices = client.local_devices(backend=platform)
     if platform == "cpu":
         return devices[0]
-    found = next((d for d in devices if d.local_hardware_id == number), None)
-    if found is None:
+    device = next((d for d in devices if d.local_hardware_id == number), None)
+    if device is None:
         raise BufferError(f"from_dlpack: this process does not use CUDA device {number}; it uses {devices}")
-    return found
+    return device
 
 
 def _imported(external: Any, device: Any, copy: bool | None) -> Array:
@@ -121,14 +121,14 @@ def _shared(external: Any, device: Any, must_share: bool) -> Array:
     start = _address(capsule)
     handle = _jaxlib.from_dlpack(capsule, device)
     shape, dtype = _jaxlib.shard_type(handle)
-    wanted = canonical(dtype, config.enable_x64)
-    if must_share and (wanted != dtype or (start != _jaxlib.buffer_address(handle) and np.prod(shape))):
+    own_dtype = canonical(dtype, config.enable_x64)
+    if must_share and (own_dtype != dtype or (start != _jaxlib.buffer_address(handle) and np.prod(shape))):
         raise BufferError(f"a copy of {dtype}{list(shape)} is needed, for its alignment, order or dtype")
     if dtype not in DTYPES.values():
         raise TypeError(f"from_dlpack: dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}")
     sharding = SingleDeviceSharding(device)
-    if wanted != dtype:
-        return place(_jaxlib.fetch(handle)[0][1].astype(wanted), sharding, committed=True)
+    if own_dtype != dtype:
+        return place(_jaxlib.fetch(handle)[0][1].astype(own_dtype), sharding, committed=True)
     return Array(leaf_key(TensorType(shape, dtype), False, sharding, True), handle)
 
 

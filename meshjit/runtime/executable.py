@@ -127,9 +127,9 @@ class Executable:
         self.compile_seconds = time.perf_counter() - start
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]
-        said = lowering.annotations
-        self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, said.inputs, strict=True)]
-        self.out_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.outputs, said.outputs, strict=True)]
+        annotations = lowering.annotations
+        self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, annotations.inputs, strict=True)]
+        self.out_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.outputs, annotations.outputs, strict=True)]
         self.out_keys = [
             leaf_key(v.type, weak, s, committed or not isinstance(s, SingleDeviceSharding))
             for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
@@ -149,8 +149,8 @@ class Executable:
         return results
 
     def __call__(self, arguments: Sequence[Array]) -> list[Array]:
-        wanted = zip(arguments, self.in_shardings, strict=True)
-        return self.run_placed([x if fits(x._key, s) else move(x, s) for x, s in wanted])
+        pairs = zip(arguments, self.in_shardings, strict=True)
+        return self.run_placed([x if fits(x._key, s) else move(x, s) for x, s in pairs])
 
     def run_placed(self, arguments: Sequence[Array]) -> list[Array]:
         """The same for arguments that lie as `in_shardings` say, which is not checked again: this is the hot path."""
@@ -167,9 +167,9 @@ class Executable:
 
     def parameter_layouts(self) -> list[Any]:
         """How XLA lays out each input."""
-        found = _jaxlib.parameter_layouts(self.compiled)
+        layouts = _jaxlib.parameter_layouts(self.compiled)
         n = self.lowering.captured
-        return [*found[n:], *found[:n]]
+        return [*layouts[n:], *layouts[:n]]
 
 
 def build(
@@ -178,25 +178,25 @@ def build(
     """Lower and compile a Program that nobody holds the stages of."""
     target = target_for(mesh)
     with reproduce.lowering(program, mesh, annotations, target):
-        found = lower(program, mesh, annotations, target=target)
-    with reproduce.compiling(program.name, found, {}):
-        return Executable(found, out_weak, committed=committed)
+        lowering = lower(program, mesh, annotations, target=target)
+    with reproduce.compiling(program.name, lowering, {}):
+        return Executable(lowering, out_weak, committed=committed)
 
 
 @functools.lru_cache(maxsize=65536)
-def fits(key: LeafKey, wanted: Sharding) -> bool:
+def fits(key: LeafKey, target: Sharding) -> bool:
     """Whether an array with this key already lies as `wanted` says, on the same devices in the same order."""
     assert key.sharding is not None
     rank = key.type.rank
-    return same_place(key.sharding, wanted, rank)
+    return same_place(key.sharding, target, rank)
 
 
-def sharding_of(placement: Placement, mesh: Mesh, said: PartitionSpec | None) -> Sharding:
+def sharding_of(placement: Placement, mesh: Mesh, annotation: PartitionSpec | None) -> Sharding:
     """What users see of a placement: the spec that they gave, if they gave a whole one."""
     if mesh.size == 1 and mesh.axis_names == ONE_DEVICE_AXES:
         return SingleDeviceSharding(mesh.flat_devices[0])
-    whole = said is not None and PartitionSpec.UNCONSTRAINED not in said
-    return NamedSharding(mesh, said if whole else spec_of(placement))  # pyright: ignore[reportArgumentType]
+    whole = annotation is not None and PartitionSpec.UNCONSTRAINED not in annotation
+    return NamedSharding(mesh, annotation if whole else spec_of(placement))  # pyright: ignore[reportArgumentType]
 
 
 ONE_DEVICE_AXES = ("_",)
@@ -231,8 +231,8 @@ def spec_on(mesh: Any, sharding: Sharding, rank: int) -> PartitionSpec | None:
         return None
     if sharding.mesh.flat_devices != mesh.flat_devices:
         return None
-    found = translate(sharding.placement(rank), sharding.mesh, mesh)
-    return None if found is None else PartitionSpec(*(axes or None for axes in found.dims))
+    placement = translate(sharding.placement(rank), sharding.mesh, mesh)
+    return None if placement is None else PartitionSpec(*(axes or None for axes in placement.dims))
 
 
 def default_mesh() -> Mesh:
@@ -252,8 +252,8 @@ def _identity(key: LeafKey, target: Sharding) -> Executable:
 
 def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:
     """A sharding's spec with one entry per dim."""
-    given = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
-    return padded(given, rank)
+    spec = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
+    return padded(spec, rank)
 
 
 def reshard(array: Array, target: NamedSharding) -> Array:
@@ -272,9 +272,9 @@ def filled(value: Array, shape: tuple[int, ...], target: Sharding) -> Array:
 def _broadcasting(key: LeafKey, shape: tuple[int, ...], target: Sharding) -> Executable:
     dims = tuple(range(len(shape) - key.type.rank, len(shape)))
     with Builder("full") as builder:
-        given = builder.input(key.type)
-        made = builder.emit(REGISTRY["broadcast_in_dim"], [given], {"shape": shape, "dimensions": dims})
-        program = builder.build(made)
+        operand = builder.input(key.type)
+        results = builder.emit(REGISTRY["broadcast_in_dim"], [operand], {"shape": shape, "dimensions": dims})
+        program = builder.build(results)
     annotations = Annotations([PartitionSpec(*[None] * key.type.rank)], [whole_spec(target, len(shape))])
     return build(program, mesh_of(target), annotations, [key.weak], True)
 

@@ -29,7 +29,7 @@ def failed_to_run(error: RuntimeError, title: str, mesh: Any, local: Program, co
         needs = _needs(_jaxlib.memory_stats(compiled))
     except (_jaxlib.XlaError, NotImplementedError, AttributeError):
         needs = ""
-    head = f"{title}: out of memory on {_where(mesh)}: {asked(reason)}{_in_use(mesh)}"
+    head = f"{title}: out of memory on {_where(mesh)}: {request_text(reason)}{_in_use(mesh)}"
     return OutOfMemoryError(f"{head}\n{needs}{_largest(local)}{_FIX}")
 
 
@@ -37,7 +37,7 @@ def too_large_to_compile(reason: str, title: str, mesh: Any, local: Program) -> 
     """The error where XLA found out while compiling that the program does not fit the device; None for another reason."""
     if not is_exhausted(reason):
         return None
-    head = f"{title}: too large for {_where(mesh)}: {asked(reason)}{_in_use(mesh)}"
+    head = f"{title}: too large for {_where(mesh)}: {request_text(reason)}{_in_use(mesh)}"
     return OutOfMemoryError(f"{head}\n{_largest(local)}{_FIX}")
 
 
@@ -45,10 +45,10 @@ def is_exhausted(reason: str) -> bool:
     return "RESOURCE_EXHAUSTED" in reason or "out of memory" in reason.lower()
 
 
-def asked(reason: str) -> str:
+def request_text(reason: str) -> str:
     """`XLA asked for 16.0 TiB`, or XLA's own first line where that names no number."""
-    found = re.search(r"allocat\w* (\d+) bytes", reason)
-    return f"XLA asked for {size(int(found[1]))}" if found else f"XLA says: {reason.splitlines()[0]}"
+    match = re.search(r"allocat\w* (\d+) bytes", reason)
+    return f"XLA asked for {size(int(match[1]))}" if match else f"XLA says: {reason.splitlines()[0]}"
 
 
 def size(count: float) -> str:
@@ -89,10 +89,10 @@ def _needs(stats: dict[str, int]) -> str:
 
 def _largest(local: Program) -> str:
     """The largest values of one device; XLA fuses some of them away."""
-    found = heapq.nlargest(3, _values(local), key=lambda item: item[0])
-    if not found:
+    largest = heapq.nlargest(3, _values(local), key=lambda item: item[0])
+    if not largest:
         return ""
-    rows = [f"    {size(count)}: {type} {where}" for count, type, where in found]
+    rows = [f"    {size(count)}: {type} {where}" for count, type, where in largest]
     return "\n".join(["  the largest values on one device, of which XLA may keep none:", *rows, ""])
 
 

@@ -19,10 +19,10 @@ from meshjit.trace.source import line_of
 Test = Callable[[Any], Any]
 
 
-def wanted() -> list[tuple[str, Test]]:
+def active_tests() -> list[tuple[str, Test]]:
     """What to look for: its name, and the ufunc that finds it."""
-    found: list[tuple[str, Test]] = [("NaN", np.isnan)] if config.debug_nans else []
-    return [*found, ("infinity", np.isinf)] if config.debug_infs else found
+    tests: list[tuple[str, Test]] = [("NaN", np.isnan)] if config.debug_nans else []
+    return [*tests, ("infinity", np.isinf)] if config.debug_infs else tests
 
 
 def check_results(
@@ -34,7 +34,7 @@ def check_results(
     argument_names: Callable[[], Sequence[str]],
 ) -> None:
     """FloatingPointError that names the first result with a NaN and, where all values can be read here, what made it."""
-    for kind, test in wanted():
+    for kind, test in active_tests():
         for i, result in enumerate(results):
             if _holds(result, test):
                 first = f"{title}: {names()[i]} {result.type} holds {kind}"
@@ -59,12 +59,12 @@ def _cause(
     for name, value in zip(names(), values, strict=True):
         if _bad(value, test):
             return f"it came in with {name}"
-    found = _first(program, values, test)
-    if found is None:
+    culprit = _first(program, values, test)
+    if culprit is None:
         return f"computed one operation after another there is no {kind}: it comes from XLA's optimisations or rounding"
-    ranges = ", ".join(_range(x) for x in found.operands) or "none"
-    at = f" at {line_of(found.eqn.source)}" if found.eqn.source is not None else ""
-    return f"made by {found.eqn.op.name}{at}{found.inside}\n  its operands: {ranges}"
+    ranges = ", ".join(_range(x) for x in culprit.operands) or "none"
+    at = f" at {line_of(culprit.eqn.source)}" if culprit.eqn.source is not None else ""
+    return f"made by {culprit.eqn.op.name}{at}{culprit.inside}\n  its operands: {ranges}"
 
 
 def _bad(value: Any, test: Test) -> bool:
@@ -72,7 +72,7 @@ def _bad(value: Any, test: Test) -> bool:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Culprit:
     """The first equation with a bad result, its operands, which are good, and the loop that it belongs to."""
 
     eqn: Eqn
@@ -80,19 +80,19 @@ class _Found:
     inside: str = ""
 
 
-def _first(program: Program, values: Sequence[Any], test: Test) -> _Found | None:
+def _first(program: Program, values: Sequence[Any], test: Test) -> _Culprit | None:
     env: dict[Any, Any] = dict(zip(program.inputs, values, strict=True))
     with np.errstate(all="ignore"):
         for eqn in program.eqns:
             operands = [env[v] for v in eqn.inputs]
             results = evaluate_eqn(eqn, operands)
             if any(_bad(r, test) for r in results):
-                return _within(eqn, operands, test) or _Found(eqn, operands)
+                return _within(eqn, operands, test) or _Culprit(eqn, operands)
             env.update(zip(eqn.outputs, results, strict=True))
     return None
 
 
-def _within(eqn: Eqn, operands: Sequence[Any], test: Test) -> _Found | None:
+def _within(eqn: Eqn, operands: Sequence[Any], test: Test) -> _Culprit | None:
     """The same inside of a loop or branch: which equation, and in which step."""
     if eqn.op.steps is None:
         return None
@@ -104,9 +104,9 @@ def _within(eqn: Eqn, operands: Sequence[Any], test: Test) -> _Found | None:
             values = [np.asarray(v) for v in values]
             results = evaluate(program, values)
             if any(_bad(r, test) for r in results):
-                found = _first(program, values, test)
+                culprit = _first(program, values, test)
                 step = f", in step {runs[id(program)]} of {eqn.op.name}"
-                return None if found is None else replace(found, inside=found.inside + step)
+                return None if culprit is None else replace(culprit, inside=culprit.inside + step)
             runs[id(program)] += 1
             program, values = asking.send(results)
     except StopIteration:

@@ -57,7 +57,7 @@ def lowering(program: Program, mesh: Any, annotations: Annotations, target: Targ
 
 
 @contextlib.contextmanager
-def compiling(title: str, found: Lowering, options: Mapping[str, Any]) -> Iterator[None]:
+def compiling(title: str, lowering: Lowering, options: Mapping[str, Any]) -> Iterator[None]:
     """Inside, XLA's refusal becomes a ValueError for an option that it does not know, else an InternalError with a file."""
     try:
         yield
@@ -65,17 +65,17 @@ def compiling(title: str, found: Lowering, options: Mapping[str, Any]) -> Iterat
         os.remove(error.path)  # the file below says more
         if (message := _option_problem(error.reason, options)) is not None:
             raise ValueError(f"{title}: {message}") from None
-        if (exhausted := too_large_to_compile(error.reason, title, found.mesh, found.local)) is not None:
+        if (exhausted := too_large_to_compile(error.reason, title, lowering.mesh, lowering.local)) is not None:
             raise exhausted from None
         sections = {
             "what failed": f"XLA: {error.reason}",
             "options": "\n".join(f"{k} = {v!r}" for k, v in options.items()) or "none",
-            "mesh": repr(found.mesh),
-            "program and plan": print_program(found.plan.program, found.plan.placements),
-            "per-device program": print_program(found.local),
+            "mesh": repr(lowering.mesh),
+            "program and plan": print_program(lowering.plan.program, lowering.plan.placements),
+            "per-device program": print_program(lowering.local),
             "stablehlo": error.text,
         }
-        path = _write(found.plan.program.name, sections)
+        path = _write(lowering.plan.program.name, sections)
         raise InternalError(
             f"{title}: XLA could not compile the per-device program: {error.reason.splitlines()[0]}\n"
             f"  the program, its plan and what XLA was given are in {path}\n{_report(path)}"

@@ -129,8 +129,8 @@ def qr(
     del overwrite_a, lwork, check_finite
     if mode not in ("full", "economic", "r"):
         raise ValueError(f'qr: mode is {mode!r}; write "full", "economic" or "r"\n  at {line_of(user_source())}')
-    found = lax_linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
-    return found[1:] if mode == "r" else found
+    factors = lax_linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
+    return factors[1:] if mode == "r" else factors
 
 
 def eigh(
@@ -228,13 +228,13 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
 
 def block_diag(*arrs: Any) -> Any:
     """`jax.scipy.linalg.block_diag`: matrices along the diagonal of one; vectors are rows."""
-    found, _ = promoted(*(arrs or (np.zeros((1, 0), np.float32),)))
-    if any(len(shape_of(x)) > 2 for x in found):
-        raise ValueError(f"block_diag: takes arrays of 2 dims at most, got {[shape_of(x) for x in found]}")
-    found = [x if len(shape_of(x)) == 2 else x.reshape(1, -1) for x in found]
-    width = sum(shape_of(x)[1] for x in found)
+    blocks, _ = promoted(*(arrs or (np.zeros((1, 0), np.float32),)))
+    if any(len(shape_of(x)) > 2 for x in blocks):
+        raise ValueError(f"block_diag: takes arrays of 2 dims at most, got {[shape_of(x) for x in blocks]}")
+    blocks = [x if len(shape_of(x)) == 2 else x.reshape(1, -1) for x in blocks]
+    width = sum(shape_of(x)[1] for x in blocks)
     rows, start = [], 0
-    for x in found:
+    for x in blocks:
         here, columns = shape_of(x)
         sides = (zeros((here, n), dtype_of(x)) for n in (start, width - start - columns))
         before, behind = sides

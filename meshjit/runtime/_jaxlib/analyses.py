@@ -22,8 +22,8 @@ def memory_stats(executable: Any) -> dict[str, int]:
 
 def cost_analysis(executable: Any) -> dict[str, float]:
     """XLA's own estimate for one device: "flops", "bytes accessed", "transcendentals", …"""
-    found = executable.cost_analysis()
-    return dict(found[0] if isinstance(found, list) else found)
+    costs = executable.cost_analysis()
+    return dict(costs[0] if isinstance(costs, list) else costs)
 
 
 def hlo_text(executable: Any) -> str:

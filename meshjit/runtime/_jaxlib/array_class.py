@@ -85,18 +85,18 @@ class _Either:
         if instance is None:
             return self
         if is_ours(instance._sharding):
-            found = self.ours
+            attribute = self.ours
         elif self.theirs is _ABSENT:
             return getattr(super(ArrayImpl, instance), self.name)
         else:
-            found = self.theirs
-        return found.__get__(instance, owner) if hasattr(type(found), "__get__") else found
+            attribute = self.theirs
+        return attribute.__get__(instance, owner) if hasattr(type(attribute), "__get__") else attribute
 
     def __set__(self, instance: Any, value: Any) -> None:
-        found = self.ours if is_ours(instance._sharding) else self.theirs
-        if not hasattr(type(found), "__set__"):
+        attribute = self.ours if is_ours(instance._sharding) else self.theirs
+        if not hasattr(type(attribute), "__set__"):
             raise AttributeError(f"attribute {self.name!r} of an array cannot be set")
-        found.__set__(instance, value)
+        attribute.__set__(instance, value)
 
     def __call__(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
         """Called through the class, as `copy.copy` does."""

@@ -216,5 +216,5 @@ def size_on_devices(handle: Any) -> int:
 
 def live_arrays(client: Any) -> list[Any]:
     """The Arrays that are alive on a client's devices."""
-    found = client.live_arrays()
-    return [array for array in found if array_class.is_ours(array._sharding) and not array.is_deleted()]
+    arrays = client.live_arrays()
+    return [array for array in arrays if array_class.is_ours(array._sharding) and not array.is_deleted()]

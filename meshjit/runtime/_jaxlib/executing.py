@@ -26,8 +26,8 @@ def make_executor(
     `tf.aliasing_output` in the text: their handles are deleted by the call, even if XLA had to copy because NumPy still
     looks at the memory. Raises ValueError for an argument on other devices and RuntimeError for a deleted one."""
     layout = shared_layout(tuple(devices))
-    wanted = [layout] * len(outputs) if layouts is None else layouts
-    handlers = [_result_handler(Aval(*output), place) for output, place in zip(outputs, wanted, strict=True)]
+    result_layouts = [layout] * len(outputs) if layouts is None else layouts
+    handlers = [_result_handler(Aval(*output), place) for output, place in zip(outputs, result_layouts, strict=True)]
     run = getattr(executable, "execute_sharded", None)
     if run is None:
         return _refuse_absent

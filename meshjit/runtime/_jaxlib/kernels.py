@@ -28,10 +28,10 @@ def cpu_kernels() -> frozenset[str]:
         _lapack.initialize()
     except ImportError:
         return frozenset()
-    found = {name: target for name, target in _lapack.registrations().items() if name.endswith("_ffi")}
-    for name, target in found.items():
+    kernels = {name: target for name, target in _lapack.registrations().items() if name.endswith("_ffi")}
+    for name, target in kernels.items():
         xla_client.register_custom_call_target(name, target, platform="cpu", api_version=1)
-    return frozenset(found)
+    return frozenset(kernels)
 
 
 class _CpuKernels(Container[str]):
