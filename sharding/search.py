@@ -209,6 +209,10 @@ class WalkSearch:
     def _reductions(self, state: _State) -> Iterator[_Edge]:
         dims, partial = state
         reducible = [atom for atom in partial if atom not in self.target[1]]
+        if not self.dims:  # nothing to scatter along, so parts of one axis are best reduced together
+            for chosen in self._whole_axes(reducible):
+                yield "reduce", (), chosen, (dims, tuple(atom for atom in partial if atom not in chosen))
+            return
         for count in range(1, len(reducible) + 1):
             for chosen in itertools.combinations(reducible, count):
                 rest = tuple(atom for atom in partial if atom not in chosen)
@@ -217,6 +221,13 @@ class WalkSearch:
                     for dim in self.dims:
                         if self._nests(dim, dims[dim], order):
                             yield "scatter", (dim,), order, (_replaced(dims, dim, dims[dim] + order), rest)
+
+    def _whole_axes(self, atoms: Sequence[int]) -> Iterator[_Atoms]:
+        """The atoms of one axis, of two, …"""
+        axes = [tuple(group) for _, group in itertools.groupby(atoms, key=lambda atom: self.atoms[atom].name)]
+        for count in range(1, len(axes) + 1):
+            for chosen in itertools.combinations(axes, count):
+                yield tuple(sorted(itertools.chain.from_iterable(chosen)))
 
     def _permutations(self, state: _State) -> list[_Edge]:
         dims, partial = state
@@ -273,6 +284,7 @@ class WalkSearch:
         return math.prod(self._local_shape(state[0])) * self.itemsize
 
     def _seconds(self, edge: _Edge, state: _State, local: tuple[int, ...]) -> float:
+        local = self._operand(edge, local)
         key = (edge[0], edge[1], self._edge_atoms(edge, state), local)
         if key not in self._prices:
             self._prices[key] = self._price(edge[0], edge[1], key[2], local)
@@ -284,6 +296,14 @@ class WalkSearch:
         is_minor = name in ("gather", "scatter") and math.prod(local[: dims[0]]) != 1
         size = math.prod(local) * self.itemsize
         return seconds_over(self._links(atoms), _COLLECTIVES[name], size, self.counts[atoms], self.topology, is_minor)
+
+    def _operand(self, edge: _Edge, local: tuple[int, ...]) -> tuple[int, ...]:
+        """The local shape that the edge's collective is given: a dim that it scatters is grown to whole blocks first."""
+        if self.is_even or edge[0] not in ("exchange", "scatter"):
+            return local
+        dim = edge[1][0]
+        block = -(-self.shape[dim] // self.counts[edge[3][0][dim]])
+        return (*local[:dim], block * self.counts[edge[2]], *local[dim + 1 :])
 
     def _links(self, atoms: _Atoms) -> tuple[float, float]:
         """Latency and bandwidth of the slowest of the axes."""

@@ -84,7 +84,7 @@ def moves(state: State, atoms: list[SubAxis], shape: tuple[int, ...]) -> Iterato
                 yield "all_gather", d, axes[-n:], gathered
                 for e, others in enumerate(dims):
                     if e != d and joins(shape[e], others, axes[-n:]):
-                        yield "all_to_all", 0, axes[-n:], set_dim(gathered, e, others + axes[-n:])
+                        yield "all_to_all", e, axes[-n:], set_dim(gathered, e, others + axes[-n:])
         for n in range(1, len(partial) + 1):
             for chosen in itertools.permutations(sorted(partial), n):
                 if joins(shape[d], axes, chosen):
@@ -93,6 +93,12 @@ def moves(state: State, atoms: list[SubAxis], shape: tuple[int, ...]) -> Iterato
     for n in range(1, len(partial) + 1):
         for chosen in itertools.combinations(sorted(partial), n):
             yield "all_reduce", 0, chosen, (dims, partial.difference(chosen))
+
+
+def given(kind: str, dim: int, axes: tuple, before: tuple[int, ...], after: tuple[int, ...]) -> list[int]:
+    """What a collective is given: a dim that it scatters is grown to as many blocks as there are devices."""
+    scatters = kind in ("all_to_all", "reduce_scatter")
+    return [after[d] * count(axes) if scatters and d == dim else n for d, n in enumerate(before)]
 
 
 def graph(mesh: AbstractMesh, shape: tuple[int, ...], topology: Topology, partial: bool) -> nx.DiGraph:
@@ -107,12 +113,12 @@ def graph(mesh: AbstractMesh, shape: tuple[int, ...], topology: Topology, partia
 
     for state in states:
         extents = local(shape, state)
-        size = math.prod(extents) * 4
         for kind, dim, axes, after in moves(state, atoms, shape):
             if kind == "slice":
                 add(state, after, topology.step_latency * math.log2(count(axes)))
             else:
-                dim = 0 if math.prod(extents[:dim]) == 1 else dim
+                size = math.prod(given(kind, dim, axes, extents, local(shape, after))) * 4
+                dim = 0 if math.prod(extents[:dim]) == 1 or kind == "all_to_all" else dim
                 add(state, after, collective_seconds(kind, size, axes, mesh, topology, dim))
     for a, b in itertools.permutations(states, 2):
         if a[1] == b[1] and [count(x) for x in a[0]] == [count(x) for x in b[0]]:

@@ -9,9 +9,9 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit.core.types import is_inexact
 from meshjit.missing import explain as _explain
-from meshjit.nn import initializers as initializers
+from meshjit.nn import initializers as initializers, normalizing
 from meshjit.nn.attention import dot_product_attention as dot_product_attention
-from meshjit.nn.normalizing import floated, log_softmax as log_softmax, softmax as softmax, standardize as standardize
+from meshjit.nn.normalizing import log_softmax as log_softmax, softmax as softmax, standardize as standardize
 from meshjit.nn.pooling import avg_pool as avg_pool, max_pool as max_pool, min_pool as min_pool, pool as pool
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
@@ -117,7 +117,7 @@ def sparse_sigmoid(x: Any) -> Any:
 
 def log1mexp(x: Any) -> Any:
     """log(1 - exp(-x)) of positive x, exact near 0 and far from it."""
-    x = floated(x)
+    x = normalizing.floated(x)
     small = mnp.less(x, float(np.log(2.0)))
     near = mnp.log(mnp.negative(mnp.expm1(mnp.negative(mnp.where(small, x, 1.0)))))
     return mnp.where(small, near, mnp.log1p(mnp.negative(mnp.exp(mnp.negative(mnp.where(small, 1.0, x))))))
@@ -125,7 +125,7 @@ def log1mexp(x: Any) -> Any:
 
 def gelu(x: Any, approximate: bool = True) -> Any:
     """x times the normal distribution function of x; `approximate` by tanh (arXiv 1606.08415)."""
-    x = floated(x)
+    x = normalizing.floated(x)
     if approximate:
         inner = np.sqrt(2 / np.pi).item() * (x + 0.044715 * (x**3))
         return x * (0.5 * (1.0 + mnp.tanh(inner)))

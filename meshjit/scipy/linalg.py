@@ -8,13 +8,12 @@ import numpy as np
 
 from meshjit.lax import linalg as lax_linalg
 from meshjit.missing import explain as _explain
-from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, ufuncs
+from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, sorting, ufuncs
 from meshjit.numpy.creation import eye, iota, tril, triu, zeros
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
 from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
-from meshjit.numpy.sorting import argsort
 from meshjit.ops.base.families import part_dtype
 from meshjit.trace import line_of, user_source
 
@@ -99,7 +98,7 @@ def _rows(b: Any, order: Any) -> Any:
 
 
 def _inverse(order: Any) -> Any:
-    return argsort(order, axis=-1)
+    return sorting.argsort(order, axis=-1)
 
 
 def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> tuple[Any, ...]:
