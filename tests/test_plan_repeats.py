@@ -126,7 +126,7 @@ def test_layers_are_found_with_their_gradients_and_updates() -> None:
     assert all(a.stop <= b.start for a, b in zip(found, found[1:], strict=False))
 
 
-def test_stretches_of_a_kind_are_alike() -> None:
+def test_repeats_of_a_kind_are_alike() -> None:
     program = network(6)
     firsts: dict[int, Any] = {}
     for repeat in repeats(program):

@@ -21,10 +21,10 @@ from meshjit.trace import (
     Traced,
     Tracer,
     argument_of,
+    array_paths,
     as_operand,
     bind_program,
     concrete_info,
-    known_arrays,
     line_of,
     trace_to_program,
     user_source,
@@ -154,7 +154,7 @@ def trace_flat(
 ) -> Traced:
     """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
     parts at known places are seen whole, so that the derivative of a shift is a shift."""
-    traced = trace_to_program(fun, arguments, in_tree, name, {**known_arrays(), **(names or {})})
+    traced = trace_to_program(fun, arguments, in_tree, name, {**array_paths(), **(names or {})})
     return replace(traced, program=dce(everywhere(inline_calls(traced.program), fold_slices)))
 
 

@@ -103,12 +103,12 @@ def moved(dim: int, by: int | Start, extent: int, result: int) -> Places:
     return Moved(dim, by) if by or extent != result else Same(dim)
 
 
-def resolved(places: Places, known: Mapping[int, int]) -> Places:
+def resolved(places: Places, integers: Mapping[int, int]) -> Places:
     """Without computed offsets: those of operands that are known integers, else the whole dim."""
     if not isinstance(places, Moved) or not isinstance(places.by, Start):
         return places
     number = places.by.operand
-    return Moved(places.dim, places.by.value(known[number])) if number in known else WHOLE
+    return Moved(places.dim, places.by.value(integers[number])) if number in integers else WHOLE
 
 
 @functools.lru_cache(maxsize=4096)

@@ -30,11 +30,11 @@ def evaluate(program: Program, arrays: Sequence[Any]) -> list[Array]:
 def evaluate_eqn(eqn: Eqn, arrays: Sequence[Array]) -> list[Array]:
     """One equation's results; a result of another type than declared is an error in the op's rules."""
     results: Any = eqn.op.evaluate(*arrays, **eqn.params)
-    made: list[Array] = [np.asarray(r) for r in (cast(Any, results) if isinstance(results, tuple) else (results,))]
-    for var, result in zip(eqn.outputs, made, strict=True):
+    values: list[Array] = [np.asarray(r) for r in (cast(Any, results) if isinstance(results, tuple) else (results,))]
+    for var, result in zip(eqn.outputs, values, strict=True):
         if type_of(result) != var.type:
             raise TypeError(f"{eqn.op.name}: NumPy meaning gave {type_of(result)}, the type rule says {var.type}")
-    return made
+    return values
 
 
 def evaluated(steps: Callable[..., Steps]) -> Callable[..., tuple[Array, ...]]:

@@ -33,7 +33,7 @@ class LocalEquation:
     target: Target
     index: Callable[[Sequence[AxisRef]], Var]  # i32[] linear index of this device along axes, major to minor
     mask: Callable[[Var, int, int, Sequence[AxisRef], Any], Var]  # (local, dim, global extent, axes, fill): padding -> fill
-    wanted: Callable[[int, Placement], Var]  # (number of an operand, placement): its local Var under another placement
+    bring: Callable[[int, Placement], Var]  # (operand number, placement): its local Var under another placement
 
     @property
     def params(self) -> Mapping[str, Any]:

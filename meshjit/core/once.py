@@ -23,9 +23,9 @@ def once_per_program(
 
     @functools.wraps(function)
     def once(program: Program, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        known = answers.setdefault(program, {})
-        if args not in known:
-            known[args] = function(program, *args, **kwargs)
-        return known[args]
+        by_arguments = answers.setdefault(program, {})
+        if args not in by_arguments:
+            by_arguments[args] = function(program, *args, **kwargs)
+        return by_arguments[args]
 
     return once

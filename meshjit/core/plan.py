@@ -50,20 +50,20 @@ def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]
 REMATERIALIZED: Final = 1 << 20  # bytes of all values, whole, up to which making them again is nothing beside moving one
 
 
-def rematerializable(eqn: Eqn, rule: FactorRule, made: Mapping[Var, int]) -> int | None:
-    """The bytes of the values on the way, if the equation's one result can be made again wherever it is wanted, so that
-    it never has to move; else None. So it is with constants and iota, and with what few and small equations make of them
-    element by element; `made` says it of other results.
+def rematerializable(eqn: Eqn, rule: FactorRule, cheap: Mapping[Var, int]) -> int | None:
+    """The bytes of all values on the way, if the equation's one result can be computed again at any placement, so that it
+    never has to move; else None. True of constants and iota, and of what a few small elementwise equations make of them;
+    `cheap` has the bytes of other such results.
 
-        %1: f32[256] = iota()    %2 = multiply(%1, %1)    wanted over x by one use and whole by another: computed twice
+        %1: f32[256] = iota()    %2 = multiply(%1, %1)    one use is over x and another whole: %2 is computed twice
     """
     if len(eqn.outputs) != 1 or eqn.op.regions is not None or not rule.is_passthrough or not is_pure(eqn):
         return None  # a loop of nothing, too: its results are stacked whole
     if not eqn.inputs:
         return 0
-    if any(v not in made for v in eqn.inputs):
+    if any(v not in cheap for v in eqn.inputs):
         return None
-    size = eqn.outputs[0].type.nbytes + sum(made[v] for v in eqn.inputs)
+    size = eqn.outputs[0].type.nbytes + sum(cheap[v] for v in eqn.inputs)
     return size if size <= REMATERIALIZED else None
 
 

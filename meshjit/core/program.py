@@ -185,8 +185,8 @@ class Builder:
 
     def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
         """Add one equation; the op's type rule gives the output types or raises TypeError."""
-        given = tuple([v.type for v in inputs])
-        types = tuple(map(_shared, op.type_rule(given, params))) if params else _types(op, given)
+        in_types = tuple([v.type for v in inputs])
+        types = tuple(map(_shared, op.type_rule(in_types, params))) if params else _types(op, in_types)
         params = params or _NONE
         outputs = tuple([Var(t) for t in types])
         self.eqns.append(Eqn(op, tuple(inputs), outputs, params, self.source))

@@ -46,16 +46,16 @@ Info = tuple[np.dtype[Any], bool]
 @functools.cache
 def _above() -> dict[str, frozenset[str]]:
     """For every node of the lattice all nodes that it promotes to, itself included."""
-    found: dict[str, frozenset[str]] = {}
+    closure: dict[str, frozenset[str]] = {}
 
     def above(node: str) -> frozenset[str]:
-        if node not in found:
-            found[node] = frozenset({node}).union(*map(above, _EDGES.get(node, ())))
-        return found[node]
+        if node not in closure:
+            closure[node] = frozenset({node}).union(*map(above, _EDGES.get(node, ())))
+        return closure[node]
 
     for node in _EDGES:
         above(node)
-    return found
+    return closure
 
 
 def _node(dtype: np.dtype[Any], weak: bool) -> str:
@@ -67,7 +67,7 @@ def _node(dtype: np.dtype[Any], weak: bool) -> str:
 @functools.lru_cache(maxsize=4096)
 def _join(nodes: frozenset[str]) -> str:
     above = _above()
-    common = frozenset(n for n in above if all(n in above[given] for given in nodes))
+    common = frozenset(n for n in above if all(n in above[node] for node in nodes))
     least = [n for n in common if common <= above[n]]
     if len(least) != 1:
         names = " and ".join(sorted(nodes))

@@ -108,11 +108,11 @@ def with_regions_changed(eqn: Eqn, change: Callable[[Program], Program], device:
 
 def depending(eqns: Iterable[Eqn], roots: Iterable[Var]) -> set[Var]:
     """Every Var that depends on one of the roots, the roots included."""
-    found: set[Var] = set(roots)
+    dependents: set[Var] = set(roots)
     for eqn in eqns:
-        if any(v in found for v in eqn.inputs):
-            found.update(eqn.outputs)
-    return found
+        if any(v in dependents for v in eqn.inputs):
+            dependents.update(eqn.outputs)
+    return dependents
 
 
 def copied(program: Program) -> Program:

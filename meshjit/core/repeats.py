@@ -1,12 +1,12 @@
-"""Repeats: stretches of a Program's equations that are alike, such as the layers of a model that Python wrote one by one.
+"""Repeats: equal sequences of a Program's equations, such as the layers of a model that Python wrote one by one.
 
     %1 = dot(%x, %w1)    %2 = tanh(%1)    |    %3 = dot(%2, %w2)    %4 = tanh(%3)    |    %5 = dot(%4, %w3)    …
 
-Two stretches are alike when their equations have the same ops, params, types and lines, in the same order, and read the same
-results of one another; what they read from outside may be any values of the same types. What a pass works out for the first it
-can use for the others, as long as it finds these outer values in the same states.
+Two sequences are equal when their equations have the same ops, params, types and lines, in the same order, and read the same
+results of one another. The values that they read from outside may be any of the same types. A pass may reuse for the second
+what it worked out for the first, provided that these outer values are in the same states.
 
-They are found as periods: numbers that stand for equations, compared with themselves some distance further on.
+They are detected as periods: each equation has a number, and the row of numbers is compared with itself some distance further on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from meshjit.core.once import once_per_program
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_known_splat
 
-SHORTEST: Final = 8  # equations of a stretch: below, looking up costs more than it saves
+SHORTEST: Final = 8  # equations of a repeat: below, looking up costs more than it saves
 PERIODS: Final = 48  # distances that are tried
 WINDOW: Final = 8  # equations in a row that suggest a distance by appearing twice
 SMALL: Final = 64  # elements of an array that is compared by value
@@ -51,11 +51,11 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
         return ()
     kinds = np.array(list(_kinds(program)), np.int64)
     periods = [(start, stop, period) for period in _distances(kinds) for start, stop in _periodic(kinds, period)]
-    stretches = sorted(_without_overlap(periods, len(kinds)))
-    if not stretches:
+    spans = sorted(_without_overlap(periods, len(kinds)))
+    if not spans:
         return ()
     wiring = _Wiring(program, kinds)
-    every = [wiring.repeat(start, stop) for start, stop in stretches]
+    every = [wiring.repeat(start, stop) for start, stop in spans]
     members = Counter(repeat.kind for repeat in every)
     return tuple(repeat for repeat in every if members[repeat.kind] > 1)
 
@@ -115,7 +115,7 @@ def _distances(kinds: Numbers) -> list[int]:
 
 
 def _periodic(kinds: Numbers, period: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of stretches of at least two periods."""
+    """(start, stop) of sequences of at least two periods."""
     if 2 * period > len(kinds):
         return
     same = np.concatenate([[False], kinds[:-period] == kinds[period:], [False]])
@@ -126,7 +126,7 @@ def _periodic(kinds: Numbers, period: int) -> Iterator[tuple[int, int]]:
 
 
 def _without_overlap(periods: list[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Single stretches: of the periods that spare most, as many as have room between one another."""
+    """Single sequences: of the periods that save most, as many as do not overlap."""
     taken = np.zeros(size, bool)
     for start, stop, period in sorted(periods, key=lambda run: (run[2] - (run[1] - run[0]) // run[2] * run[2], run)):
         for at in range(start, stop - period + 1, period):
@@ -147,7 +147,7 @@ class _Wiring:
         self.kinds = kinds
         self.read = np.array([numbers[v] for eqn in program.eqns for v in eqn.inputs], np.int64)
         self.reads = _offsets([len(eqn.inputs) for eqn in program.eqns])
-        self.made = len(program.inputs) + _offsets([len(eqn.outputs) for eqn in program.eqns])
+        self.firsts = len(program.inputs) + _offsets([len(eqn.outputs) for eqn in program.eqns])
         self.last = np.full(len(self.values), NEVER, np.int64)
         self.last[self.read] = np.repeat(np.arange(len(kinds)), np.diff(self.reads))
         outputs = np.array([numbers[v] for v in program.outputs], np.int64)
@@ -158,11 +158,11 @@ class _Wiring:
 
     def repeat(self, start: int, stop: int) -> Repeat:
         read = self.read[self.reads[start] : self.reads[stop]]
-        low, high = int(self.made[start]), int(self.made[stop])
+        low, high = int(self.firsts[start]), int(self.firsts[stop])
         inside = read >= low
-        found, first, places = np.unique(read[~inside], return_index=True, return_inverse=True)
+        outside, first, places = np.unique(read[~inside], return_index=True, return_inverse=True)
         order = np.argsort(first)
-        outer: Numbers = found[order]
+        outer: Numbers = outside[order]
         wires = read - low
         wires[~inside] = -1 - np.argsort(order)[places.reshape(-1)]
         values = np.concatenate([np.arange(low, high), outer])

@@ -56,14 +56,14 @@ def resized(op: Op, params: Params, in_types: Types, out_types: Types) -> Params
 
 def nodes_of(eqn: Eqn) -> dict[str, list[Node]]:
     """The dims of the values that each factor is, and no other factor with it."""
-    rule, found = rule_of(eqn), dict[str, list[Node]]()
+    rule, nodes = rule_of(eqn), dict[str, list[Node]]()
     sides = list(zip((*eqn.inputs, *eqn.outputs), (*rule.operands, *rule.results), strict=True))
     merged = set[str]() if rule.is_simple else {f for _, dims in sides for dim in dims if len(dim) > 1 for f in dim}
     for var, dims in sides:
         for d, dim in enumerate(dims):
             if dim and dim[0] not in merged:
-                found.setdefault(dim[0], []).append((var, d))
-    return found
+                nodes.setdefault(dim[0], []).append((var, d))
+    return nodes
 
 
 def alike(eqn: Eqn) -> dict[str, list[Node]]:

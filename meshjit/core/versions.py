@@ -60,7 +60,7 @@ class Versions(Generic[T]):
     def __init__(self, walks: Walks) -> None:
         self.walks = walks
         self.versions: dict[Var, dict[Placement, T]] = {}
-        self.made: dict[Var, int] = {}  # values that can be made again → bytes of all that is made on the way
+        self.cheap: dict[Var, int] = {}  # values that can be computed again → bytes of all values on the way
         self.makers: dict[Var, tuple[Eqn, EquationPlan]] = {}
 
     def travel(self, var: Var, walk: Walk, local: T) -> Sequence[T]:
@@ -76,23 +76,23 @@ class Versions(Generic[T]):
         return self.compute(eqn, plan, [self.operand(v, p) for v, p in zip(eqn.inputs, plan.operands, strict=True)])[0]
 
     def enter(self, var: Var, placement: Placement, local: T) -> None:
-        """The only version of a value that has just been made."""
+        """The only version of a new value."""
         self.versions[var] = {placement: local}
 
     def note_maker(self, eqn: Eqn, plan: EquationPlan) -> None:
-        size = rematerializable(eqn, plan.rule, self.made)
+        size = rematerializable(eqn, plan.rule, self.cheap)
         if size is not None:
-            self.made[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, plan)
+            self.cheap[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, plan)
 
     def operand(self, var: Var, placement: Placement) -> T:
-        """A value under a placement; where an addend is wanted of a whole value, that value."""
+        """A value under a placement; an addend of a whole value is that value."""
         placement = self.walks.normal(placement)
         if placement.partial and placement not in self.versions[var]:
             placement = placement.without_partial()
         return self.bring(var, placement)
 
     def bring(self, var: Var, placement: Placement) -> T:
-        """The version under this placement; it is made from the others if there is none yet."""
+        """The version under this placement, brought there from the others if there is none yet."""
         versions, placement = self.versions[var], self.walks.normal(placement)
         if placement not in versions and var in self.makers:
             self.make_again(var, placement)

@@ -21,10 +21,10 @@ from meshjit.trace import (
     Tracer,
     active_trace,
     argument_of,
+    array_paths,
     as_operand,
     bind_program,
     concrete_info,
-    known_arrays,
     line_of,
     trace_to_program,
     user_source,
@@ -92,7 +92,7 @@ def kind_of_result(result: Any) -> str:
 def trace_region(fun: Callable[..., Any], arguments: Sequence[Argument], *structures: Any, name: str | None = None) -> Traced:
     """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together."""
     dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
-    return trace_to_program(fun, arguments, tree.structure((dummies, {})), name or function_name(fun), known_arrays())
+    return trace_to_program(fun, arguments, tree.structure((dummies, {})), name or function_name(fun), array_paths())
 
 
 def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:

@@ -1,7 +1,7 @@
-"""Stretches of equations that are alike are written once: of what the first became, the others are copies.
+"""Write repeats once: the local equations of the others are copies of the first one's.
 
-What partitioning a stretch reads of its surroundings is the key: how its equations are computed, and of what they read from
-outside the versions that there are. What it wrote is the Template: local equations whose operands are numbers.
+The key is all that partitioning a repeat reads of its surroundings: how its equations are computed, and which versions the values
+from outside have. The Template is what it wrote: local equations whose operands are numbers.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from meshjit.core.versions import Versions
 from meshjit.partition.moves import Moves
 from sharding.placement import Placement
 
-# Of a local Var: its number among those that the stretch makes, (position, placement) of a version, or the axes of an index.
+# Of a local Var: its number among those that the repeat makes, (position, placement) of a version, or the axes of an index.
 Name = Any
 
 
 @dataclass(frozen=True)
 class Template:
-    """What a stretch is written as. Positions count its inner values, then its outer ones."""
+    """What a repeat is written as. Positions count its inner values, then its outer ones."""
 
     eqns: tuple[tuple[Eqn, tuple[Name, ...]], ...]
     versions: tuple[tuple[int, tuple[tuple[Placement, Name], ...]], ...]
-    indices: tuple[tuple[Any, int], ...]  # axes along which the stretch asks where the device stands for the first time
+    indices: tuple[tuple[Any, int], ...]  # axes along which the repeat asks where the device stands for the first time
     made: tuple[tuple[int, int, int, EquationPlan], ...]  # position, bytes, number of the equation and its plan
 
 
 class Copies:
-    """Writes the stretches of one Program with a partitioner's state."""
+    """Writes the repeats of one Program with a partitioner's state."""
 
     def __init__(self, program: Program, versions: Versions[Var], builder: Builder, moves: Moves) -> None:
         self.program, self.state, self.builder, self.moves = program, versions, builder, moves
@@ -42,7 +42,7 @@ class Copies:
     def write(
         self, repeat: Repeat, plans: Sequence[EquationPlan], sources: Mapping[Var, Source | None], write: Callable[[], None]
     ) -> None:
-        """Write a stretch that is computed as `plans` say; `write` does so where none of its kind is there to copy."""
+        """Write a repeat that is computed as `plans` say; `write` does so where none of its kind is there to copy."""
         key = self.key(repeat, plans, sources)
         template = self.templates.get(key)
         if template is not None:
@@ -55,7 +55,7 @@ class Copies:
         return None
 
     def key(self, repeat: Repeat, plans: Sequence[EquationPlan], sources: Mapping[Var, Source | None]) -> Any:
-        """All that writing the stretch depends on, and which of the local values that it may read are the same."""
+        """All that writing the repeat depends on, and which of the local values that it may read are the same."""
         versions = [self.state.versions[v] for v in repeat.outer]
         numbers: dict[Var, int] = {}
         same = [numbers.setdefault(local, len(numbers)) for each in (self.moves.indices, *versions) for local in each.values()]
@@ -64,11 +64,11 @@ class Copies:
 
     def maker(self, var: Var) -> Any:
         maker = self.state.makers.get(var)
-        return None if maker is None else (id(maker[1]), self.state.made[var])
+        return None if maker is None else (id(maker[1]), self.state.cheap[var])
 
     def template(self, repeat: Repeat, start: int, indices: Mapping[Any, Var]) -> Template | None:
         """What was written since the builder had `start` equations, with indices that it had by then; None where it used what
-        belongs to neither the stretch nor its outer values."""
+        belongs to neither the repeat nor its outer values."""
         state, values, written = self.state, (*repeat.inner, *repeat.outer), self.builder.eqns[start:]
         names: dict[Var, Name] = {var: axes for axes, var in indices.items()}
         for i, var in enumerate(repeat.outer, len(repeat.inner)):
@@ -83,7 +83,7 @@ class Copies:
                 tuple([(eqn, tuple([names[v] for v in eqn.inputs])) for eqn in written]),
                 tuple([(i, tuple([(p, names[v]) for p, v in state.versions[values[i]].items()])) for i in positions]),
                 tuple([(axes, names[var]) for axes, var in self.moves.indices.items() if axes not in indices]),
-                tuple([(i, state.made[v], makers[v], state.makers[v][1]) for i in live if (v := values[i]) in state.made]),
+                tuple([(i, state.cheap[v], makers[v], state.makers[v][1]) for i in live if (v := values[i]) in state.cheap]),
             )
         except KeyError:
             return None
@@ -104,7 +104,7 @@ class Copies:
         versions = [(values[i], {p: local(name) for p, name in found}) for i, found in template.versions]
         state.versions.update(versions)
         for i, size, number, plan in template.made:
-            state.made[values[i]], state.makers[values[i]] = size, (self.program.eqns[repeat.start + number], plan)
+            state.cheap[values[i]], state.makers[values[i]] = size, (self.program.eqns[repeat.start + number], plan)
 
 
 def _is_version(name: Name) -> bool:

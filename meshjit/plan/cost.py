@@ -218,7 +218,7 @@ class TooDear(Exception):
 
 @dataclass(frozen=True)
 class Log:
-    """What happens in a stretch of equations: the work of each; and in order what is moved, as `Flow.note` is told, and what
+    """What happens in a repeat: the work of each; and in order what is moved, as `Flow.note` is told, and what
     becomes of partial sums. `outer`: the positions of values from outside."""
 
     outer: Mapping[Var, int]
@@ -266,7 +266,7 @@ class Flow(Versions[None]):
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
             self._hold(var, size)
-        if not eqn.inputs or eqn.inputs[0] in self.made:
+        if not eqn.inputs or eqn.inputs[0] in self.cheap:
             self.note_maker(eqn, plan)
         if self.held > self.peak:
             self.peak = self.held
@@ -320,7 +320,7 @@ class Flow(Versions[None]):
 
     def have(self, var: Var) -> tuple[Placement, ...]:
         """The versions of a value; none is said of one that can be made again wherever it is wanted."""
-        return () if var in self.made else tuple(self.versions[var])
+        return () if var in self.cheap else tuple(self.versions[var])
 
     def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:
         """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""

@@ -101,7 +101,7 @@ class Delays:
         if chain is None or wanted.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
             return
         log = flow.log
-        if log is not None and var in log.outer:  # done anew for the next stretch of the kind
+        if log is not None and var in log.outer:  # done anew for the next repeat of the kind
             log.moves.append((log.outer[var], wanted, flow.eqn))
             flow.log = None
         self.reduce_sooner(chain, var, wanted, placements, flow)

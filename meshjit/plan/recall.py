@@ -1,8 +1,8 @@
-"""Stretches of equations that are alike are planned once: what the first came to, the others take over.
+"""Plan repeats once: the others take over the outcome of the first.
 
-What planning a stretch reads of its surroundings is the key: where propagation would have its results, and of what it reads
-from outside the placement, the versions and the partial sums that are still to be reduced. What it does to its surroundings
-is the Outcome. Both name values and equations by their positions in the stretch, so that they hold for all of its kind.
+The key is all that planning a repeat reads of its surroundings: the placements that propagation gives its results, and for each
+value from outside the placement, the versions and the partial sums that are still unreduced. The Outcome is all that planning
+it changes in its surroundings. Both name values and equations by their positions in the repeat, so they hold for its kind.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from meshjit.plan.events import Event, Move, Reduction
 from sharding.placement import Placement
 
 Placed = tuple[tuple[int, Placement], ...]  # position of a value → placement
-BEFORE = -1  # the number of the equation that ran before the stretch
+BEFORE = -1  # the number of the equation that ran before the repeat
 
 
 @dataclass(frozen=True)
 class FlowOutcome:
-    """What comes of running a stretch through a Flow. Positions count its inner values, then its outer ones."""
+    """What comes of running a repeat through a Flow. Positions count its inner values, then its outer ones."""
 
     work: tuple[float, ...]  # of its equations
     moves: tuple[Any, ...]  # as the Log has them, with positions and numbers instead of values and equations
@@ -39,7 +39,7 @@ class FlowOutcome:
 
 @dataclass(frozen=True)
 class PlanOutcome:
-    """What comes of planning a stretch."""
+    """What comes of planning a repeat."""
 
     flow: FlowOutcome
     steps: tuple[EquationPlan, ...]
@@ -50,7 +50,7 @@ class PlanOutcome:
 
 
 class FlowRecall:
-    """Runs equations that are planned through a Flow, stretches of one kind once."""
+    """Runs equations that are planned through a Flow, repeats of one kind once."""
 
     def __init__(self, program: Program, flow: Flow) -> None:
         uses = flow.machine.uses_of(program)
@@ -66,10 +66,10 @@ class FlowRecall:
                 self.flow.run(eqns[at], plans[at])
                 at += 1
             else:
-                self.stretch(repeat, plans[at : repeat.stop])
+                self.repeat(repeat, plans[at : repeat.stop])
                 at = repeat.stop
 
-    def stretch(self, repeat: Repeat, plans: Sequence[EquationPlan]) -> None:
+    def repeat(self, repeat: Repeat, plans: Sequence[EquationPlan]) -> None:
         kept: list[Any] = [plans]
         key = repeat.kind, tuple(map(id, plans)), tuple([self.state(v, kept) for v in repeat.outer])
         found = self.outcomes.get(key)
@@ -87,19 +87,19 @@ class FlowRecall:
         """What running equations depends on of a value from outside. `kept`: what the answer names by identity."""
         flow, maker = self.flow, self.flow.makers.get(var)
         kept.append(maker)
-        made = (flow.made.get(var), None if maker is None else id(maker[1]))
+        made = (flow.cheap.get(var), None if maker is None else id(maker[1]))
         return tuple(flow.versions.get(var, ())), flow.sizes.get(var), made
 
     def begin(self, repeat: Repeat) -> tuple[int, int]:
-        """(bytes held, peak) before the stretch. From now on the flow's peak is that of the stretch alone."""
+        """(bytes held, peak) before the repeat. From now on the flow's peak is that of the repeat alone."""
         flow = self.flow
         before, flow.peak = (flow.held, flow.peak), flow.held
         flow.log = Log({v: len(repeat.inner) + i for i, v in enumerate(repeat.outer)})
         return before
 
     def end(self, repeat: Repeat, held: int, peak: int, live: Sequence[Var]) -> FlowOutcome | None:
-        """What happened since `begin`; None where it reached beyond the values that the stretch reads. `live`: values that are
-        still to be moved, besides those that are read behind the stretch."""
+        """What happened since `begin`; None where it reached beyond the values that the repeat reads. `live`: values that are
+        still to be moved, besides those that are read behind the repeat."""
         flow, log, numbers = self.flow, self.flow.log, _Numbers(self.program, repeat)
         assert log is not None
         highest, flow.log, flow.peak = flow.peak, None, max(flow.peak, peak)
@@ -112,11 +112,11 @@ class FlowRecall:
         values = numbers.values
         positions = [*sorted(kept), *range(len(inner), len(values))]
         versions = [(i, tuple(flow.versions[v]), flow.sizes[v]) for i in positions if (v := values[i]) in flow.versions]
-        made = [(i, flow.made[v], numbers.makers[v], flow.makers[v][1]) for i in sorted(kept) if (v := values[i]) in flow.made]
+        made = [(i, flow.cheap[v], numbers.makers[v], flow.makers[v][1]) for i in sorted(kept) if (v := values[i]) in flow.cheap]
         return FlowOutcome(tuple(log.work), moves, flow.held - held, highest - held, tuple(versions), tuple(made))
 
     def apply(self, repeat: Repeat, outcome: FlowOutcome) -> None:
-        """Do what the outcome says with the values of another stretch."""
+        """Do what the outcome says with the values of another repeat."""
         flow, values, eqns = self.flow, (*repeat.inner, *repeat.outer), self.program.eqns
         for seconds in outcome.work:
             flow.work += seconds
@@ -126,7 +126,7 @@ class FlowRecall:
         for i, versions, size in outcome.versions:
             flow.versions[values[i]], flow.sizes[values[i]] = dict.fromkeys(versions), size
         for i, size, number, plan in outcome.made:
-            flow.made[values[i]], flow.makers[values[i]] = size, (eqns[repeat.start + number], plan)
+            flow.cheap[values[i]], flow.makers[values[i]] = size, (eqns[repeat.start + number], plan)
 
     def move(self, move: Any, values: Sequence[Var], start: int) -> None:
         seconds, bytes_, collectives, event, number, position = move
@@ -138,14 +138,14 @@ class FlowRecall:
 
 
 class PlanRecall(FlowRecall):
-    """Plans equations, stretches of one kind once; `placements`, `delays` and `flow` are those that the planner goes on with."""
+    """Plans equations, repeats of one kind once; `placements`, `delays` and `flow` are those that the planner goes on with."""
 
     def __init__(self, program: Program, flow: Flow, placements: dict[Var, Placement], delays: Delays) -> None:
         super().__init__(program, flow)
         self.placements, self.delays = placements, delays
 
     def steps(self, repeat: Repeat, plan: Callable[[], Sequence[EquationPlan]]) -> Sequence[EquationPlan]:
-        """How the equations of a stretch are computed. `plan` works it out where nothing is known of its kind."""
+        """How the equations of a repeat are computed. `plan` works it out where nothing is known of its kind."""
         homes = [self.placements[v] for v in repeat.inner]
         kept: list[Any] = [homes]
         outer = [(self.placements[v], self.state(v, kept), self.chain(v, kept)) for v in repeat.outer]
@@ -215,7 +215,7 @@ class PlanRecall(FlowRecall):
 
 
 class _Numbers:
-    """The values and equations of a stretch by position and number."""
+    """The values and equations of a repeat by position and number."""
 
     def __init__(self, program: Program, repeat: Repeat) -> None:
         self.values = (*repeat.inner, *repeat.outer)
@@ -227,7 +227,7 @@ class _Numbers:
         }
 
     def of_move(self, move: Any) -> Any:
-        """What a Log has, with numbers; KeyError where it is not about this stretch."""
+        """What a Log has, with numbers; KeyError where it is not about this repeat."""
         if isinstance(move, Reduction):
             return move, self.eqns[move.eqn]
         if len(move) == 3:

@@ -52,7 +52,7 @@ def member_sizes() -> tuple[tuple[Hashable, int], ...]:
 
 
 def _unbound(name: Hashable, what: str) -> str:
-    known = ", ".join(f"{axis.name!r} of size {axis.size}" for axis in _axes.stack)
+    names = ", ".join(f"{axis.name!r} of size {axis.size}" for axis in _axes.stack)
     mesh = current_mesh()
     if mesh is not None and name in mesh.axis_names:
         return (
@@ -60,6 +60,6 @@ def _unbound(name: Hashable, what: str) -> str:
             "  fix: write the reduction over the whole array, such as x.sum(); its collectives are added by the compiler"
         )
     return (
-        f"{what}: unbound axis name: {name!r}; {f'there are {known}' if known else 'no vmap around it has a named axis'}\n"
+        f"{what}: unbound axis name: {name!r}; {f'there are {names}' if names else 'no vmap around it has a named axis'}\n"
         f"  fix: vmap(..., axis_name={name!r}) of the function that calls {what}"
     )

@@ -14,27 +14,27 @@ from sharding.spec import PartitionSpec, padded, placement_of
 from sharding.translate import translate
 
 
-def spec_in_words_of(wanted: Any, mesh: Any, spec: PartitionSpec, rank: int) -> PartitionSpec | None:
+def spec_in_words_of(target: Any, mesh: Any, spec: PartitionSpec, rank: int) -> PartitionSpec | None:
     """`spec` of `mesh` with the axes of `wanted`; None where these have other devices, or cannot say it."""
-    if wanted == mesh:
+    if target == mesh:
         return spec
-    if not isinstance(mesh, Mesh) or not isinstance(wanted, Mesh) or mesh.flat_devices != wanted.flat_devices:
+    if not isinstance(mesh, Mesh) or not isinstance(target, Mesh) or mesh.flat_devices != target.flat_devices:
         return None
-    given = padded(spec, rank)
-    closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in given))
-    found = translate(placement_of(closed, rank), mesh, wanted)
-    if found is None:
+    full = padded(spec, rank)
+    closed = PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full))
+    placement = translate(placement_of(closed, rank), mesh, target)
+    if placement is None:
         return None
-    entries = (e if e is PartitionSpec.UNCONSTRAINED else axes or None for e, axes in zip(given, found.dims, strict=True))
-    return PartitionSpec(*entries).with_priorities(*given.priorities)
+    entries = (e if e is PartitionSpec.UNCONSTRAINED else axes or None for e, axes in zip(full, placement.dims, strict=True))
+    return PartitionSpec(*entries).with_priorities(*full.priorities)
 
 
-def in_words_of(wanted: Any, mesh: Any, program: Program) -> Program | None:
+def in_words_of(target: Any, mesh: Any, program: Program) -> Program | None:
     """The Program with every spec in it, of `mesh`, said with the axes of `wanted`; None where one cannot be."""
-    if wanted is None or mesh is None or wanted == mesh:
+    if target is None or mesh is None or target == mesh:
         return program
     try:
-        return _translated(program, wanted, mesh)
+        return _translated(program, target, mesh)
     except _CannotSay:
         return None
 
@@ -43,18 +43,18 @@ class _CannotSay(Exception):
     pass
 
 
-def _translated(program: Program, wanted: Any, mesh: Any) -> Program:
+def _translated(program: Program, target: Any, mesh: Any) -> Program:
     def spec_of(value: Any, rank: int) -> Any:
         if not isinstance(value, PartitionSpec):
             return value
-        found = spec_in_words_of(wanted, mesh, value, rank)
-        if found is None:
+        translated = spec_in_words_of(target, mesh, value, rank)
+        if translated is None:
             raise _CannotSay
-        return found
+        return translated
 
     if any(eqn.op.pinned is not None for eqn in program.eqns):
         raise _CannotSay  # code for the devices of one mesh
-    eqns = (with_regions_changed(e, lambda p: _translated(p, wanted, mesh)) for e in program.eqns)
+    eqns = (with_regions_changed(e, lambda p: _translated(p, target, mesh)) for e in program.eqns)
     changed = [
         e.with_params({name: spec_of(v, e.outputs[0].rank) for name, v in e.params.items()}) if e.op.seed else e
         for e in eqns

@@ -56,18 +56,18 @@ def trace_to_program(
     arguments: Sequence[Argument],
     in_tree: Any,
     name: str | None = None,
-    known: Mapping[int, str] | None = None,
+    paths: Mapping[int, str] | None = None,
 ) -> Traced:
     """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
 
     Results may be arrays of any kind that `bind` takes and Python scalars (weak). TypeError, with the result's path, for
-    anything else. The Program may repeat outputs, and outputs may be inputs. `known`: paths by id of arrays that `fun`
+    anything else. The Program may repeat outputs, and outputs may be inputs. `paths`: paths by id of arrays that `fun`
     uses as they are; those of NumPy are captured, not constants. RecursionError, with the line, for a function that calls
     itself without end.
     """
     name = name or function_name(fun)
     try:
-        with Level(depth()), Trace(name, known) as trace:
+        with Level(depth()), Trace(name, paths) as trace:
             tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name)) for a in arguments]
             args, kwargs = tree.unflatten(in_tree, tracers)
             result = fun(*args, **kwargs)

@@ -5,7 +5,7 @@ While a trace is active every op is staged, also one without traced operands. Wh
     Tracer of this trace       its Var
     Tracer of an outer trace   captured: an extra input of the Program, added once, in order of first use
     concrete array             captured likewise (classes that `register_concrete` knows)
-    np.ndarray in `known`      captured likewise: an argument that reaches the function as it is, of another value each time
+    np.ndarray in `paths`      captured likewise: an argument that reaches the function as it is, of another value each time
     np.ndarray, np.generic     a `constant` equation, with a copy of the elements; a large one becomes a concrete array first,
                                so that it is an input, which is sharded as others are and not a part of every device's program
 
@@ -39,11 +39,11 @@ RunProgram = Callable[[Program, Sequence[Value], Sequence[bool], Any], Sequence[
 class Trace:
     """One function in the middle of being traced. A context manager: while entered it is the active trace."""
 
-    __slots__ = ("name", "builder", "names", "known", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats")
+    __slots__ = ("name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats")
 
-    def __init__(self, name: str, known: Mapping[int, str] | None = None) -> None:
+    def __init__(self, name: str, paths: Mapping[int, str] | None = None) -> None:
         self.name = name
-        self.known = known or {}  # by id: paths of arrays among arguments that are no inputs
+        self.paths = paths or {}  # by id: paths of arrays among arguments that are no inputs
         self.builder = Builder(name)
         self.names: dict[Var, str] = {}  # of the inputs, for error messages
         self.captured: dict[int, tuple[Value, Var]] = {}  # by id of the value, which is kept alive here
@@ -77,31 +77,31 @@ class Trace:
             _require_live(value)
             return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
         if isinstance(value, np.ndarray | np.generic):
-            if id(value) in self.known:
+            if id(value) in self.paths:
                 return Tracer(self._capture(value, type_of(np.asarray(value))), self, False, None)
             return self._large(value) if _is_large(value) else self._constant(value)
-        known = concrete_info(value)
-        if known is None:
+        info = concrete_info(value)
+        if info is None:
             raise TypeError(f"{type(value).__name__} is not an array: {value!r}")
-        return Tracer(self._capture(value, known[0]), self, known[1], None)
+        return Tracer(self._capture(value, info[0]), self, info[1], None)
 
     def _capture(self, value: Value, type: TensorType) -> Var:
-        known = self.captured.get(id(value))
-        if known is None:
-            known = self.captured[id(value)] = (value, Var(type, ""))
-            name = self.known.get(id(value))
+        entry = self.captured.get(id(value))
+        if entry is None:
+            entry = self.captured[id(value)] = (value, Var(type, ""))
+            name = self.paths.get(id(value))
             if name is None and isinstance(value, Tracer):
                 name = value.tracing.names.get(value.variable)
             if name is not None:
-                self.names[known[1]] = name
-        return known[1]
+                self.names[entry[1]] = name
+        return entry[1]
 
     def _large(self, value: Any) -> Tracer:
-        known = self.large.get(id(value))
-        if known is None:
+        entry = self.large.get(id(value))
+        if entry is None:
             assert _put is not None
-            known = self.large[id(value)] = (value, _put(np.array(value)))  # a copy, as of small ones
-        return self.lift(known[1])
+            entry = self.large[id(value)] = (value, _put(np.array(value)))  # a copy, as of small ones
+        return self.lift(entry[1])
 
     def _constant(self, value: Any) -> Tracer:
         source = user_source()
@@ -166,10 +166,10 @@ class Trace:
     def translated(self, program: Program, mesh: Any) -> Program:
         """A Program whose constraints name axes of `mesh`, with the axes of this function's mesh, which it is from now on if
         there was none. ShardingError where the two do not go together."""
-        found = in_words_of(self.mesh, mesh, program)
-        if found is None or self.mesh is None:
+        translated = in_words_of(self.mesh, mesh, program)
+        if translated is None or self.mesh is None:
             self.require_mesh(mesh)
-        return program if found is None else found
+        return program if translated is None else translated
 
     def build(self, outputs: Sequence[Tracer]) -> Program:
         """The Program; captured values are its last inputs."""
@@ -216,10 +216,10 @@ def active_trace() -> Trace | None:
     return stack[-1] if stack else None
 
 
-def known_arrays() -> Mapping[int, str]:
-    """Paths by id of the arrays that reach the function which is being traced as they are (see `Trace.known`)."""
+def array_paths() -> Mapping[int, str]:
+    """Paths by id of the arrays that reach the function which is being traced as they are (see `Trace.paths`)."""
     trace = active_trace()
-    return trace.known if trace is not None else {}
+    return trace.paths if trace is not None else {}
 
 
 @contextlib.contextmanager
@@ -296,12 +296,12 @@ def register_concrete(kind: type, type_and_weak: Callable[[Any], tuple[TensorTyp
 
 def concrete_info(value: Any) -> tuple[TensorType, bool] | None:
     """(type, weak) of an instance of a registered class, else None."""
-    known = _concrete.get(type(value))
-    if known is None:
-        known = next((_concrete[k] for k in type(value).__mro__[1:] if k in _concrete), None)
-        if known is None:
+    describe = _concrete.get(type(value))
+    if describe is None:
+        describe = next((_concrete[k] for k in type(value).__mro__[1:] if k in _concrete), None)
+        if describe is None:
             return None
-    return known(value)
+    return describe(value)
 
 
 def type_and_weak(value: Value) -> tuple[TensorType, bool] | None:

@@ -68,7 +68,7 @@ def partition_fft(local: LocalEquation, fft: Any) -> list[Var]:
         return [zeros(out)]
     sizes = rows_and_columns(n, local.mesh.axes_size(axes))
     if sizes is None:
-        whole = local.wanted(0, local.operand_placements[0].with_dim(dim, ()))
+        whole = local.bring(0, local.operand_placements[0].with_dim(dim, ()))
         begins = [i * out.shape[dim] for i in range(local.mesh.axes_size(axes))]
         return [cut_at(local, [fft(whole, **params)], dim, axes, begins, out.shape[dim])]
     order = (*(d for d in range(var.rank) if d != dim), dim)

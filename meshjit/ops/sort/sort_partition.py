@@ -63,7 +63,7 @@ def partition_sort(local: LocalEquation, sort: Any) -> list[Var]:
     width = local.operands[0].shape[dim]
     if 0 in local.operands[0].shape:
         return [zeros(t) for t in local.result_types]
-    whole = [local.wanted(i, p.with_dim(dim, ())) for i, p in enumerate(local.operand_placements)]
+    whole = [local.bring(i, p.with_dim(dim, ())) for i, p in enumerate(local.operand_placements)]
     begin = multiply(local.index(axes), scalar(width, _I32))
     if not _can_select(types, params, local.target):
         size = width * local.mesh.axes_size(axes)
