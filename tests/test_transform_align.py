@@ -160,6 +160,15 @@ def held(u: Any) -> Any:
     return mnp.concatenate([u[:1], inner, mnp.zeros((1, 16), u.dtype)], 0)
 
 
+def sorted_lines(u: Any) -> Any:
+    """An op with a way of its own to be partitioned, along the other dim."""
+    return u.at[1:-1].set(mnp.cumsum(mnp.sort(u[2:] + u[:-2] - 2 * u[1:-1], axis=1), axis=1))
+
+
+def rolled_lines(u: Any) -> Any:
+    return u.at[1:-1].set(u[1:-1] + mnp.roll(u[2:] - u[:-2] + u[1:-1], 3, axis=1))
+
+
 def looped(u: Any) -> Any:
     return lax.fori_loop(0, 10, lambda _, u: heat(u), u)
 
@@ -170,7 +179,7 @@ ROW = 16 * 4
 @pytest.mark.parametrize(
     ("step", "rows"),
     [(heat, 2), (added, 2), (padded, 2), (zeros_around, 2), (shifted, 1), (looped, 20), (wide_stencil, 4),
-     (edges, 2), (held, 2)],
+     (edges, 2), (held, 2), (sorted_lines, 2), (rolled_lines, 2)],
 )
 @pytest.mark.parametrize("extent", [64, 61])
 def test_one_border_per_side(step: Any, rows: int, extent: int) -> None:

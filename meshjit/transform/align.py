@@ -21,23 +21,23 @@ from dataclasses import replace
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.rules import Node, resized
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import select
-from meshjit.ops.base.constants import constant, full, iota, scalar, spread, zeros_like
+from meshjit.ops.base.constants import constant, full, iota, scalar, zeros_like
 from meshjit.ops.base.identity_elements import identity_element
-from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.halos import between
 from meshjit.ops.slicing.roll import shift
 from meshjit.ops.slicing.slices import pad, slice_
-from meshjit.ops.slicing.update_slice import update_slice
-from meshjit.transform.choose_frames import Framing, Node, Shards, choose_frames, entries, exits
+from meshjit.transform.choose_frames import Framing, Shards, choose_frames, extent_of, moves
 from meshjit.transform.dce import dce
 from meshjit.transform.fold_slices import is_zero
 from meshjit.transform.rewriting import in_regions
 
 Dims = frozenset[int]
+Sides = dict[int, tuple[int, int]]  # per dim, at which place of a whole a value begins, and the whole's extent
 
 
 def align(program: Program, shards: Shards) -> Program:
@@ -92,7 +92,7 @@ class _Aligner:
         """The value put into frames of these dims."""
         return self.put(value, var, {d: (self.frames[var, d].begin, self.frames[var, d].whole) for d in dims})
 
-    def put(self, value: Var, var: Var, sides: Mapping[int, tuple[int, int]]) -> Var:
+    def put(self, value: Var, var: Var, sides: Sides) -> Var:
         """The value from these places on in wholes of these extents, per dim; what is around it does not matter."""
         if not sides:
             return value
@@ -105,62 +105,50 @@ class _Aligner:
 
     def rewrite(self, eqn: Eqn) -> bool:
         """Whether the equation has been written with frames."""
-        if eqn.op is slice_:
-            return self.entry(eqn)
-        if eqn.op is update_slice or eqn.op is pad:
-            return self.exit(eqn)
-        if eqn.op is concatenate:
-            return self.concatenation(eqn)
-        return self.member(eqn)
+        return self.moved(eqn) or self.member(eqn)
 
-    # -- entries
+    # -- entries and exits
 
-    def entry(self, eqn: Eqn) -> bool:
-        (x,), (y,), params = eqn.inputs, eqn.outputs, eqn.params
-        dims = Dims(d for (_, d), (_, _), _ in entries(eqn) if self.whole(y, d) == x.shape[d])
-        if not dims:
+    def moved(self, eqn: Eqn) -> bool:
+        """What takes parts from wholes, or puts them into some, as a choice by place: elements are where the result, or its
+        frame, has them. What is taken goes there last, what is put goes first: that is less."""
+        found = moves(eqn)
+        taken = {m.result[1]: self.frames[m.result].begin + m.begin for m in found if self.is_framed(m.result, m.operand)}
+        put = {m.result[1] for m in found if self.is_framed(m.operand, m.result)}
+        if not taken and not put:
             return False
-        start = tuple(0 if d in dims else n for d, n in enumerate(params["start"]))
-        limit = tuple(x.shape[d] if d in dims else n for d, n in enumerate(params["limit"]))
-        value = self.version(x, Dims())
-        if any(start) or limit != x.shape or any(n != 1 for n in params["strides"]):
-            value = slice_(value, start=start, limit=limit, strides=params["strides"])
+        sides: list[Sides] = [{} for _ in eqn.inputs]
+        for number, (_, d), result, begin in found:
+            if result[1] in put:
+                sides[number][d] = begin, extent_of(result)
+        is_cleared = bool(put) and self.fills_with_zeros(eqn)
+        operands = [self.placed(v, each, is_cleared) for v, each in zip(eqn.inputs, sides, strict=True)]
+
+        def inside(i: int, shape: tuple[int, ...]) -> Var | None:
+            bounds = {d: (begin, begin + eqn.inputs[i].shape[d]) for d, (begin, _) in sides[i].items()}
+            return _inside(shape, bounds) if bounds and not is_cleared else None
+
+        assert eqn.op.aligned is not None
+        value = eqn.op.aligned(operands, {*taken, *put}, inside, eqn.params)
+        for d, amount in sorted(taken.items()):
+            value = _shifted(value, amount, d)
+        self.versions[eqn.outputs[0]] = {Dims(taken): value}
+        return True
+
+    def is_framed(self, part: Node, whole: Node) -> bool:
+        return part in self.frames and self.frames[part].whole == extent_of(whole)
+
+    def fills_with_zeros(self, eqn: Eqn) -> bool:
+        """Whether the result has zeros around its first operand."""
+        return len(eqn.inputs) > 1 and all(v.rank == 0 and v in self.zeros for v in eqn.inputs[1:])
+
+    def placed(self, var: Var, sides: Sides, is_cleared: bool) -> Var:
+        """The value from these places on in wholes of these extents, per dim: shifted where it has such a frame."""
+        dims = Dims(d for d, (_, n) in sides.items() if (var, d) in self.frames and self.frames[var, d].whole == n)
+        value = self.clear(var, dims) if is_cleared and dims else self.version(var, dims)
         for d in sorted(dims):
-            value = _shifted(value, self.frames[y, d].begin - params["start"][d], d)
-        self.versions[y] = {dims: value}
-        return True
-
-    # -- exits
-
-    def exit(self, eqn: Eqn) -> bool:
-        at = {d: (v, begin) for (v, d), begin, whole in exits(eqn) if self.whole(v, d) == whole}
-        if not at:
-            return False
-        dims, var = Dims(at), next(iter(at.values()))[0]
-        is_cleared = eqn.op is pad and eqn.inputs[1] in self.zeros
-        value = self.clear(var, dims) if is_cleared else self.version(var, dims)
-        for d, (_, begin) in sorted(at.items()):
-            value = _shifted(value, begin - self.frames[var, d].begin, d)
-        bounds = {} if is_cleared else {d: (begin, begin + var.shape[d]) for d, (_, begin) in at.items()}
-        write = self.update if eqn.op is update_slice else self.pad
-        self.versions[eqn.outputs[0]] = {Dims(): write(eqn, value, dims, bounds)}
-        return True
-
-    def concatenation(self, eqn: Eqn) -> bool:
-        """Operands with frames are chosen from by place; others are put where they belong first."""
-        (out,), dim, found, total = eqn.outputs, eqn.params["dimension"], exits(eqn), None
-        if not any(self.whole(*node) == whole for node, _, whole in found):
-            return False
-        dims = Dims({dim})
-        for (var, _), begin, whole in found:
-            if self.whole(var, dim) == whole:
-                value = _shifted(self.version(var, dims), begin - self.frames[var, dim].begin, dim)
-            else:
-                value = self.put(self.version(var, Dims()), var, {dim: (begin, whole)})
-            total = value if total is None else select(_inside(value.shape, {dim: (begin, whole)}), value, total)
-        assert total is not None and total.type == out.type
-        self.versions[out] = {Dims(): total}
-        return True
+            value = _shifted(value, sides[d][0] - self.frames[var, d].begin, d)
+        return self.put(value, var, {d: side for d, side in sides.items() if d not in dims})
 
     def clear(self, var: Var, dims: Dims) -> Var:
         """The framed value with zeros outside of the interior: then a pad with zeros is a shift."""
@@ -170,29 +158,6 @@ class _Aligner:
             inside = _inside(value.shape, {d: (f.begin, f.begin + f.extent) for d, f in found.items()})
             self.cleared[var, dims] = select(inside, value, zeros_like(value))
         return self.cleared[var, dims]
-
-    def whole(self, var: Var, dim: int) -> int | None:
-        frame = self.frames.get((var, dim))
-        return frame.whole if frame is not None else None
-
-    def update(self, eqn: Eqn, value: Var, dims: Dims, bounds: Mapping[int, tuple[int, int]]) -> Var:
-        """In framed dims a choice, in others an update still."""
-        x = self.version(eqn.inputs[0], Dims())
-        start = tuple(0 if d in dims else n for d, n in enumerate(eqn.params["start"]))
-        limit = tuple(a + n for a, n in zip(start, value.shape, strict=True))
-        here = x if value.shape == x.shape else slice_(x, start=start, limit=limit, strides=(1,) * x.rank)
-        block = select(_inside(value.shape, bounds), value, here)
-        return block if value.shape == x.shape else update_slice(x, block, start=start)
-
-    def pad(self, eqn: Eqn, value: Var, dims: Dims, bounds: Mapping[int, tuple[int, int]]) -> Var:
-        """Bounds are none where the value is cleared already."""
-        fill = self.version(eqn.inputs[1], Dims())
-        low, high = (tuple(0 if d in dims else n for d, n in enumerate(eqn.params[name])) for name in ("low", "high"))
-        if any(low) or any(high) or any(eqn.params["interior"]):
-            value = pad(value, fill, low=low, high=high, interior=eqn.params["interior"])
-        if not bounds:
-            return value
-        return select(_inside(value.shape, bounds), value, spread(fill, value.shape))
 
     # -- what treats all places alike
 
@@ -226,11 +191,8 @@ class _Aligner:
 
     def remade(self, eqn: Eqn, operands: Sequence[Var], types: tuple[TensorType, ...]) -> Sequence[Var]:
         """The equation on other extents."""
-        if eqn.op is constant:
-            return [full(types[0], element_of(eqn.params["value"]))]
-        params = eqn.params
-        if eqn.op.localize is not None:
-            params = eqn.op.localize(params, tuple(v.type for v in operands), types)
+        params = resized(eqn.op, eqn.params, tuple(v.type for v in operands), types)
+        assert params is not None, eqn
         made = eqn.op(*operands, **params)
         return made if isinstance(made, tuple) else (made,)
 

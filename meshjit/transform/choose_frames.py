@@ -6,22 +6,16 @@ they have one extent, and get one frame or none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import accumulate
+from typing import NamedTuple
 
+from meshjit.core.access import Moved, Places, Reduced, Start
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.rules import rule_of
-from meshjit.core.splat import is_splat
-from meshjit.ops.base.constants import constant, iota
-from meshjit.ops.slicing.concatenation import concatenate
-from meshjit.ops.slicing.slices import pad, slice_
-from meshjit.ops.slicing.update_slice import update_slice
-from sharding.rule import FactorRule
+from meshjit.core.rules import Node, access_of, alike, nodes_of, takes_other_extents
 
 Shards = Callable[[Var, int], int]  # over how many shards a dim of a value is spread
-Node = tuple[Var, int]
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ class Framing:
 
 
 def choose_frames(program: Program, shards: Shards) -> Framing:
-    if not any(shards(*whole) > 1 for eqn in program.eqns for _, whole, _ in entries(eqn)):
+    if not any(m.takes and shards(*m.operand) > 1 for eqn in program.eqns for m in moves(eqn)):
         return Framing()
     survey = _Survey(shards)
     for eqn in program.eqns:
@@ -117,15 +111,15 @@ class _Survey:
         return self.groups[self.find(node)]
 
     def visit(self, eqn: Eqn) -> None:
-        for node, whole, begin in entries(eqn):
-            count = self.shards(*whole)
-            if count > 1:
-                self.group(node).entries.setdefault(whole, []).append(begin)
-                self.group(node).shards.add(count)
-                self.known.add((id(eqn), node))
-        for node, begin, extent in exits(eqn):
-            self.group(node).exits.append((node, begin, extent))
-            self.known.add((id(eqn), node))
+        for move in moves(eqn):
+            part, whole = move.result, move.operand
+            if move.takes and (count := self.shards(*whole)) > 1:
+                self.group(part).entries.setdefault(whole, []).append(-move.begin)
+                self.group(part).shards.add(count)
+                self.known.add((id(eqn), part))
+            if move.puts:
+                self.group(move.operand).exits.append((move.operand, move.begin, extent_of(move.result)))
+                self.known.add((id(eqn), move.operand))
         self.roles[eqn] = roles = roles_of(eqn)
         for nodes in roles.alike.values():
             self.join(nodes)
@@ -149,71 +143,60 @@ class _Survey:
 
 
 def roles_of(eqn: Eqn) -> Roles:
-    out = eqn.outputs[0] if eqn.outputs else None
-    if eqn.op is constant and out is not None:
-        is_one = bool(eqn.params["value"].size) and is_splat(eqn.params["value"])
-        return Roles({str(d): [(out, d)] for d in range(out.rank)} if is_one else {}, {})
-    if eqn.op is iota and out is not None:
-        return Roles({str(d): [(out, d)] for d in range(out.rank) if d != eqn.params["dimension"]}, {})
-    if not _is_plain(eqn):
+    """None of equations that take parts or put them into wholes, and none where values have to be as they are."""
+    if eqn.op.regions is not None or eqn.op.seed is not None or not is_pure(eqn) or any(m.takes or m.puts for m in moves(eqn)):
         return Roles({}, {})
-    rule = rule_of(eqn)
-    shared = () if rule.is_simple else {name for dim in _dims(rule) if len(dim) > 1 for name in dim}
-    kinds, alike, reduced = rule.reductions, dict[str, list[Node]](), dict[str, tuple[list[Node], str]]()
-    for name, node in _factors(rule, eqn):
-        if name in shared:
-            continue
-        if name in kinds:
-            reduced.setdefault(name, ([], kinds[name]))[0].append(node)
-        elif name not in rule.kinds:
-            alike.setdefault(name, []).append(node)
-    return Roles(alike, reduced)
+    places = dict[Node, list[Places]]()
+    for access in access_of(eqn):
+        for var, dims in zip(eqn.inputs, access.operands, strict=True):
+            for d, each in enumerate(dims):
+                places.setdefault((var, d), []).append(each)
+    reduced = dict[str, tuple[list[Node], str]]()
+    for name, nodes in nodes_of(eqn).items():
+        kinds = {p.kind if isinstance(p, Reduced) else None for node in nodes for p in places.get(node, [None])}
+        if len(kinds) == 1 and (kind := kinds.pop()) is not None and takes_other_extents(eqn, nodes):
+            reduced[name] = nodes, kind
+    return Roles(alike(eqn), reduced)
 
 
-def _is_plain(eqn: Eqn) -> bool:
-    op = eqn.op
-    plain = op.partition is None and op.regions is None and op.simulate is None and op.seed is None
-    return plain and bool(eqn.inputs) and is_pure(eqn)
+class Move(NamedTuple):
+    """A dim of operand `number` whose first element an equation puts at place `begin` of a dim of the result."""
+
+    number: int
+    operand: Node
+    result: Node
+    begin: int
+
+    @property
+    def takes(self) -> bool:
+        """Whether the result is a part of the operand."""
+        return _is_part(self.result, -self.begin, self.operand)
+
+    @property
+    def puts(self) -> bool:
+        """Whether the operand becomes a part of the result."""
+        return _is_part(self.operand, self.begin, self.result)
 
 
-def _dims(rule: FactorRule) -> Iterator[tuple[str, ...]]:
-    for value in (*rule.operands, *rule.results):
-        yield from value
-
-
-def _factors(rule: FactorRule, eqn: Eqn) -> Iterator[tuple[str, Node]]:
-    for dims, var in zip((*rule.operands, *rule.results), (*eqn.inputs, *eqn.outputs), strict=True):
-        for d, dim in enumerate(dims):
-            for name in dim:
-                yield name, (var, d)
-
-
-def entries(eqn: Eqn) -> list[tuple[Node, Node, int]]:
-    """Nodes that the equation takes from a whole: (node, the whole's, where it begins there)."""
-    if eqn.op is not slice_:
+def moves(eqn: Eqn) -> list[Move]:
+    """The dims whose elements the equation moves by a number of places."""
+    if eqn.op.aligned is None:
         return []
-    (x,), (y,) = eqn.inputs, eqn.outputs
-    columns = enumerate(zip(x.shape, y.shape, eqn.params["start"], eqn.params["strides"], strict=True))
-    return [((y, d), (x, d), begin) for d, (n, m, begin, step) in columns if step == 1 and 0 < m < n]
+    (out,), (access,) = eqn.outputs, access_of(eqn)
+    return [
+        Move(i, (eqn.inputs[i], d), (out, places.dim), -places.by)
+        for i, dims in enumerate(access.operands)
+        for d, places in enumerate(dims)
+        if isinstance(places, Moved) and not isinstance(places.by, Start) and not places.in_ring
+    ]
 
 
-def exits(eqn: Eqn) -> list[tuple[Node, int, int]]:
-    """Nodes that the equation puts into a whole: (node, where it begins there, the whole's extent)."""
-    if eqn.op is update_slice:
-        (whole, var), low = eqn.inputs, eqn.params["start"]
-        high = [n - m - a for n, m, a in zip(whole.shape, var.shape, low, strict=True)]
-    elif eqn.op is pad:
-        var, low = eqn.inputs[0], eqn.params["low"]
-        high = [-1 if gap else n for n, gap in zip(eqn.params["high"], eqn.params["interior"], strict=True)]
-    elif eqn.op is concatenate:
-        dim, extent = eqn.params["dimension"], eqn.outputs[0].shape[eqn.params["dimension"]]
-        begins = accumulate((v.shape[dim] for v in eqn.inputs), initial=0)
-        return [((v, dim), begin, extent) for v, begin in zip(eqn.inputs, begins, strict=False) if 0 < v.shape[dim] < extent]
-    else:
-        return []
-    out = eqn.outputs[0]
-    sides = enumerate(zip(low, high, strict=True))
-    return [((var, d), a, out.shape[d]) for d, (a, b) in sides if min(a, b) >= 0 and a + b > 0]
+def _is_part(part: Node, begin: int, whole: Node) -> bool:
+    return 0 < extent_of(part) < extent_of(whole) and 0 <= begin <= extent_of(whole) - extent_of(part)
+
+
+def extent_of(node: Node) -> int:
+    return node[0].shape[node[1]]
 
 
 _MEMORY = 16  # how many bytes are touched in the time in which one is sent
