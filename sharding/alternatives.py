@@ -41,10 +41,11 @@ class Turn:
     def seeds(self, found: Propagated) -> dict[int, Seed]:
         """The seeds of `found`, and those that make the losers win."""
         seeds = dict(found.graph.seeds)
+        equal = _are_equal(found)
         for conflict in self.conflicts:
             rank = len(found.graph.shapes[conflict.value])
             placement = Placement.replicated(rank).with_dim(conflict.dim, conflict.lost)
-            priority = 0 if _are_equal(found) else _priority(found, conflict)
+            priority = 0 if equal else _priority(found, conflict)
             seeds[conflict.value] = Seed(placement, (True,) * rank, priority, LostOrigins(found, conflict))
         return seeds
 
