@@ -1,13 +1,13 @@
-"""Loops over stencils exchange the borders of several iterations at once: each device computes what it needs of them.
+"""Loops over stencils exchange the borders of several iterations at once; each device then computes these iterations alone.
 
-    scan(%u) {body: one place from both neighbours, length=100}
-      ->  scan(%u) {body: 10 places from both neighbours; scan {body: one iteration, length=10}, length=10}
+    scan(%u) {body: one element from both neighbours, length=100}
+      ->  scan(%u) {body: 10 elements from both neighbours; scan {body: one iteration, length=10}, length=10}
 
-The same operations on the same numbers, near borders on two devices. `plan/proposals/block_iterations.py` says where that
-pays. It is for loops that run a known number of times, whose
-values are cut along dims that the body moves, and otherwise treats alike (see stretches.py); grids that are cut in
-several dims exchange one dim after the other, corners included. Operands that stay the same, and what is scanned over,
-get their borders before the loop. Sums over a cut dim, gathers, nested loops and everything else leave the loop as it is.
+Values are the same; elements near borders are computed on two devices. `plan/proposals/block_iterations.py` says where that
+pays. The loop must run a known number of times, and its body may only shift values along sharded dims, and otherwise
+treat all their positions alike (see stretches.py). Grids that are sharded in several dims exchange one dim after the
+other, corners included. Invariants and the operands that the loop slices get their borders before the loop. Sums over a
+sharded dim, gathers, nested loops and everything else leave the loop as it is.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from meshjit.partition.stretches import (
     Stretches,
     find_spaces,
     hull,
-    wanted_before,
+    needs_before,
 )
 from sharding.mesh import BaseMesh
 
-MOST_ITERATIONS: Final = 32  # done at a time
-ROOM: Final = 32  # borders take up to one part in so many of what a device holds
-SMALL: Final = 32 * 1024  # or so many bytes
+MOST_ITERATIONS: Final = 32  # of one block
+BORDER_SHARE: Final = 1 / 32  # borders may take this fraction of a device's data,
+SMALL: Final = 32 * 1024  # or this many bytes
 
-Wanted = Mapping[Var, Stretches]
+Needs = Mapping[Var, Stretches]
 
 
 @dataclass(frozen=True)
 class BlockedLoop:
-    """A scan that might be done in blocks. `wanted[r]`: where values are wanted r iterations before the end of a block."""
+    """A scan that might be done in blocks. `needs[r]`: the stretches that values need r iterations before the end of a block."""
 
     eqn: Eqn
     region: Region
     plan: Plan
     spaces: Spaces
     mesh: BaseMesh
-    wanted: list[Wanted]
+    needs: list[Needs]
 
     @property
     def body(self) -> Program:
@@ -76,10 +76,10 @@ class BlockedLoop:
         return {self.body.inputs[i]: self.body.outputs[output] for i, output in self.region.carried}
 
     def stretches(self, count: int) -> dict[Var, Stretches]:
-        """Where the inputs are wanted at the beginning of a block of so many iterations: everywhere in it."""
-        found = {v: self.spaces.own(v) for v in self.body.inputs}
-        wanted = self.wanted[count - 1] if count else {}
-        return {v: hull(s, wanted[v]) if v in wanted else s for v, s in found.items()}
+        """The stretches of the inputs at the beginning of a block of `count` iterations, for all of it."""
+        own = {v: self.spaces.own(v) for v in self.body.inputs}
+        needs = self.needs[count - 1] if count else {}
+        return {v: hull(s, needs[v]) if v in needs else s for v, s in own.items()}
 
 
 def write_in_blocks(
@@ -108,9 +108,9 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
     spaces = find_spaces(region, plan.inputs, mesh)
     outer = {i for i, _ in region.carried}
     seeds = {v for inner in body.eqns if inner.op.seed is not None for v in inner.outputs}
-    known = [(v, plan.placements[v]) for v in seeds]
-    known += [(v, p) for i, (v, p) in enumerate(zip(body.inputs, plan.inputs, strict=True)) if i in outer]
-    for var, placement in [*known, *zip(body.outputs, plan.outputs, strict=True)]:
+    pairs = [(v, plan.placements[v]) for v in seeds]
+    pairs += [(v, p) for i, (v, p) in enumerate(zip(body.inputs, plan.inputs, strict=True)) if i in outer]
+    for var, placement in [*pairs, *zip(body.outputs, plan.outputs, strict=True)]:
         for d, axes in enumerate(placement.dims):
             space = spaces.get((var, d))
             shape = placement.local_shape(var.shape, mesh)
@@ -120,24 +120,24 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
     for _ in range(min(MOST_ITERATIONS, eqn.params["length"])):
         if not _extend(loop):
             break
-    if not loop.wanted or all(s in (None, OWN) for v in loop.carried for s in loop.stretches(1)[v]):
+    if not loop.needs or all(s in (None, OWN) for v in loop.carried for s in loop.stretches(1)[v]):
         raise Refused("nothing to exchange, or more than a block")
     return loop
 
 
 def _extend(loop: BlockedLoop) -> bool:
     """One more iteration; False where its borders are more than neighbours have, or than there is room for."""
-    reached = loop.stretches(len(loop.wanted))
+    reached = loop.stretches(len(loop.needs))
     outputs = [(v, loop.spaces.own(v)) for v in loop.body.outputs]
     outputs += [(loop.body.outputs[output], reached[loop.body.inputs[i]]) for i, output in loop.region.carried]
-    found = wanted_before(loop.body, loop.spaces, outputs)
-    loop.wanted.append(found)
-    inputs = loop.stretches(len(loop.wanted))
+    needs = needs_before(loop.body, loop.spaces, outputs)
+    loop.needs.append(needs)
+    inputs = loop.stretches(len(loop.needs))
     near = all(_is_near(s, loop.spaces[v, d]) for v, stretches in inputs.items() for d, s in enumerate(stretches) if s)
     held = sum(loop.spaces.type(v, loop.spaces.own(v)).nbytes for v in inputs)
     more = sum(loop.spaces.type(v, s).nbytes for v, s in inputs.items()) - held
-    if not near or more > max(held / ROOM, SMALL):
-        loop.wanted.pop()
+    if not near or more > max(held * BORDER_SHARE, SMALL):
+        loop.needs.pop()
         return False
     return True
 
@@ -158,14 +158,14 @@ class _Writer:
     def write(self, operands: Sequence[Var], count: int) -> list[Var]:
         """Blocks of `count` iterations in a loop, and the iterations that are left in a block of their own."""
         loop, params = self.loop, self.loop.eqn.params
-        consts, carries, given = self.given(operands, count)
+        consts, carries, slices = self.given(operands, count)
         blocks, left = divmod(loop.length, count)
         head, tail = (left, loop.length) if params["reverse"] else (0, loop.length - left)
         if blocks == 1:
-            xs = [cut(x, 0, head, tail) for x in given]
+            xs = [cut(x, 0, head, tail) for x in slices]
             results = self.builder.inline(self.block(count, count), [*consts, *carries, *xs])
         else:
-            xs = [reshape(cut(x, 0, head, tail), shape=(blocks, count, *x.shape[1:])) for x in given]
+            xs = [reshape(cut(x, 0, head, tail), shape=(blocks, count, *x.shape[1:])) for x in slices]
             changed = {**params, "body": self.block(count, count), "length": blocks, "unroll": 1}
             results = list(self.builder.emit(scan, [*consts, *carries, *xs], changed))
         carries, ys = results[: len(carries)], results[len(carries) :]
@@ -173,7 +173,7 @@ class _Writer:
             ys = [reshape(y, shape=(blocks * count, *y.shape[2:])) for y in ys]
         if left:
             first = 0 if params["reverse"] else tail
-            rest = [cut(x, 0, first, first + left) for x in given]
+            rest = [cut(x, 0, first, first + left) for x in slices]
             results = self.builder.inline(self.block(left, count), [*consts, *carries, *rest])
             carries, others = results[: len(carries)], results[len(carries) :]
             sides = [(b, a) if params["reverse"] else (a, b) for a, b in zip(ys, others, strict=True)]
@@ -196,50 +196,50 @@ class _Writer:
             groups[1 if var in loop.carried else 2 * sliced].append(local)
         return groups
 
-    def block(self, count: int, given_for: int) -> Program:
+    def block(self, count: int, count_outside: int) -> Program:
         """The body of a block: its carries' borders, then all its iterations. What is given from outside has the borders
         that blocks of `given_for` iterations need."""
         loop, params = self.loop, self.loop.eqn.params
-        body, given, reached = loop.body, loop.stretches(given_for), loop.stretches(count)
+        body, outside, reached = loop.body, loop.stretches(count_outside), loop.stretches(count)
         with Builder(body.name) as builder, builder.at(loop.eqn.source):
             inputs = list[Var]()
             for i, var in enumerate(body.inputs):
-                type = loop.spaces.type(var, loop.spaces.own(var) if var in loop.carried else given[var])
+                type = loop.spaces.type(var, loop.spaces.own(var) if var in loop.carried else outside[var])
                 inputs.append(builder.input(type.with_shape((count, *type.shape)) if i in loop.region.sliced else type))
             operands = [
                 self.fetched(v, x, reached[v]) if v in loop.carried else x for v, x in zip(body.inputs, inputs, strict=True)
             ]
-            changed = {**params, "body": self.iteration(count, given), "length": count}
+            changed = {**params, "body": self.iteration(count, outside), "length": count}
             results = list(builder.emit(scan, operands, changed))
             carries = [loop.spaces.cut(v, x, reached[v], loop.spaces.own(v)) for v, x in zip(loop.carried, results, strict=False)]
             return builder.build([*carries, *results[len(carries) :]])
 
-    def iteration(self, count: int, given: Wanted) -> Program:
+    def iteration(self, count: int, outside: Needs) -> Program:
         """One iteration for a block of so many: its carries go out as long as they came in, although less of them is
         right each time; after the last one it is the device's own part."""
         loop, body, reached = self.loop, self.loop.body, self.loop.stretches(count)
         with Builder(body.name) as builder:
             stretcher = Stretcher(body, loop.spaces, Moves(loop.mesh, self.moves.target), builder)
-            stretches = {v: reached[v] if v in loop.carried else given[v] for v in body.inputs}
+            stretches = {v: reached[v] if v in loop.carried else outside[v] for v in body.inputs}
             inputs = {v: builder.input(loop.spaces.type(v, stretches[v]), v.hint) for v in body.inputs}
-            values = stretcher.iteration(loop.wanted[count - 1], {v: (x, stretches[v]) for v, x in inputs.items()})
+            values = stretcher.iteration(loop.needs[count - 1], {v: (x, stretches[v]) for v, x in inputs.items()})
             carries = [self.filled(v, *values[out], reached[v]) for v, out in loop.carried.items()]
             stacked = [body.outputs[i] for i in sorted(loop.region.stacked)]
             return builder.build([*carries, *(stretcher.at(v, loop.spaces.own(v)) for v in stacked)])
 
-    def filled(self, var: Var, local: Var, have: Stretches, wanted: Stretches) -> Var:
-        """A carry at the stretches `wanted`, with zeros where it has less than that."""
-        both = [(a or OWN, b or OWN) for a, b in zip(have, wanted, strict=True)]
+    def filled(self, var: Var, local: Var, have: Stretches, target: Stretches) -> Var:
+        """A carry at the stretches `target`, with zeros where it has less."""
+        both = [(a or OWN, b or OWN) for a, b in zip(have, target, strict=True)]
         most = tuple((min(a[0], b[0]), min(a[1], b[1])) for a, b in both)
-        local = self.loop.spaces.cut(var, local, have, tuple(m if s else None for m, s in zip(most, wanted, strict=True)))
+        local = self.loop.spaces.cut(var, local, have, tuple(m if s else None for m, s in zip(most, target, strict=True)))
         low, high = (tuple(b[side] - m[side] for m, (_, b) in zip(most, both, strict=True)) for side in (0, 1))
         if not any(low) and not any(high):
             return local
         return pad(local, scalar(0, local.dtype), low=low, high=high, interior=(0,) * var.rank)
 
-    def fetched(self, var: Var, local: Var, wanted: Stretches) -> Var:
+    def fetched(self, var: Var, local: Var, target: Stretches) -> Var:
         """A carry with its borders."""
-        for d, stretch in enumerate(wanted):
+        for d, stretch in enumerate(target):
             if stretch is not None:
                 local = with_borders(local, d, self.loop.spaces[var, d], stretch, self.loop.mesh)
         return local

@@ -89,19 +89,19 @@ class Copies:
             return None
 
     def copy(self, repeat: Repeat, template: Template) -> None:
-        state, values, made = self.state, (*repeat.inner, *repeat.outer), list[Var]()
+        state, values, results = self.state, (*repeat.inner, *repeat.outer), list[Var]()
 
         def local(name: Name) -> Var:
             if isinstance(name, int):
-                return made[name]
+                return results[name]
             return state.versions[values[name[0]]][name[1]] if _is_version(name) else self.moves.indices[name]
 
         for eqn, names in template.eqns:
             outputs = tuple([Var(v.type, v.hint) for v in eqn.outputs])
             self.builder.eqns.append(Eqn(eqn.op, tuple(map(local, names)), outputs, eqn.params, eqn.source))
-            made += outputs
-        self.moves.indices.update((axes, made[number]) for axes, number in template.indices)
-        versions = [(values[i], {p: local(name) for p, name in found}) for i, found in template.versions]
+            results += outputs
+        self.moves.indices.update((axes, results[number]) for axes, number in template.indices)
+        versions = [(values[i], {p: local(name) for p, name in by_placement}) for i, by_placement in template.versions]
         state.versions.update(versions)
         for i, size, number, plan in template.made:
             state.cheap[values[i]], state.makers[values[i]] = size, (self.program.eqns[repeat.start + number], plan)

@@ -4,8 +4,8 @@ One generic rule for every equation: bring the operands to the placements that t
 on local types, mark the result partial over reduced factors. Ops that need more (offsets, owners, halos) have a
 `partition` rule in their own paragraph.
 
-Values are resharded when somebody needs them, from the cheapest version at hand, and every version is kept: the same
-value resharded twice is resharded once, and a partial sum that is only ever wanted in shards is reduce-scattered.
+Values are resharded on demand, from the cheapest version that exists, and every version is kept: two uses share a
+reshard, and a partial sum whose only uses are sharded is reduce-scattered.
 
 Invariant: of a dim whose extent does not divide, the last shards hold padding whose content is unspecified. Where
 elements of different places meet (reduced factors) it is replaced by the identity of the reduction first.
@@ -88,7 +88,7 @@ class Partitioner(Versions[Var]):
         self.note_maker(eqn, plan)
 
     def operand(self, var: Var, placement: Placement) -> Var:
-        """The local value; where an addend is wanted of a whole value, that and zeros."""
+        """The local value; an addend of a whole value is that value on one device and zeros on the others."""
         local = super().operand(var, placement)
         if not placement.partial or self.walks.normal(placement) in self.versions[var]:
             return local

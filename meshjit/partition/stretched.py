@@ -1,4 +1,4 @@
-"""One iteration of a loop on stretches: the local equations that compute every value where it is wanted, alone.
+"""One iteration of a loop on stretches: the local equations that compute every value on its stretch, without neighbours.
 
 What would be fetched from neighbours is there: a moved value is another part of the same stretch. Where the ends of a dim
 matter (shift, pad, update_slice, concatenate), elements are chosen by their place.
@@ -54,74 +54,74 @@ class Stretcher:
         self.values: dict[Var, tuple[Var, Stretches]] = {}
 
     def iteration(
-        self, wanted: Mapping[Var, Stretches], inputs: Mapping[Var, tuple[Var, Stretches]]
+        self, needs: Mapping[Var, Stretches], inputs: Mapping[Var, tuple[Var, Stretches]]
     ) -> dict[Var, tuple[Var, Stretches]]:
-        """Every value that is wanted of one iteration."""
+        """The values of one iteration that have a stretch."""
         self.values = dict(inputs)
         for eqn in self.body.eqns:
-            if any(v in wanted for v in eqn.outputs):
+            if any(v in needs for v in eqn.outputs):
                 with self.builder.at(eqn.source):
-                    results = self.equation(eqn, [wanted[v] for v in eqn.outputs])
+                    results = self.equation(eqn, [needs[v] for v in eqn.outputs])
                 for var, result in zip(eqn.outputs, results, strict=True):
-                    expected = self.spaces.type(var, wanted[var])
+                    expected = self.spaces.type(var, needs[var])
                     assert result.type == expected, f"{eqn.op.name}: {result.type} where {expected} is wanted"
-                    self.values[var] = (result, wanted[var])
+                    self.values[var] = (result, needs[var])
         return self.values
 
     def at(self, var: Var, stretches: Stretches) -> Var:
         """The value at these stretches, of which it has at least as much."""
         return self.spaces.cut(var, *self.values[var], stretches)
 
-    def equation(self, eqn: Eqn, wanted: Sequence[Stretches]) -> Sequence[Var]:
+    def equation(self, eqn: Eqn, targets: Sequence[Stretches]) -> Sequence[Var]:
         if eqn.op is constant:
-            return [self.constant(eqn, wanted[0])]
+            return [self.constant(eqn, targets[0])]
         if eqn.op is iota:
-            return [self.iota(eqn, wanted[0])]
-        return self.alike(eqn, wanted) if eqn.op.aligned is None else [self.aligned(eqn, wanted[0])]
+            return [self.iota(eqn, targets[0])]
+        return self.alike(eqn, targets) if eqn.op.aligned is None else [self.aligned(eqn, targets[0])]
 
-    def alike(self, eqn: Eqn, wanted: Sequence[Stretches]) -> Sequence[Var]:
+    def alike(self, eqn: Eqn, targets: Sequence[Stretches]) -> Sequence[Var]:
         """An op that does the same at all places: operands at the stretch of their factor, which is that of the results."""
-        found = stretches_alike(eqn, dict(zip(eqn.outputs, wanted, strict=True)), self.spaces)
-        operands = [self.at(v, found[v]) for v in eqn.inputs]
-        types = tuple(self.spaces.type(v, s) for v, s in zip(eqn.outputs, wanted, strict=True))
+        stretches = stretches_alike(eqn, dict(zip(eqn.outputs, targets, strict=True)), self.spaces)
+        operands = [self.at(v, stretches[v]) for v in eqn.inputs]
+        types = tuple(self.spaces.type(v, s) for v, s in zip(eqn.outputs, targets, strict=True))
         params = resized(eqn.op, eqn.params, tuple(v.type for v in operands), types)
         assert params is not None, eqn
         return self.builder.emit(eqn.op, operands, params)
 
-    def aligned(self, eqn: Eqn, wanted: Stretches) -> Var:
+    def aligned(self, eqn: Eqn, target: Stretches) -> Var:
         """An op that is given what it sees: another part of the same stretches, chosen from by place."""
         (out,), places = eqn.outputs, places_of(eqn, self.constants)
-        stretches = seen_by(eqn, wanted, self.spaces, self.constants)
+        stretches = seen_by(eqn, target, self.spaces, self.constants)
         operands = [self.at(v, s) for v, s in zip(eqn.inputs, stretches, strict=True)]
 
         def inside(i: int, shape: tuple[int, ...]) -> Var | None:
             var, masks = eqn.inputs[i], list[Var]()
             for d, (stretch, here) in enumerate(zip(stretches[i], places[i], strict=True)):
-                found = span(here)
-                if stretch is not None and found is not None and not getattr(here, "in_ring", False):
-                    dim, low, reach = found
+                moves = span(here)
+                if stretch is not None and moves is not None and not getattr(here, "in_ring", False):
+                    dim, low, reach = moves
                     if low > 0 or out.shape[dim] - low + reach - 1 > var.shape[d]:
                         masks.append(self.within(self.spaces[var, d], stretch, 0, var.shape[d], d, shape))
             return functools.reduce(and_, masks) if masks else None
 
         assert eqn.op.aligned is not None
-        return eqn.op.aligned(operands, frozenset(e for e, s in enumerate(wanted) if s is not None), inside, eqn.params)
+        return eqn.op.aligned(operands, frozenset(e for e, s in enumerate(target) if s is not None), inside, eqn.params)
 
     # -- values from nothing
 
-    def constant(self, eqn: Eqn, wanted: Stretches) -> Var:
+    def constant(self, eqn: Eqn, target: Stretches) -> Var:
         value, (var,) = eqn.params["value"], eqn.outputs
         if is_splat(value):
-            return full(self.spaces.type(var, wanted), element_of(value))
+            return full(self.spaces.type(var, target), element_of(value))
         local = constant(value=value)
-        for d, stretch in enumerate(wanted):
+        for d, stretch in enumerate(target):
             if stretch is not None:
                 local = from_whole(local, d, self.spaces[var, d], stretch, self.moves)
         return local
 
-    def iota(self, eqn: Eqn, wanted: Stretches) -> Var:
+    def iota(self, eqn: Eqn, target: Stretches) -> Var:
         (var,), dim = eqn.outputs, eqn.params["dimension"]
-        type, stretch = self.spaces.type(var, wanted), wanted[dim]
+        type, stretch = self.spaces.type(var, target), target[dim]
         if stretch is None:
             return iota(dtype=eqn.params["dtype"], shape=type.shape, dimension=dim)
         places = convert(self.places(self.spaces[var, dim], stretch), dtype=type.dtype)
@@ -135,13 +135,13 @@ class Stretcher:
         if key not in self.columns:
             width = space.width(stretch)
             begin = subtract(multiply(self.moves.index(space.axes), scalar(space.block, I32)), scalar(stretch[0], I32))
-            found = add(iota(dtype=I32, shape=(width,), dimension=0), spread(begin, (width,)))
+            places = add(iota(dtype=I32, shape=(width,), dimension=0), spread(begin, (width,)))
             if space.in_ring:
-                period = full_like(found, space.period)
-                before = compare(found, zeros_like(found), direction="LT")
-                behind = compare(found, period, direction="GE")
-                found = select(before, add(found, period), select(behind, subtract(found, period), found))
-            self.columns[key] = found
+                period = full_like(places, space.period)
+                before = compare(places, zeros_like(places), direction="LT")
+                behind = compare(places, period, direction="GE")
+                places = select(before, add(places, period), select(behind, subtract(places, period), places))
+            self.columns[key] = places
         return self.columns[key]
 
     def within(self, space: Space, stretch: Stretch, low: int, high: int, dim: int, shape: Sequence[int]) -> Var:

@@ -1,15 +1,15 @@
-"""Which places of sharded dims a device needs to compute a result alone: the geometry of `blocking.py`.
+"""Which positions of sharded dims a device needs to compute a result alone: the geometry of `blocking.py`.
 
-A *space* is what all dims have in common that an equation treats alike: device i has, of each of them, a *stretch*, the
-places from i * block - before up to (i + 1) * block + after. What a value is wanted at says what its operands are wanted at:
+Dims that an equation treats alike share a *space*: of each of them device i has a *stretch*, the positions from
+i * block - before up to (i + 1) * block + after. The stretch of a result determines those of the operands:
 
     u + v                     the same of both
     u[a:], pad(u, low)        moved by the difference between a place of the result and that of the operand: +a, -low
     shift(u, s), roll(u, s)   moved by -s
     windows that slide by 1   longer by what the windows reach to either side
 
-Of two neighbours a step backwards in time has thus one more on each side. Spaces in a ring go on at the other end of the
-dim: place p stands for p mod (block * devices). In others, what lies outside of the dim is unspecified.
+So a stencil of two neighbours needs one more element on each side per step backwards in time. A space in a ring continues
+at the other end of the dim: position p stands for p mod (block * devices). In others, elements outside the dim are unspecified.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OWN: Stretch = (0, 0)
 
 
 class Refused(Exception):
-    """The loop cannot be computed in blocks, or it is not known how; the text says why."""
+    """The loop cannot be computed in blocks; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -110,27 +110,28 @@ def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh)
     for i, output in region.carried:
         for d in range(body.inputs[i].rank):
             classes.join([(body.inputs[i], d), (body.outputs[output], d)])
-    found: dict[Node, Space] = {}
+    by_root: dict[Node, Space] = {}
     for var, placement in zip(body.inputs, placements, strict=True):
         for d, axes in enumerate(placement.dims):
             if axes and mesh.axes_size(axes) > 1:
                 space = Space(axes, placement.local_shape(var.shape, mesh)[d], mesh.axes_size(axes))
-                _assign(found, classes.find((var, d)), space)
-    lost = next((node for node in classes.whole if classes.find(node) in found), None)
+                _assign(by_root, classes.find((var, d)), space)
+    lost = next((node for node in classes.whole if classes.find(node) in by_root), None)
     if lost is not None:
         raise Refused(f"dim {lost[1]} of {lost[0].type} has to be whole")
     for eqn in body.eqns:
         for node, places in _places(eqn, constants):
-            if isinstance(places, Moved) and places.in_ring and (root := classes.find(node)) in found:
-                found[root] = replace(found[root], in_ring=True)
-    spaces = Spaces({node: found[root] for node in classes.parents if (root := classes.find(node)) in found})
+            if isinstance(places, Moved) and places.in_ring and (root := classes.find(node)) in by_root:
+                by_root[root] = replace(by_root[root], in_ring=True)
+    spaces = Spaces({node: by_root[root] for node in classes.parents if (root := classes.find(node)) in by_root})
     _check(body, spaces, constants)
     return spaces
 
 
-def _assign(found: dict[Node, Space], root: Node, space: Space) -> None:
-    if found.setdefault(root, space) != space:
-        raise Refused(f"dims cut into {space.block} over {space.axes} and into {found[root].block} over {found[root].axes} meet")
+def _assign(by_root: dict[Node, Space], root: Node, space: Space) -> None:
+    other = by_root.setdefault(root, space)
+    if other != space:
+        raise Refused(f"dims cut into {space.block} over {space.axes} and into {other.block} over {other.axes} meet")
 
 
 def _check(body: Program, spaces: Spaces, constants: Mapping[Var, int]) -> None:
@@ -168,8 +169,8 @@ def known_integers(body: Program) -> dict[Var, int]:
 def places_of(eqn: Eqn, constants: Mapping[Var, int]) -> tuple[tuple[Places, ...], ...]:
     """Per operand and dim where the elements of the result come from, of an op that can be given them there (`aligned`)."""
     (access,) = access_of(eqn)
-    known = {i: constants[v] for i, v in enumerate(eqn.inputs) if v in constants}
-    return tuple(tuple(resolved(places, known) for places in dims) for dims in access.operands)
+    integers = {i: constants[v] for i, v in enumerate(eqn.inputs) if v in constants}
+    return tuple(tuple(resolved(places, integers) for places in dims) for dims in access.operands)
 
 
 def _places(eqn: Eqn, constants: Mapping[Var, int]) -> Iterable[tuple[Node, Places]]:
@@ -197,9 +198,9 @@ def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
     if eqn.op.aligned is not None:
         groups, out = [], eqn.outputs[0]
         for node, places in _places(eqn, constants):
-            found = span(places)
-            if found is not None:
-                groups.append([node, (out, found[0])])
+            moves = span(places)
+            if moves is not None:
+                groups.append([node, (out, moves[0])])
             elif isinstance(places, Moved | Window):
                 lost.add((out, places.dim))
     for nodes in groups:
@@ -211,38 +212,38 @@ def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
 # -- where values are needed
 
 
-def wanted_before(
+def needs_before(
     body: Program, spaces: Spaces, outputs: Iterable[tuple[Var, Stretches]]
 ) -> dict[Var, Stretches]:
-    """Where every value of one iteration is wanted, given where its outputs are."""
-    wanted: dict[Var, Stretches] = {}
+    """The stretches that an iteration needs of its values, given those of its outputs."""
+    needs: dict[Var, Stretches] = {}
     constants = known_integers(body)
 
     def want(var: Var, stretches: Stretches) -> None:
-        wanted[var] = hull(wanted[var], stretches) if var in wanted else stretches
+        needs[var] = hull(needs[var], stretches) if var in needs else stretches
 
     for var, stretches in outputs:
         want(var, stretches)
     for eqn in reversed(body.eqns):
-        if not any(v in wanted for v in eqn.outputs):
+        if not any(v in needs for v in eqn.outputs):
             continue
         if eqn.op.aligned is not None:
-            for var, stretches in zip(eqn.inputs, seen_by(eqn, wanted[eqn.outputs[0]], spaces, constants), strict=True):
+            for var, stretches in zip(eqn.inputs, seen_by(eqn, needs[eqn.outputs[0]], spaces, constants), strict=True):
                 want(var, stretches)
         elif eqn.inputs:
-            found = stretches_alike(eqn, wanted, spaces)
+            operands_at = stretches_alike(eqn, needs, spaces)
             for var in (*eqn.outputs, *eqn.inputs):
-                want(var, found[var])
-    return wanted
+                want(var, operands_at[var])
+    return needs
 
 
 def seen_by(eqn: Eqn, result: Stretches, spaces: Spaces, constants: Mapping[Var, int]) -> list[Stretches]:
     """Where the operands are needed for stretches of the result, of an op that can be given them there."""
 
     def seen(var: Var, d: int, places: Places) -> Stretch | None:
-        found = span(places)
-        stretch = None if found is None else result[found[0]]
-        return None if found is None or stretch is None else spaces[var, d].seen(stretch, *found[1:])
+        moves = span(places)
+        stretch = None if moves is None else result[moves[0]]
+        return None if moves is None or stretch is None else spaces[var, d].seen(stretch, *moves[1:])
 
     return [
         tuple(seen(var, d, places) for d, places in enumerate(dims))
@@ -250,14 +251,14 @@ def seen_by(eqn: Eqn, result: Stretches, spaces: Spaces, constants: Mapping[Var,
     ]
 
 
-def stretches_alike(eqn: Eqn, wanted: Mapping[Var, Stretches], spaces: Spaces) -> dict[Var, Stretches]:
-    """All values of an equation that does the same at all places: at the hull of where its results are wanted."""
-    found: dict[Node, Stretch] = {}
+def stretches_alike(eqn: Eqn, needs: Mapping[Var, Stretches], spaces: Spaces) -> dict[Var, Stretches]:
+    """Stretches of all values of an equation that treats all positions alike: the hull of those of its results."""
+    by_node: dict[Node, Stretch] = {}
     for nodes in alike(eqn).values():
-        needed = [s for v, d in nodes if v in eqn.outputs and v in wanted and (s := wanted[v][d]) is not None]
-        found |= dict.fromkeys(nodes, (max((a for a, _ in needed), default=0), max((b for _, b in needed), default=0)))
+        needed = [s for v, d in nodes if v in eqn.outputs and v in needs and (s := needs[v][d]) is not None]
+        by_node |= dict.fromkeys(nodes, (max((a for a, _ in needed), default=0), max((b for _, b in needed), default=0)))
     return {
-        v: tuple(found.get((v, d), OWN) if (v, d) in spaces else None for d in range(v.rank))
+        v: tuple(by_node.get((v, d), OWN) if (v, d) in spaces else None for d in range(v.rank))
         for v in (*eqn.inputs, *eqn.outputs)
     }
 

@@ -25,8 +25,8 @@ def partition_watched(plan: Plan) -> Watched:
     """As `partition`, with the same equations, and all values as further outputs."""
     worker = Partitioner(plan, plan.target or target_of(plan.mesh))
     local = worker.run()
-    made = [v for eqn in plan.program.eqns for v in eqn.outputs]
-    first = [next(iter(worker.versions[var].items())) for var in made]  # later versions are moved ones
+    results = [v for eqn in plan.program.eqns for v in eqn.outputs]
+    first = [next(iter(worker.versions[var].items())) for var in results]  # later versions are moved ones
     outputs = (*local.outputs, *(version for _, version in first))
-    values = tuple((var, placement) for var, (placement, _) in zip(made, first, strict=True))
+    values = tuple((var, placement) for var, (placement, _) in zip(results, first, strict=True))
     return Watched(dataclasses.replace(local, outputs=outputs), values)

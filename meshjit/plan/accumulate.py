@@ -2,9 +2,9 @@
 
     scan(%zero, %xs) {body: %g = dot(..) partial sum(x);  %t2 = add(%t, %g);  return %t2}
 
-The way from a carry's input to its output must be a chain of equations linear in it, each its value's only use, and
-what is added on the way partial over the same axes. Then the carry may be partial over them too. What is also used
-on the way, as a momentum is that parameters follow in every iteration, is reduced in every iteration anyway.
+The path from a carry's input to its output must be a chain of equations linear in it, each the only use of its value,
+and every addend on the path must be partial over the same axes. Then the carry may be partial over them too. A carry that
+is read inside the loop (such as a momentum that updates parameters) must be reduced in every iteration, so it is no accumulator.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from sharding.spec import Placement
 def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placement]) -> dict[int, Placement]:
     """Inputs of the region that might stay partial, with the placement they would have. Planning has to confirm it."""
     users = {v: eqn for eqn in region.program.eqns for v in eqn.inputs}
-    found: dict[int, Placement] = {}
+    collectors: dict[int, Placement] = {}
     for i, output in region.carried:
         axes = _collected(region.program.inputs[i], region.program.outputs[output], users, delays)
         dims = placements[region.program.inputs[i]].dims
         busy = [other for dim in dims for other in dim]  # an axis that shards the carry cannot hold its addends, too
         if axes and not any(overlap(axis, other) for axis, _ in axes for other in busy):
-            found[i] = Placement(dims, axes)
-    return found
+            collectors[i] = Placement(dims, axes)
+    return collectors
 
 
 def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -> PartialAxes:

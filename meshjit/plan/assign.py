@@ -33,7 +33,7 @@ class Assigner:
         self.mesh = machine.mesh
         self.kinds: dict[Eqn, int] = {}  # which of the equations that are alike
         self.numbers: dict[Any, int] = {}
-        self.known: dict[Any, EquationPlan] = {}
+        self.assigned: dict[Any, EquationPlan] = {}
         self.options: dict[int, tuple[tuple[EquationPlan, float], ...]] = {}  # by id of the one that was chosen
 
     def assign(
@@ -56,17 +56,17 @@ class Assigner:
         sides = tuple([placements[v] for v in inputs])
         kind = self.kinds.get(eqn)
         key = self._kind_of(eqn, rule) if kind is None else kind, joins, have, sides, homes
-        step = self.known.get(key)
+        step = self.assigned.get(key)
         if step is None:
-            step = self.known[key] = self._cheapest(eqn, rule, have, sides, homes, joins)
+            step = self.assigned[key] = self._cheapest(eqn, rule, have, sides, homes, joins)
         return step
 
     def _kind_of(self, eqn: Eqn, rule: FactorRule) -> int:
         """A number for all that the choice depends on besides placements."""
-        said = eqn.op.exchanges, eqn.op.passes is None, work_passes(eqn), _exchanged(eqn)
-        found = self.numbers.setdefault((rule, said, eqn.input_types, eqn.output_types), len(self.numbers))
-        self.kinds[eqn] = found
-        return found
+        facts = eqn.op.exchanges, eqn.op.passes is None, work_passes(eqn), _exchanged(eqn)
+        number = self.numbers.setdefault((rule, facts, eqn.input_types, eqn.output_types), len(self.numbers))
+        self.kinds[eqn] = number
+        return number
 
     def _cheapest(
         self,
@@ -132,10 +132,10 @@ class Assigner:
         homes: Sequence[Placement],
     ) -> list[Assignment]:
         """What each value says about the factors: results first, so that with equal costs results stay where they are."""
-        said = [*zip(rule.results, homes, strict=True), *zip(rule.operands, sides, strict=True)]
-        said += [(dims, version) for dims, versions in zip(rule.operands, have, strict=True) for version in versions]
+        views_of = [*zip(rule.results, homes, strict=True), *zip(rule.operands, sides, strict=True)]
+        views_of += [(dims, version) for dims, versions in zip(rule.operands, have, strict=True) for version in versions]
         views: list[Assignment] = []
-        for dims, placement in said:
+        for dims, placement in views_of:
             view = rule.project(dims, placement, self.mesh)
             if view not in views:
                 views.append(view)
@@ -150,10 +150,10 @@ class Assigner:
         seconds = work + exchange.moving
         for i, placement in exchange.requests:
             seconds += machine.seconds(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(placement))
-        for type, versions, wanted in zip(eqn.input_types, have, step.operands, strict=True):
-            wanted = machine.normal(wanted)
-            if versions and wanted not in versions:
-                seconds += machine.nearest(type, versions, wanted).seconds
+        for type, versions, target in zip(eqn.input_types, have, step.operands, strict=True):
+            target = machine.normal(target)
+            if versions and target not in versions:
+                seconds += machine.nearest(type, versions, target).seconds
         for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
             seconds += machine.seconds(type, natural, home.without_partial())
         return seconds

@@ -36,10 +36,10 @@ from sharding.spec import Placement
 from sharding.steps import operand_shape, step_axes
 
 USES_OF_OUTPUT = 2  # an output is reduced when it leaves, so it never counts as used once
-FUSED = 0.3  # of the bytes that elementwise equations read and write, how many are not spared by fusing them
-WORTH: Final = 0.998  # a plan is only cheaper when it takes less than so much of the other's time
-WORTH_BYTES: Final = 0.5  # the same where it sends more: times are predictions, bytes are certain
-EQUAL_BYTES: Final = 1.01  # times the bytes count as no more
+FUSED = 0.3  # fraction of the bytes that elementwise equations read and write that is left after fusion
+WORTH: Final = 0.998  # a plan is cheaper only below this fraction of the other's time
+WORTH_BYTES: Final = 0.5  # the same for a plan that sends more: times are predicted, bytes are certain
+EQUAL_BYTES: Final = 1.01  # up to this ratio bytes count as equal
 
 
 def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
@@ -51,7 +51,7 @@ def is_cheaper(new: PlanCost, old: PlanCost, memory: float) -> bool:
 
 @dataclass(frozen=True)
 class Effect:
-    """What comes of an equation under a plan: where its operands have to be, where its results then are and how many
+    """The effects of an equation under a plan: the placements of its operands and results, how many
     bytes of each a device holds, the seconds of its own work, and what the op's own rule sends and asks for."""
 
     plan: EquationPlan
@@ -166,7 +166,7 @@ class Machine(Walks):
     def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float) -> float:
         """Seconds of an equation on local types: memory that it touches, or multiplications of a contraction.
 
-        `passes`: how often the op goes over its operands besides.
+        `passes`: further reads of the operands that the op makes.
         """
         seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
@@ -319,7 +319,7 @@ class Flow(Versions[None]):
         self.eqn = eqns[-1]
 
     def have(self, var: Var) -> tuple[Placement, ...]:
-        """The versions of a value; none is said of one that can be made again wherever it is wanted."""
+        """The versions of a value; none for a value that can be computed again at any placement."""
         return () if var in self.cheap else tuple(self.versions[var])
 
     def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:

@@ -4,17 +4,17 @@
     %b = dot(..)   partial sum(x)
     %c = add(%a, %b)                       partial too; reduced where %c is needed
 
-A value may stay partial when its only use is one equation that is linear in it, together with everything else it is
-jointly linear in being partial over the same axes, and when the result is no larger than what would have been reduced.
-Whether that was worth anything shows where the chain of such equations ends, in an equation that needs the sum. From
-there the reduction goes back to before every equation where it costs no more:
+A value may stay partial if three things hold: its only use is one equation that is linear in it; all operands in which
+that equation is jointly linear are partial over the same axes; the result is no larger than the operands. Whether delaying
+paid is known only at the end of the chain, at the first equation that needs the reduced value. From there the reduction
+moves back before every equation where it costs no more:
 
     %g = dot(..)           all_reduce(g) here: nothing is gained behind %s, and elementwise equations can be fused
     %s = multiply(%g, %r)
     %q = subtract(%p, %s)  needs the sum of %s: as many bytes as %g has
 
-It stays where addends have met (one reduction, not two), where the value has become smaller, and where the sum is
-wanted in shards (a reduce_scatter).
+It stays where addends have met (one reduction instead of two), where the value has become smaller, and where the use
+of the sum is sharded (a reduce_scatter).
 """
 
 from __future__ import annotations
@@ -88,33 +88,33 @@ class Delays:
             together = self.together(eqn, step)
             group = self.accepted(eqn, together)
             step = together if group else step
-        for i, (var, wanted) in enumerate(zip(eqn.inputs, step.operands, strict=True)):
+        for i, (var, target) in enumerate(zip(eqn.inputs, step.operands, strict=True)):
             if i not in group:
-                self.settle(var, wanted, placements, flow)
+                self.settle(var, target, placements, flow)
         if group:
             step = self.absorb(eqn, step, group, placements)
         return step
 
-    def settle(self, var: Var, wanted: Placement, placements: dict[Var, Placement], flow: Flow) -> None:
-        """A chain ends in `var`, whose sum is `wanted`: reduce sooner where that costs no more."""
+    def settle(self, var: Var, target: Placement, placements: dict[Var, Placement], flow: Flow) -> None:
+        """A chain ends in `var`, whose sum is used as `target`: reduce sooner where that costs no more."""
         chain = self.delayed.get(var)
-        if chain is None or wanted.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
+        if chain is None or target.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
             return
         log = flow.log
         if log is not None and var in log.outer:  # done anew for the next repeat of the kind
-            log.moves.append((log.outer[var], wanted, flow.eqn))
+            log.moves.append((log.outer[var], target, flow.eqn))
             flow.log = None
-        self.reduce_sooner(chain, var, wanted, placements, flow)
+        self.reduce_sooner(chain, var, target, placements, flow)
         flow.log = log
 
     def reduce_sooner(
-        self, chain: Delayed, var: Var, wanted: Placement, placements: dict[Var, Placement], flow: Flow
+        self, chain: Delayed, var: Var, target: Placement, placements: dict[Var, Placement], flow: Flow
     ) -> None:
         addends = [(chain.eqn.inputs[i], chain.plain.operands[i]) for i in chain.group]
         seconds = self.machine.seconds
-        late = seconds(var.type, self.pending[var], wanted)
+        late = seconds(var.type, self.pending[var], target)
         sooner = sum(seconds(v.type, self.pending[v], there) for v, there in dict(addends).items())
-        sooner += seconds(var.type, chain.plain.results[0], wanted)
+        sooner += seconds(var.type, chain.plain.results[0], target)
         is_late = sooner > late * EQUAL
         self.reductions.append(Reduction(chain.eqn, late, sooner, is_late))
         if flow.log is not None:

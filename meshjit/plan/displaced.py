@@ -46,12 +46,12 @@ def displaced(
 
 def _contested(rule: FactorRule, views: Sequence[Assignment]) -> list[AxisRef]:
     """Axes that lie on different factors in different values, one of the factors being special."""
-    found: dict[AxisRef, set[str]] = {}
+    factors_of: dict[AxisRef, set[str]] = {}
     for view in views:
         for factor, axes in view.items():
             for axis in axes:
-                found.setdefault(axis, set()).add(factor)
-    return [axis for axis, factors in found.items() if len(factors) > 1 and any(f in rule.kinds for f in factors)]
+                factors_of.setdefault(axis, set()).add(factor)
+    return [axis for axis, factors in factors_of.items() if len(factors) > 1 and any(f in rule.kinds for f in factors)]
 
 
 def _open(rule: FactorRule) -> list[str]:
@@ -80,10 +80,10 @@ def _dealt(lost: Sequence[AxisRef], merged: Assignment, rooms: dict[str, int], m
 
 def _primes(number: int) -> list[int]:
     """Prime factors, ascending."""
-    found, prime = [], 2
+    primes, prime = [], 2
     while number > 1:
         while number % prime == 0:
-            found.append(prime)
+            primes.append(prime)
             number //= prime
         prime += 1
-    return found
+    return primes

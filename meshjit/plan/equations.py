@@ -1,11 +1,11 @@
 """Placements of all values → how every equation is computed, in order, nested Programs included.
 
-A loop's equation is planned by planning its body: what the body's inputs are is what the operands have to be. Three
-things are decided here, for the loop as a whole:
+A loop's equation is planned by planning its body: the operands need the placements of the body's inputs. Three things
+are decided here, for the loop as a whole:
 
-- what does not change in the loop is brought before it to where the body wants it, once, if that is cheaper;
+- an invariant is moved once before the loop to the placement that the body uses, if that is cheaper;
 - a carry that only collects partial sums stays unreduced through all iterations, and is reduced after the last;
-- branches take their operands as they are, so that moves are paid for in the branch that needs them.
+- branches take their operands as they are, so that only the branch that needs a move pays for it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Planner:
     def equations(
         self, program: Program, outputs: Sequence[Placement], delays: Delays | None = None, flow: Flow | None = None
     ) -> tuple[EquationPlan, ...]:
-        """How each is computed. `flow` is told of all, so that it knows the cost in the end; `outputs`: what is wanted."""
+        """How each equation is computed. `flow` follows them all to price them; `outputs`: the placements that are needed."""
         delays, flow = delays or Delays(program, self.machine), flow or Flow(program, self.machine)
         flow.start([self.placements[v] for v in program.inputs])
         recall = PlanRecall(program, flow, self.placements, delays)
@@ -55,8 +55,8 @@ class Planner:
             else:
                 eqns = program.eqns[repeat.start : repeat.stop]
                 steps += recall.steps(repeat, lambda eqns=eqns: [self.equation(eqn, delays, flow) for eqn in eqns])
-        for var, wanted in zip(program.outputs, outputs, strict=True):
-            delays.settle(var, wanted, self.placements, flow)
+        for var, target in zip(program.outputs, outputs, strict=True):
+            delays.settle(var, target, self.placements, flow)
         return tuple([delays.changed.get(eqn, step) for eqn, step in zip(program.eqns, steps, strict=True)])
 
     def equation(self, eqn: Eqn, delays: Delays, flow: Flow) -> EquationPlan:
@@ -101,12 +101,12 @@ class Planner:
         """The plan of one nested Program."""
         program, before = region.program, self.snapshot(region.program)
         delays = Delays(program, self.machine)
-        steps = self.equations(program, self.wanted(eqn, region), delays)
+        steps = self.equations(program, self.output_placements(eqn, region), delays)
         sums = accumulators(region, delays, self.placements)
         while sums:
             self.placements.update({**before, **{program.inputs[i]: p for i, p in sums.items()}})
             delays = Delays(program, self.machine, {program.inputs[i]: p for i, p in sums.items()})
-            steps = self.equations(program, self.wanted(eqn, region), delays)
+            steps = self.equations(program, self.output_placements(eqn, region), delays)
             outputs = dict(region.carried)
             kept = {i: p for i, p in sums.items() if delays.pending.get(program.outputs[outputs[i]]) == p}
             if kept == sums:
@@ -115,9 +115,9 @@ class Planner:
             if not sums:
                 self.placements.update(before)
                 delays = Delays(program, self.machine)
-                steps = self.equations(program, self.wanted(eqn, region), delays)
+                steps = self.equations(program, self.output_placements(eqn, region), delays)
         hoists = self.bring_before(eqn, region, steps)
-        inputs, outputs = tuple(self.placements[v] for v in program.inputs), self.wanted(eqn, region)
+        inputs, outputs = tuple(self.placements[v] for v in program.inputs), self.output_placements(eqn, region)
         cost, collectives, moves = run_through(program, self.machine, steps, inputs, outputs)
         sums_kept = [Accumulation(program.inputs[i], p) for i, p in sums.items()]
         events = (*hoists, *sums_kept, *delays.events, *moves, *self.assigner.choices(program, steps))
@@ -125,8 +125,8 @@ class Planner:
             program, self.machine.mesh, self.placements, steps, inputs, outputs, cost=cost, collectives=collectives, events=events
         )
 
-    def wanted(self, eqn: Eqn, region: Region) -> tuple[Placement, ...]:
-        """Carries go out as they came in; branches give the result as it is wanted, others what they have."""
+    def output_placements(self, eqn: Eqn, region: Region) -> tuple[Placement, ...]:
+        """Carries leave as they came; branches give the placements of the results, other regions what they have."""
         outputs = [self.placements[v].without_partial() for v in region.program.outputs]
         for i, result in enumerate(region.results):
             if result is not None and not region.loops and i not in region.stacked:
@@ -144,14 +144,14 @@ class Planner:
         for i in region.invariant if region.loops else ():
             var, program = region.program.inputs[i], region.program
             pairs = [pair for e, s in zip(program.eqns, steps, strict=True) for pair in zip(e.inputs, s.operands, strict=True)]
-            wanted = {p for v, p in pairs if v is var and not p.partial}
+            uses = {p for v, p in pairs if v is var and not p.partial}
             here = self.placements[eqn.inputs[region.operands[i]]].without_partial()
 
-            def cost(start: Placement, var: Var = var, here: Placement = here, wanted: set[Placement] = wanted) -> float:
+            def cost(start: Placement, var: Var = var, here: Placement = here, uses: set[Placement] = uses) -> float:
                 seconds = self.machine.seconds
-                return seconds(var.type, here, start) + trips * sum(seconds(var.type, start, p) for p in wanted)
+                return seconds(var.type, here, start) + trips * sum(seconds(var.type, start, p) for p in uses)
 
-            options = [self.placements[var].without_partial(), *sorted(wanted, key=str)]
+            options = [self.placements[var].without_partial(), *sorted(uses, key=str)]
             ordered = sorted(((p, cost(p)) for p in dict.fromkeys(options)), key=lambda option: option[1])
             self.placements[var] = ordered[0][0]
             if len(ordered) > 1:

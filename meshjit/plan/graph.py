@@ -42,26 +42,26 @@ class Flattened:
         label = self.graph.nodes[node].label
         return str(label.eqn.source or "") if isinstance(label, _Label) else ""
 
-    def origins(self, found: Propagated) -> Mapping[tuple[Var, int, AxisRef], Origin]:
+    def origins(self, propagated: Propagated) -> Mapping[tuple[Var, int, AxisRef], Origin]:
         """Where axes came from, keyed by Var instead of number: (var, dim, axis) → origin."""
-        return _Origins(self.numbers, found.origins)
+        return _Origins(self.numbers, propagated.origins)
 
 
 class _Origins(Mapping[tuple[Var, int, AxisRef], Origin]):
-    def __init__(self, numbers: Mapping[Var, int], known: Mapping[tuple[int, int, AxisRef], Origin]) -> None:
-        self._numbers, self._known = numbers, known
+    def __init__(self, numbers: Mapping[Var, int], origins: Mapping[tuple[int, int, AxisRef], Origin]) -> None:
+        self._numbers, self._origins = numbers, origins
 
     def __getitem__(self, key: tuple[Var, int, AxisRef]) -> Origin:
         var, dim, axis = key
-        return self._known[self._numbers[var], dim, axis]
+        return self._origins[self._numbers[var], dim, axis]
 
     def __iter__(self) -> Iterator[tuple[Var, int, AxisRef]]:
         names = {i: var for var, i in self._numbers.items()}
-        for value, dim, axis in self._known:
+        for value, dim, axis in self._origins:
             yield names[value], dim, axis
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._origins)
 
 
 def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flattened:
@@ -145,8 +145,8 @@ def _seeds(
 
     def add(var: Var, spec: PartitionSpec | None) -> None:
         if spec is not None and numbers[var] not in seeds:
-            wanted, opened = normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank)
-            seeds[numbers[var]] = Seed(wanted, opened, priorities=padded(spec, var.rank).priorities)
+            placement, opened = normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank)
+            seeds[numbers[var]] = Seed(placement, opened, priorities=padded(spec, var.rank).priorities)
 
     for var, spec in zip(program.inputs, annotations.inputs, strict=True):
         add(var, spec)

@@ -72,9 +72,9 @@ class FlowRecall:
     def repeat(self, repeat: Repeat, plans: Sequence[EquationPlan]) -> None:
         kept: list[Any] = [plans]
         key = repeat.kind, tuple(map(id, plans)), tuple([self.state(v, kept) for v in repeat.outer])
-        found = self.outcomes.get(key)
-        if found is not None:
-            return self.apply(repeat, found[0])
+        entry = self.outcomes.get(key)
+        if entry is not None:
+            return self.apply(repeat, entry[0])
         held, peak = self.begin(repeat)
         for eqn, plan in zip(self.program.eqns[repeat.start : repeat.stop], plans, strict=True):
             self.flow.run(eqn, plan)
@@ -87,8 +87,8 @@ class FlowRecall:
         """What running equations depends on of a value from outside. `kept`: what the answer names by identity."""
         flow, maker = self.flow, self.flow.makers.get(var)
         kept.append(maker)
-        made = (flow.cheap.get(var), None if maker is None else id(maker[1]))
-        return tuple(flow.versions.get(var, ())), flow.sizes.get(var), made
+        remake = (flow.cheap.get(var), None if maker is None else id(maker[1]))
+        return tuple(flow.versions.get(var, ())), flow.sizes.get(var), remake
 
     def begin(self, repeat: Repeat) -> tuple[int, int]:
         """(bytes held, peak) before the repeat. From now on the flow's peak is that of the repeat alone."""
@@ -150,10 +150,10 @@ class PlanRecall(FlowRecall):
         kept: list[Any] = [homes]
         outer = [(self.placements[v], self.state(v, kept), self.chain(v, kept)) for v in repeat.outer]
         key = repeat.kind, self.joins[repeat.start], tuple(map(id, homes)), tuple(outer)
-        found = self.outcomes.get(key)
-        if found is not None:
-            self.take_over(repeat, found[0])
-            return found[0].steps
+        entry = self.outcomes.get(key)
+        if entry is not None:
+            self.take_over(repeat, entry[0])
+            return entry[0].steps
         before = [self.placements[v] for v in (*repeat.inner, *repeat.outer)]
         held, peak = self.begin(repeat)
         steps = plan()

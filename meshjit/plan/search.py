@@ -1,10 +1,10 @@
-"""The search for a plan: of every alternative that is proposed the plan is made, and kept where it costs less.
+"""The search for a plan: plan every proposed alternative, and keep it where it costs less.
 
-Proposals are tried in the order of their kinds (`proposals.KINDS`), of one kind the weightiest first. After one that pays
-all kinds are asked anew, for what is left to decide depends on where values now lie. Parts of a proposal that is clearly
-worse, or changes nothing, are not tried. No more than TRIALS plans are made, and of one kind no more than OF_ONE_KIND,
-however large the Program is, so planning stays linear in the equations. All is deterministic: the same Program,
-annotations and machine give the same plan.
+Proposals are tried in the order of their kinds (`proposals.KINDS`), within a kind the weightiest first. After one is
+accepted all kinds propose anew, because further choices depend on the new placements. Parts of a proposal that is clearly
+worse, or changes nothing, are not tried. At most TRIALS plans are made, and at most OF_ONE_KIND of a kind, whatever the size
+of the Program, so planning stays linear in the equations. The search is deterministic: the same Program, annotations and
+machine give the same plan.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from meshjit.plan.proposals import KINDS, Proposal
 TRIALS: Final = 16
 OF_ONE_KIND: Final = 8
 ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before the plans are compared
-HOPELESS: Final = 0.1  # of the time for moving data: what costs so much more does not become good by half
+HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving data is not tried in parts
 
 
 def search(draft: Draft) -> Plan:

@@ -21,7 +21,7 @@ from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.plan.stencil_loops import stencil_loops
 
-TWICE: Final = 2.0  # what the iterations that are left count for, since they are written once more
+REMAINDER_WEIGHT: Final = 2.0  # remainder iterations cost double: they add a second copy of the body
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
@@ -42,14 +42,14 @@ def best_block(loop: BlockedLoop, machine: Machine) -> int | None:
     """How many iterations to do at a time; None for the ordinary loop."""
     exchange, sent = machine.moving(write_locally(loop.plan, machine.target))
     moves = Moves(machine.mesh, machine.target)
-    work = [_work(loop, stretches, machine) for stretches in loop.wanted]
+    work = [_work(loop, stretches, machine) for stretches in loop.needs]
     borders = [(0.0, 0.0), *(machine.moving(fetch_borders(loop, n, moves)) for n in range(1, len(work) + 1))]
     blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]
     ordinary = PlanCost(loop.length * work[0], loop.length * exchange, loop.length * sent, 0.0)
     costs: dict[int, float] = {}
     for n in range(1, len(blocks)):
         count, left = divmod(loop.length, n)
-        seconds = count * blocks[n] + TWICE * blocks[left]
+        seconds = count * blocks[n] + REMAINDER_WEIGHT * blocks[left]
         if is_cheaper(PlanCost(0.0, seconds, count * borders[n][1] + borders[left][1], 0.0), ordinary, math.inf):
             costs[n] = seconds
     return min(costs, key=costs.__getitem__, default=None)

@@ -1,10 +1,10 @@
-"""What a loop goes along one slice at a time, where that dim is sharded: its axes may shard another dim meanwhile.
+"""A scan over a sharded dim: move its axes to another dim of the slices for the duration of the loop.
 
-    scan(%c, %xs: f32[64@x, 32, 8]) {body: %x: f32[32, 8] …}       the dim of the slices has to be whole: %xs is gathered
-    scan(%c, %xs: f32[64, 32@x, 8]) {body: %x: f32[32@x, 8] …}     or handed over by an all_to_all, and the body sharded
+    scan(%c, %xs: f32[64@x, 32, 8]) {body: %x: f32[32, 8] …}       the dim of the slices must be whole: %xs is gathered
+    scan(%c, %xs: f32[64, 32@x, 8]) {body: %x: f32[32@x, 8] …}     or an all_to_all hands x over, and the body is sharded
 
-The second is a seed on the slice, propagated anew; the cheaper plan is kept. So with results that are stacked, and wanted
-sharded along the dim of the slices. All slices of one loop go together; a dim that divides evenly comes before others.
+The second is a seed on the slice, propagated anew; the cheaper plan is kept. The same holds for stacked results that are
+used sharded along the dim of the slices. All slices of one loop move together; a dim that divides evenly is preferred.
 """
 
 from __future__ import annotations
@@ -87,14 +87,14 @@ def _slices(eqn: Eqn, region: Region) -> Iterator[tuple[Var, Var]]:
             yield eqn.outputs[result], region.program.outputs[i]
 
 
-def _handover(outer: int, inner: int, choice: int, found: Propagated, mesh: BaseMesh) -> Iterator[Handover]:
-    axes, here = found.placements[outer].dims[0], found.placements[inner]
-    if not axes or inner in found.graph.seeds or any(overlap(a, b) for a in axes for b in here.axes()):
+def _handover(outer: int, inner: int, choice: int, propagated: Propagated, mesh: BaseMesh) -> Iterator[Handover]:
+    axes, here = propagated.placements[outer].dims[0], propagated.placements[inner]
+    if not axes or inner in propagated.graph.seeds or any(overlap(a, b) for a in axes for b in here.axes()):
         return
-    dims = list(_refuges(here, found.graph.shapes[inner], mesh.axes_size(axes)))
+    dims = list(_refuges(here, propagated.graph.shapes[inner], mesh.axes_size(axes)))
     if dims:
-        said = [(axis, found.origins.get((outer, 0, axis))) for axis in axes]
-        origins = tuple((axis, Origin(o.seed, o.node, o)) for axis, o in said if o is not None)
+        pairs = [(axis, propagated.origins.get((outer, 0, axis))) for axis in axes]
+        origins = tuple((axis, Origin(o.seed, o.node, o)) for axis, o in pairs if o is not None)
         yield Handover(inner, dims[min(choice, len(dims) - 1)], axes, origins)
 
 
