@@ -6,43 +6,45 @@ Alike equations have one factor rule, so that comparing rules costs nothing.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from meshjit.core.access import Access, Nothing, Same, derived
 from meshjit.core.op import Op, Params, Types
 from meshjit.core.program import Eqn, Var
-from meshjit.core.types import TensorType
 from sharding.rule import FactorRule
 
 Node: TypeAlias = tuple[Var, int]  # a dim of a value
+Dims: TypeAlias = dict[str, list[tuple[int, int]]]  # factor → (number of an operand or result, its dim)
+Items: TypeAlias = tuple[tuple[str, Any], ...]
 
 
 def rule_of(eqn: Eqn) -> FactorRule:
     """Which dims of the operands and results of an equation go together."""
     if eqn.op.regions is not None:  # nothing to share, and a cache would keep the nested Programs alive
         return eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params)
-    try:
-        return _rule(eqn.op, eqn.input_types, eqn.output_types, tuple(eqn.params.items()))
-    except TypeError:  # a param that cannot be hashed, such as an array
-        return _shared(eqn.op.factor_rule(eqn.input_types, eqn.output_types, eqn.params))
-
-
-@functools.lru_cache(maxsize=65536)
-def _rule(op: Op, in_types: Types, out_types: Types, params: tuple[tuple[str, Any], ...]) -> FactorRule:
-    return _shared(op.factor_rule(in_types, out_types, dict(params)))
-
-
-@functools.lru_cache(maxsize=65536)
-def _shared(rule: FactorRule) -> FactorRule:
-    return rule
+    return _ask(_rule, eqn)
 
 
 def access_of(eqn: Eqn) -> tuple[Access, ...]:
     """Per result, where its elements come from."""
-    if eqn.op.access is not None:
-        return eqn.op.access(eqn.input_types, eqn.output_types, eqn.params)
-    return derived(rule_of(eqn))
+    return derived(rule_of(eqn)) if eqn.op.access is None else _ask(_access, eqn)
+
+
+def alike(eqn: Eqn) -> dict[str, list[Node]]:
+    """The dims, by factor, at whose places an equation does the same: it may be computed at any of them, and at any number.
+    None of ops that run Programs."""
+    return {} if eqn.op.regions is not None or eqn.op.simulate is not None else _nodes(eqn, _ask(_alike, eqn))
+
+
+def nodes_of(eqn: Eqn) -> dict[str, list[Node]]:
+    """The dims of the values that each factor is, and no other factor with it."""
+    return _nodes(eqn, _dims_of(rule_of(eqn)))
+
+
+def takes_other_extents(eqn: Eqn, factor: str) -> bool:
+    """Whether the op can be given values that are longer in the dims that the factor is."""
+    return _is_extensible(eqn.op, eqn.input_types, eqn.output_types, eqn.params, _dims_of(rule_of(eqn))[factor])
 
 
 def resized(op: Op, params: Params, in_types: Types, out_types: Types) -> Params | None:
@@ -54,35 +56,66 @@ def resized(op: Op, params: Params, in_types: Types, out_types: Types) -> Params
         return None
 
 
-def nodes_of(eqn: Eqn) -> dict[str, list[Node]]:
-    """The dims of the values that each factor is, and no other factor with it."""
-    rule, nodes = rule_of(eqn), dict[str, list[Node]]()
-    sides = list(zip((*eqn.inputs, *eqn.outputs), (*rule.operands, *rule.results), strict=True))
-    merged = set[str]() if rule.is_simple else {f for _, dims in sides for dim in dims if len(dim) > 1 for f in dim}
-    for var, dims in sides:
-        for d, dim in enumerate(dims):
-            if dim and dim[0] not in merged:
-                nodes.setdefault(dim[0], []).append((var, d))
-    return nodes
+# -- answers, one for all equations that are alike
 
 
-def alike(eqn: Eqn) -> dict[str, list[Node]]:
-    """The dims, by factor, at whose places an equation does the same: it may be computed at any of them, and at any number.
-    None of ops that run Programs."""
-    if eqn.op.regions is not None or eqn.op.simulate is not None:
-        return {}
-    others = set[Node]()
-    for var, access in zip(eqn.outputs, access_of(eqn), strict=True):
-        others.update((var, d) for d in access.positions)
-        for operand, dims in zip(eqn.inputs, access.operands, strict=True):
-            others.update((operand, d) for d, places in enumerate(dims) if not isinstance(places, Same | Nothing))
-    return {f: nodes for f, nodes in nodes_of(eqn).items() if others.isdisjoint(nodes) and takes_other_extents(eqn, nodes)}
+def _ask(rule: Any, eqn: Eqn) -> Any:
+    kind = eqn.op, eqn.input_types, eqn.output_types, tuple(eqn.params.items())
+    try:
+        return rule(*kind)
+    except TypeError:  # a param that cannot be hashed, such as an array
+        return rule.__wrapped__(*kind)
 
 
-def takes_other_extents(eqn: Eqn, nodes: Collection[Node]) -> bool:
-    """Whether the op can be given values that are longer in these dims."""
+@functools.lru_cache(maxsize=65536)
+def _rule(op: Op, in_types: Types, out_types: Types, params: Items) -> FactorRule:
+    return _shared(op.factor_rule(in_types, out_types, dict(params)))
 
-    def longer(var: Var) -> TensorType:
-        return var.type.with_shape(tuple(n + ((var, d) in nodes) for d, n in enumerate(var.shape)))
 
-    return resized(eqn.op, eqn.params, tuple(map(longer, eqn.inputs)), tuple(map(longer, eqn.outputs))) is not None
+@functools.lru_cache(maxsize=65536)
+def _shared(rule: FactorRule) -> FactorRule:
+    return rule
+
+
+@functools.lru_cache(maxsize=65536)
+def _access(op: Op, in_types: Types, out_types: Types, params: Items) -> tuple[Access, ...]:
+    if op.access is None:
+        return derived(op.factor_rule(in_types, out_types, dict(params)))
+    return op.access(in_types, out_types, dict(params))
+
+
+@functools.lru_cache(maxsize=65536)
+def _alike(op: Op, in_types: Types, out_types: Types, params: Items) -> Dims:
+    others = set[tuple[int, int]]()
+    for r, access in enumerate(_access.__wrapped__(op, in_types, out_types, params)):
+        others.update((len(in_types) + r, d) for d in access.positions)
+        for i, dims in enumerate(access.operands):
+            others.update((i, d) for d, places in enumerate(dims) if not isinstance(places, Same | Nothing))
+    dims = _dims_of(_rule.__wrapped__(op, in_types, out_types, params))
+    return {
+        factor: places
+        for factor, places in dims.items()
+        if others.isdisjoint(places) and _is_extensible(op, in_types, out_types, dict(params), places)
+    }
+
+
+@functools.lru_cache(maxsize=65536)
+def _dims_of(rule: FactorRule) -> Dims:
+    dims = [(i, d, names) for i, value in enumerate((*rule.operands, *rule.results)) for d, names in enumerate(value)]
+    merged = {name for _, _, names in dims if len(names) > 1 for name in names}
+    found: Dims = {}
+    for i, d, names in dims:
+        if names and names[0] not in merged:
+            found.setdefault(names[0], []).append((i, d))
+    return found
+
+
+def _nodes(eqn: Eqn, dims: Dims) -> dict[str, list[Node]]:
+    values = (*eqn.inputs, *eqn.outputs)
+    return {factor: [(values[i], d) for i, d in places] for factor, places in dims.items()}
+
+
+def _is_extensible(op: Op, in_types: Types, out_types: Types, params: Params, dims: Sequence[tuple[int, int]]) -> bool:
+    types = enumerate((*in_types, *out_types))
+    longer = [t.with_shape(tuple(n + ((i, d) in dims) for d, n in enumerate(t.shape))) for i, t in types]
+    return resized(op, params, tuple(longer[: len(in_types)]), tuple(longer[len(in_types) :])) is not None

@@ -154,7 +154,7 @@ def roles_of(eqn: Eqn) -> Roles:
     reduced = dict[str, tuple[list[Node], str]]()
     for name, nodes in nodes_of(eqn).items():
         kinds = {p.kind if isinstance(p, Reduced) else None for node in nodes for p in places.get(node, [None])}
-        if len(kinds) == 1 and (kind := kinds.pop()) is not None and takes_other_extents(eqn, nodes):
+        if len(kinds) == 1 and (kind := kinds.pop()) is not None and takes_other_extents(eqn, name):
             reduced[name] = nodes, kind
     return Roles(alike(eqn), reduced)
 

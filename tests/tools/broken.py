@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from meshjit.core.op import REGISTRY, Op, Params, Types
-from meshjit.core.rules import _rule
+from meshjit.core.rules import _access, _alike, _rule
 from meshjit.core.verify import _known_types
 from sharding.rule import FactorRule
 
@@ -27,7 +27,8 @@ def broken(name: str, **rules: Any) -> Iterator[Op]:
 def _set(op: Op, rules: Mapping[str, Any]) -> None:
     for rule, value in rules.items():
         object.__setattr__(op, rule, value)
-    _rule.cache_clear()  # factor rules are remembered by op and types,
+    for rule_of_types in (_rule, _access, _alike):  # rules are remembered by op and types,
+        rule_of_types.cache_clear()
     _known_types.cache_clear()  # and so are types
 
 
