@@ -1,7 +1,7 @@
 """Axes that cannot stay where they are: they may shard other dims of the equation meanwhile.
 
 A sort of rows whose dim is sharded, `[a, b@x] -> [a, b] | permute b`, need not gather: x moves to the rows (an
-all-to-all), every device sorts the rows that it has, and x moves back if somebody wants it there. The same holds for any
+all-to-all), every device sorts the rows that it has, and x moves back if a use needs it there. The same holds for any
 op with a dim that has to be whole, as long as another dim passes through it; and where two values have an axis on
 different factors, one of which is special, such as the elements that are taken along a dim and the dim they are from.
 Only factors that all values share are candidates, for which nothing has to be repeated.

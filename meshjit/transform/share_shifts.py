@@ -4,8 +4,8 @@
     %b = shift(%u) {shift=-1, dimension=0}         ->    %a = slice(%p) [0:n];  %b = slice(%p) [2:n + 2]
 
 XLA:CPU fuses shifts into what reads them, and computes what they read again for each: k sweeps of a stencil take some
-5**k steps, as far as it goes. A padded value is written once. Only what is itself computed from shifts is worth that, and
-what is not written anyway because its borders are sent. Shifts along several dims one after the other are one, so that a
+5**k steps, as far as it goes. A padded value is written once. That pays only for values computed from other shifts, and not
+for values whose borders are sent, which are written anyway. Successive shifts along several dims count as one, so that a
 stencil with corners has one padded value, too.
 """
 

@@ -264,8 +264,8 @@ def _sign_jvp(primals, tangents, outs, params):
         return [None]
     size = abs_(x)
     safe = select(compare(size, zeros_like(size), direction="EQ"), full_like(size, 1), size)
-    turn = divide(ops.imag(multiply(ops.conjugate(s), t)), safe)
-    return [multiply(s, ops.complex_(zeros_like(turn), turn))]
+    rotation = divide(ops.imag(multiply(ops.conjugate(s), t)), safe)
+    return [multiply(s, ops.complex_(zeros_like(rotation), rotation))]
 
 
 def _sign(a: Array) -> Array:

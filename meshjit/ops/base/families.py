@@ -136,8 +136,8 @@ def elementwise(
             return np.asarray(out).astype(out_type.dtype, copy=False)
 
     def emit_one(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-        given = attributes(ins, params) if callable(attributes) else attributes
-        return e.op(stablehlo or name, operands, outs, given)
+        texts = attributes(ins, params) if callable(attributes) else attributes
+        return e.op(stablehlo or name, operands, outs, texts)
 
     def default_samples() -> Iterable[Sample]:
         dtypes = sample_dtypes or [n for n in SAMPLE_DTYPES if DTYPE_CLASSES[accepts](DTYPES[n])]

@@ -4,7 +4,7 @@ Two shapes of equal size fall into groups of dims, each as large on both sides, 
 (5 | 5). What is sharded along the first dim of a group is in blocks that follow one another, before and after:
 
     [10, 3] -> [30] over 4 devices      rows 0-2  3-5  6-8  9       are elements 0-8    9-17   18-26   27-29
-                                        wanted of the result are                 0-7    8-15   16-23   24-29
+                                        blocks of the result are elements        0-7    8-15   16-23   24-29
 
 so that a device gives no more than a few elements at its borders to its neighbours. A block of another dim of a group is
 no block of the other side at all, unless the factors say so.

@@ -140,8 +140,8 @@ def _polygamma(n: Array, x: Array) -> Array:
     import scipy.special  # see `_special`
 
     size = scipy.special.gamma(n + 1) * scipy.special.zeta(n + 1, x)
-    known = np.where(n == 0, scipy.special.digamma(x), np.where(n % 2 == 0, -size, size))
-    return np.where((n >= 0) & (n == np.floor(n)), known, np.nan)
+    values = np.where(n == 0, scipy.special.digamma(x), np.where(n % 2 == 0, -size, size))
+    return np.where((n >= 0) & (n == np.floor(n)), values, np.nan)
 
 
 def _polygamma_jvp(primals, tangents, outs, params):

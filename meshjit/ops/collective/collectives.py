@@ -205,8 +205,8 @@ def _emit_collective(e: Any, name: str, x: str, out: TensorType, kind: str, attr
     if not loses_nan(e, out, kind):
         return e.op(name, [x], [out], attributes, [e.reducer(kind, out.dtype)])
     keys = key_type(out)
-    found = e.op(name, [emit_keys(e, x, e.types[x], kind)], [keys], attributes, [e.reducer(kind, keys.dtype)])
-    return [emit_floats(e, found[0], out)]
+    reduced = e.op(name, [emit_keys(e, x, e.types[x], kind)], [keys], attributes, [e.reducer(kind, keys.dtype)])
+    return [emit_floats(e, reduced[0], out)]
 
 
 def _all_reduce_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:

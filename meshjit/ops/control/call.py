@@ -45,16 +45,16 @@ def _jvp(
     primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var | None]]:
     program, flags = params["body"], [t is not None for t in tangents]
-    given, count = [t for t in tangents if t is not None], len(params["body"].outputs)
+    directions, count = [t for t in tangents if t is not None], len(params["body"].outputs)
     if derivative.splits:
         part = derivative.parts(program, flags)
-        results, wanted = _call(primals, part.forward), part.flags
-        found = iter(_call([*results[count:], *given], part.tangent))
+        results, out_flags = _call(primals, part.forward), part.flags
+        rest = iter(_call([*results[count:], *directions], part.tangent))
     else:
-        joint, wanted = derivative.joint(program, flags)
-        results = _call([*primals, *given], joint)
-        found = iter(results[count:])
-    return results[:count], [next(found) if flag else None for flag in wanted]
+        joint, out_flags = derivative.joint(program, flags)
+        results = _call([*primals, *directions], joint)
+        rest = iter(results[count:])
+    return results[:count], [next(rest) if flag else None for flag in out_flags]
 
 
 Write = Callable[[Params, Sequence[Var], Program], list[Var]]  # the same op on another body
@@ -67,9 +67,9 @@ def call_transpose(write: Write) -> Callable[..., list[Var | None]]:
         cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
     ) -> list[Var | None]:
         linear = [x is None for x in operands]
-        known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
-        found = iter(write(params, [*known, *given], backward(params["body"], linear)))
-        return [next(found) if flag else None for flag in linear]
+        primals, directions = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
+        rest = iter(write(params, [*primals, *directions], backward(params["body"], linear)))
+        return [next(rest) if flag else None for flag in linear]
 
     return transpose
 

@@ -70,27 +70,27 @@ def _jvp(
     primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var | None]]:
     flags = [t is not None for t in tangents[1:]]
-    given = [t for t in tangents[1:] if t is not None]
+    directions = [t for t in tangents[1:] if t is not None]
     branches = params["branches"]
     index, operands, count = primals[0], primals[1:], len(branches[0].outputs)
     if not derivative.splits:
         joint = [derivative.joint(b, flags) for b in branches]
-        wanted = _either([f for _, f in joint])
-        results = _case(index, [*operands, *given], [with_tangents(b, count, f, wanted) for b, f in joint])
-        values, found = results[:count], results[count:]
+        out_flags = _either([f for _, f in joint])
+        results = _case(index, [*operands, *directions], [with_tangents(b, count, f, out_flags) for b, f in joint])
+        values, pushed = results[:count], results[count:]
     else:
         parts = [derivative.parts(b, flags) for b in branches]
-        wanted = _either([p.flags for p in parts])
+        out_flags = _either([p.flags for p in parts])
         kept = [[r for r in dict.fromkeys(p.forward.outputs[count:])] for p in parts]
         own = [_residuals_kept(p.forward, k) for p, k in zip(parts, kept, strict=True)]
         results = _case(index, operands, [_all_residuals(p.forward, count, own, i) for i, p in enumerate(parts)])
         residuals = results[count:]
         linear = [
-            _tangent_branch(p, count, len(operands), own, i, wanted, branches[0].output_types) for i, p in enumerate(parts)
+            _tangent_branch(p, count, len(operands), own, i, out_flags, branches[0].output_types) for i, p in enumerate(parts)
         ]
-        values, found = results[:count], _case(index, [*operands, *residuals, *given], linear)
-    rest = iter(found)
-    return values, [next(rest) if flag else None for flag in wanted]
+        values, pushed = results[:count], _case(index, [*operands, *residuals, *directions], linear)
+    rest = iter(pushed)
+    return values, [next(rest) if flag else None for flag in out_flags]
 
 
 def _either(flags: Sequence[Flags]) -> list[bool]:
@@ -114,20 +114,20 @@ def _all_residuals(forward: Program, count: int, own: Sequence[Sequence[Var]], p
 
 
 def _tangent_branch(
-    part: Any, count: int, operand_count: int, own: Sequence[Sequence[Var]], place: int, wanted: Flags, types: Types
+    part: Any, count: int, operand_count: int, own: Sequence[Sequence[Var]], place: int, out_flags: Flags, types: Types
 ) -> Program:
     """(operands, residuals of all branches, tangents) -> the wanted tangents."""
     forward, tangent = part.forward, part.tangent
     with Builder(tangent.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in forward.inputs}
         for i, group in enumerate(own):
-            made = [builder.input(v.type) for v in group]
-            env.update(zip(group, made, strict=True) if i == place else ())
+            inputs = [builder.input(v.type) for v in group]
+            env.update(zip(group, inputs, strict=True) if i == place else ())
         residuals = [env[r] for r in forward.outputs[count:]]
-        given = [builder.input(v.type) for v in tangent.inputs[len(residuals) :]]
-        rest = iter(builder.inline(tangent, [*residuals, *given]))
-        found = [next(rest) if flag else None for flag in part.flags]
-        return builder.build([t or zeros(type) for t, type, flag in zip(found, types, wanted, strict=True) if flag])
+        directions = [builder.input(v.type) for v in tangent.inputs[len(residuals) :]]
+        rest = iter(builder.inline(tangent, [*residuals, *directions]))
+        pushed = [next(rest) if flag else None for flag in part.flags]
+        return builder.build([t or zeros(type) for t, type, flag in zip(pushed, types, out_flags, strict=True) if flag])
 
 
 def _transpose(
@@ -135,10 +135,10 @@ def _transpose(
 ) -> list[Var | None]:
     linear = [x is None for x in operands[1:]]
     assert operands[0] is not None, "a tangent is no index"
-    known = [x for x in operands[1:] if x is not None]
-    given = [ct for ct in cotangents if ct is not None]
-    found = iter(_case(operands[0], [*known, *given], [backward(b, linear) for b in params["branches"]]))
-    return [None, *(next(found) if flag else None for flag in linear)]
+    primals = [x for x in operands[1:] if x is not None]
+    directions = [ct for ct in cotangents if ct is not None]
+    rest = iter(_case(operands[0], [*primals, *directions], [backward(b, linear) for b in params["branches"]]))
+    return [None, *(next(rest) if flag else None for flag in linear)]
 
 
 # -- batch, prune
@@ -154,8 +154,8 @@ def _batch(
     inside = [0 if flag else None for flag in flags[1:]]
     if flags[0]:
         return _each_member(placed[0], placed[1:], inside, size, branches, batched)
-    wanted = _either([reached(b, flags[1:]) for b in branches])
-    places = [0 if flag else None for flag in wanted]
+    out_flags = _either([reached(b, flags[1:]) for b in branches])
+    places = [0 if flag else None for flag in out_flags]
     return _case(placed[0], placed[1:], [batched(b, inside, size, places) for b in branches]), places
 
 
@@ -171,20 +171,20 @@ def _each_member(
     require_pure("case", branches)
     takers = _takers(index, len(branches))
     outs = [0] * len(branches[0].outputs)
-    made: list[Sequence[Var]] = []
+    members: list[Sequence[Var]] = []
     for branch, taken in zip(branches, takers, strict=True):
         whole = batched(guarded(branch, [d is not None for d in dims]), [0, None, *dims], size, outs)
         some = reduce_or(taken, axes=(0,))
-        made.append(current_builder().inline(whole, [taken, some, *operands]))
-    return [_chosen(takers, values) for values in zip(*made, strict=True)], list(outs)
+        members.append(current_builder().inline(whole, [taken, some, *operands]))
+    return [_chosen(takers, values) for values in zip(*members, strict=True)], list(outs)
 
 
 def _takers(index: Var, count: int) -> list[Var]:
     """For each branch, which members take it; the last is taken by all that no other is for."""
-    found = [compare(index, full_like(index, i), direction="EQ") for i in range(count - 1)]
-    if not found:
+    masks = [compare(index, full_like(index, i), direction="EQ") for i in range(count - 1)]
+    if not masks:
         return [full(index.type.with_dtype(np.dtype(np.bool_)), True)]
-    return [*found, not_(functools.reduce(or_, found))]
+    return [*masks, not_(functools.reduce(or_, masks))]
 
 
 def _chosen(takers: Sequence[Var], values: Sequence[Var]) -> Var:

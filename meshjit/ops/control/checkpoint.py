@@ -46,8 +46,8 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 def _checkpoint(params: Params, operands: Sequence[Var], body: Program, again: bool = False) -> list[Var]:
     """The op on another body; `again`: on the way back."""
-    given = {**params, "body": body, "again": params["again"] or (again and params["prevent_cse"])}
-    return list(current_builder().emit(checkpoint, operands, given))
+    settings = {**params, "body": body, "again": params["again"] or (again and params["prevent_cse"])}
+    return list(current_builder().emit(checkpoint, operands, settings))
 
 
 def _written_out(operands: Sequence[Var], params: Params, final: bool) -> list[Var] | None:
@@ -67,16 +67,16 @@ def _jvp(
     primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var | None]]:
     body, flags = params["body"], [t is not None for t in tangents]
-    given, count = [t for t in tangents if t is not None], len(body.outputs)
+    directions, count = [t for t in tangents if t is not None], len(body.outputs)
     if not derivative.splits:
         joint, out_flags = derivative.joint(body, flags)
-        results = _checkpoint(params, [*primals, *given], joint)
-        values, found = results[:count], results[count:]
+        results = _checkpoint(params, [*primals, *directions], joint)
+        values, pushed = results[:count], results[count:]
     else:
         forward, tangent, out_flags = _halves(body, tuple(flags), params["policy"], derivative=derivative)
         results = _checkpoint(params, primals, forward)
-        values, found = results[:count], _checkpoint(params, [*primals, *results[count:], *given], tangent, again=True)
-    rest = iter(found)
+        values, pushed = results[:count], _checkpoint(params, [*primals, *results[count:], *directions], tangent, again=True)
+    rest = iter(pushed)
     return values, [next(rest) if flag else None for flag in out_flags]
 
 
@@ -97,10 +97,10 @@ def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[l
     saved = {v for eqn in forward.eqns if saves(eqn, *policy[1:]) or not is_pure(eqn) for v in eqn.outputs}
     needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
     for eqn in reversed(forward.eqns):
-        wanted = [v for v in eqn.outputs if v in needed]
-        if wanted and all(v in saved for v in eqn.outputs):
-            kept.update(dict.fromkeys(wanted))
-        elif wanted:
+        results = [v for v in eqn.outputs if v in needed]
+        if results and all(v in saved for v in eqn.outputs):
+            kept.update(dict.fromkeys(results))
+        elif results:
             needed.update(eqn.inputs)
             again.append(eqn)
     program = Program(forward.name, (*forward.inputs, *kept), tuple(reversed(again)), tuple(residuals))
@@ -111,9 +111,9 @@ def _after(first: Program, second: Program) -> Program:
     """(inputs of first, inputs of second but the first's outputs) -> outputs of second."""
     count = len(first.outputs)
     with Builder(second.name) as builder:
-        given = [builder.input(v.type, v.hint) for v in first.inputs]
+        inputs = [builder.input(v.type, v.hint) for v in first.inputs]
         rest = [builder.input(v.type) for v in second.inputs[count:]]
-        return builder.build(builder.inline(second, [*builder.inline(first, given), *rest]))
+        return builder.build(builder.inline(second, [*builder.inline(first, inputs), *rest]))
 
 
 def _samples() -> Iterator[Sample]:

@@ -149,28 +149,28 @@ def _on_larger_mesh(body: Program, groups: Sequence[Sequence[int]]) -> Program:
 
 def _manual(params: Params, operands: Sequence[Var], body: Program, in_specs: Specs, out_specs: Specs) -> list[Var]:
     """The op on another body."""
-    given = {"mesh": params["mesh"], "in_specs": tuple(in_specs), "out_specs": tuple(out_specs), "body": body}
-    return list(current_builder().emit(manual, operands, given))
+    settings = {"mesh": params["mesh"], "in_specs": tuple(in_specs), "out_specs": tuple(out_specs), "body": body}
+    return list(current_builder().emit(manual, operands, settings))
 
 
 def _jvp(
     primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var | None]]:
     body, in_specs, out_specs = (params[name] for name in ("body", "in_specs", "out_specs"))
-    flags, given, count = [t is not None for t in tangents], [t for t in tangents if t is not None], len(body.outputs)
+    flags, directions, count = [t is not None for t in tangents], [t for t in tangents if t is not None], len(body.outputs)
     if derivative.splits:
-        results, found, wanted = _in_two(primals, given, flags, params, derivative.parts(body, flags))
+        results, pushed, out_flags = _in_two(primals, directions, flags, params, derivative.parts(body, flags))
     else:
-        joint, wanted = derivative.joint(body, flags)
-        specs = (*in_specs, *chosen(in_specs, flags)), (*out_specs, *chosen(out_specs, wanted))
-        results = _manual(params, [*primals, *given], joint, *specs)
-        found = results[count:]
-    rest = iter(found)
-    return results[:count], [next(rest) if flag else None for flag in wanted]
+        joint, out_flags = derivative.joint(body, flags)
+        specs = (*in_specs, *chosen(in_specs, flags)), (*out_specs, *chosen(out_specs, out_flags))
+        results = _manual(params, [*primals, *directions], joint, *specs)
+        pushed = results[count:]
+    rest = iter(pushed)
+    return results[:count], [next(rest) if flag else None for flag in out_flags]
 
 
 def _in_two(
-    primals: Sequence[Var], given: Sequence[Var], flags: Flags, params: Params, part: Any
+    primals: Sequence[Var], directions: Sequence[Var], flags: Flags, params: Params, part: Any
 ) -> tuple[list[Var], list[Var], Flags]:
     """The values, and then the tangents. A residual that is no operand goes from one to the other with a dim in front, of
     one element for every device, since nothing says what devices have in common of it."""
@@ -184,17 +184,17 @@ def _in_two(
     operands = [next(rest) if number is None else primals[number] for number in numbers]
     specs = [every if number is None else in_specs[number] for number in numbers]
     tangent = _unstacking(part.tangent, [number is None for number in numbers])
-    found = _manual(
-        params, [*operands, *given], tangent, [*specs, *chosen(in_specs, flags)], chosen(out_specs, part.flags)
+    pushed = _manual(
+        params, [*operands, *directions], tangent, [*specs, *chosen(in_specs, flags)], chosen(out_specs, part.flags)
     )  # fmt: skip
-    return results, found, part.flags
+    return results, pushed, part.flags
 
 
 def _stacking(forward: Program, count: int, own: Sequence[Var]) -> Program:
     with Builder(forward.name) as builder:
         inputs = [builder.input(v.type, v.hint) for v in forward.inputs]
-        made = builder.inline(forward.with_outputs([*forward.outputs[:count], *own]), inputs)
-        return builder.build([*made[:count], *(reshape(v, shape=(1, *v.shape)) for v in made[count:])])
+        results = builder.inline(forward.with_outputs([*forward.outputs[:count], *own]), inputs)
+        return builder.build([*results[:count], *(reshape(v, shape=(1, *v.shape)) for v in results[count:])])
 
 
 def _unstacking(tangent: Program, stacked: Flags) -> Program:
@@ -214,12 +214,12 @@ def _transpose(
 ) -> list[Var | None]:
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     linear, takes = [x is None for x in operands], [ct is not None for ct in cotangents]
-    known, given = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
+    primals, directions = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
     known_specs, ct_specs = chosen(in_specs, [not flag for flag in linear]), chosen(out_specs, takes)
     specs = chosen(in_specs, linear)
-    body = _shared(backward(params["body"], linear), len(known), ct_specs, specs, params["mesh"])
-    found = iter(_manual(params, [*known, *given], body, [*known_specs, *ct_specs], specs))
-    return [next(found) if flag else None for flag in linear]
+    body = _shared(backward(params["body"], linear), len(primals), ct_specs, specs, params["mesh"])
+    rest = iter(_manual(params, [*primals, *directions], body, [*known_specs, *ct_specs], specs))
+    return [next(rest) if flag else None for flag in linear]
 
 
 def _shared(back: Program, count: int, ct_specs: Specs, specs: Specs, axes: Axes) -> Program:

@@ -28,10 +28,10 @@ def whole_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
 
 
-def require_types(op: str, what: str, wanted: Sequence[TensorType], found: Sequence[TensorType]) -> None:
+def require_types(op: str, what: str, expected: Sequence[TensorType], actual: Sequence[TensorType]) -> None:
     """A region's inputs or outputs must be of these types, one for one."""
-    require(len(wanted) == len(found), op, f"{what}: {len(found)} where {len(wanted)} are needed")
-    for i, (want, have) in enumerate(zip(wanted, found, strict=True)):
+    require(len(expected) == len(actual), op, f"{what}: {len(actual)} where {len(expected)} are needed")
+    for i, (want, have) in enumerate(zip(expected, actual, strict=True)):
         require(want == have, op, f"{what} {i} is {have}, needed is {want}")
 
 
@@ -53,16 +53,16 @@ def chosen(values: Sequence[Any], flags: Flags) -> list[Any]:
 
 def reached(program: Program, flags: Flags) -> list[bool]:
     """Which outputs depend on an input whose flag is set."""
-    found = depending(program.eqns, chosen(program.inputs, flags))
-    return [v in found for v in program.outputs]
+    dependents = depending(program.eqns, chosen(program.inputs, flags))
+    return [v in dependents for v in program.outputs]
 
 
-def with_tangents(program: Program, count: int, values: Flags, wanted: Flags) -> Program:
+def with_tangents(program: Program, count: int, values: Flags, out_flags: Flags) -> Program:
     """The program, whose outputs from `count` on are tangents, with zeros for wanted ones that it does not give."""
     types = [v.type for v in program.outputs[:count]]
     with Builder(program.name) as builder:
         outputs = builder.inline(program, [builder.input(v.type, v.hint) for v in program.inputs])
         rest = iter(outputs[count:])
-        found = [next(rest) if flag else None for flag in values]
-        full = [t or zeros(type) for t, type, flag in zip(found, types, wanted, strict=True) if flag]
+        tangents = [next(rest) if flag else None for flag in values]
+        full = [t or zeros(type) for t, type, flag in zip(tangents, types, out_flags, strict=True) if flag]
         return builder.build([*outputs[:count], *full])

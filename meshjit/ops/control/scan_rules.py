@@ -30,9 +30,9 @@ def parts(params: Params, values: Sequence[Any]) -> tuple[list[Any], list[Any], 
 
 
 def _scan(body: Program, consts: Sequence[Var], carry: Sequence[Var], xs: Sequence[Var], params: Params) -> list[Var]:
-    given = {name: params[name] for name in ("length", "reverse", "unroll")}
+    settings = {name: params[name] for name in ("length", "reverse", "unroll")}
     counts = {"num_consts": len(consts), "num_carry": len(carry)}
-    results = current_builder().emit(REGISTRY["scan"], [*consts, *carry, *xs], {"body": body, **given, **counts})
+    results = current_builder().emit(REGISTRY["scan"], [*consts, *carry, *xs], {"body": body, **settings, **counts})
     return list(results)
 
 
@@ -44,10 +44,10 @@ def differentiate_scan(
 ) -> tuple[list[Var], list[Var | None]]:
     """(results, their tangents); see the module's text."""
     flags = _carried_flags([t is not None for t in tangents], params, derivative)
-    given = [t or zeros(x.type) for x, t, flag in zip(primals, tangents, flags, strict=True) if flag]
+    directions = [t or zeros(x.type) for x, t, flag in zip(primals, tangents, flags, strict=True) if flag]
     write = _two_scans if derivative.splits else _joint_scan
-    results, found, out_flags = write(primals, given, flags, params, derivative)
-    rest = iter(found)
+    results, pushed, out_flags = write(primals, directions, flags, params, derivative)
+    rest = iter(pushed)
     return results, [next(rest) if flag else None for flag in out_flags]
 
 
@@ -69,8 +69,8 @@ def _joint_scan(
     body, count = params["body"], params["num_carry"]
     joint, out_flags = derivative.joint(body, flags)
     _, carry_flags, _ = parts(params, flags)
-    wanted = [*carry_flags, *out_flags[count:]]
-    joint = with_tangents(joint, len(body.outputs), out_flags, wanted)
+    tangent_flags = [*carry_flags, *out_flags[count:]]
+    joint = with_tangents(joint, len(body.outputs), out_flags, tangent_flags)
     sides = parts(params, range(len(primals)))
     places = [p for p, flag in enumerate(flags) if flag]
 
@@ -85,9 +85,9 @@ def _joint_scan(
     )
     consts, carry, xs = (both(side, primals, tangents) for side in sides)
     results = _scan(joint, consts, carry, xs, params)
-    found = [*results[count : count + carried], *results[count + carried + len(outputs) - count :]]
+    pushed = [*results[count : count + carried], *results[count + carried + len(outputs) - count :]]
     values = [*results[:count], *results[count + carried : count + carried + len(outputs) - count]]
-    return values, found, wanted
+    return values, pushed, tangent_flags
 
 
 def _two_scans(
@@ -108,8 +108,8 @@ def _two_scans(
     outside.update(zip(stacked, results[len(body.outputs) :], strict=True))
     outside.update(zip(fixed, _computed(cut.forward, fixed, own_consts, consts), strict=True))
 
-    wanted = [*carry_flags, *cut.flags[count:]]
-    tangent = _tangent_body(cut.tangent, body, cut.flags, wanted)
+    tangent_flags = [*carry_flags, *cut.flags[count:]]
+    tangent = _tangent_body(cut.tangent, body, cut.flags, tangent_flags)
     own_residuals, own_tangents = tangent.inputs[: len(residuals)], tangent.inputs[len(residuals) :]
     is_fixed = [r not in changing for r in residuals]
     is_x = [not flag for flag in is_fixed]
@@ -123,23 +123,23 @@ def _two_scans(
         *chosen(own_residuals, is_x), *of(of_xs, own_tangents),
     ])  # fmt: skip
     outer = [outside[r] for r in residuals]
-    found = _scan(
+    pushed = _scan(
         tangent,
         [*chosen(outer, is_fixed), *of(of_consts, tangents)],
         of(of_carry, tangents),
         [*chosen(outer, is_x), *of(of_xs, tangents)],
         params,
     )
-    return results[: len(body.outputs)], found, wanted
+    return results[: len(body.outputs)], pushed, tangent_flags
 
 
-def _tangent_body(tangent: Program, body: Program, flags: Flags, wanted: Flags) -> Program:
+def _tangent_body(tangent: Program, body: Program, flags: Flags, out_flags: Flags) -> Program:
     """The tangent part with zeros for carries whose tangent an iteration does not touch."""
     with Builder(tangent.name) as builder:
         rest = iter(builder.inline(tangent, [builder.input(v.type, v.hint) for v in tangent.inputs]))
-        found = [next(rest) if flag else None for flag in flags]
+        tangents = [next(rest) if flag else None for flag in flags]
         types = body.output_types
-        return builder.build([t or zeros(type) for t, type, flag in zip(found, types, wanted, strict=True) if flag])
+        return builder.build([t or zeros(type) for t, type, flag in zip(tangents, types, out_flags, strict=True) if flag])
 
 
 def _numbered(flags: Flags) -> list[int | None]:
@@ -148,14 +148,14 @@ def _numbered(flags: Flags) -> list[int | None]:
     return [next(numbers) if flag else None for flag in flags]
 
 
-def _computed(program: Program, wanted: Sequence[Var], inputs: Sequence[Var], operands: Sequence[Var]) -> list[Var]:
+def _computed(program: Program, values: Sequence[Var], inputs: Sequence[Var], operands: Sequence[Var]) -> list[Var]:
     """The values `wanted` of the program, which depend on these inputs only, computed in the current builder."""
-    needed, kept = set(wanted), list[Eqn]()
+    needed, kept = set(values), list[Eqn]()
     for eqn in reversed(program.eqns):
         if any(v in needed for v in eqn.outputs):
             needed.update(eqn.inputs)
             kept.append(eqn)
-    part = Program(program.name, tuple(inputs), tuple(reversed(kept)), tuple(wanted))
+    part = Program(program.name, tuple(inputs), tuple(reversed(kept)), tuple(values))
     return current_builder().inline(part, operands)
 
 
@@ -226,11 +226,11 @@ def batch_scan(
     inside = [0 if flag else None for flag in flags]
     outs = [*flags[first : first + count], *outs[count:]]
     program = batched(body, inside, size, [0 if flag else None for flag in outs])
-    given: list[Var] = []
+    arguments: list[Var] = []
     for i, (x, dim, flag) in enumerate(zip(operands, dims, flags, strict=True)):
         place = 1 if i >= first + count else 0  # dim 0 of xs is the loop's
-        given.append(x if not flag else insert(x, place, size) if dim is None else move(x, dim, place))
-    results = _scan(program, *parts(params, given), params)
+        arguments.append(x if not flag else insert(x, place, size) if dim is None else move(x, dim, place))
+    results = _scan(program, *parts(params, arguments), params)
     return results, [None if not flag else 0 if i < count else 1 for i, flag in enumerate(outs)]
 
 

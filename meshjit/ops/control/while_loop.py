@@ -108,15 +108,15 @@ def _jvp(
         )
     joint, out_flags = derivative.joint(body, [*flags_consts, *flags_carry])
     _, consts_t, carry_t = _split(params, tangents)
-    given = [t or zeros(x.type) for x, t, flag in zip(carry, carry_t, flags_carry, strict=True) if flag]
+    directions = [t or zeros(x.type) for x, t, flag in zip(carry, carry_t, flags_carry, strict=True) if flag]
     tangent_consts = [t for t in consts_t if t is not None]
     values = list(joint.inputs[: len(body.inputs)])
     inner = list(joint.inputs[len(body.inputs) :])
     first = len(body_consts)
     joint = joint.with_inputs([*values[:first], *inner[: len(tangent_consts)], *values[first:], *inner[len(tangent_consts) :]])
     joint = with_tangents(joint, count, out_flags, flags_carry)
-    cond = _with_unread(params["cond"], [v.type for v in given])
-    results = _while(cond, joint, cond_consts, [*body_consts, *tangent_consts], [*carry, *given])
+    cond = _with_unread(params["cond"], [v.type for v in directions])
+    results = _while(cond, joint, cond_consts, [*body_consts, *tangent_consts], [*carry, *directions])
     rest = iter(results[count:])
     return results[:count], [next(rest) if flag else None for flag in flags_carry]
 
@@ -205,9 +205,9 @@ def _samples() -> Iterator[Sample]:
             parsed[: consts[0]], parsed[consts[0] : sum(consts)], parsed[sum(consts) :],
         )  # fmt: skip
         programs: list[Program] = []
-        for name, given, write in (("cond", cond_types, condition), ("body", body_types, step)):
+        for name, own_types, write in (("cond", cond_types, condition), ("body", body_types, step)):
             with Builder(name) as builder:
-                programs.append(builder.build(write(*[builder.input(t) for t in (*given, *carry)])))
+                programs.append(builder.build(write(*[builder.input(t) for t in (*own_types, *carry)])))
         params = {"cond": programs[0], "body": programs[1], "cond_consts": consts[0], "body_consts": consts[1]}
         return Sample(parsed, params)
 

@@ -49,14 +49,14 @@ def _type(in_types: Types, params: Params) -> Types:
     fits = len(lengths) == len(axes) and all(n >= 1 for n in lengths)
     require_param(fits, "fft", "lengths", lengths, f"{len(axes)} positive extents are needed")
     takes = _COMPLEX if kind == "RFFT" else _REAL
-    wanted = "f32 or f64" if kind == "RFFT" else "c64 or c128"
-    require(type.dtype in takes, "fft", f"{kind} takes {wanted}, was given {type}")
-    given, made = _extents(kind, lengths)
-    for axis, extent in zip(axes, given, strict=True):
+    expected = "f32 or f64" if kind == "RFFT" else "c64 or c128"
+    require(type.dtype in takes, "fft", f"{kind} takes {expected}, was given {type}")
+    before, after = _extents(kind, lengths)
+    for axis, extent in zip(axes, before, strict=True):
         why = f"dim {axis} of operand {type} has extent {type.shape[axis]}, {kind} needs {extent}"
         require_param(type.shape[axis] == extent, "fft", "lengths", lengths, why)
     shape = list(type.shape)
-    for axis, extent in zip(axes, made, strict=True):
+    for axis, extent in zip(axes, after, strict=True):
         shape[axis] = extent
     dtype = {"RFFT": _COMPLEX, "IRFFT": _REAL}.get(kind, {}).get(type.dtype, type.dtype)
     return (TensorType(tuple(shape), dtype),)
@@ -165,16 +165,16 @@ def _samples() -> list[Sample]:
         ((2, 16), (1,)),
         ((18, 1), (0,)),
     ]
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for kind in KINDS:
         for shape, axes in calls:
             lengths = tuple(shape[d] for d in axes)
-            given = dict(zip(axes, _extents(kind, lengths)[0], strict=True))
-            extents = tuple(given[d] if d in given else n for d, n in enumerate(shape))
+            by_axis = dict(zip(axes, _extents(kind, lengths)[0], strict=True))
+            extents = tuple(by_axis[d] if d in by_axis else n for d, n in enumerate(shape))
             for dtype in ("f32", "f64") if kind == "RFFT" else ("c64", "c128"):
                 params = {"kind": kind, "axes": axes, "lengths": lengths}
-                found.append(Sample((TensorType(extents, DTYPES[dtype]),), params, _fill))
-    return found
+                samples.append(Sample((TensorType(extents, DTYPES[dtype]),), params, _fill))
+    return samples
 
 
 def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array:

@@ -104,9 +104,9 @@ class Windows:
         starts: list[Array] = [np.zeros((), np.int64)] * len(self.operand)
         inside = np.ones(outer, np.bool_)
         for column, d in enumerate(self.columns):
-            given, last = indices[..., column], self.limits[d]
-            inside &= (given >= 0) & (given <= last)
-            starts[d] = np.clip(_int64(given), 0, last)
+            numbers, last = indices[..., column], self.limits[d]
+            inside &= (numbers >= 0) & (numbers <= last)
+            starts[d] = np.clip(_int64(numbers), 0, last)
         for d, i in zip(self.batching, self.index_batching, strict=True):
             starts[d] = _along(np.arange(outer[i]), i, len(outer))
         return starts, inside
@@ -128,11 +128,11 @@ class Windows:
         return tuple(index), inside.reshape(outer + (1,) * len(kept))
 
 
-def _int64(given: Array) -> Array:
+def _int64(numbers: Array) -> Array:
     """As int64; what an int64 cannot hold is as far out of bounds as its highest value."""
-    if given.dtype == np.uint64:
-        given = np.minimum(given, np.iinfo(np.int64).max)
-    return given.astype(np.int64)
+    if numbers.dtype == np.uint64:
+        numbers = np.minimum(numbers, np.iinfo(np.int64).max)
+    return numbers.astype(np.int64)
 
 
 def _along(line: Array, dim: int, rank: int) -> Array:

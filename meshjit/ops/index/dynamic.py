@@ -114,11 +114,11 @@ def _clamped(e: Any, start: str, last: int) -> str:
     into one, and adds their starts before it clamps (docs/xla.md, slice_of_slice)."""
     type = e.types[start]
     last = min(last, np.iinfo(type.dtype).max)
-    known = 0 if last == 0 else e.scalars.get(start)
-    if known is None:
+    number = 0 if last == 0 else e.scalars.get(start)
+    if number is None:
         bounds = [e.constant(np.array(n, type.dtype)) for n in (0, last)]
         return e.op("clamp", [bounds[0], start, bounds[1]], [type])[0]
-    inside = min(max(known, 0), last)
+    inside = min(max(number, 0), last)
     return start if e.scalars.get(start) == inside else e.constant(np.array(inside, type.dtype))
 
 

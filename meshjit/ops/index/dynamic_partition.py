@@ -75,11 +75,11 @@ def _first(local: LocalEquation, shard: int, axes: Any) -> Var:
 
 def partition_slice(local: LocalEquation) -> list[Var]:
     """Along each sharded dim cut the run that holds what this shard has of the part, then move it to its place."""
-    var, *given = local.operands
+    var, *indices = local.operands
     (type,), sizes = local.result_types, local.params["slice_sizes"]
     if 0 in (type.size, var.type.size):
         return [zeros(type)]
-    starts, run, moves = _local_starts(local, given, sizes), list(type.shape), list[tuple[int, Var]]()
+    starts, run, moves = _local_starts(local, indices, sizes), list(type.shape), list[tuple[int, Var]]()
     for dim, n, m, axes, over in _factors(local, sizes):
         width = type.shape[dim]
         if axes and is_nearly_all(n, m):
@@ -109,11 +109,11 @@ def shift(var: Var, dim: int, distance: Var, size: int) -> Var:
 
 def partition_update(local: LocalEquation) -> list[Var]:
     """Along sharded dims read the run that the part may touch, replace what belongs to the part, write it back."""
-    var, update, *given = local.operands
+    var, update, *indices = local.operands
     sizes = local.eqn.inputs[1].shape
     if 0 in sizes or 0 in var.shape:
         return [var]
-    starts, moves = _local_starts(local, given, sizes), list[tuple[int, Var]]()
+    starts, moves = _local_starts(local, indices, sizes), list[tuple[int, Var]]()
     for dim, n, m, axes, _ in _factors(local, sizes):
         shard = var.shape[dim]
         if axes and is_nearly_all(n, m):

@@ -65,12 +65,12 @@ def parts_of(
 ) -> Parts:
     """The dims of which windows of some elements must be taken apart. `dims` and `shape`: factors and local extents of
     the value that the windows stand in."""
-    found: dict[int, tuple[int, Axes]] = {}
+    parts: dict[int, tuple[int, Axes]] = {}
     for d, place in zip(windows.kept, windows.places, strict=True):
         axes = tuple(local.assignment.get(dims[place][0], ())) if dims[place] else ()
         if 1 < windows.sizes[d] < windows.operand[d] and (axes or d in sharded):
-            found[d] = (shape[place], axes)
-    return found
+            parts[d] = (shape[place], axes)
+    return parts
 
 
 def _local_sizes(local: LocalEquation, windows: Windows) -> tuple[int, ...]:

@@ -65,17 +65,17 @@ def _evaluate(operand: Array, indices: Array, updates: Array, **params: Any) -> 
     windows = windows_of(TensorType(operand.shape, operand.dtype), TensorType(updates.shape, updates.dtype), params)
     index, inside = windows.elements(indices)
     order = [*windows.outer(updates.ndim), *windows.places]
-    given = np.transpose(updates, order)
-    if params["mode"] != "clip" and given.size:
-        keep = np.broadcast_to(inside, given.shape)
-        index, given = tuple(i[keep] for i in index), given[keep]
+    values = np.transpose(updates, order)
+    if params["mode"] != "clip" and values.size:
+        keep = np.broadcast_to(inside, values.shape)
+        index, values = tuple(i[keep] for i in index), values[keep]
     out = np.array(operand).reshape(operand.shape or (1,))
     if params["kind"] == "set":
-        out[index] = given
+        out[index] = values
         return out.reshape(operand.shape)
     out = widened(out)
     with np.errstate(all="ignore"):
-        _UFUNCS[params["kind"]].at(out, index, widened(given))
+        _UFUNCS[params["kind"]].at(out, index, widened(values))
         return out.astype(operand.dtype, copy=False).reshape(operand.shape)
 
 
@@ -109,16 +109,16 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
                 inner[d] = (next(names),)
                 kinds[inner[d][0]] = reduction if m else "replicate"
     kept, rest = iter(windows.kept), iter(outer)
-    given = tuple(inner[next(kept)] if d in windows.places else next(rest) for d in range(updates.rank))
-    rule = FactorRule((tuple(target), (*outer, ()), given), (tuple(target),), kinds)
+    update_dims = tuple(inner[next(kept)] if d in windows.places else next(rest) for d in range(updates.rank))
+    rule = FactorRule((tuple(target), (*outer, ()), update_dims), (tuple(target),), kinds)
     return rule.with_sizes([t.shape for t in in_types], [operand.shape])
 
 
 def _access(in_types: Types, out_types: Types, params: Params) -> tuple[Access, ...]:
     """Updates go to places of the result along the dims of which they are parts."""
     rule = _rule(in_types, out_types, params)
-    (access,), given = by_index(rule), {name for dim in rule.operands[2] for name in dim}
-    written = {d for d, dim in enumerate(rule.results[0]) if given.isdisjoint(dim)}
+    (access,), window_factors = by_index(rule), {name for dim in rule.operands[2] for name in dim}
+    written = {d for d, dim in enumerate(rule.results[0]) if window_factors.isdisjoint(dim)}
     return (replace(access, positions=access.positions | written),)
 
 

@@ -62,25 +62,25 @@ def scatter_transpose(cotangents, operands, in_types, params):
 
 def scatter_jvp(primals: Any, tangents: Any, outs: Any, params: Any) -> list[Var | None]:
     operand, indices, updates = primals
-    moved, _, given = tangents
-    if moved is None and given is None:
+    moved, _, updated = tangents
+    if moved is None and updated is None:
         return [None]
     moved = zeros_like(operand) if moved is None else moved
     if params["kind"] == "mul":
-        return [_multiply_jvp(primals, moved, given, params)]
-    given = zeros_like(updates) if given is None else given
+        return [_multiply_jvp(primals, moved, updated, params)]
+    updated = zeros_like(updates) if updated is None else updated
     if params["kind"] == "add" or (params["kind"] == "set" and params["unique_indices"]):
-        return [ops.scatter(moved, indices, given, **params)]
+        return [ops.scatter(moved, indices, updated, **params)]
     if params["kind"] == "set":
-        return [_last_write_jvp(primals, moved, given, params)]
-    return [_extremum_jvp(primals, outs[0], moved, given, params)]
+        return [_last_write_jvp(primals, moved, updated, params)]
+    return [_extremum_jvp(primals, outs[0], moved, updated, params)]
 
 
-def _multiply_jvp(primals: Sequence[Var], moved: Var, given: Var | None, params: Params) -> Var:
+def _multiply_jvp(primals: Sequence[Var], moved: Var, updated: Var | None, params: Params) -> Var:
     """With several updates of one element each one's tangent would need the product of the others."""
     operand, indices, updates = primals
     out = ops.scatter(moved, indices, updates, **params)
-    if given is None:
+    if updated is None:
         return out
     if not params["unique_indices"]:
         raise MissingRule(
@@ -89,11 +89,11 @@ def _multiply_jvp(primals: Sequence[Var], moved: Var, given: Var | None, params:
         )
     windows = windows_of(operand.type, updates.type, params)
     factors = gather(operand, indices, **gather_back(params, windows))
-    return ops.scatter(out, indices, multiply(factors, given), **{**params, "kind": "add"})
+    return ops.scatter(out, indices, multiply(factors, updated), **{**params, "kind": "add"})
 
 
-def _last_write_jvp(primals: Sequence[Var], moved: Var, given: Var, params: Params) -> Var:
-    """Which of several updates of one element wins is not said: every update writes its number, and who reads its own
+def _last_write_jvp(primals: Sequence[Var], moved: Var, updated: Var, params: Params) -> Var:
+    """Which of several updates of one element wins is unspecified: every update writes its number, and one that reads its own
     number back has won. Tangents of the others are left out."""
     operand, indices, updates = primals
     dtype = np.dtype(np.uint32)
@@ -105,11 +105,11 @@ def _last_write_jvp(primals: Sequence[Var], moved: Var, given: Var, params: Para
     windows = windows_of(operand.type, updates.type, params)
     read = gather(written, indices, **gather_back(params, windows))
     kept = masked(compare(written, zeros_like(written), direction="EQ"), moved, blank)
-    winners = masked(compare(read, numbers, direction="EQ"), given)
+    winners = masked(compare(read, numbers, direction="EQ"), updated)
     return ops.scatter(kept, indices, winners, **{**params, "kind": "add"})
 
 
-def _extremum_jvp(primals: Sequence[Var], out: Var, moved: Var, given: Var, params: Params) -> Var:
+def _extremum_jvp(primals: Sequence[Var], out: Var, moved: Var, updated: Var, params: Params) -> Var:
     """The mean of the tangents of all that attain the extremum."""
     operand, indices, updates = primals
     windows = windows_of(operand.type, updates.type, params)
@@ -118,4 +118,4 @@ def _extremum_jvp(primals: Sequence[Var], out: Var, moved: Var, given: Var, para
     first = convert(compare(operand, out, direction="EQ"), dtype=out.dtype)
     others = convert(compare(updates, there, direction="EQ"), dtype=out.dtype)
     count = ops.scatter(first, indices, others, **adding)
-    return divide(ops.scatter(multiply(moved, first), indices, multiply(given, others), **adding), count)
+    return divide(ops.scatter(multiply(moved, first), indices, multiply(updated, others), **adding), count)

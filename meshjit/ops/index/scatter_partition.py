@@ -88,9 +88,9 @@ def _local_indices(
     columns = taken_apart(local, {d: clamp_column(c, -1, windows.operand[d]) for d, c in columns.items()}, outer, parts)
     lead = (*outer, *(count for count, _ in parts.values()))
     for d, axes in sharded.items():
-        given, shard = column_of(d, columns, lead), operand.shape[d]
-        place, here = localized(local, given, shard, axes)
-        here = conjunction([here, between(given, 0, windows.operand[d])])
+        column, shard = column_of(d, columns, lead), operand.shape[d]
+        place, here = localized(local, column, shard, axes)
+        here = conjunction([here, between(column, 0, windows.operand[d])])
         columns[d] = select(here, place, full_like(place, shard))
     return join_columns(list(columns.values()), lead), tuple(columns)
 
@@ -159,8 +159,8 @@ def _set_apart(
     mine = _numbers(local, indices.shape[:-1], len(outer), axes, -1, everyone.shape)
     shape = _small_shape(windows, indices.shape[:-1], updates.rank)
     small_windows = windows_of(last.type, updates.type.with_shape(shape), params)
-    found = gather(last, indices, **gather_back(params, small_windows))
-    is_last = compare(found, _wide(mine, shape, windows), direction="EQ")
+    winners = gather(last, indices, **gather_back(params, small_windows))
+    is_last = compare(winners, _wide(mine, shape, windows), direction="EQ")
     updates = select(_repeated(is_last, updates.shape), updates, nothing(updates.type))
     keep = and_(compare(last, zeros(last.type), direction="EQ"), spread(is_first(local, together), last.shape))
     rest = select(_repeated(keep, operand.shape), operand, nothing(operand.type))

@@ -39,7 +39,7 @@ from meshjit.ops.linalg.matrices import (
     require_flag,
     require_matrix,
 )
-from meshjit.ops.linalg.phases import phase, phases, turn
+from meshjit.ops.linalg.phases import phase, phases, rotation
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -67,10 +67,10 @@ def _evaluate(a: Array, left: bool, right: bool) -> tuple[Array, ...]:
     dtype = np.result_type(a.dtype, np.complex64)
     bad = np.asarray(~np.isfinite(a).all((-1, -2)))  # NumPy refuses all of a stack for one of these
     values, vectors = np.linalg.eig(np.where(bad[..., None, None], 0, a))
-    found = [vectors.astype(np.complex128)] if right else []
-    found = [_inverses(vectors), *found] if left else found
-    found = [x * phases(x) if x.size else x for x in found]
-    out = (np.where(bad[..., None], np.nan, values), *(np.where(bad[..., None, None], np.nan, x) for x in found))
+    sides = [vectors.astype(np.complex128)] if right else []
+    sides = [_inverses(vectors), *sides] if left else sides
+    sides = [x * phases(x) if x.size else x for x in sides]
+    out = (np.where(bad[..., None], np.nan, values), *(np.where(bad[..., None, None], np.nan, x) for x in sides))
     return tuple(x.astype(dtype) for x in out)
 
 
@@ -90,11 +90,11 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
         return emit_empty(e, outs)
     if not has_lapack(e, ins[0], "geev"):
         refuse(e, "eig")
-    return e.program(_found_program(outs), eigen_general(e, operands[0], ins[0], outs, params["left"], params["right"]))
+    return e.program(_result_program(outs), eigen_general(e, operands[0], ins[0], outs, params["left"], params["right"]))
 
 
 @functools.lru_cache(maxsize=64)
-def _found_program(types: Types) -> Program:
+def _result_program(types: Types) -> Program:
     """What LAPACK found, with eigenvectors in their one direction; nan where it found nothing."""
     with Builder("found") as builder:
         values, *vectors = (builder.input(type) for type in types)
@@ -115,9 +115,9 @@ def _jvp(primals, tangents, outs, params):
     values = outs[0]
     v = outs[-1] if params["right"] else eig(a, left=False, right=True)[1]
     inside = _over(v, matmul(as_dtype(tangent, v) if tangent.dtype.kind != "c" else tangent, v))
-    found = [_diagonal(inside)]
+    results = [_diagonal(inside)]
     if not params["left"] and not params["right"]:
-        return found
+        return results
     rows, columns = (restore(values, v.shape, (axis,)) for axis in (v.rank - 1, v.rank - 2))
     eye = eye_like(v)
     moves = multiply(subtract(divide(full_like(eye, 1), add(subtract(columns, rows), eye)), eye), inside)
@@ -125,10 +125,10 @@ def _jvp(primals, tangents, outs, params):
         u = outs[1]
         inverse = adjoint(_over(v, eye))
         scales = _overlap(inverse, u)  # what a column of V⁻* is times its left vector
-        found.append(_kept(u, divide(negate(matmul(inverse, adjoint(moves))), scales)))
+        results.append(_kept(u, divide(negate(matmul(inverse, adjoint(moves))), scales)))
     if params["right"]:
-        found.append(_kept(v, matmul(v, moves)))
-    return found
+        results.append(_kept(v, matmul(v, moves)))
+    return results
 
 
 def _over(v: Var, b: Var) -> Var:
@@ -150,7 +150,7 @@ def _kept(v: Var, change: Var) -> Var:
     """A change of columns that leaves their length 1 and their largest element real."""
     along = real(_overlap(change, v))
     change = subtract(change, multiply(v, complex_(along, zeros_like(along))))
-    return subtract(change, multiply(v, per_column(turn(v, change, v.rank - 2), v)))
+    return subtract(change, multiply(v, per_column(rotation(v, change, v.rank - 2), v)))
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

@@ -36,7 +36,7 @@ from meshjit.ops.linalg.matrices import (
     require_matrix,
     triangle,
 )
-from meshjit.ops.linalg.phases import phase, phases, turn
+from meshjit.ops.linalg.phases import phase, phases, rotation
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -73,16 +73,16 @@ def _eigh_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if has_lapack(e, ins[0], "syevd"):
-        return e.program(_found_program(outs), eigen_hermitian(e, operands[0], outs))
+        return e.program(_result_program(outs), eigen_hermitian(e, operands[0], outs))
     a, finite = e.program(_prepared_program(ins[0]), operands)
     is_wide = part_dtype(ins[0].dtype) == np.float64
     config = f'backend_config = "1,1,100,{"1e-14" if is_wide else "1e-6"}"'
-    found = e.op("custom_call", [a], outs, f'call_target_name = "Eigh", {config}')
-    return e.program(_polish_program(outs, is_wide), [a, finite, *found])
+    results = e.op("custom_call", [a], outs, f'call_target_name = "Eigh", {config}')
+    return e.program(_polish_program(outs, is_wide), [a, finite, *results])
 
 
 @functools.lru_cache(maxsize=64)
-def _found_program(types: Types) -> Program:
+def _result_program(types: Types) -> Program:
     """What LAPACK found, with eigenvectors in their one direction; nan where it found nothing."""
     with Builder("found") as builder:
         vectors, values = (builder.input(type) for type in types)
@@ -122,9 +122,9 @@ def _polish_program(types: Types, is_wide: bool) -> Program:
         if is_wide:
             for _ in range(2):
                 vectors, values = _rotated(a, vectors)
-        found = [multiply(vectors, per_column(phase(vectors, vectors.rank - 2), vectors)), values]
-        masks = [restore(finite, x.shape, tuple(range(finite.rank, x.rank))) for x in found]
-        return builder.build([select(m, x, full_like(x, np.nan)) for m, x in zip(masks, found, strict=True)])
+        results = [multiply(vectors, per_column(phase(vectors, vectors.rank - 2), vectors)), values]
+        masks = [restore(finite, x.shape, tuple(range(finite.rank, x.rank))) for x in results]
+        return builder.build([select(m, x, full_like(x, np.nan)) for m, x in zip(masks, results, strict=True)])
 
 
 def _rotated(a: Var, v: Var) -> tuple[Var, Var]:
@@ -179,7 +179,7 @@ def _eigh_jvp(primals, tangents, outs, params):
     factors = subtract(divide(full_like(eye, 1), add(subtract(columns, rows), eye)), eye)
     d_v = matmul(v, multiply(as_dtype(factors, v), inside))
     if v.dtype.kind == "c":
-        d_v = subtract(d_v, multiply(v, per_column(turn(v, d_v, v.rank - 2), v)))
+        d_v = subtract(d_v, multiply(v, per_column(rotation(v, d_v, v.rank - 2), v)))
     return [d_v, real_diagonal(inside)]
 
 

@@ -221,8 +221,8 @@ def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, rig
     a, good = without_bad(e, a)
     results = (*parts, vectors, vectors, info_type(type))
     ways = ["V" if wanted else "N" for wanted in (left, right)]
-    *found, lower, upper, info = call(e, "geev", [a], results, compute_left=ways[0], compute_right=ways[1])
-    joined = found if len(found) == 1 else e.op("complex", found, [values])
+    *pieces, lower, upper, info = call(e, "geev", [a], results, compute_left=ways[0], compute_right=ways[1])
+    joined = pieces if len(pieces) == 1 else e.op("complex", pieces, [values])
     return [*joined, *([lower] if left else []), *([upper] if right else []), info, good]
 
 

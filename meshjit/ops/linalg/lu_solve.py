@@ -40,8 +40,9 @@ def _solve_type(in_types: Types, params: Params) -> Types:
     require_param(how in TRANSPOSES, "lu_solve", "transpose_a", repr(how), f"write one of {', '.join(TRANSPOSES)}")
     require_matrix("lu_solve", a, "matrix", square=True)
     require_matrix("lu_solve", b, "right-hand side")
-    wanted = (a, TensorType(a.shape[:-1], _INT))
-    require((factors, order) == wanted, "lu_solve", f"{a} has factors {wanted[0]} and {wanted[1]}, not {factors} and {order}")
+    expected = (a, TensorType(a.shape[:-1], _INT))
+    fit = (factors, order) == expected
+    require(fit, "lu_solve", f"{a} has factors {expected[0]} and {expected[1]}, not {factors} and {order}")
     require(a.dtype == b.dtype, "lu_solve", f"operand dtypes differ: {a} and {b}")
     fits = b.shape[:-1] == a.shape[:-1]
     require(fits, "lu_solve", f"right-hand side {b} does not fit matrix {a}: all dims but the last must be equal")
@@ -132,13 +133,13 @@ def _solve_fill(generator: np.random.Generator, index: int, type: TensorType) ->
 
 def _solve_samples() -> list[Sample]:
     calls = [((3, 3), 2), ((5, 3, 3), 4), ((1, 1), 5), ((2, 3, 2, 2), 1), ((2, 0, 0), 2), ((3, 3), 0)]
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for number, (shape, columns) in enumerate(calls):
         for how in TRANSPOSES if number < 2 else [list(TRANSPOSES)[number % 3]]:
             a = TensorType(shape, DTYPES["c128" if number == 1 else "f64"])
             b = a.with_shape((*shape[:-1], columns))
-            found.append(Sample((a, a, TensorType(shape[:-1], _INT), b), {"transpose_a": how}, _solve_fill))
-    return found
+            samples.append(Sample((a, a, TensorType(shape[:-1], _INT), b), {"transpose_a": how}, _solve_fill))
+    return samples
 
 
 lu_solve = Op(

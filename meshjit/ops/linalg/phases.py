@@ -57,7 +57,7 @@ def phase(vectors: Var, dim: int) -> Var:
     return divide(conj(top), complex_(size, zeros_like(size)))
 
 
-def turn(vectors: Var, change: Var, dim: int) -> Var:
+def rotation(vectors: Var, change: Var, dim: int) -> Var:
     """i φ, where φ is how fast the largest element of every vector along `dim` leaves the reals; without that dim."""
     key = _largest(vectors, dim)
     angle = divide(_at(key, imag(change), dim), _at(key, real(vectors), dim))

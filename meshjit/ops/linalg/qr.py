@@ -132,12 +132,12 @@ def qr_jvp(primals, tangents, outs, params):
     moved = triangular_solve(cut(r, column, 0, steps), cut(tangent, column, 0, steps), **square)
     inside = matmul(adjoint(q), moved)
     low = triangle(inside, lower=True, strict=True)
-    turn = subtract(low, adjoint(low))
-    if turn.dtype.kind == "c":  # R keeps a real diagonal, so that Q turns with the diagonal's phase
+    rotation = subtract(low, adjoint(low))
+    if rotation.dtype.kind == "c":  # R keeps a real diagonal, so that Q turns with the diagonal's phase
         phase = imag(diagonal_part(inside))
-        turn = add(turn, complex_(zeros_like(phase), phase))
-    d_q = add(matmul(q, subtract(turn, inside)), moved)
-    d_r = matmul(subtract(inside, turn), cut(r, column, 0, steps))
+        rotation = add(rotation, complex_(zeros_like(phase), phase))
+    d_q = add(matmul(q, subtract(rotation, inside)), moved)
+    d_r = matmul(subtract(inside, rotation), cut(r, column, 0, steps))
     if columns > steps:
         beside = subtract(cut(tangent, column, steps, columns), matmul(d_q, cut(r, column, steps, columns)))
         d_r = concatenate(d_r, matmul(adjoint(q), beside), dimension=column)

@@ -44,7 +44,7 @@ from meshjit.ops.linalg.matrices import (
     require_flag,
     require_matrix,
 )
-from meshjit.ops.linalg.phases import phase, phases, turn
+from meshjit.ops.linalg.phases import phase, phases, rotation
 from meshjit.ops.linalg.qr import qr
 from meshjit.ops.slicing.concatenation import concatenate, reverse
 from meshjit.ops.slicing.halos import cut
@@ -96,13 +96,13 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if has_lapack(e, ins[0], "gesdd"):
-        found = singular(e, operands[0], ins[0], outs)
-        return e.program((_found_program if params["vectors"] else _found_values)(outs), found)
+        results = singular(e, operands[0], ins[0], outs)
+        return e.program((_result_program if params["vectors"] else _value_program)(outs), results)
     return e.program(_program(ins[0], params["vectors"]), operands)
 
 
 @functools.lru_cache(maxsize=64)
-def _found_values(types: Types) -> Program:
+def _value_program(types: Types) -> Program:
     with Builder("found") as builder:
         s = builder.input(types[0])
         batch = types[0].with_shape(types[0].shape[:-1])
@@ -111,7 +111,7 @@ def _found_values(types: Types) -> Program:
 
 
 @functools.lru_cache(maxsize=64)
-def _found_program(types: Types) -> Program:
+def _result_program(types: Types) -> Program:
     """What LAPACK found, with vectors in their one direction; nan where it found nothing."""
     with Builder("found") as builder:
         u, s, vh = (builder.input(type) for type in types)
@@ -193,16 +193,16 @@ def _number(cell: Var, like: Var) -> Var:
 
 def _weights(least: float) -> list[tuple[float, float, float]]:
     """(√c, b/c, (a - b/c)/√c) of every step, for singular values from `least` to 1."""
-    found: list[tuple[float, float, float]] = []
+    weights: list[tuple[float, float, float]] = []
     for _ in range(_STEPS):
         square = least * least
         d = (4 * (1 - square) / (square * square)) ** (1 / 3) if least < 1 else 0.0
         a = math.sqrt(1 + d) + 0.5 * math.sqrt(8 - 4 * d + 8 * (2 - square) / (square * math.sqrt(1 + d)))
         b = (a - 1) ** 2 / 4
         c = a + b - 1
-        found.append((math.sqrt(c), b / c, (a - b / c) / math.sqrt(c)))
+        weights.append((math.sqrt(c), b / c, (a - b / c) / math.sqrt(c)))
         least = min(1.0, least * (a + b * square) / (1 + c * square))
-    return found
+    return weights
 
 
 # -- derivative
@@ -235,7 +235,7 @@ def _jvp(primals, tangents, outs, params):
     if v.shape[-2] > v.shape[-1]:
         d_v = add(d_v, _beyond(v, matmul(adjoint(tangent), u), s))
     if inside.dtype.kind == "c":
-        angle = turn(v, d_v, v.rank - 2)
+        angle = rotation(v, d_v, v.rank - 2)
         d_u, d_v = (subtract(d, multiply(x, per_column(angle, x))) for d, x in ((d_u, u), (d_v, v)))
     return [d_u, real_diagonal(inside), adjoint(d_v)]
 
@@ -263,8 +263,8 @@ def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array
 
 def _samples() -> list[Sample]:
     calls = [((5, 3), "c128"), ((5, 2, 3), "f64"), ((1, 1), "f64"), ((2, 0, 3), "f32"), ((0, 2, 2), "c64")]
-    found = [Sample((TensorType(shape, DTYPES[d]),), {"vectors": True}, _fill) for shape, d in calls]
-    return [*found, *(Sample(s.types, {"vectors": False}, _fill) for s in found[:4])]
+    samples = [Sample((TensorType(shape, DTYPES[d]),), {"vectors": True}, _fill) for shape, d in calls]
+    return [*samples, *(Sample(s.types, {"vectors": False}, _fill) for s in samples[:4])]
 
 
 svd = Op(

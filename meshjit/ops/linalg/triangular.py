@@ -225,7 +225,7 @@ def _solve_fill(generator: np.random.Generator, index: int, type: TensorType) ->
 def _solve_samples() -> list[Sample]:
     calls = [((4, 4), (4, 3)), ((3, 3), (3, 8)), ((5, 2, 2), (5, 2, 4)), ((1, 1), (1, 5)), ((2, 3, 2, 2), (2, 3, 2, 1))]
     calls += [((3, 0, 0), (3, 0, 2)), ((2, 2), (2, 0)), ((6, 3, 3), (6, 3, 3))]
-    found: list[Sample] = []
+    samples: list[Sample] = []
     for number, (a, b) in enumerate(calls):
         for left in (True, False):
             for how in TRANSPOSES if number == 0 else [list(TRANSPOSES)[(number + left) % 3]]:
@@ -233,8 +233,8 @@ def _solve_samples() -> list[Sample]:
                 params = {"left_side": left, "lower": lower, "unit_diagonal": unit, "transpose_a": how}
                 shape = b if left else (*b[:-2], b[-1], b[-2])
                 for d in [("f32", "c64"), ("c64",), ("f32",), ("c128",), ("f64",)][min(number, 4)]:
-                    found.append(Sample((TensorType(a, DTYPES[d]), TensorType(shape, DTYPES[d])), params, _solve_fill))
-    return found
+                    samples.append(Sample((TensorType(a, DTYPES[d]), TensorType(shape, DTYPES[d])), params, _solve_fill))
+    return samples
 
 
 triangular_solve = Op(

@@ -43,8 +43,8 @@ class _Round:
     and gets once at most. The lows are all the same, but where shards need so different parts that one part with all of
     them would be twice as long.
 
-    Where rounds go by distance, what else a shard has in the place of a part is what stands there in its run, too.
-    Otherwise only the targets may get anything (`is_exact`): others have zeros there, as outside of the dim."""
+    If a round pairs shards at one fixed distance, other shards may receive data too: their runs hold it there anyway.
+    Otherwise (`is_exact`) only targets may receive; the others get zeros, as for elements outside the dim."""
 
     sources: Integers
     targets: Integers
@@ -87,19 +87,19 @@ def _rounds(starts: Integers, width: int, extent: int, shard: int) -> list[_Roun
         return []
     low, high = low[targets], high[targets]
     first, count = low // shard, (high - 1) // shard - low // shard + 1
-    turn = np.arange(count.max())  # 0, 1, … of the shards that one needs
-    sources = first[:, None] + turn
-    real = turn < count[:, None]
+    nth = np.arange(count.max())  # 0, 1, … of the shards that one needs
+    sources = first[:, None] + nth
+    real = nth < count[:, None]
     begin = sources * shard
     lows, highs = np.maximum(low[:, None] - begin, 0)[real], np.minimum(high[:, None] - begin, shard)[real]
     sources, targets = sources[real], np.broadcast_to(targets[:, None], real.shape)[real]
     sign = 1 if (np.diff(starts) >= 0).all() else -1
-    turns = sources - sign * targets
-    moving = len({*turns[sources != targets].tolist()})  # np.unique would first import numpy.ma, which takes 15 ms
-    packed = _packed(first, count) if moving > max(np.bincount(sources).max(), count.max()) else turns
+    rounds = sources - sign * targets
+    moving = len({*rounds[sources != targets].tolist()})  # np.unique would first import numpy.ma, which takes 15 ms
+    packed = _packed(first, count) if moving > max(np.bincount(sources).max(), count.max()) else rounds
     is_packed = len({*packed.tolist()}) < moving
-    turns = packed if is_packed else turns
-    chosen = ((turns == turn) for turn in sorted({*turns.tolist()}))
+    rounds = packed if is_packed else rounds
+    chosen = ((rounds == number) for number in sorted({*rounds.tolist()}))
     return [replace(_round(sources[c], targets[c], lows[c], highs[c], shard), is_exact=is_packed) for c in chosen]
 
 
@@ -111,12 +111,12 @@ def _packed(first: Integers, count: Integers) -> Integers:
     distances 0, -1 and -2, but two rounds are enough.
     """
     busy: set[tuple[int, int]] = set()
-    found: list[int] = []
+    rounds: list[int] = []
     for begin, n in zip(first.tolist(), count.tolist(), strict=True):
-        turn = next(t for t in itertools.count() if not any((begin + i, t + i) in busy for i in range(n)))
-        busy.update((begin + i, turn + i) for i in range(n))
-        found += range(turn, turn + n)
-    return np.array(found)
+        first_free = next(t for t in itertools.count() if not any((begin + i, t + i) in busy for i in range(n)))
+        busy.update((begin + i, first_free + i) for i in range(n))
+        rounds += range(first_free, first_free + n)
+    return np.array(rounds)
 
 
 def _round(sources: Integers, targets: Integers, lows: Integers, highs: Integers, shard: int) -> _Round:
@@ -232,11 +232,11 @@ def _looked_up(entries: np.ndarray[Any, Any], index: Var, most_choices: int) -> 
     changes = [i for i in range(1, entries.size) if entries[i] != entries[i - 1]]
     if len(changes) > most_choices:
         return reshape(ops.dynamic_slice(constant(value=entries), index, slice_sizes=(1,)), shape=())
-    found = scalar(entries[0], entries.dtype)
+    entry = scalar(entries[0], entries.dtype)
     for i in changes:
         is_behind = compare(index, scalar(i, index.dtype), direction="GE")
-        found = select(is_behind, scalar(entries[i], entries.dtype), found)
-    return found
+        entry = select(is_behind, scalar(entries[i], entries.dtype), entry)
+    return entry
 
 
 def positions(local: LocalEquation, shape: Sequence[int], dim: int, axes: Sequence[AxisRef]) -> Var:

@@ -169,9 +169,9 @@ def _shift_partition(local: LocalEquation) -> list[Var]:
     count = local.mesh.axes_size(axes)
     if count * shard == extent:
         return [neighbours(local, var, dim, axes, -amount, in_ring=False)]
-    found = fetch_run(local, var, dim, extent, axes, [i * shard - amount for i in range(count)], shard)
+    run = fetch_run(local, var, dim, extent, axes, [i * shard - amount for i in range(count)], shard)
     inside = between(positions(local, var.shape, dim, axes), max(amount, 0), extent + min(amount, 0))
-    return [select(inside, found, zeros_like(found))]
+    return [select(inside, run, zeros_like(run))]
 
 
 shift = Op(

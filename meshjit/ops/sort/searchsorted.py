@@ -50,17 +50,17 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     """`a n, a m -> a m | sum n`."""
     (table, values), count = in_types, params["batch_dims"]
     names = factor_names(values.rank + 1)
-    given = tuple((n,) for n in names[:-1])
-    rule = FactorRule(((*given[:count], (names[-1],)), given), (given,), {names[-1]: "sum"})
+    value_dims = tuple((n,) for n in names[:-1])
+    rule = FactorRule(((*value_dims[:count], (names[-1],)), value_dims), (value_dims,), {names[-1]: "sum"})
     return rule.with_sizes([table.shape, values.shape], [values.shape])
 
 
 def _evaluate(table: Array, values: Array, side: Any, batch_dims: int, method: str) -> Array:
     """NumPy has nan as the largest, too."""
     out = np.empty(values.shape, np.int32)
-    wide, given = widened(table), widened(values)
+    wide, wide_values = widened(table), widened(values)
     for place in np.ndindex(values.shape[:batch_dims]):
-        out[place] = np.searchsorted(wide[place], given[place], side)
+        out[place] = np.searchsorted(wide[place], wide_values[place], side)
     return out
 
 
@@ -83,7 +83,7 @@ def _is_short(e: Any, extent: int, values: int) -> bool:
 
 def _emit_all_pairs(e: Any, table: str, values: str, count: int, side: str) -> str:
     """All entries before a value, counted; XLA makes one loop of it. Where it takes longer sums apart, entries are in rows."""
-    entries, given = e.types[table], e.types[values].with_dtype(_I32)
+    entries, result = e.types[table], e.types[values].with_dtype(_I32)
     row = e.target.longest_sum
     if entries.shape[-1] <= row:
         return _emit_counted(e, table, values, count, side)
@@ -93,7 +93,7 @@ def _emit_all_pairs(e: Any, table: str, values: str, count: int, side: str) -> s
     if full == entries.shape[-1]:
         return total
     rest = _emit_counted(e, _first(e, table, full, entries.shape[-1]), values, count, side)
-    return e.op("add", [total, rest], [given])[0]
+    return e.op("add", [total, rest], [result])[0]
 
 
 def _first(e: Any, table: str, start: int, limit: int) -> str:
@@ -108,16 +108,16 @@ def _first(e: Any, table: str, start: int, limit: int) -> str:
 
 def _emit_counted(e: Any, table: str, values: str, count: int, side: str) -> str:
     """The number of entries, in the dims behind the first `count`, before every value."""
-    entries, given = e.types[table], e.types[values]
-    shape, rank = (*entries.shape, *given.shape[count:]), len(entries.shape)
-    pairs = given.with_shape(shape)
+    entries, value_type = e.types[table], e.types[values]
+    shape, rank = (*entries.shape, *value_type.shape[count:]), len(entries.shape)
+    pairs = value_type.with_shape(shape)
     wide_table = _repeat(e, table, pairs, range(rank))
     wide_values = _repeat(e, values, pairs, [*range(count), *range(rank, len(shape))])
     before = _emit_before(e, wide_table, wide_values, side)
     counted = e.op("convert", [before], [pairs.with_dtype(_I32)])[0]
     zero = e.constant(np.zeros((), _I32))
     dimensions = f"dimensions = {integers(list(range(count, rank)))}"
-    return e.op("reduce", [counted, zero], [given.with_dtype(_I32)], dimensions, [e.reducer("sum", _I32)])[0]
+    return e.op("reduce", [counted, zero], [value_type.with_dtype(_I32)], dimensions, [e.reducer("sum", _I32)])[0]
 
 
 def _emit_halving(e: Any, table: str, values: str, count: int, side: str) -> str:
@@ -203,12 +203,12 @@ def _partition(local: LocalEquation) -> list[Var]:
         return [searchsorted(table, values, **local.params)]
     extent, shard = local.eqn.inputs[0].shape[count], table.shape[count]
     greatest = np.nan if is_float(table.dtype) else identity_element("min", table.dtype)
-    found = searchsorted(local.mask(table, count, extent, axes, greatest), values, **local.params)
+    counts = searchsorted(local.mask(table, count, extent, axes, greatest), values, **local.params)
     if shard * local.mesh.axes_size(axes) == extent:
-        return [found]
+        return [counts]
     begin = multiply(local.index(axes), scalar(shard, _I32))
     here = clamp(scalar(0, _I32), subtract(scalar(extent, _I32), begin), scalar(shard, _I32))
-    return [minimum(found, spread(here, found.shape))]
+    return [minimum(counts, spread(here, counts.shape))]
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

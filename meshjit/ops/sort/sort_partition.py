@@ -168,7 +168,7 @@ def _with_sign_turned(bits: Var) -> Var:
 
 # -- finding the elements of ranks [begin, begin + width)
 
-# What is as long as a line is written out nowhere but in the line itself; which elements are a device's own is kept in bits.
+# No temporary is as long as the line, except the line itself; membership is stored as a bit mask.
 
 
 def _own_places(key: Var, descending: bool, dim: int, begin: Var, width: int) -> Var:
@@ -210,11 +210,11 @@ def _words_before(running: Var, count: int) -> Var:
         entry = take_along(table, minimum(subtract(next_low, full_like(low, 1)), full_like(low, extent - 1)), len(shape) - 1)
         is_before = compare(entry, _numbers(shape), direction="LE")
         body = builder.build([shift_right_logical(step, scalar(1, _I32)), select(is_before, next_low, low)])
-    found = scan(
+    position = scan(
         running, scalar(half, _I32), zeros(TensorType(shape, _I32)), body=body,
         length=half.bit_length(), reverse=False, num_consts=1, num_carry=2, unroll=1,
     )[1]  # fmt: skip
-    return minimum(found, full_like(found, extent - 1))
+    return minimum(position, full_like(position, extent - 1))
 
 
 def _words(flags: Var, dim: int) -> Var:
@@ -276,12 +276,12 @@ def _elements_at(key: Var, descending: bool, dim: int, *ranks: Var) -> list[tupl
     none = zeros(TensorType(_without(key.shape, dim), unsigned)), zeros(TensorType(_without(key.shape, dim), _I32))
     bits = scalar(1 << (8 * unsigned.itemsize - 1), unsigned), scalar(0, _I32)
     state = [*bits, *(var for _ in ranks for var in none)]
-    found = scan(
+    carries = scan(
         key, *ranks, *state, body=_next_bit(key.type, descending, dim, len(ranks), unsigned),
         length=8 * unsigned.itemsize + places, reverse=False, num_consts=1 + len(ranks), num_carry=len(state), unroll=1,
     )[2:]  # fmt: skip
-    codes = [bitcast_convert(_with_sign_turned(code), dtype=wide) for code in found[::2]]
-    return list(zip(codes, found[1::2], strict=True))
+    codes = [bitcast_convert(_with_sign_turned(code), dtype=wide) for code in carries[::2]]
+    return list(zip(codes, carries[1::2], strict=True))
 
 
 def _next_bit(key_type: TensorType, descending: bool, dim: int, count: int, unsigned: np.dtype[Any]) -> Program:

@@ -50,11 +50,11 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     """
     (operand,), k = in_types, params["k"]
     names = factor_names(operand.rank + 1)
-    given, made = tuple((n,) for n in names[:-1]), tuple((n,) for n in (*names[:-2], names[-1]))
+    own_dims, result = tuple((n,) for n in names[:-1]), tuple((n,) for n in (*names[:-2], names[-1]))
     is_vector = operand.size <= operand.shape[-1]
     kind = "permute" if is_vector or 32 * k <= operand.shape[-1] else "replicate"
     sizes = dict(zip(names, (*operand.shape, k), strict=True))
-    return FactorRule((given,), (made, made), {names[-2]: kind, names[-1]: "replicate"}, sizes)
+    return FactorRule((own_dims,), (result, result), {names[-2]: kind, names[-1]: "replicate"}, sizes)
 
 
 def total_order(array: Array) -> Array:

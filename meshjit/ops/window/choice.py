@@ -78,9 +78,9 @@ def emit_body(e: Any, operands: Sequence[str], ins: Types, body: Callable[..., V
         result = body(*inputs)
     names = dict(zip(inputs, operands, strict=True))
     for eqn in builder.eqns:
-        given = [names[v] for v in eqn.inputs]
-        made = eqn.op.emit(e, given, eqn.input_types, eqn.output_types, eqn.params)
-        names.update(zip(eqn.outputs, made, strict=True))
+        operands_of = [names[v] for v in eqn.inputs]
+        results = eqn.op.emit(e, operands_of, eqn.input_types, eqn.output_types, eqn.params)
+        names.update(zip(eqn.outputs, results, strict=True))
     return [names[result]]
 
 

@@ -187,16 +187,16 @@ def _rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     lhs, rhs, out = (dict[int, tuple[str, ...]]() for _ in range(3))
     (n, c, *places), (o, i, *kernel), (m, f, *results) = params["dimension_numbers"]
     names = iter(factor_names(4 + len(places)))
-    batch, into, made, group = ((next(names),) for _ in range(4))
+    batch, into, features, group = ((next(names),) for _ in range(4))
     groups, batches = params["feature_group_count"], params["batch_group_count"]
     count = max(groups, batches)
     kinds = {into[0]: "sum"}
-    sizes = {batch[0]: out_type.shape[m], into[0]: rhs_type.shape[i], made[0]: rhs_type.shape[o] // count}
+    sizes = {batch[0]: out_type.shape[m], into[0]: rhs_type.shape[i], features[0]: rhs_type.shape[o] // count}
     lhs |= {n: batch, c: into}
-    rhs |= {o: made, i: into}
-    out |= {m: batch, f: made}
+    rhs |= {o: features, i: into}
+    out |= {m: batch, f: features}
     if count > 1:
-        rhs[o] = out[f] = group + made
+        rhs[o] = out[f] = group + features
         lhs[c if groups > 1 else n] = group + (into if groups > 1 else batch)
         kinds[(into if groups > 1 else batch)[0]] = "replicate"
         sizes[group[0]] = count
@@ -255,10 +255,10 @@ def _partition(local: LocalEquation) -> list[Var]:
         if _is_contracted(slide):
             rhs, share = local.mask(rhs, b, slide.size, axes, 0), rhs.shape[b]
             width = (share - 1) * slide.window_dilation + (slide.out - 1) * slide.stride + 1
-            found = seen(local, lhs, a, slide, axes, share * slide.window_dilation, width, 0)
+            view = seen(local, lhs, a, slide, axes, share * slide.window_dilation, width, 0)
         else:
-            found = windows_seen(local, lhs, a, slide, axes, type.shape[results[k]], 0)
-        lhs, padding[k], dilations[k] = found.var, found.padding, found.base_dilation
+            view = windows_seen(local, lhs, a, slide, axes, type.shape[results[k]], 0)
+        lhs, padding[k], dilations[k] = view.var, view.padding, view.base_dilation
     params |= {"padding": tuple(padding), "lhs_dilation": tuple(dilations)}
     return [convolution(lhs, rhs, **_localize(params, (lhs.type, rhs.type), (type,)))]
 
@@ -321,8 +321,8 @@ def _samples() -> list[Sample]:
             : 4 if number < 4 else 1
         ]:
             types = (TensorType(lhs, DTYPES[dtype]), TensorType(rhs, DTYPES[dtype]))
-            wanted = None if preferred is None else DTYPES[preferred]
-            params = dict(zip(fields, rest, strict=True)) | {"precision": None, "preferred": wanted}
+            dtype_of_result = None if preferred is None else DTYPES[preferred]
+            params = dict(zip(fields, rest, strict=True)) | {"precision": None, "preferred": dtype_of_result}
             samples.append(Sample(types, params))
     return samples
 

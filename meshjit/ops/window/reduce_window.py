@@ -132,9 +132,9 @@ def _partition(local: LocalEquation) -> list[Var]:
             var = only_window(local, var, dim, slide, axes, fill)
             entries = (var.shape[dim], 1, (0, 0), 1, 1)
         else:
-            found = windows_seen(local, var, dim, slide, axes, type.shape[dim], fill)
-            var = found.var
-            entries = (slide.size, slide.stride, found.padding, found.base_dilation, slide.window_dilation)
+            view = windows_seen(local, var, dim, slide, axes, type.shape[dim], fill)
+            var = view.var
+            entries = (slide.size, slide.stride, view.padding, view.base_dilation, slide.window_dilation)
         for name, entry in zip(PER_DIM, entries, strict=True):
             changed[name][dim] = entry
     return [reduce_window(var, **params | {name: tuple(values) for name, values in changed.items()})]

@@ -51,8 +51,8 @@ I32 = np.dtype(np.int32)
 def _scatter_type(in_types: Types, params: Params) -> Types:
     operand, source = check_choice("select_and_scatter", in_types, params)
     check_windows("select_and_scatter", operand, params)
-    wanted = pooled(operand, params)
-    require(source == wanted, "select_and_scatter", f"source {source} is not {wanted}, one element per window of {operand}")
+    expected = pooled(operand, params)
+    require(source == expected, "select_and_scatter", f"source {source} is not {expected}, one element per window of {operand}")
     return (operand,)
 
 
@@ -124,8 +124,8 @@ def _scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
     start = identity_element(kind, dtype)
 
     def scattered(x: Var, source: Var) -> Var:
-        found = reduce_window(x, **params, base_dilation=(1,) * x.rank)
-        return select(compare(found, full_like(found, start), direction="EQ"), zeros_like(source), source)
+        extremes = reduce_window(x, **params, base_dilation=(1,) * x.rank)
+        return select(compare(extremes, full_like(extremes, start), direction="EQ"), zeros_like(source), source)
 
     source = emit_body(e, operands, ins, scattered)
     wide = emit_body(e, operands[:1], ins[:1], lambda x: with_padding(x, params, start))
