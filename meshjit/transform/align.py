@@ -10,7 +10,7 @@ gets a *frame*: a value V as long as u, of which v is the part from 1 on and the
     u.at[1:-1].set(v)         select(1 <= place < n - 1, V, u)      nothing to exchange
 
 Entries are slices; exits put an interior back into a whole: update_slice, pad, and reductions of the dim, which see the
-identity elsewhere. What knows no frames gets, and gives, the interior itself. choose_frames.py says where frames are worth it.
+identity elsewhere. All other equations get, and give, the interior itself. choose_frames.py says where frames are worth it.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Sides = dict[int, tuple[int, int]]  # per dim, at which place of a whole a value
 def align(program: Program, shards: Shards) -> Program:
     """The Program with frames where they save exchanges, in nested Programs too; itself if there are none."""
     program = in_regions(program, lambda nested: align(nested, shards), device=False)
-    found = choose_frames(program, shards)
-    return dce(_Aligner(program, found).run()) if found.frames else program
+    framing = choose_frames(program, shards)
+    return dce(_Aligner(program, framing).run()) if framing.frames else program
 
 
 class _Aligner:
     """Rewrites one Program. Of every value it keeps the versions that exist: which dims are framed → Var."""
 
-    def __init__(self, program: Program, found: Framing) -> None:
+    def __init__(self, program: Program, framing: Framing) -> None:
         self.program = program
-        self.frames = found.frames
-        self.roles = found.roles
+        self.frames = framing.frames
+        self.roles = framing.roles
         self.versions: dict[Var, dict[Dims, Var]] = {}
         self.cleared: dict[tuple[Var, Dims], Var] = {}
         self.splats = {eqn.outputs[0]: element_of(eqn.params["value"]) for eqn in program.eqns if _is_splat(eqn)}
@@ -112,13 +112,13 @@ class _Aligner:
     def moved(self, eqn: Eqn) -> bool:
         """What takes parts from wholes, or puts them into some, as a choice by place: elements are where the result, or its
         frame, has them. What is taken goes there last, what is put goes first: that is less."""
-        found = moves(eqn)
-        taken = {m.result[1]: self.frames[m.result].begin + m.begin for m in found if self.is_framed(m.result, m.operand)}
-        put = {m.result[1] for m in found if self.is_framed(m.operand, m.result)}
+        moved = moves(eqn)
+        taken = {m.result[1]: self.frames[m.result].begin + m.begin for m in moved if self.is_framed(m.result, m.operand)}
+        put = {m.result[1] for m in moved if self.is_framed(m.operand, m.result)}
         if not taken and not put:
             return False
         sides: list[Sides] = [{} for _ in eqn.inputs]
-        for number, (_, d), result, begin in found:
+        for number, (_, d), result, begin in moved:
             if result[1] in put:
                 sides[number][d] = begin, extent_of(result)
         is_cleared = bool(put) and self.fills_with_zeros(eqn)
@@ -154,8 +154,8 @@ class _Aligner:
         """The framed value with zeros outside of the interior: then a pad with zeros is a shift."""
         if (var, dims) not in self.cleared:
             value = self.version(var, dims)
-            found = {d: self.frames[var, d] for d in dims}
-            inside = _inside(value.shape, {d: (f.begin, f.begin + f.extent) for d, f in found.items()})
+            frames = {d: self.frames[var, d] for d in dims}
+            inside = _inside(value.shape, {d: (f.begin, f.begin + f.extent) for d, f in frames.items()})
             self.cleared[var, dims] = select(inside, value, zeros_like(value))
         return self.cleared[var, dims]
 

@@ -35,7 +35,7 @@ class _Group:
     entries: dict[Node, list[int]] = field(default_factory=dict[Node, list[int]])  # whole → where slices of it begin
     exits: list[tuple[Node, int, int]] = field(default_factory=list[tuple[Node, int, int]])  # node, begin, whole
     masked: list[Node] = field(default_factory=list[Node])  # once for each reduction
-    strangers: list[Node] = field(default_factory=list[Node])  # once for each user or maker that knows no frames
+    unframed_uses: list[Node] = field(default_factory=list[Node])  # producers and consumers that need the unframed value
     shards: set[int] = field(default_factory=set[int])  # of the wholes
 
     def absorb(self, other: _Group) -> None:
@@ -44,7 +44,7 @@ class _Group:
             self.entries.setdefault(node, []).extend(begins)
         self.exits += other.exits
         self.masked += other.masked
-        self.strangers += other.strangers
+        self.unframed_uses += other.unframed_uses
         self.shards |= other.shards
 
 
@@ -66,15 +66,16 @@ class Framing:
 
 
 def choose_frames(program: Program, shards: Shards) -> Framing:
+    """The frames of one Program, without those that it runs."""
     if not any(m.takes and shards(*m.operand) > 1 for eqn in program.eqns for m in moves(eqn)):
         return Framing()
     survey = _Survey(shards)
     for eqn in program.eqns:
         survey.visit(eqn)
-    survey.count_strangers(program)
+    survey.count_unframed_uses(program)
     chosen = {root: frame for root, group in survey.groups.items() if (frame := _frame(root, group)) is not None}
-    found = {node: chosen[root] for node in survey.parents if (root := survey.find(node)) in chosen}
-    return Framing(found, survey.roles)
+    frames = {node: chosen[root] for node in survey.parents if (root := survey.find(node)) in chosen}
+    return Framing(frames, survey.roles)
 
 
 class _Survey:
@@ -84,7 +85,7 @@ class _Survey:
         self.shards = shards
         self.parents: dict[Node, Node] = {}
         self.groups: dict[Node, _Group] = {}
-        self.known: set[tuple[int, Node]] = set()  # (equation, node) pairs that know frames
+        self.framed_uses: set[tuple[int, Node]] = set()  # (equation, node): equations that can work on frames
         self.roles: dict[Eqn, Roles] = {}
 
     def find(self, node: Node) -> Node:
@@ -116,20 +117,20 @@ class _Survey:
             if move.takes and (count := self.shards(*whole)) > 1:
                 self.group(part).entries.setdefault(whole, []).append(-move.begin)
                 self.group(part).shards.add(count)
-                self.known.add((id(eqn), part))
+                self.framed_uses.add((id(eqn), part))
             if move.puts:
                 self.group(move.operand).exits.append((move.operand, move.begin, extent_of(move.result)))
-                self.known.add((id(eqn), move.operand))
+                self.framed_uses.add((id(eqn), move.operand))
         self.roles[eqn] = roles = roles_of(eqn)
         for nodes in roles.alike.values():
             self.join(nodes)
-            self.known.update((id(eqn), node) for node in nodes)
+            self.framed_uses.update((id(eqn), node) for node in nodes)
         for nodes, _ in roles.reduced.values():
             self.join(nodes)
             self.group(nodes[0]).masked += nodes
-            self.known.update((id(eqn), node) for node in nodes)
+            self.framed_uses.update((id(eqn), node) for node in nodes)
 
-    def count_strangers(self, program: Program) -> None:
+    def count_unframed_uses(self, program: Program) -> None:
         for eqn in program.eqns:
             for var in {*eqn.inputs, *eqn.outputs}:
                 self._count(id(eqn), var)
@@ -138,8 +139,8 @@ class _Survey:
 
     def _count(self, user: int, var: Var) -> None:
         for dim in range(var.rank):
-            if (var, dim) in self.parents and (user, (var, dim)) not in self.known:
-                self.group((var, dim)).strangers.append((var, dim))
+            if (var, dim) in self.parents and (user, (var, dim)) not in self.framed_uses:
+                self.group((var, dim)).unframed_uses.append((var, dim))
 
 
 def roles_of(eqn: Eqn) -> Roles:
@@ -216,7 +217,7 @@ def _frame(root: Node, group: _Group) -> Frame | None:
     before, after = -(-extent // count), -(-whole // count)  # rows of a device
     drift = (count - 1) * (after - before)  # of the last shard of an interior against that of the whole
     inner = [(node, begin) for node, begin, n in group.exits if n == whole]
-    strange = [*group.strangers, *(node for node, _, n in group.exits if n != whole)]
+    unframed = [*group.unframed_uses, *(node for node, _, n in group.exits if n != whole)]
     touched = sum(map(_row, group.nodes)) * (after - before) + sum(map(_row, group.masked)) * after
 
     def exchanged(begin: int, late: int) -> float:
@@ -227,7 +228,7 @@ def _frame(root: Node, group: _Group) -> Frame | None:
 
     def framed(begin: int) -> float:
         rows, ways = begin + max(drift - begin, 0), (begin > 0) + (drift > begin)
-        embedded = sum(_row(node) * rows + _LATENCY * ways for node in strange)
+        embedded = sum(_row(node) * rows + _LATENCY * ways for node in unframed)
         return exchanged(begin, 0) + embedded + touched / _MEMORY
 
     places = sorted({*(begin for begins in group.entries.values() for begin in begins), *(begin for _, begin in inner)})
