@@ -30,18 +30,18 @@ def batch(
         for eqn in program.eqns:
             with builder.at(eqn.source):
                 operands = [env[v] for v in eqn.inputs]
-                given = [dims[v] for v in eqn.inputs]
-                if all(d is None for d in given):
+                in_places = [dims[v] for v in eqn.inputs]
+                if all(d is None for d in in_places):
                     results, places = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
                 elif eqn.op.regions is None and effect_of(eqn) is Effect.ORDERED:
                     raise TypeError(f"vmap: {eqn.op.name} has an ordered effect, and the members of a batch have no order")
                 elif eqn.op.regions is not None:
                     nested = batch if spread is None else functools.partial(batch, spread=spread)
-                    results, places = eqn.op.batch(operands, given, eqn.params, nested)
+                    results, places = eqn.op.batch(operands, in_places, eqn.params, nested)
                 elif eqn.op.seed is not None and spread is not None:
-                    results, places = eqn.op.batch(operands, given, {**eqn.params, "spread": spread})
+                    results, places = eqn.op.batch(operands, in_places, {**eqn.params, "spread": spread})
                 else:
-                    results, places = eqn.op.batch(operands, given, eqn.params)
+                    results, places = eqn.op.batch(operands, in_places, eqn.params)
                 env.update(zip(eqn.outputs, results, strict=True))
                 dims.update(zip(eqn.outputs, places, strict=True))
         outputs = [

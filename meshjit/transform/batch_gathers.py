@@ -80,12 +80,12 @@ class _Counts:
     """Which values count 0, 1, 2, … along one of their dims and are alike along the others."""
 
     def __init__(self, makers: Mapping[Var, Eqn]) -> None:
-        self.made = makers
+        self.makers = makers
         self.lines: dict[Var, int | None] = {}
 
     def columns(self, indices: Var) -> list[Any]:
         """Every column, as a Var or an array of last extent 1; [] if they cannot be told apart."""
-        eqn, last = self.made.get(indices), indices.rank - 1
+        eqn, last = self.makers.get(indices), indices.rank - 1
         if indices.shape[last] == 1:
             return [indices]
         if eqn is None:
@@ -101,7 +101,7 @@ class _Counts:
         if not isinstance(value, Var):
             return _counting_dim(value)
         if value not in self.lines:
-            eqn = self.made.get(value)
+            eqn = self.makers.get(value)
             rule = _RULES.get(eqn.op.name) if eqn is not None and value.dtype.kind in "iu" else None
             line = rule(self, eqn) if rule is not None and eqn is not None else None
             self.lines[value] = None if line is None or value.shape[line] == 1 else line
@@ -109,7 +109,7 @@ class _Counts:
 
     def number(self, var: Var) -> int | None:
         """The one integer that a constant is everywhere."""
-        eqn = self.made.get(var)
+        eqn = self.makers.get(var)
         if eqn is None or eqn.op.name != "constant" or var.dtype.kind not in "iu" or not var.type.size:
             return None
         value = eqn.params["value"]
@@ -131,8 +131,8 @@ def _counting_dim(value: np.ndarray[Any, Any]) -> int | None:
 
 def _of_iota(eqn: Eqn) -> int | None:
     """Unless the numbers do not fit."""
-    dim, (made,) = eqn.params["dimension"], eqn.outputs
-    return dim if made.shape[dim] - 1 <= np.iinfo(made.dtype).max else None
+    dim, (result,) = eqn.params["dimension"], eqn.outputs
+    return dim if result.shape[dim] - 1 <= np.iinfo(result.dtype).max else None
 
 
 def _of_broadcast(counts: _Counts, eqn: Eqn) -> int | None:
@@ -159,7 +159,7 @@ def _of_convert(counts: _Counts, eqn: Eqn) -> int | None:
 
 def _of_select(counts: _Counts, eqn: Eqn) -> int | None:
     """`where(i < 0, i + n, i)`, which counts numbers from the end, is i."""
-    test = counts.made.get(eqn.inputs[0])
+    test = counts.makers.get(eqn.inputs[0])
     if test is None or test.op.name != "compare" or counts.number(test.inputs[1]) != 0:
         return None
     chosen = {"LT": 2, "GE": 1}.get(test.params["direction"])

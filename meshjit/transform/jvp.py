@@ -17,13 +17,13 @@ Flags = dict[tuple[int, tuple[bool, ...]], tuple[Program, list[bool]]]
 
 
 def jvp(
-    program: Program, nonzero: Sequence[bool], splits: bool = False, known: Flags | None = None
+    program: Program, nonzero: Sequence[bool], splits: bool = False, answers: Flags | None = None
 ) -> tuple[Program, tuple[bool, ...]]:
     """Inputs: the program's, then a tangent for each input marked nonzero. Outputs: the program's, then the tangents
     of those outputs that have one; the flags say which do. Values of integer and boolean dtypes have none.
 
-    With `splits` no equation computes both values and tangents, so that the Program can be cut in two. `known` is what
-    `Derivative.flags` has answered already.
+    With `splits` no equation computes both values and tangents, so that the Program can be cut in two. `answers`: results of
+    `Derivative.flags` so far.
     """
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in program.inputs}
@@ -31,7 +31,7 @@ def jvp(
         for var, flag in zip(program.inputs, nonzero, strict=True):
             if flag and is_inexact(var.dtype):
                 tangents[var] = builder.input(var.type)
-        push_forward(program, builder, env, tangents, splits, known)
+        push_forward(program, builder, env, tangents, splits, answers)
         flags = tuple(v in tangents for v in program.outputs)
         outputs = [env[v] for v in program.outputs]
         outputs += [tangents[v] for v, flag in zip(program.outputs, flags, strict=True) if flag]
@@ -49,43 +49,43 @@ class Linearized:
     flags: tuple[bool, ...]
 
 
-def linearize(program: Program, nonzero: Sequence[bool], known: Flags | None = None) -> Linearized:
+def linearize(program: Program, nonzero: Sequence[bool], answers: Flags | None = None) -> Linearized:
     """The jvp in two Programs, so that many directions share what does not depend on them."""
-    return _linearize(program, tuple(nonzero), known=known)
+    return _linearize(program, tuple(nonzero), answers=answers)
 
 
 @once_per_program
-def _linearize(program: Program, nonzero: tuple[bool, ...], *, known: Flags | None) -> Linearized:
-    whole, flags = jvp(program, nonzero, True, known)
+def _linearize(program: Program, nonzero: tuple[bool, ...], *, answers: Flags | None) -> Linearized:
+    whole, flags = jvp(program, nonzero, True, answers)
     forward, tangent = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
     return Linearized(dce(forward), dce(tangent), flags)
 
 
 @dataclass(frozen=True)
 class Derivative:
-    """What the jvp rule of an op with regions is given: the derivatives of its Programs.
+    """The derivatives of nested Programs, for the jvp rule of an op with regions.
 
-    `splits`: the rule must not put values and tangents into one equation (see `jvp`). `known`: answers of `flags`, by the
-    Program's id and its flags; the Program is kept, so that its id stays its own. Without them a loop in a loop would be asked
-    twice as often as the one around it.
+    `splits`: the rule must not put values and tangents into one equation (see `jvp`). `answers`: results of `flags`, by the
+    Program's id and its flags; each entry holds its Program, so that the id stays unique. Without the cache each level of
+    nested loops would double the number of questions.
     """
 
     splits: bool
-    known: Flags
+    answers: Flags
 
     def flags(self, program: Program, nonzero: Sequence[bool]) -> list[bool]:
         """Which outputs have a tangent when these inputs have."""
         key = (id(program), tuple(nonzero))
-        if key not in self.known:
-            self.known[key] = (program, list(jvp(program, nonzero, False, self.known)[1]))
-        return self.known[key][1]
+        if key not in self.answers:
+            self.answers[key] = (program, list(jvp(program, nonzero, False, self.answers)[1]))
+        return self.answers[key][1]
 
     def joint(self, program: Program, nonzero: Sequence[bool]) -> tuple[Program, list[bool]]:
-        whole, flags = jvp(program, nonzero, self.splits, self.known)
+        whole, flags = jvp(program, nonzero, self.splits, self.answers)
         return dce(whole), list(flags)
 
     def parts(self, program: Program, nonzero: Sequence[bool]) -> Linearized:
-        return linearize(program, nonzero, self.known)
+        return linearize(program, nonzero, self.answers)
 
 
 def push_forward(
@@ -94,18 +94,18 @@ def push_forward(
     env: dict[Var, Var],
     tangents: dict[Var, Var],
     splits: bool = False,
-    known: Flags | None = None,
+    answers: Flags | None = None,
 ) -> None:
     """Add the program's equations and their tangents to the builder. `env` and `tangents` map the program's Vars; both grow."""
-    derivative = Derivative(splits, {} if known is None else known)
+    derivative = Derivative(splits, {} if answers is None else answers)
     for eqn in program.eqns:
         with builder.at(eqn.source):
             primals = [env[v] for v in eqn.inputs]
-            given = [tangents.get(v) for v in eqn.inputs]
-            outputs, found = _pushed(eqn, builder, primals, given, derivative)
+            directions = [tangents.get(v) for v in eqn.inputs]
+            outputs, pushed = _pushed(eqn, builder, primals, directions, derivative)
             env.update(zip(eqn.outputs, outputs, strict=True))
             tangents.update(
-                (v, t) for v, t in zip(eqn.outputs, found, strict=True) if t is not None and is_inexact(v.dtype)
+                (v, t) for v, t in zip(eqn.outputs, pushed, strict=True) if t is not None and is_inexact(v.dtype)
             )
 
 
@@ -113,11 +113,11 @@ def _pushed(
     eqn: Eqn, builder: Builder, primals: Sequence[Var], tangents: Sequence[Var | None], derivative: Derivative
 ) -> tuple[Sequence[Var], Sequence[Var | None]]:
     """One equation's results and their tangents."""
-    known = all(t is None for t in tangents)
-    if eqn.op.regions is not None and not known:
+    is_constant = all(t is None for t in tangents)
+    if eqn.op.regions is not None and not is_constant:
         return eqn.op.jvp(primals, tangents, eqn.params, derivative)
     outputs = builder.emit(eqn.op, primals, eqn.params)
-    return outputs, [None] * len(outputs) if known else equation_tangents(eqn, primals, tangents, outputs)
+    return outputs, [None] * len(outputs) if is_constant else equation_tangents(eqn, primals, tangents, outputs)
 
 
 def equation_tangents(

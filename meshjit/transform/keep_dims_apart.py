@@ -3,10 +3,10 @@
     y = reshape(x: [B, T, D]) -> [B*T, D]           y stays [B, T, D] for the product and the activation,
     z = gelu(y @ w);  reshape(z) -> [B, T, F]       and the reshape back is nothing
 
-With B and T both sharded a device's tokens are no block of the B*T tokens, so merging would gather T. What is computed for
-every token by itself does not ask in which order they stand. An op whose factor of the merged dim passes through is the
-op of one of the dims, batched over the other; one that reduces the factor says itself how it reduces both (`split`).
-Others are given the merged value. plan/make.py says which reshapes are worth it.
+With B and T both sharded, a device's tokens are no block of the B*T tokens, so merging would gather T. An op that computes
+every token by itself does not depend on their order. If the factor of the merged dim passes through an op, the op is applied
+to one of the dims, batched over the other. If the op reduces the factor, its rule `split` reduces both. Other ops get the
+merged value. `plan/proposals/keep_dims_apart.py` says which reshapes are worth it.
 """
 
 from __future__ import annotations
@@ -122,11 +122,11 @@ class _Keeper:
         if params is None:
             return None
         operands = [self.operand(v, p, like) for v, p in zip(eqn.inputs, places, strict=True)]
-        made: list[Var] = []
+        results: list[Var] = []
         for old, new, dim, end in zip(eqn.outputs, *eqn.op.batch(operands, places, params), ends, strict=True):
             assert dim is not None and end is not None
-            made.append(self.merged(Apart(move(new, dim, end), end, like.major, minor), old.shape))
-        return made
+            results.append(self.merged(Apart(move(new, dim, end), end, like.major, minor), old.shape))
+        return results
 
     def reduced(self, eqn: Eqn, places: list[int | None], like: Apart) -> Sequence[Var] | None:
         if eqn.op.split is None:

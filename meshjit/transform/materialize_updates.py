@@ -60,7 +60,7 @@ class _Reads:
     """
 
     def __init__(self, eqns: Sequence[Eqn], updates: Sequence[Eqn]) -> None:
-        self.made: Mapping[Var, Eqn] = {v: eqn for eqn in eqns for v in eqn.outputs}
+        self.makers: Mapping[Var, Eqn] = {v: eqn for eqn in eqns for v in eqn.outputs}
         self._leaders: dict[Var, Var] = {}
         for eqn in eqns:
             for a in eqn.outputs:
@@ -99,7 +99,7 @@ class _Reads:
             if v in seen or not self.bits(v) & bit:
                 continue
             seen.add(v)
-            eqn = self.made.get(v)
+            eqn = self.makers.get(v)
             if eqn is None or not (_is_replaced(eqn, update) or eqn.op.factor_rule is elementwise_rule):
                 return True
             if not _is_replaced(eqn, update):

@@ -54,7 +54,7 @@ def merge_permutes(program: Program, mesh: BaseMesh, topology: Topology) -> Prog
 
 def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Var, _Group]:
     """What the first permute of a group of several gives → the group."""
-    made = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
+    positions = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
     latest: dict[Any, _Group] = {}
     groups: list[_Group] = []
     for eqn in program.eqns:
@@ -67,7 +67,7 @@ def _groups(program: Program, mesh: BaseMesh, topology: Topology) -> dict[Var, _
         key = pairs, eqn.inputs[0].dtype
         group = latest.get(key)
         if group is not None and group.nbytes + size <= LARGEST * small:
-            early = needed_between(program, group.members[0], eqn, made)
+            early = needed_between(program, group.members[0], eqn, positions)
             if early is not None:
                 group.members.append(eqn)
                 group.early += early

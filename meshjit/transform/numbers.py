@@ -42,9 +42,9 @@ def _number(eqn: Eqn) -> Number:
 
 def without_numbers(program: Program) -> Program:
     """The Program with what its constants make as its last inputs: what it has in common with others of its kind."""
-    made = tuple(eqn.outputs[0] for eqn in program.eqns if eqn.op is constant)
+    constants = tuple(eqn.outputs[0] for eqn in program.eqns if eqn.op is constant)
     rest = tuple(eqn for eqn in program.eqns if eqn.op is not constant)
-    return Program(program.name, program.inputs + made, rest, program.outputs)
+    return Program(program.name, program.inputs + constants, rest, program.outputs)
 
 
 def with_operands(program: Program, numbers: list[Number], chosen: Collection[int]) -> Program:
@@ -53,13 +53,13 @@ def with_operands(program: Program, numbers: list[Number], chosen: Collection[in
     lifted: dict[Var, Var] = {}
     splats: set[Var] = set()
     for number in (numbers[i] for i in sorted(chosen)):
-        (made,) = number.eqn.outputs
-        lifted[made] = here.input(made.type.with_shape(number.value.shape))
-        splats |= {made} if number.splat and made.shape else set()
+        (result,) = number.eqn.outputs
+        lifted[result] = here.input(result.type.with_shape(number.value.shape))
+        splats |= {result} if number.splat and result.shape else set()
 
     def rule(eqn: Eqn, here: Rewriter) -> Var | None:
-        (made,) = eqn.outputs
-        return _spread(lifted[made], made.shape) if made in splats else lifted.get(made)
+        (result,) = eqn.outputs
+        return _spread(lifted[result], result.shape) if result in splats else lifted.get(result)
 
     return here.run({constant.name: rule})
 

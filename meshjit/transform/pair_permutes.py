@@ -51,14 +51,14 @@ class _Pair:
 
 def _pairs(program: Program) -> dict[Var, _Pair]:
     """What the first permute of a pair gives → the pair."""
-    made = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
+    positions = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
     permutes = [e for e in program.eqns if e.op is collectives.collective_permute and e.params["pairs"]]
     pairs: dict[Var, _Pair] = {}
     taken: set[Eqn] = set()
     for i, first in enumerate(permutes):
         for second in permutes[i + 1 :] if first not in taken else ():
             if second not in taken and _fit(first, second):
-                between = needed_between(program, first, second, made)
+                between = needed_between(program, first, second, positions)
                 if between is not None:
                     pairs[first.outputs[0]] = _Pair(first, second, between)
                     taken |= {first, second}
@@ -66,12 +66,12 @@ def _pairs(program: Program) -> dict[Var, _Pair]:
     return pairs
 
 
-def needed_between(program: Program, first: Eqn, second: Eqn, made: dict[Var, int]) -> list[Eqn] | None:
+def needed_between(program: Program, first: Eqn, second: Eqn, positions: dict[Var, int]) -> list[Eqn] | None:
     """The equations behind the first permute that the second needs; None if they need the first, have
     effects, or are many or dear."""
-    start, needed, waiting = made[first.outputs[0]], set[int](), list(second.inputs)
+    start, needed, waiting = positions[first.outputs[0]], set[int](), list(second.inputs)
     while waiting:
-        place = made.get(waiting.pop(), -1)
+        place = positions.get(waiting.pop(), -1)
         if place < start or place in needed:
             continue
         eqn = program.eqns[place]

@@ -44,12 +44,12 @@ def share_halos(program: Program) -> Program:
     return dce(rewrite(program, {collective_permute.name: lambda eqn, here: _received(eqn, here, parts, shared, sent)}))
 
 
-def _part(eqn: Eqn, made: Mapping[Var, Eqn]) -> Part | None:
+def _part(eqn: Eqn, makers: Mapping[Var, Eqn]) -> Part | None:
     """What a permute sends: a plain slice of a value, or a value."""
     if eqn.op is not collective_permute:
         return None
     (var,), pairs = eqn.inputs, eqn.params["pairs"]
-    cut = made.get(var)
+    cut = makers.get(var)
     if cut is None or cut.op is not slice_ or any(n != 1 for n in cut.params["strides"]):
         return var, pairs, tuple((0, n) for n in var.shape)
     return cut.inputs[0], pairs, tuple(zip(cut.params["start"], cut.params["limit"], strict=True))
@@ -85,9 +85,9 @@ def _in_pieces(eqn: Eqn, here: Rewriter, sent: Mapping[Any, list[Bounds]]) -> Eq
     return replace(eqn, op=concatenate, inputs=moved, params={"dimension": dim})
 
 
-def _origin(var: Var, bounds: Bounds, made: Mapping[Var, Eqn]) -> tuple[Var, Bounds]:
+def _origin(var: Var, bounds: Bounds, makers: Mapping[Var, Eqn]) -> tuple[Var, Bounds]:
     """A part of a value; of what the value is a plain slice of, if it is one."""
-    cut = made.get(var)
+    cut = makers.get(var)
     if cut is None or cut.op is not slice_ or any(n != 1 for n in cut.params["strides"]):
         return var, bounds
     return cut.inputs[0], tuple((a + n, b + n) for (a, b), n in zip(bounds, cut.params["start"], strict=True))

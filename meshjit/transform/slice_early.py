@@ -126,8 +126,8 @@ class _Slicer:
         if before is None or self.uses[x] != 1:
             return []
         if before.op is transpose:
-            given = before.params["permutation"]
-            return self.pieces(before.inputs[0], given[dim], tuple(given[d] for d in order))
+            permutation = before.params["permutation"]
+            return self.pieces(before.inputs[0], permutation[dim], tuple(permutation[d] for d in order))
         if before.op is add:
             sides = [self.pieces(v, dim, order) for v in before.inputs]
             pads = all(side and side[0][0].op is pad for side in sides)

@@ -72,27 +72,27 @@ def _pull_back(
     seeds = {v: Var(v.type) for v, flag in zip(program.inputs, wrt, strict=True) if flag}
     tangents = dict(seeds)
     push_forward(program, builder, env, tangents, splits=True)
-    given = [
+    pairs = [
         (tangents[v], ct) for v, ct in zip(program.outputs, cotangents, strict=True) if ct is not None and v in tangents
     ]
-    wanted = [*(env[v] for v in program.outputs), *(t for t, _ in given)]
-    builder.eqns = list(dce(Program(program.name, (), tuple(builder.eqns), tuple(wanted))).eqns)
-    return _backwards(builder, list(seeds.values()), given)
+    outputs = [*(env[v] for v in program.outputs), *(t for t, _ in pairs)]
+    builder.eqns = list(dce(Program(program.name, (), tuple(builder.eqns), tuple(outputs))).eqns)
+    return _backwards(builder, list(seeds.values()), pairs)
 
 
-def _backwards(builder: Builder, seeds: Sequence[Var], given: Sequence[tuple[Var, Var]]) -> list[Var]:
+def _backwards(builder: Builder, seeds: Sequence[Var], pairs: Sequence[tuple[Var, Var]]) -> list[Var]:
     """Replace the builder's equations that depend on `seeds`, in which they are linear, by their transposes.
 
     `given` pairs values with their cotangents; the result is the seeds' cotangents."""
     linear_vars = depending(builder.eqns, seeds)
-    made = [e for e in builder.eqns if e.outputs or not is_pure(e)]  # a loop that has no tangent after all has no results
-    linear = [e for e in made if any(v in linear_vars for v in e.inputs)]
-    builder.eqns = [e for e in made if not any(v in linear_vars for v in e.inputs)]
+    eqns = [e for e in builder.eqns if e.outputs or not is_pure(e)]  # a loop that has no tangent after all has no results
+    linear = [e for e in eqns if any(v in linear_vars for v in e.inputs)]
+    builder.eqns = [e for e in eqns if not any(v in linear_vars for v in e.inputs)]
     for eqn in linear:
         if not is_pure(eqn):
             raise TypeError(f"{eqn.op.name} has an effect, so nothing that depends on tangents may go through it backwards")
     sums: dict[Var, Var] = {}
-    for var, ct in given:
+    for var, ct in pairs:
         if var in linear_vars:
             _accumulate(sums, var, ct)
     for eqn in reversed(linear):
@@ -124,22 +124,22 @@ def _backward(program: Program, linear: tuple[bool, ...]) -> Program:
 
 def _transpose_equation(eqn: Eqn, linear: set[Var], sums: dict[Var, Var]) -> None:
     """Send the cotangents of one linear equation on to its linear operands."""
-    given = [sums.pop(v, None) for v in eqn.outputs]
-    if all(ct is None for ct in given):
+    cotangents = [sums.pop(v, None) for v in eqn.outputs]
+    if all(ct is None for ct in cotangents):
         return
     if len(eqn.outputs) > 1:
-        given = [zeros(v.type) if ct is None else ct for v, ct in zip(eqn.outputs, given, strict=True)]
+        cotangents = [zeros(v.type) if ct is None else ct for v, ct in zip(eqn.outputs, cotangents, strict=True)]
     operands = [None if v in linear else v for v in eqn.inputs]
-    for var, operand, ct in zip(eqn.inputs, operands, _transposed(eqn, given, operands), strict=True):
+    for var, operand, ct in zip(eqn.inputs, operands, _transposed(eqn, cotangents, operands), strict=True):
         if operand is None and ct is not None:
             _accumulate(sums, var, ct)
 
 
-def _transposed(eqn: Eqn, given: Sequence[Var | None], operands: list[Var | None]) -> Sequence[Var | None]:
+def _transposed(eqn: Eqn, cotangents: Sequence[Var | None], operands: list[Var | None]) -> Sequence[Var | None]:
     if eqn.op.regions is not None:
-        return eqn.op.transpose(given, operands, eqn.input_types, eqn.params, backward)
+        return eqn.op.transpose(cotangents, operands, eqn.input_types, eqn.params, backward)
     _check_linear(eqn, operands)
-    return eqn.op.transpose(given, operands, eqn.input_types, eqn.params)
+    return eqn.op.transpose(cotangents, operands, eqn.input_types, eqn.params)
 
 
 def _check_linear(eqn: Eqn, operands: list[Var | None]) -> None:
