@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.access import Window
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.rules import resized
 from meshjit.core.splat import element_of, is_splat
@@ -27,6 +28,7 @@ from meshjit.ops.slicing.halos import between, cut
 from meshjit.ops.slicing.slices import pad
 from meshjit.partition.moves import Moves
 from meshjit.partition.stretches import (
+    OWN,
     Space,
     Spaces,
     Stretch,
@@ -95,13 +97,15 @@ class Stretcher:
         operands = [self.at(v, s) for v, s in zip(eqn.inputs, stretches, strict=True)]
 
         def inside(i: int, shape: tuple[int, ...]) -> Var | None:
+            """By places of the result, which operands have in common; of windows by those of the operand."""
             var, masks = eqn.inputs[i], list[Var]()
-            for d, (stretch, here) in enumerate(zip(stretches[i], places[i], strict=True)):
-                moves = span(here)
-                if stretch is not None and moves is not None and not getattr(here, "in_ring", False):
-                    dim, low, reach = moves
-                    if low > 0 or out.shape[dim] - low + reach - 1 > var.shape[d]:
-                        masks.append(self.within(self.spaces[var, d], stretch, 0, var.shape[d], d, shape))
+            for d, (own, here) in enumerate(zip(stretches[i], places[i], strict=True)):
+                if own is None or (moves := span(here)) is None or getattr(here, "in_ring", False):
+                    continue
+                (dim, low, reach), extent = moves, var.shape[d]
+                if low > 0 or out.shape[dim] - low + reach - 1 > extent:
+                    stretch, begin = (own, 0) if isinstance(here, Window) else (target[dim] or OWN, low)
+                    masks.append(self.within(self.spaces[var, d], stretch, begin, begin + extent, d, shape))
             return functools.reduce(and_, masks) if masks else None
 
         assert eqn.op.aligned is not None
