@@ -14,7 +14,7 @@ from meshjit.core.op import Op, Params, Types
 from meshjit.core.program import Eqn, Var
 from sharding.rule import FactorRule
 
-Node: TypeAlias = tuple[Var, int]  # a dim of a value
+ValueDim: TypeAlias = tuple[Var, int]  # a dim of a value
 Dims: TypeAlias = dict[str, list[tuple[int, int]]]  # factor → (number of an operand or result, its dim)
 Items: TypeAlias = tuple[tuple[str, Any], ...]
 
@@ -31,13 +31,13 @@ def access_of(eqn: Eqn) -> tuple[Access, ...]:
     return derived(rule_of(eqn)) if eqn.op.access is None else _ask(_access, eqn)
 
 
-def alike(eqn: Eqn) -> dict[str, list[Node]]:
+def alike(eqn: Eqn) -> dict[str, list[ValueDim]]:
     """The dims, by factor, at whose places an equation does the same: it may be computed at any of them, and at any number.
     None of ops that run Programs."""
     return {} if eqn.op.regions is not None or eqn.op.simulate is not None else _nodes(eqn, _ask(_alike, eqn))
 
 
-def nodes_of(eqn: Eqn) -> dict[str, list[Node]]:
+def dims_of_factors(eqn: Eqn) -> dict[str, list[ValueDim]]:
     """The dims of the values that each factor is, and no other factor with it."""
     return _nodes(eqn, _dims_of(rule_of(eqn)))
 
@@ -110,7 +110,7 @@ def _dims_of(rule: FactorRule) -> Dims:
     return found
 
 
-def _nodes(eqn: Eqn, dims: Dims) -> dict[str, list[Node]]:
+def _nodes(eqn: Eqn, dims: Dims) -> dict[str, list[ValueDim]]:
     values = (*eqn.inputs, *eqn.outputs)
     return {factor: [(values[i], d) for i, d in places] for factor, places in dims.items()}
 

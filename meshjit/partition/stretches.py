@@ -21,7 +21,7 @@ from typing import TypeAlias
 from meshjit.core.access import Moved, Places, Same, Start, Window, resolved
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
-from meshjit.core.rules import Node, access_of, alike
+from meshjit.core.rules import ValueDim, access_of, alike
 from meshjit.core.types import TensorType
 from meshjit.ops.base.constants import constant, iota
 from meshjit.ops.slicing.halos import cut
@@ -60,7 +60,7 @@ class Space:
         return before - turns, after + turns
 
 
-class Spaces(dict[Node, Space]):
+class Spaces(dict[ValueDim, Space]):
     """The space of every dim that is cut along with a carry."""
 
     def own(self, var: Var) -> Stretches:
@@ -85,10 +85,10 @@ class _Classes:
     """Dims that belong together: union-find. `whole` are dims that every device needs all of."""
 
     def __init__(self) -> None:
-        self.parents: dict[Node, Node] = {}
-        self.whole: set[Node] = set()
+        self.parents: dict[ValueDim, ValueDim] = {}
+        self.whole: set[ValueDim] = set()
 
-    def find(self, node: Node) -> Node:
+    def find(self, node: ValueDim) -> ValueDim:
         root = node
         while (parent := self.parents.setdefault(root, root)) != root:
             root = parent
@@ -96,7 +96,7 @@ class _Classes:
             self.parents[node], node = root, self.parents[node]
         return root
 
-    def join(self, nodes: Sequence[Node]) -> None:
+    def join(self, nodes: Sequence[ValueDim]) -> None:
         for node in nodes[1:]:
             self.parents[self.find(node)] = self.find(nodes[0])
 
@@ -110,7 +110,7 @@ def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh)
     for i, output in region.carried:
         for d in range(body.inputs[i].rank):
             classes.join([(body.inputs[i], d), (body.outputs[output], d)])
-    by_root: dict[Node, Space] = {}
+    by_root: dict[ValueDim, Space] = {}
     for var, placement in zip(body.inputs, placements, strict=True):
         for d, axes in enumerate(placement.dims):
             if axes and mesh.axes_size(axes) > 1:
@@ -128,7 +128,7 @@ def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh)
     return spaces
 
 
-def _assign(by_root: dict[Node, Space], root: Node, space: Space) -> None:
+def _assign(by_root: dict[ValueDim, Space], root: ValueDim, space: Space) -> None:
     other = by_root.setdefault(root, space)
     if other != space:
         raise Refused(f"dims cut into {space.block} over {space.axes} and into {other.block} over {other.axes} meet")
@@ -173,7 +173,7 @@ def places_of(eqn: Eqn, constants: Mapping[Var, int]) -> tuple[tuple[Places, ...
     return tuple(tuple(resolved(places, integers) for places in dims) for dims in access.operands)
 
 
-def _places(eqn: Eqn, constants: Mapping[Var, int]) -> Iterable[tuple[Node, Places]]:
+def _places(eqn: Eqn, constants: Mapping[Var, int]) -> Iterable[tuple[ValueDim, Places]]:
     if eqn.op.aligned is not None:
         for var, dims in zip(eqn.inputs, places_of(eqn, constants), strict=True):
             yield from (((var, d), places) for d, places in enumerate(dims))
@@ -194,7 +194,7 @@ def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
     """Join dims that are cut together; all others of the equation's values have to be whole."""
     if eqn.op is constant or eqn.op is iota:
         return
-    groups, lost = list(alike(eqn).values()), set[Node]()
+    groups, lost = list(alike(eqn).values()), set[ValueDim]()
     if eqn.op.aligned is not None:
         groups, out = [], eqn.outputs[0]
         for node, places in _places(eqn, constants):
@@ -253,7 +253,7 @@ def seen_by(eqn: Eqn, result: Stretches, spaces: Spaces, constants: Mapping[Var,
 
 def stretches_alike(eqn: Eqn, needs: Mapping[Var, Stretches], spaces: Spaces) -> dict[Var, Stretches]:
     """Stretches of all values of an equation that treats all positions alike: the hull of those of its results."""
-    by_node: dict[Node, Stretch] = {}
+    by_node: dict[ValueDim, Stretch] = {}
     for nodes in alike(eqn).values():
         needed = [s for v, d in nodes if v in eqn.outputs and v in needs and (s := needs[v][d]) is not None]
         by_node |= dict.fromkeys(nodes, (max((a for a, _ in needed), default=0), max((b for _, b in needed), default=0)))

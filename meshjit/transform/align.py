@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.rules import Node, resized
+from meshjit.core.rules import ValueDim, resized
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType
 from meshjit.ops.base.bits import and_
@@ -135,7 +135,7 @@ class _Aligner:
         self.versions[eqn.outputs[0]] = {Dims(taken): value}
         return True
 
-    def is_framed(self, part: Node, whole: Node) -> bool:
+    def is_framed(self, part: ValueDim, whole: ValueDim) -> bool:
         return part in self.frames and self.frames[part].whole == extent_of(whole)
 
     def fills_with_zeros(self, eqn: Eqn) -> bool:
@@ -174,7 +174,7 @@ class _Aligner:
             self.versions[var] = {Dims(d for d in range(var.rank) if (var, d) in nodes): new}
         return True
 
-    def operand(self, var: Var, nodes: set[Node], ends: Mapping[Node, str]) -> Var:
+    def operand(self, var: Var, nodes: set[ValueDim], ends: Mapping[ValueDim, str]) -> Var:
         """In reduced dims with the identity outside of the interior."""
         dims = Dims(d for d in range(var.rank) if (var, d) in nodes or (var, d) in ends)
         value = self.version(var, dims)
@@ -185,7 +185,7 @@ class _Aligner:
                 value = select(mask, value, full(value.type, identity_element(ends[var, d], value.dtype)))
         return value
 
-    def framed(self, var: Var, nodes: set[Node]) -> TensorType:
+    def framed(self, var: Var, nodes: set[ValueDim]) -> TensorType:
         shape = (self.frames[var, d].whole if (var, d) in nodes else n for d, n in enumerate(var.shape))
         return var.type.with_shape(tuple(shape))
 

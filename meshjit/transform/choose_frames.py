@@ -1,7 +1,7 @@
 """Which values get a frame, and where it begins: the survey before `align`.
 
-A *node* is a dim of a value. Nodes that hold one factor of an equation which treats all places alike belong together:
-they have one extent, and get one frame or none.
+A *value dim* is one dim of one value. Value dims that hold one factor of an equation which treats all places alike belong
+together: they have one extent, and get one frame or none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from meshjit.core.access import Moved, Places, Reduced, Start
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.rules import Node, access_of, alike, nodes_of, takes_other_extents
+from meshjit.core.rules import ValueDim, access_of, alike, dims_of_factors, takes_other_extents
 
 Shards = Callable[[Var, int], int]  # over how many shards a dim of a value is spread
 
@@ -29,13 +29,13 @@ class Frame:
 
 @dataclass
 class _Group:
-    """Nodes that belong together: what takes them from a whole or puts them into one, and what else touches them."""
+    """Value dims that get one frame or none: their slices from wholes, their updates of wholes, and their other uses."""
 
-    nodes: list[Node]
-    entries: dict[Node, list[int]] = field(default_factory=dict[Node, list[int]])  # whole → where slices of it begin
-    exits: list[tuple[Node, int, int]] = field(default_factory=list[tuple[Node, int, int]])  # node, begin, whole
-    masked: list[Node] = field(default_factory=list[Node])  # once for each reduction
-    unframed_uses: list[Node] = field(default_factory=list[Node])  # producers and consumers that need the unframed value
+    nodes: list[ValueDim]
+    entries: dict[ValueDim, list[int]] = field(default_factory=dict[ValueDim, list[int]])  # whole → where slices of it begin
+    exits: list[tuple[ValueDim, int, int]] = field(default_factory=list[tuple[ValueDim, int, int]])  # node, begin, whole
+    masked: list[ValueDim] = field(default_factory=list[ValueDim])  # once for each reduction
+    unframed_uses: list[ValueDim] = field(default_factory=list[ValueDim])  # producers and consumers that need the unframed value
     shards: set[int] = field(default_factory=set[int])  # of the wholes
 
     def absorb(self, other: _Group) -> None:
@@ -53,15 +53,15 @@ class Roles:
     """What the factors of an equation do with places: treat them all alike (the nodes that hold each), or reduce them
     (the operands' nodes, and the kind of the reduction)."""
 
-    alike: dict[str, list[Node]]
-    reduced: dict[str, tuple[list[Node], str]]
+    alike: dict[str, list[ValueDim]]
+    reduced: dict[str, tuple[list[ValueDim], str]]
 
 
 @dataclass(frozen=True)
 class Framing:
     """The frames that save exchanges, per node, and the roles of the equations."""
 
-    frames: dict[Node, Frame] = field(default_factory=dict[Node, Frame])
+    frames: dict[ValueDim, Frame] = field(default_factory=dict[ValueDim, Frame])
     roles: dict[Eqn, Roles] = field(default_factory=dict[Eqn, Roles])
 
 
@@ -83,12 +83,12 @@ class _Survey:
 
     def __init__(self, shards: Shards) -> None:
         self.shards = shards
-        self.parents: dict[Node, Node] = {}
-        self.groups: dict[Node, _Group] = {}
-        self.framed_uses: set[tuple[int, Node]] = set()  # (equation, node): equations that can work on frames
+        self.parents: dict[ValueDim, ValueDim] = {}
+        self.groups: dict[ValueDim, _Group] = {}
+        self.framed_uses: set[tuple[int, ValueDim]] = set()  # (equation, node): equations that can work on frames
         self.roles: dict[Eqn, Roles] = {}
 
-    def find(self, node: Node) -> Node:
+    def find(self, node: ValueDim) -> ValueDim:
         if node not in self.parents:
             self.parents[node] = node
             self.groups[node] = _Group([node])
@@ -99,7 +99,7 @@ class _Survey:
             self.parents[node], node = root, self.parents[node]
         return root
 
-    def join(self, nodes: Iterable[Node]) -> None:
+    def join(self, nodes: Iterable[ValueDim]) -> None:
         """The largest group absorbs the others."""
         roots = dict.fromkeys(map(self.find, nodes))
         largest = max(roots, key=lambda root: len(self.groups[root].nodes))
@@ -108,7 +108,7 @@ class _Survey:
                 self.parents[root] = largest
                 self.groups[largest].absorb(self.groups.pop(root))
 
-    def group(self, node: Node) -> _Group:
+    def group(self, node: ValueDim) -> _Group:
         return self.groups[self.find(node)]
 
     def visit(self, eqn: Eqn) -> None:
@@ -147,13 +147,13 @@ def roles_of(eqn: Eqn) -> Roles:
     """None of equations that take parts or put them into wholes, and none where values have to be as they are."""
     if eqn.op.regions is not None or eqn.op.seed is not None or not is_pure(eqn) or any(m.takes or m.puts for m in moves(eqn)):
         return Roles({}, {})
-    places = dict[Node, list[Places]]()
+    places = dict[ValueDim, list[Places]]()
     for access in access_of(eqn):
         for var, dims in zip(eqn.inputs, access.operands, strict=True):
             for d, each in enumerate(dims):
                 places.setdefault((var, d), []).append(each)
-    reduced = dict[str, tuple[list[Node], str]]()
-    for name, nodes in nodes_of(eqn).items():
+    reduced = dict[str, tuple[list[ValueDim], str]]()
+    for name, nodes in dims_of_factors(eqn).items():
         kinds = {p.kind if isinstance(p, Reduced) else None for node in nodes for p in places.get(node, [None])}
         if len(kinds) == 1 and (kind := kinds.pop()) is not None and takes_other_extents(eqn, name):
             reduced[name] = nodes, kind
@@ -164,8 +164,8 @@ class Move(NamedTuple):
     """A dim of operand `number` whose first element an equation puts at place `begin` of a dim of the result."""
 
     number: int
-    operand: Node
-    result: Node
+    operand: ValueDim
+    result: ValueDim
     begin: int
 
     @property
@@ -192,11 +192,11 @@ def moves(eqn: Eqn) -> list[Move]:
     ]
 
 
-def _is_part(part: Node, begin: int, whole: Node) -> bool:
+def _is_part(part: ValueDim, begin: int, whole: ValueDim) -> bool:
     return 0 < extent_of(part) < extent_of(whole) and 0 <= begin <= extent_of(whole) - extent_of(part)
 
 
-def extent_of(node: Node) -> int:
+def extent_of(node: ValueDim) -> int:
     return node[0].shape[node[1]]
 
 
@@ -204,7 +204,7 @@ _MEMORY = 16  # how many bytes are touched in the time in which one is sent
 _LATENCY = 16384  # how many bytes are sent in the time that a collective takes at least
 
 
-def _frame(root: Node, group: _Group) -> Frame | None:
+def _frame(root: ValueDim, group: _Group) -> Frame | None:
     """Where a frame of this group begins at the least cost; None if having none costs no more.
 
     Costs are in bytes on the wire. A row is what a node's value holds of one place. Touching memory counts, too: wholes
@@ -236,7 +236,7 @@ def _frame(root: Node, group: _Group) -> Frame | None:
     return Frame(best, extent, whole) if framed(best) < exchanged(0, drift) else None
 
 
-def _row(node: Node) -> float:
+def _row(node: ValueDim) -> float:
     """Bytes of one place of a dim."""
     var, dim = node
     return var.type.nbytes / max(var.shape[dim], 1)
