@@ -28,8 +28,7 @@ from meshjit.transform.pipeline import simplify
 from meshjit.transform.transpose import vjp
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from tests.tools.laws import check_law, random_spec
-from tests.tools.wire import counted
+from tests.tools.laws import check_law, counted, random_spec
 
 MESH = AbstractMesh((4, 2), ("x", "y"))
 SPLIT, WHOLE = "P('x', 'y')", "P()"

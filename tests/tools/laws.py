@@ -1,19 +1,23 @@
-"""The law of the design, as functions for tests: simulate(partition(program, plan), mesh) == evaluate(program)."""
+"""The laws of the design, as functions for tests: simulate(partition(plan), mesh) == evaluate(program), and the collectives that a
+plan predicts are those that partitioning writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from meshjit.core.collective import Collective, collectives_in
+from meshjit.core.plan import Plan
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.core.verify import verify
-from meshjit.partition.partition import partition
+from meshjit.partition.partition import write_locally
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
+from meshjit.transform.pipeline import finish
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec
 
@@ -21,13 +25,32 @@ from sharding.spec import PartitionSpec
 def partitioned(program: Program, mesh: Any, inputs: Sequence[Any], outputs: Sequence[Any], arrays: Sequence[Any]) -> Any:
     """What the mesh's devices compute together: (results, plan, local program)."""
     plan = make_plan(program, mesh, Annotations(inputs, outputs))
-    local = verify(partition(plan), "partition")
+    local = verify(partitioned_as_predicted(plan), "partition")
     shards = [scatter(np.asarray(a), p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
     with np.errstate(all="ignore"):
         results = simulate(local, mesh, shards)
     shapes = [v.shape for v in program.outputs]
     whole = [gather(r, p, s, mesh) for r, p, s in zip(results, plan.outputs, shapes, strict=True)]
     return whole, plan, local
+
+
+def partitioned_as_predicted(plan: Plan) -> Program:
+    """The local program of a plan. AssertionError where its collectives are not those that the plan predicts."""
+    assert plan.target is not None
+    local = write_locally(plan, plan.target)
+    predicted, written = counted(plan.collectives), counted(collectives_in(local, plan.mesh))
+    assert predicted == written, f"the plan predicts {predicted}, partitioning writes {written}\n{plan}\n{local}"
+    return finish(local, plan.mesh, plan.target.topology)
+
+
+def counted(collectives: Iterable[Collective]) -> dict[tuple[str, tuple[str, ...], float], float]:
+    """Trips by kind, axes and bytes; of a permute by kind and bytes: among holders of one shard the sender may stand anywhere."""
+    counts: dict[tuple[str, tuple[str, ...], float], float] = {}
+    for each in collectives:
+        axes = () if each.kind == "collective_permute" else tuple(map(str, each.axes))
+        key = each.kind, axes, each.nbytes
+        counts[key] = counts.get(key, 0.0) + each.trips
+    return counts
 
 
 def check_law(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit import tree
-from meshjit.core.collective import Collective, collectives_in
+from meshjit.core.collective import collectives_in
 from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
@@ -21,7 +21,6 @@ from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
 from meshjit.trace import Argument, trace_to_program
 from meshjit.transform.pipeline import simplify
-from sharding.axes import name_of
 from sharding.mesh import AbstractMesh
 from tests.tools.laws import check_law
 
@@ -76,13 +75,3 @@ def moved(
     for got, placement, want in zip(simulate(local, mesh, shards), plan.outputs, evaluate(program, arrays), strict=True):
         np.testing.assert_allclose(gather(got, placement, want.shape, mesh), want, rtol=1e-4)
     return [f"{row.count} {row.kind}({row.axes}) {row.bytes}" for row in collective_rows(local, mesh)]
-
-
-def counted(collectives: Iterable[Collective]) -> dict[tuple[str, tuple[str, ...], float], float]:
-    """Trips by kind, axes and bytes. A permute is named by the axes that it crosses, whole ones."""
-    counts: dict[tuple[str, tuple[str, ...], float], float] = {}
-    for each in collectives:
-        axes = sorted({name_of(a) for a in each.axes}) if each.kind == "collective_permute" else map(str, each.axes)
-        key = each.kind, tuple(axes), each.nbytes
-        counts[key] = counts.get(key, 0.0) + each.trips
-    return counts
