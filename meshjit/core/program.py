@@ -148,10 +148,18 @@ def _types(op: Op, types: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
     return tuple(map(_shared, op.type_rule(types, _NONE)))
 
 
-@functools.lru_cache(maxsize=4096)
 def _shared(type: TensorType) -> TensorType:
-    """One object for equal types."""
+    """One object for equal types; but for types that name an extent, which equal those that do not."""
+    return type if _names_an_extent(type) else _one(type)
+
+
+@functools.lru_cache(maxsize=4096)
+def _one(type: TensorType) -> TensorType:
     return type
+
+
+def _names_an_extent(type: TensorType) -> bool:
+    return any([extent.__class__ is not int for extent in type.shape])
 
 
 class _Stack(threading.local):
@@ -186,7 +194,8 @@ class Builder:
     def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
         """Add one equation; the op's type rule gives the output types or raises TypeError."""
         in_types = tuple([v.type for v in inputs])
-        types = tuple(map(_shared, op.type_rule(in_types, params))) if params else _types(op, in_types)
+        is_plain = not params and not any(map(_names_an_extent, in_types))
+        types = _types(op, in_types) if is_plain else tuple(map(_shared, op.type_rule(in_types, params or _NONE)))
         params = params or _NONE
         outputs = tuple([Var(t) for t in types])
         self.eqns.append(Eqn(op, tuple(inputs), outputs, params, self.source))
