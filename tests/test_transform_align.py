@@ -21,7 +21,9 @@ from meshjit.ops.reduce.contraction import dot_general
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.slices import pad, slice_
 from meshjit.ops.slicing.update_slice import update_slice
+from meshjit.plan.cost import Machine
 from meshjit.simulate.evaluate import evaluate
+from meshjit.targets import target_of
 from meshjit.transform.align import align
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
@@ -29,6 +31,7 @@ from tests.tools.laws import MESHES, check_law, random_spec
 from tests.tools.wire import check_function, partitioned_program, traced, traffic
 
 X8, XY = AbstractMesh((8,), ("x",)), AbstractMesh((4, 4), ("x", "y"))
+PRICES = Machine(X8, target_of(X8)).border_prices
 
 
 class _Writer:
@@ -106,7 +109,7 @@ def test_aligned_programs_mean_the_same(seed: int) -> None:
     shape = tuple(int(n) for n in generator.integers(5, 14, generator.integers(1, 3)))
     program = _Writer(generator, shape).write()
     arrays = [generator.integers(-2, 3, t.shape).astype(np.float32) for t in program.input_types]
-    aligned = verify(align(program, lambda var, dim: 4))
+    aligned = verify(align(program, lambda var, dim: 4, PRICES))
     for got, want in zip(evaluate(aligned, arrays), evaluate(program, arrays), strict=True):
         np.testing.assert_array_equal(got, want)
     for _ in range(2):
@@ -235,7 +238,7 @@ def test_a_loss_over_the_interior_is_masked() -> None:
 
 def test_whole_dims_are_left_alone() -> None:
     program = traced(heat, ["f32[64, 16]"])
-    assert align(program, lambda var, dim: 1) is program
+    assert align(program, lambda var, dim: 1, PRICES) is program
     names = [eqn.op.name for eqn in partitioned_program(program, X8, [P(None, "x")], [P(None, "x")]).eqns]
     assert "update_slice" in names and "shift" not in names and "select" not in names
 
@@ -246,8 +249,8 @@ def test_a_long_computation_is_not_aligned_for_one_row() -> None:
     def loss(tokens: Any, table: Any) -> Any:
         return (mnp.tanh(table[tokens[:-1]]) - table[tokens[1:]]).sum()
 
-    program = traced(loss, ["i32[1025]", "f32[50, 2048]"])
-    assert align(program, lambda var, dim: 8) is program
+    program = traced(loss, ["i32[1025]", "f32[50, 1048576]"])
+    assert align(program, lambda var, dim: 8, PRICES) is program
 
 
 @pytest.mark.parametrize(("step", "rows"), [(heat, 4), (zeros_around, 4), (edges, 4), (ring, 4), (held, 4), (shifted, 2)])

@@ -21,8 +21,10 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.core.types import is_inexact
 from meshjit.core.verify import verify
+from meshjit.plan.cost import Machine
 from meshjit.simulate.devices import simulate
 from meshjit.simulate.evaluate import evaluate
+from meshjit.targets import target_of
 from meshjit.transform.align import align
 from meshjit.transform.batch import batch
 from meshjit.transform.batch_gathers import batch_gathers
@@ -166,7 +168,7 @@ PASSES = {
     "fold_slices": plain(fold_slices),
     "batch_gathers": plain(batch_gathers),
     "cse": plain(cse),
-    "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size)),
+    "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size, Machine(MESH, target_of(MESH)).border_prices)),
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),
     "share_halos": plain(share_halos, values_on_devices_stay),

@@ -27,8 +27,9 @@ from meshjit.core.versions import Versions, Walks
 from meshjit.partition.own_rule import OwnRule, own_rule
 from meshjit.plan.events import Event, Exchange, Move, Remake
 from meshjit.plan.written import write, write_block
+from meshjit.transform.choose_frames import BorderPrices
 from meshjit.transform.pipeline import finish
-from sharding.cost import gathering_dim
+from sharding.cost import collective_seconds, gathering_dim
 from sharding.mesh import BaseMesh
 from sharding.reshard import Walk
 from sharding.rule import FactorRule
@@ -133,6 +134,15 @@ class Machine(Walks):
         collectives = tuple(collectives_in(local, self.mesh))
         moving, sent = self.moving(local) if len(collectives) > 1 else self.sum_of(collectives)
         return OwnCost(self.local_work(local), moving, sent, collectives, requests)
+
+    @functools.cached_property
+    def border_prices(self) -> BorderPrices:
+        """Of sending a border over the slowest axis of the mesh."""
+        axes, count = self.mesh.axis_names, 1 << 20
+        start, long = (
+            collective_seconds("collective_permute", size, axes, self.mesh, self.topology) for size in (0, count)
+        )
+        return BorderPrices(start, (long - start) / count, FUSED / self.topology.memory_bandwidth)
 
     def moving(self, local: Program) -> tuple[float, float]:
         """Seconds and bytes of the collectives of local equations, as they are in the end."""

@@ -31,7 +31,7 @@ from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.slicing.halos import between
 from meshjit.ops.slicing.roll import shift
 from meshjit.ops.slicing.slices import pad, slice_
-from meshjit.transform.choose_frames import Framing, Shards, choose_frames, extent_of, moves
+from meshjit.transform.choose_frames import BorderPrices, Framing, Shards, choose_frames, extent_of, moves
 from meshjit.transform.dce import dce
 from meshjit.transform.fold_slices import is_zero
 from meshjit.transform.rewriting import in_regions
@@ -40,10 +40,10 @@ Dims = frozenset[int]
 Sides = dict[int, tuple[int, int]]  # per dim, at which place of a whole a value begins, and the whole's extent
 
 
-def align(program: Program, shards: Shards) -> Program:
+def align(program: Program, shards: Shards, prices: BorderPrices) -> Program:
     """The Program with frames where they save exchanges, in nested Programs too; itself if there are none."""
-    program = in_regions(program, lambda nested: align(nested, shards), device=False)
-    framing = choose_frames(program, shards)
+    program = in_regions(program, lambda nested: align(nested, shards, prices), device=False)
+    framing = choose_frames(program, shards, prices)
     return dce(_Aligner(program, framing).run()) if framing.frames else program
 
 

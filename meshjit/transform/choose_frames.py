@@ -65,7 +65,19 @@ class Framing:
     roles: dict[Eqn, Roles] = field(default_factory=dict[Eqn, Roles])
 
 
-def choose_frames(program: Program, shards: Shards) -> Framing:
+@dataclass(frozen=True)
+class BorderPrices:
+    """Seconds: to start sending a border, per byte that is sent, and per byte of memory that is touched."""
+
+    start: float
+    send: float
+    touch: float
+
+    def sent(self, nbytes: float, borders: int) -> float:
+        return nbytes * self.send + borders * self.start
+
+
+def choose_frames(program: Program, shards: Shards, prices: BorderPrices) -> Framing:
     """The frames of one Program, without those that it runs."""
     if not any(m.takes and shards(*m.operand) > 1 for eqn in program.eqns for m in moves(eqn)):
         return Framing()
@@ -73,7 +85,7 @@ def choose_frames(program: Program, shards: Shards) -> Framing:
     for eqn in program.eqns:
         survey.visit(eqn)
     survey.count_unframed_uses(program)
-    chosen = {root: frame for root, group in survey.groups.items() if (frame := _frame(root, group)) is not None}
+    chosen = {root: frame for root, group in survey.groups.items() if (frame := _frame(root, group, prices)) is not None}
     frames = {node: chosen[root] for node in survey.parents if (root := survey.find(node)) in chosen}
     return Framing(frames, survey.roles)
 
@@ -200,15 +212,11 @@ def extent_of(node: ValueDim) -> int:
     return node[0].shape[node[1]]
 
 
-_MEMORY = 16  # how many bytes are touched in the time in which one is sent
-_LATENCY = 16384  # how many bytes are sent in the time that a collective takes at least
-
-
-def _frame(root: ValueDim, group: _Group) -> Frame | None:
+def _frame(root: ValueDim, group: _Group, prices: BorderPrices) -> Frame | None:
     """Where a frame of this group begins at the least cost; None if having none costs no more.
 
-    Costs are in bytes on the wire. A row is what a node's value holds of one place. Touching memory counts, too: wholes
-    may have more rows on a device than interiors, and reductions of framed values are masked.
+    A row is what a node's value holds of one place. Touching memory counts, too: wholes may have more rows on a device than
+    interiors, and reductions of framed values are masked.
     """
     wholes = {var.shape[dim] for var, dim in group.entries}
     if len(wholes) != 1 or len(group.shards) != 1:
@@ -224,12 +232,12 @@ def _frame(root: ValueDim, group: _Group) -> Frame | None:
         """When the first shard begins at `begin` of a whole, and the last `late` rows before it should."""
         ways = [(node, max(max(b) - begin, 0), max(begin + late - min(b), 0)) for node, b in group.entries.items()]
         ways += [(node, max(b - begin, 0), max(begin + late - b, 0)) for node, b in inner]
-        return sum(_row(node) * (up + down) + _LATENCY * ((up > 0) + (down > 0)) for node, up, down in ways)
+        return sum(prices.sent(_row(node) * (up + down), (up > 0) + (down > 0)) for node, up, down in ways)
 
     def framed(begin: int) -> float:
         rows, ways = begin + max(drift - begin, 0), (begin > 0) + (drift > begin)
-        embedded = sum(_row(node) * rows + _LATENCY * ways for node in unframed)
-        return exchanged(begin, 0) + embedded + touched / _MEMORY
+        embedded = sum(prices.sent(_row(node) * rows, ways) for node in unframed)
+        return exchanged(begin, 0) + embedded + touched * prices.touch
 
     places = sorted({*(begin for begins in group.entries.values() for begin in begins), *(begin for _, begin in inner)})
     best = min(places, key=framed)
