@@ -26,6 +26,7 @@ from meshjit.api import jit as jit, pjit as pjit
 from meshjit.api.caches import clear_caches as clear_caches
 from meshjit.api.constraint import reshard as reshard
 from meshjit.api.kinds import register_array as _register_array
+from meshjit.api.meshes import set_mesh as set_mesh
 from meshjit.api.putting import (
     block_until_ready as block_until_ready,
     copy_to_host_async as copy_to_host_async,
@@ -95,7 +96,6 @@ from sharding import (
     NamedSharding as NamedSharding,
     PartitionSpec as P,  # noqa: N814, F401
     PartitionSpec as PartitionSpec,
-    set_mesh as set_mesh,
 )
 
 # The package of ops, which knows no arrays, is also where JAX keeps these four.

@@ -1,6 +1,12 @@
 """Placement, under the names of `jax.sharding`."""
 
 from meshjit.api.constraint import reshard as reshard
+from meshjit.api.meshes import (
+    get_abstract_mesh as get_abstract_mesh,
+    get_mesh as get_mesh,
+    set_mesh as set_mesh,
+    use_mesh as use_mesh,
+)
 from meshjit.missing import explain as _explain
 from sharding import (
     AUTO as AUTO,
@@ -12,8 +18,8 @@ from sharding import (
     PartitionSpec as PartitionSpec,
     Sharding as Sharding,
     SingleDeviceSharding as SingleDeviceSharding,
-    set_mesh as set_mesh,
-    use_mesh as use_mesh,
+    use_abstract_mesh as use_abstract_mesh,
 )
+from sharding.named import make_single_device_sharding as make_single_device_sharding
 
 _explain(__name__)

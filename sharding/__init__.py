@@ -13,6 +13,7 @@ from sharding.mesh import (
     canonical as canonical,
     current_mesh as current_mesh,
     set_mesh as set_mesh,
+    use_abstract_mesh as use_abstract_mesh,
     use_mesh as use_mesh,
 )
 from sharding.named import (

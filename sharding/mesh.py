@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import enum
 import functools
 import math
 import threading
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeAlias, cast
 
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sharding.axes import NAME, AxisRef, SubAxis, atoms, canonical_axes, check_ref, cut_points, first_overlap, overlap
+from sharding.axis_types import AxisType, AxisTypes, checked_types
 
 Int64Array: TypeAlias = NDArray[np.int64]
 ObjectArray: TypeAlias = NDArray[np.object_]
@@ -39,28 +39,16 @@ __all__ = [
 ]
 
 
-class AxisType(enum.Enum):
-    """How an axis takes part in sharding (``jax.sharding.AxisType``). Kept and shown; planning treats all as Auto."""
-
-    Auto = enum.auto()
-    Explicit = enum.auto()
-    Manual = enum.auto()
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class BaseMesh:
+class BaseMesh(AxisTypes):
     """Axis names and sizes, and the arithmetic on them that needs no device. Immutable."""
 
     axis_names: tuple[str, ...]
     axis_sizes: tuple[int, ...]
-    axis_types: tuple[AxisType, ...]
 
     def _set_axes(self, sizes: tuple[int, ...], names: object, axis_types: object) -> None:
         self.axis_sizes = sizes
         self.axis_names = _checked_names(names, sizes)
-        self.axis_types = _checked_types(axis_types, len(sizes))
+        self.axis_types = checked_types(axis_types, self.axis_names, type(self).__name__)
 
     @functools.cached_property
     def shape(self) -> dict[str, int]:
@@ -146,7 +134,7 @@ class AbstractMesh(BaseMesh):
         self,
         axis_sizes: Sequence[int],
         axis_names: str | Sequence[str],
-        axis_types: Sequence[AxisType] | None = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
         *,
         abstract_device: AbstractDevice | None = None,
     ) -> None:
@@ -159,6 +147,25 @@ class AbstractMesh(BaseMesh):
     @property
     def abstract_mesh(self) -> AbstractMesh:
         return self
+
+    def update(
+        self,
+        axis_sizes: Sequence[int] | None = None,
+        axis_names: str | Sequence[str] | None = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+        **device: Any,
+    ) -> AbstractMesh:
+        """The mesh with something replaced; what is None, or an `abstract_device` that is not given, stays."""
+        return AbstractMesh(
+            self.axis_sizes if axis_sizes is None else axis_sizes,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+            **{"abstract_device": self.abstract_device, **device},
+        )
+
+    def update_axis_types(self, name_to_type: Mapping[str, AxisType]) -> AbstractMesh:
+        """The mesh whose axes in `name_to_type` are of these types."""
+        return self.update(axis_types=self.types_with(name_to_type))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AbstractMesh) and self._key == other._key
@@ -200,7 +207,7 @@ class Mesh(BaseMesh):
     """
 
     def __init__(
-        self, devices: object, axis_names: str | Sequence[str], axis_types: Sequence[AxisType] | None = None
+        self, devices: object, axis_names: str | Sequence[str], axis_types: AxisType | Sequence[AxisType] | None = None
     ) -> None:
         self.devices: ObjectArray = np.array(devices, dtype=object)
         self.devices.flags.writeable = False
@@ -226,6 +233,19 @@ class Mesh(BaseMesh):
     def flat_devices(self) -> tuple[Any, ...]:
         """The devices by flat position."""
         return tuple(self.devices.flat)
+
+    def update(
+        self,
+        devices: object = None,
+        axis_names: str | Sequence[str] | None = None,
+        axis_types: AxisType | Sequence[AxisType] | None = None,
+    ) -> Mesh:
+        """The mesh with something replaced; what is None stays."""
+        return Mesh(
+            self.devices if devices is None else devices,
+            self.axis_names if axis_names is None else axis_names,
+            self.axis_types if axis_types is None else axis_types,
+        )
 
     @property
     def device_ids(self) -> NDArray[np.int64]:
@@ -288,10 +308,12 @@ def is_addressable(device: Any) -> bool:
 
 
 class _State(threading.local):
-    """The current mesh of a thread, each `with mesh:` that is open, and what was current outside of it."""
+    """The current mesh of a thread, the one that `set_mesh` named, each `with mesh:` that is open, and what was current outside
+    of it."""
 
     def __init__(self) -> None:
         self.current: BaseMesh | None = None
+        self.named: BaseMesh | None = None
         self.entered: list[Mesh] = []
         self.outer: list[BaseMesh | None] = []
 
@@ -305,15 +327,30 @@ def current_mesh() -> BaseMesh | None:
     return _STATE.current
 
 
+def named_mesh() -> BaseMesh | None:
+    """The mesh that `set_mesh` (or `use_abstract_mesh`) named last in this thread, whatever `with mesh:` says, or None."""
+    return _STATE.named
+
+
 def entered_mesh() -> Mesh | None:
     """The mesh of the innermost `with mesh:` in this thread, whatever `set_mesh` says, or None."""
     return _STATE.entered[-1] if _STATE.entered else None
+
+
+def mesh_context() -> tuple[BaseMesh | None, BaseMesh | None, Mesh | None]:
+    """All that this thread's contexts say of meshes, to find by what was made under them."""
+    return _STATE.current, _STATE.named, entered_mesh()
 
 
 def _make_current(mesh: BaseMesh | None) -> None:
     _STATE.current = mesh
     for tell in on_current_mesh:
         tell()
+
+
+def _make_named(mesh: BaseMesh | None) -> None:
+    _STATE.named = mesh
+    _make_current(mesh)
 
 
 class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
@@ -323,17 +360,18 @@ class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
         if mesh is not None and not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"set_mesh: expected a Mesh, AbstractMesh or None, got {type(mesh).__name__}")
         self.mesh = mesh
-        self._former = _STATE.current
-        _make_current(mesh)
+        self._former = _STATE.current, _STATE.named
+        _make_named(mesh)
 
     def __enter__(self) -> BaseMesh | None:
-        _make_current(self.mesh)
+        _make_named(self.mesh)
         return self.mesh
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _make_current(self._former)
+        current, _STATE.named = self._former
+        _make_current(current)
 
 
 @contextlib.contextmanager
@@ -341,6 +379,28 @@ def use_mesh(mesh: BaseMesh | None) -> Generator[BaseMesh | None]:
     """`with use_mesh(mesh):` — current inside the block only."""
     with set_mesh(mesh) as current:
         yield current
+
+
+@contextlib.contextmanager
+def use_abstract_mesh(mesh: AbstractMesh) -> Generator[None]:
+    """`with use_abstract_mesh(mesh):` — what `get_abstract_mesh` says inside the block (``jax.sharding.use_abstract_mesh``).
+
+    Where the current mesh has the same axes, it stays, and only the types of its axes are those of `mesh`. ValueError for what is
+    no AbstractMesh, or of another size than the current one."""
+    if not isinstance(mesh, AbstractMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError(f"use_abstract_mesh: expected an AbstractMesh, got {type(mesh).__name__}\n  fix: mesh.abstract_mesh")
+    former = named_mesh()
+    if former is not None and not former.empty and not mesh.empty and former.size != mesh.size:
+        raise ValueError(f"use_abstract_mesh: {mesh} has {mesh.size} devices, but the current {former} has {former.size}")
+    with set_mesh(_typed_as(mesh, former)):
+        yield
+
+
+def _typed_as(mesh: AbstractMesh, current: BaseMesh | None) -> BaseMesh:
+    """The current mesh, with its devices, under the axis types of `mesh`; `mesh` itself where their axes differ."""
+    if isinstance(current, Mesh) and current.shape_tuple == mesh.shape_tuple:
+        return current if current.axis_types == mesh.axis_types else current.update(axis_types=mesh.axis_types)
+    return mesh
 
 
 # --- checks and arithmetic --------------------------------------------------------------------------------------------
@@ -363,16 +423,6 @@ def _checked_names(names: object, sizes: tuple[int, ...]) -> tuple[str, ...]:
     if twice:
         raise ValueError(f"mesh axis names must differ, but {twice[0]!r} appears twice in {tuple(checked)}")
     return tuple(checked)
-
-
-def _checked_types(axis_types: object, rank: int) -> tuple[AxisType, ...]:
-    if axis_types is None:
-        return (AxisType.Auto,) * rank
-    entries = (axis_types,) * rank if isinstance(axis_types, AxisType) else tuple(cast(Iterable[object], axis_types))
-    types = [kind for kind in entries if isinstance(kind, AxisType)]
-    if len(types) != rank or len(entries) != rank:
-        raise ValueError(f"axis_types must be {rank} AxisType values, one per axis, got {axis_types!r}")
-    return tuple(types)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -215,6 +215,11 @@ class SingleDeviceSharding(Sharding):
         return f"SingleDeviceSharding(device={self.device!r}, memory_kind={self.memory_kind})"
 
 
+def make_single_device_sharding(device: Any, *, memory_kind: str | None = None) -> SingleDeviceSharding:
+    """`jax.sharding.make_single_device_sharding`."""
+    return SingleDeviceSharding(device, memory_kind=memory_kind)
+
+
 class AUTO:
     """In a sharding's place: let the automatic planner choose. The class itself and AUTO(mesh) both mean it."""
 

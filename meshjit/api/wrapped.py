@@ -42,7 +42,7 @@ from meshjit.trace import (
 )
 from meshjit.trace.members import member_sizes
 from meshjit.trace.program import function_name
-from sharding.mesh import current_mesh, entered_mesh
+from sharding.mesh import current_mesh, mesh_context
 from sharding.named import Sharding
 from sharding.spec import PartitionSpec
 
@@ -139,7 +139,7 @@ class Wrapped:
                     return self._nested(args, kwargs), None
             self._name_bad_leaf(args, kwargs)
             raise
-        key = (in_tree, keys, statics, current_mesh(), entered_mesh(), config.context())
+        key = (in_tree, keys, statics, mesh_context(), config.context())
         try:
             entry = self.cache.by_look.get(key)
         except Exception:
@@ -215,7 +215,7 @@ class Wrapped:
         """Traced now, or for an earlier call or `lower` of the same kind."""
         statics = tuple((where, type(value), value) for where, value in split.statics)
         normal = tuple(k.normal for k in call.keys)
-        key = (call.in_tree, normal, statics, current_mesh(), entered_mesh(), config.context(), member_sizes())
+        key = (call.in_tree, normal, statics, mesh_context(), config.context(), member_sizes())
         traced = self.cache.traced.get(key)
         if traced is None:
             start = time.perf_counter()
@@ -281,7 +281,7 @@ class Wrapped:
         arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
         statics = tuple((where, type(value), value) for where, value in split.statics)
         types = tuple((a.type, a.weak) for a in arguments)
-        key = (in_tree, types, statics, current_mesh(), entered_mesh(), config.context(), member_sizes())
+        key = (in_tree, types, statics, mesh_context(), config.context(), member_sizes())
         traced = self.cache.nested.get(key)
         if traced is None:
             traced = trace_to_program(self._placed(split), arguments, in_tree, function_name(self.fun))

@@ -48,14 +48,14 @@ _thread = _Thread()
 
 
 def _renew() -> None:
-    what = "traced" if stack.active_trace() else (mesh.current_mesh(), mesh.entered_mesh(), config.context())
+    what = "traced" if stack.active_trace() else (mesh.mesh_context(), config.context())
     _jaxlib.call_context.set_local(_context((what, stack.depth() + _thread.apart)))
 
 
 def _renew_all() -> None:
     """An option changed for every thread. Those that have a mesh or options of their own keep an outdated context, in which
     nothing may be remembered of earlier calls."""
-    _jaxlib.call_context.set_global(_context(((None, None, config.global_context()), 0)))
+    _jaxlib.call_context.set_global(_context((((None, None, None), config.global_context()), 0)))
     _renew()
 
 
