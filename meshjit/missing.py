@@ -67,13 +67,15 @@ NOT_THERE: dict[str, dict[str, str]] = {
 def explain(module: str) -> None:
     """Let a module say of a name that it does not have what is known about it."""
 
-    def missing(name: str) -> NoReturn:
-        caller = sys._getframe(1)
-        if _is_import(caller) and not name.startswith("__"):
-            raise ImportError(text_of(module, name), name=name, path=getattr(sys.modules[module], "__file__", None))
-        raise AttributeError(text_of(module, name))
+    vars(sys.modules[module])["__getattr__"] = lambda name: refuse(module, name, sys._getframe(1))
 
-    vars(sys.modules[module])["__getattr__"] = missing
+
+def refuse(module: str, name: str, caller: FrameType, prefix: str = "") -> NoReturn:
+    """Raise the error that this frame gets for a name that the module does not have."""
+    text = prefix + text_of(module, name)
+    if _is_import(caller) and not name.startswith("__"):
+        raise ImportError(text, name=name, path=getattr(sys.modules[module], "__file__", None))
+    raise AttributeError(text)
 
 
 def _is_import(frame: FrameType) -> bool:
@@ -89,7 +91,7 @@ def text_of(module: str, name: str) -> str:
     if name.startswith("_"):
         return f"module {module!r} has no attribute {name!r}"
     close = difflib.get_close_matches(name, _public(sys.modules[module]), 1, cutoff=0.75)
-    return f"{module} has no {name}" + (f"; did you mean {close[0]}?" if close else "")
+    return f"{module} has no {name}" + (f"; did you mean {close[0]}?" if close and close[0] != name else "")
 
 
 def _public(module: Any) -> list[str]:

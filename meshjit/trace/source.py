@@ -18,6 +18,9 @@ _OWN = tuple(
     for path in (os.path.dirname(os.path.abspath(__file__)), sharding.__file__)
 )
 
+# Files and folders of libraries that asked not to be taken for the user's code (`exclude`).
+excluded: list[str] = []
+
 # Keyed by id: hashing a code object reads all of its bytecode. The code object is kept, so its id stays its own.
 _seen: dict[int, tuple[CodeType, dict[int, Source] | None]] = {}
 _LIMIT = 20_000
@@ -55,13 +58,19 @@ def is_own(code: CodeType) -> bool:
     return _lines(code) is None
 
 
+def exclude(path: str) -> None:
+    """Take the code of this file, or of the folder that the path begins, for ours: messages name the line that calls it."""
+    excluded.append(path)
+    _seen.clear()
+
+
 def _lines(code: CodeType) -> dict[int, Source] | None:
     """The lines met so far in this code object by instruction, or None when the code is ours."""
     entry = _seen.get(id(code))
     if entry is None:
         if len(_seen) > _LIMIT:
             _seen.clear()
-        entry = _seen[id(code)] = (code, None if code.co_filename.startswith(_OWN) else {})
+        entry = _seen[id(code)] = (code, None if code.co_filename.startswith((*_OWN, *excluded)) else {})
     return entry[1]
 
 

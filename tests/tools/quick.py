@@ -38,6 +38,7 @@ QUICK: dict[str, dict[str, int]] = {
     "autodiff": {"test_autodiff_arguments": 6, "test_autodiff_kinks": 20},
     "inspect": {"test_verify": 6},
     "cli": {"test_reproduce": 6},
+    "as_jax": {"test_as_jax": 3},
     "experimental": {"test_experimental_topologies": 1},
     "tests": {"test_tests": 1, "test_imports": 4, "test_tree": 1},
 }  # fmt: skip

@@ -7,13 +7,12 @@ its attributes to the same class: then both sets stand side by side (`_Either`),
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.runtime._jaxlib.layouts import Layout
-from meshjit.runtime._jaxlib.without_jax import after_import
+from meshjit.runtime._jaxlib.without_jax import after_import, jax_is_here
 
 ArrayImpl: Any = _jax.ArrayImpl
 
@@ -60,7 +59,7 @@ def attach(kind: type) -> None:
 
 
 def _attach_all() -> None:
-    beside = "jax" in sys.modules
+    beside = jax_is_here()
     ArrayImpl.__name__, ArrayImpl.__module__ = _NAMES if beside else ("Array", "meshjit")
     ArrayImpl.__qualname__ = ArrayImpl.__name__
     for name, ours in _ours.items():
@@ -106,7 +105,7 @@ class _Either:
 def refuse_jax(frame: Any) -> None:
     """AttributeError if the code of this frame is jax's, which takes all arrays of this class for its own. (It replaces the
     text of a TypeError, and asks some arrays that it can do without.)"""
-    while "jax" in sys.modules and frame is not None:
+    while jax_is_here() and frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name.startswith("jax."):
             raise AttributeError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 from meshjit.runtime._jaxlib.base import ShardType
 from meshjit.runtime._jaxlib.layouts import Aval, Layout
 from meshjit.runtime._jaxlib.trees import registry
+from meshjit.runtime._jaxlib.without_jax import jax_is_here
 
 
 class CompiledCall(NamedTuple):
@@ -83,7 +83,7 @@ def _refuse_argument(*_: Any) -> Any:
 @functools.cache
 def _prepare_calls() -> None:
     """jaxlib's C++ reads three settings of jax at every call; without jax nobody has made them."""
-    if "jax._src.config" in sys.modules:
+    if jax_is_here():
         return
     settings = {
         name: _jax.config.Config(name, value, include_in_jit_key=True, include_in_trace_context=True)

@@ -8,6 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 
+def jax_is_here() -> bool:
+    """Whether JAX itself is in the process: the module `jax` may also be meshjit (`meshjit.as_jax`)."""
+    module = sys.modules.get("jax")
+    return module is not None and module.__name__ == "jax"
+
+
 class _WithoutJax:
     """Inside, jaxlib does not import `jax`.
 
@@ -19,10 +25,12 @@ class _WithoutJax:
 
     def __init__(self) -> None:
         self.lock, self.depth = threading.RLock(), 0
+        self.theirs: dict[str, Any] = {}  # meshjit's modules under these names (`meshjit.as_jax`)
 
     def __enter__(self) -> None:
         self.lock.acquire()
-        if self.depth == 0 and "jax" not in sys.modules:
+        if self.depth == 0 and not jax_is_here():
+            self.theirs = {name: sys.modules[name] for name in self.NAMES if name in sys.modules}
             for name in self.NAMES:
                 sys.modules[name] = None  # type: ignore[assignment]
         self.depth += 1
@@ -33,6 +41,7 @@ class _WithoutJax:
             for name in self.NAMES:
                 if sys.modules.get(name, self) is None:
                     del sys.modules[name]
+            sys.modules.update(self.theirs)
         self.lock.release()
 
 

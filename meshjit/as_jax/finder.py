@@ -1,0 +1,81 @@
+"""Finds the modules of jax among meshjit's."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+_BESIDE = "meshjit.as_jax.jax"  # what only libraries ask JAX for; wins over a module of meshjit's of the same name
+
+# meshjit's rooms and tools, whose names JAX does not have, or has for something else.
+OWN_MODULES = frozenset(
+    "api as_jax autodiff cli config core emit inspect missing ops_table partition plan runtime segments simulate targets trace"
+    " transform".split()
+)
+
+
+class _Finder:
+    """A finder on sys.meta_path. A module of jax that meshjit does not have is an error, not left to a jax that is installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != "jax" and not name.startswith("jax."):
+            return None
+        module = module_for(name)
+        if module is None:
+            raise ModuleNotFoundError(_absent(name), name=name)
+        return ModuleSpec(name, _Loader(module), is_package=True)
+
+
+class _Loader(Loader):
+    """Puts a module of meshjit's into sys.modules under the name of jax's."""
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """A module that is not used: importlib takes the one that `exec_module` leaves in sys.modules."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        sys.modules[module.__name__] = importlib.import_module(self.module)
+
+
+def module_for(name: str) -> str | None:
+    """meshjit's module for one of jax's."""
+    rest = name.removeprefix("jax")
+    own = rest.lstrip(".").split(".")[0] in OWN_MODULES
+    names = [_BESIDE + rest] if own or not rest else [_BESIDE + rest, "meshjit" + rest]
+    return next((name for name in names if _exists(name)), None)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # of a parent, or that the parent is no package
+        return False
+
+
+def _absent(name: str) -> str:
+    if name.startswith("jax._src"):
+        return (
+            f"no module {name!r} in meshjit, which stands for jax here: jax._src is private to JAX, and meshjit has only what"
+            " libraries that it was tried with import from there"
+        )
+    return f"no module {name!r}: meshjit, which stands for jax here, has no such module yet"
+
+
+def install() -> None:
+    """From now on `import jax` finds meshjit. RuntimeError where jax itself is in the process already."""
+    present = sys.modules.get("jax")
+    if present is not None and present.__name__ == "jax":
+        raise RuntimeError(
+            f"jax itself is in the process already ({present.__file__}), so it cannot be meshjit any more\n"
+            "  fix: import meshjit.as_jax before everything that imports jax, or python -m meshjit.as_jax script.py"
+        )
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]
+

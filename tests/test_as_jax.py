@@ -1,0 +1,123 @@
+"""`meshjit.as_jax`: `import jax` is meshjit, each in a process of its own; what is missing is named."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.device
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    return subprocess.run([sys.executable, *arguments], env=environment, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def output(*arguments: str, folder: Path = ROOT) -> str:
+    result = run(*arguments, folder=folder)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+IMPORTS = """
+import sys
+import jax, jax.numpy as jnp, meshjit
+import jax.scipy.linalg
+from jax import jit, lax, random, tree_util
+from jax.lax import linalg
+from jax.sharding import PartitionSpec as P
+assert jax.numpy is meshjit.numpy and jax.lax is meshjit.lax and linalg is meshjit.lax.linalg and jit is meshjit.jit is jax.jit
+assert jax.scipy.linalg is sys.modules["meshjit.scipy.linalg"] and jax.config is meshjit.config and jax.P is P
+assert jax.__version__ == "0.10.2" and jax.__version_info__ == jax.version.__version_info__ == (0, 10, 2)
+assert {"numpy", "grad", "__version__"} <= set(dir(jax)) and not {"plan", "transform", "api"} & set(dir(jax))
+print(jax.jit(lambda x: jnp.sin(x).sum())(jnp.zeros(3)), sys.argv[1:], __name__)
+assert not any(m.startswith("jax._src") or getattr(sys.modules[m], "__name__", "").startswith("jax.") for m in list(sys.modules))
+"""
+
+
+@pytest.mark.parametrize("how", ["script", "module", "import"])
+def test_jax_is_meshjit(tmp_path: Path, how: str) -> None:
+    (tmp_path / "program.py").write_text(("import meshjit.as_jax\n" if how == "import" else "") + IMPORTS)
+    before = {"script": ["-m", "meshjit.as_jax", str(tmp_path / "program.py")], "module": ["-m", "meshjit.as_jax", "-m", "program"]}
+    arguments = before.get(how, [str(tmp_path / "program.py")])
+    assert output(*arguments, "--steps", "3", folder=tmp_path) == "0.0 ['--steps', '3'] __main__\n"
+
+
+MISSING = """
+import meshjit.as_jax, jax
+def error(code):
+    try:
+        exec(code)
+    except Exception as caught:
+        print(type(caught).__name__, getattr(caught, "name", None), caught, sep=" | ")
+error("jax.tyred")
+error("from jax import devicse")
+error("import jax.experimental.tyred")
+error("from jax._src.interpreters import tyred")
+error("jax.plan")
+error("import jax.plan")
+print(hasattr(jax, "tyred"), hasattr(jax, "trace"))
+"""
+
+
+def test_what_is_missing_is_named() -> None:
+    private = "jax._src is private to JAX, and meshjit has only what libraries that it was tried with import from there"
+    assert output("-c", MISSING).splitlines() == [
+        "AttributeError | tyred | jax.tyred: meshjit has no tyred",
+        "ImportError | devicse | jax.devicse: meshjit has no devicse; did you mean devices?",
+        "ModuleNotFoundError | jax.experimental.tyred | no module 'jax.experimental.tyred': meshjit, which stands for jax here, has no such module yet",
+        f"ModuleNotFoundError | jax._src.interpreters | no module 'jax._src.interpreters' in meshjit, which stands for jax here: {private}",
+        "AttributeError | plan | jax.plan: meshjit has no plan",
+        "ModuleNotFoundError | jax.plan | no module 'jax.plan': meshjit, which stands for jax here, has no such module yet",
+        "False False",
+    ]
+
+
+def test_jax_itself_must_not_be_there_already(tmp_path: Path) -> None:
+    (tmp_path / "jax.py").write_text("")
+    result = run("-c", f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import jax; import meshjit.as_jax")
+    assert result.stderr.splitlines()[-2:] == [
+        f"RuntimeError: jax itself is in the process already ({tmp_path / 'jax.py'}), so it cannot be meshjit any more",
+        "  fix: import meshjit.as_jax before everything that imports jax, or python -m meshjit.as_jax script.py",
+    ]
+
+
+def test_without_a_script_it_says_how_it_is_called() -> None:
+    for arguments in ([], ["-m"]):
+        result = run("-m", "meshjit.as_jax", *arguments)
+        assert (result.returncode, result.stderr) == (1, "usage: python -m meshjit.as_jax (script.py | -m module) [arguments]\n")
+
+
+LIBRARY = """
+from jax._src import traceback_util
+import jax.numpy as jnp
+traceback_util.register_exclusion(__file__)
+def layer(x):
+    return jnp.dot(x, jnp.ones(3))
+"""
+CALLER = """
+import jax, jax.numpy as jnp
+from library import layer
+try:
+    jax.jit(layer)(jnp.ones((3, 4)))
+except TypeError as error:
+    print(error)
+try:
+    layer(jnp.ones((3, 4)))
+except TypeError as error:
+    print(error)
+"""
+
+
+def test_a_library_that_hides_its_files_has_its_callers_named(tmp_path: Path) -> None:
+    (tmp_path / "library.py").write_text(LIBRARY)
+    (tmp_path / "caller.py").write_text(CALLER)
+    text = output("-m", "meshjit.as_jax", str(tmp_path / "caller.py"))
+    assert text.count("at caller.py:") == 2 and "caller.py:9 (<module>)" in text and "library.py" not in text
