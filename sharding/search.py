@@ -75,7 +75,10 @@ class WalkSearch:
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
         self.links: dict[_Atoms, tuple[float, float]] = {}
         self.cheapest_start = min(topology.latency.values(), default=0.0)
-        self.cheapest_byte = topology.slowdown.get("all_gather", 1.0) / max(topology.bandwidth.values(), default=1.0)
+        quickest = max(topology.bandwidth.values(), default=1.0)
+        growing = ("all_gather",) if self.is_even else ("all_gather", "all_to_all")
+        prices = [[topology.slowdown.get(k, 1.0) / quickest for k in kinds] for kinds in (growing, _COLLECTIVES.values())]
+        self.growing_byte, self.cheapest_byte = map(min, prices)
         self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
 
@@ -320,18 +323,19 @@ class WalkSearch:
     def _at_least(self, state: _State, size: float) -> float:
         """A lower bound on the seconds from here to the target: what A* needs to look in the right direction.
 
-        Slices alone reach the target from placements that it extends. Otherwise a collective has to start; and where
-        the shard is too small, only gathers make it larger, by as many bytes as they put on the wire (padding apart).
+        Slices alone reach the target from placements that it extends. Otherwise a collective has to start. Where the shard is
+        too small, others make it larger, by at most as many bytes as they put on the wire: gathers, and exchanges where
+        extents are uneven. A reduction sends at least as many bytes as it leaves, so with what gathers add, the whole target.
         """
-        if state[1] == self.target[1]:
-            for axes, target in zip(state[0], self.target[0], strict=True):
-                if axes and target[: len(axes)] != axes:
-                    break
-            else:
-                return 0.0
-        if self.is_even and size < self.target_bytes:
-            return self.cheapest_start + (self.target_bytes - size) * self.cheapest_byte
-        return self.cheapest_start
+        lacks_sum, lacks_bytes = state[1] != self.target[1], size < self.target_bytes
+        if lacks_sum:
+            return (1 + lacks_bytes) * self.cheapest_start + self.target_bytes * self.cheapest_byte
+        if lacks_bytes:
+            return self.cheapest_start + (self.target_bytes - size) * self.growing_byte
+        for axes, target in zip(state[0], self.target[0], strict=True):
+            if axes and target[: len(axes)] != axes:
+                return self.cheapest_start
+        return 0.0
 
     def _edge_atoms(self, edge: _Edge, state: _State) -> _Atoms:
         """The atoms over which the edge's groups run; of a permutation those whose place changes."""

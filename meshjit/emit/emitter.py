@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +46,7 @@ class Emitter:
         self.types: dict[str, TensorType] = parent.types if parent else {}
         self.scalars: dict[str, int] = parent.scalars if parent else {}  # integer constants without dims
         self.functions: dict[str, str] = parent.functions if parent else {}  # private functions of the module, by name
+        self.aliases: dict[Hashable, tuple[str, str]] = parent.aliases if parent else {}  # of long attributes: name, text
         self._counter: list[int] = parent._counter if parent else [0]
         self.source: Source | None = parent.source if parent else None
         self.location = parent.location if parent else ""
@@ -138,9 +139,21 @@ class Emitter:
 
     def collective(self, axes: Sequence[AxisRef]) -> str:
         """The attribute `replica_groups` of a collective over these mesh axes."""
-        groups = self.mesh.replica_groups(tuple(axes))
-        rows, columns = groups.shape
-        return f"replica_groups = dense<{groups.tolist()}> : tensor<{rows}x{columns}xi64>"
+        groups = tuple(axes)
+        return f"replica_groups = {self.alias('groups', groups, lambda: self.mesh.replica_groups(groups))}"
+
+    def alias(self, kind: str, key: Hashable, rows: Callable[[], Any]) -> str:
+        """The name of a table of integers, which the module has once: all of its text is as long as the mesh is large."""
+        if (kind, key) not in self.aliases:
+            table = np.asarray(rows())
+            text = f"dense<{table.tolist()}> : tensor<{table.shape[0]}x{table.shape[1]}xi64>"
+            self.aliases[kind, key] = f"#{kind}{len(self.aliases)}", text
+        return self.aliases[kind, key][0]
+
+    @property
+    def declarations(self) -> str:
+        """What stands before the module."""
+        return "".join([f"{name} = {text}\n" for name, text in self.aliases.values()])
 
 
 @functools.lru_cache(maxsize=4096)

@@ -197,7 +197,7 @@ def module(
     types = [tensor(e.types[r]) for r in returned]
     lines = "\n".join(e.lines)
     return (
-        f"module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {replicas} : i32}} {{\n"
+        f"{e.declarations}module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {replicas} : i32}} {{\n"
         f"func.func public @main({head}) -> ({', '.join(types)}) {{\n{lines}\n"
         f"return {', '.join(returned)} : {', '.join(types)}\n}}\n{''.join(e.functions.values())}}}"
     )

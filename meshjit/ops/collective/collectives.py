@@ -316,10 +316,10 @@ def _permute_type(in_types: Types, params: Params) -> Types:
 
 
 def _permute_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    pairs = [list(pair) for pair in params["pairs"]]
+    pairs = tuple(map(tuple, params["pairs"]))
     if not pairs:
         return [emit_splat(e, outs[0], 0)]
-    text = f"source_target_pairs = dense<{pairs}> : tensor<{len(pairs)}x2xi64>"
+    text = f"source_target_pairs = {e.alias('pairs', pairs, lambda: pairs)}"
     return e.op("collective_permute", operands, outs, text)
 
 
