@@ -81,31 +81,32 @@ def checkpoint(
 
         leaves, in_tree, names = named_leaves(of_arrays if fixed else fun, dynamic, kwargs)
         arguments = [argument_of(x, n, _FIX) for x, n in zip(leaves, names, strict=True)]
-        traced = _traced(of_arrays, arguments, in_tree) if fixed else _traced_once(fun, arguments, in_tree)
+        operands = operands_of(leaves, arguments)
+        trace = _traced if fixed else _traced_once
+        traced = trace(of_arrays if fixed else fun, arguments, operands, in_tree)
         with Builder(traced.program.name) as builder, builder.at(user_source()):
             inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
             params = {"body": traced.program, "policy": chosen, "prevent_cse": bool(prevent_cse), "again": False}
             program = builder.build(builder.emit(REGISTRY["checkpoint"], inputs, params))
-        operands = [*operands_of(leaves, arguments), *traced.captured]
-        return tree.unflatten(traced.out_tree, run(program, operands, traced.out_weak, traced.mesh))
+        return tree.unflatten(traced.out_tree, run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh))
 
     return checkpointed
 
 
-def _traced(fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any) -> Traced:
-    return trace_flat(fun, arguments, in_tree, function_name(fun))
+def _traced(fun: Callable[..., Any], arguments: Sequence[Argument], operands: Sequence[Any], in_tree: Any) -> Traced:
+    return trace_flat(fun, arguments, operands, in_tree, function_name(fun))
 
 
-def _traced_once(fun: Callable[..., Any], arguments: Sequence[Argument], in_tree: Any) -> Traced:
+def _traced_once(fun: Callable[..., Any], arguments: Sequence[Argument], operands: Sequence[Any], in_tree: Any) -> Traced:
     """One Program for all calls in one function being traced, as in JAX, so that equal layers are one: unless the function
-    closes over arrays."""
+    closes over arrays, or asked what its arguments are."""
     trace, key = active_trace(), (fun, tuple(arguments), in_tree)
     if trace is None or not isinstance(fun, Hashable):
-        return _traced(fun, arguments, in_tree)
+        return _traced(fun, arguments, operands, in_tree)
     traced = trace.bodies.get(key)
     if traced is None:
-        traced = _traced(fun, arguments, in_tree)
-        if not traced.captured:
+        traced = _traced(fun, arguments, operands, in_tree)
+        if not (traced.captured or traced.by_value):
             trace.bodies[key] = traced
     return traced
 

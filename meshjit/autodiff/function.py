@@ -144,17 +144,23 @@ def call_of(
         return outcome.arrays(fun(*full, **kwargs), name)
 
     inputs = [a for a, flag in zip(arguments, wrt, strict=True) if flag]
-    traced = trace_flat(of_inputs, inputs, _flat_tree(len(inputs)), name, _known(args, kwargs, names))
     operands = [as_operand(x, a) for x, a, flag in zip(leaves, arguments, wrt, strict=True) if flag]
+    traced = trace_flat(of_inputs, inputs, operands, _flat_tree(len(inputs)), name, _known(args, kwargs, names))
     return Call(traced, arguments, wrt, operands, in_tree, outcome)
 
 
 def trace_flat(
-    fun: Function, arguments: Sequence[Argument], in_tree: Any, name: str, names: dict[int, str] | None = None
+    fun: Function,
+    arguments: Sequence[Argument],
+    operands: Sequence[Any],
+    in_tree: Any,
+    name: str,
+    names: dict[int, str] | None = None,
 ) -> Traced:
     """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
-    parts at known places are seen whole, so that the derivative of a shift is a shift."""
-    traced = trace_to_program(fun, arguments, in_tree, name, {**array_paths(), **(names or {})})
+    parts at known places are seen whole, so that the derivative of a shift is a shift. `operands`: the values that Python may
+    ask for outside of jit, None for those that there are none of."""
+    traced = trace_to_program(fun, arguments, in_tree, name, {**array_paths(), **(names or {})}, operands)
     return replace(traced, program=dce(everywhere(inline_calls(traced.program), fold_slices)))
 
 

@@ -77,7 +77,8 @@ def vmap(
                 return fun(*full, **named)
 
         names_by_id = dict(zip(map(id, leaves), names, strict=True))
-        traced = trace_flat(of_members, members, tree.structure(((0,) * len(members), {})), function_name(fun), names_by_id)
+        unknown, flat = [None] * len(members), tree.structure(((0,) * len(members), {}))
+        traced = trace_flat(of_members, members, unknown, flat, function_name(fun), names_by_id)
         if spmd_axis_name is not None and traced.mesh is not None:
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
         result_dims = _result_dims(out_axes, traced)

@@ -15,6 +15,7 @@ from meshjit.core.types import TensorType
 from meshjit.lax.regions import apply, captured_first, check_callable, in_python, leaves_of, on_one_mesh, together, trace_region
 from meshjit.numpy.promote import cast, ops, value
 from meshjit.trace import Argument, Traced, function_name, line_of, user_source
+from meshjit.trace.tracer import is_known
 
 Function = Callable[..., Any]
 _NOTHING = object()
@@ -39,7 +40,7 @@ def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, ope
         raise TypeError(
             f"cond: pred must be a scalar, it is {type}\n  fix: jnp.any(pred) or jnp.all(pred); elementwise choice is jnp.where"
         )
-    if in_python():
+    if in_python() and is_known(pred):
         return true_fun(*operands) if bool(pred) else false_fun(*operands)
     truth = pred if type.dtype == np.bool_ else mnp.not_equal(pred, 0)
     return _branch("cond", cast(truth, np.int32), [false_fun, true_fun], operands)
@@ -58,7 +59,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
         raise TypeError(f"switch: index must be an integer scalar, it is {type}")
     if len(branches) == 1:
         return branches[0](*operands)
-    if in_python():
+    if in_python() and is_known(index):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     return _branch("switch", cast(mnp.clip(index, 0, len(branches) - 1), np.int32), branches, operands)
 

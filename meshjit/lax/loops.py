@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from meshjit import numpy as mnp, tree
 from meshjit.core.program import Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
+from meshjit.errors import ConcretizationTypeError
 from meshjit.lax.regions import (
     Leaves,
     apply,
@@ -23,7 +25,8 @@ from meshjit.lax.regions import (
     trace_region,
 )
 from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
-from meshjit.trace import Argument, Traced, Tracer, bind_program, function_name, line_of, user_source
+from meshjit.trace import Argument, Traced, bind_program, function_name, line_of, user_source
+from meshjit.trace.tracer import is_known
 from meshjit.transform.batch import batch
 from meshjit.transform.inline_calls import inline_calls
 
@@ -187,7 +190,8 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     check_callable("while_loop", body_fun)
     carry = leaves_of(init_val, "init_val")
     if in_python():
-        return _while_in_python(cond_fun, body_fun, init_val)
+        with contextlib.suppress(ConcretizationTypeError):  # a condition that differs between the members of a batch
+            return _while_in_python(cond_fun, body_fun, init_val)
     carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure))
     cond = trace_region(cond_fun, carry.arguments, carry.structure)
     _check_condition(cond)
@@ -232,11 +236,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
     """
     check_callable("fori_loop", body_fun)
     _check_bounds(lower, upper)
-    if in_python():
+    if in_python() and is_known(lower) and is_known(upper):
         for i in range(int(lower), int(upper)):
             init_val = body_fun(i, init_val)
         return init_val
-    if not isinstance(lower, Tracer) and not isinstance(upper, Tracer) and _is_static(lower) and _is_static(upper):
+    if _is_static(lower) and _is_static(upper):
 
         def step(carry: Any, _: Any) -> Any:
             i, value = carry
@@ -279,8 +283,10 @@ def _check_bounds(lower: Any, upper: Any) -> None:
 
 
 def _is_static(bound: Any) -> bool:
-    """A Python int, or an integer that is no Tracer."""
-    return isinstance(bound, int | np.integer) or not mnp.ndim(bound) and np.dtype(mnp.result_type(bound)).kind in "iu"
+    """A Python int, or an integer whose value is known."""
+    return isinstance(bound, int | np.integer) or (
+        not mnp.ndim(bound) and np.dtype(mnp.result_type(bound)).kind in "iu" and is_known(bound)
+    )
 
 
 # -- map

@@ -33,8 +33,9 @@ from meshjit.trace.program import function_name
 
 
 def in_python() -> bool:
-    """Whether loops and branches run as Python: under disable_jit, where there are values to run them on."""
-    return config.disable_jit and active_trace() is None
+    """Whether loops and branches run as Python: under disable_jit, where there may be values to run them on."""
+    trace = active_trace()
+    return config.disable_jit and (trace is None or trace.values is not None)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.errors import TracerIntegerConversionError
 from meshjit.trace import Tracer, line_of, user_source
-from meshjit.trace.tracer import not_concrete
+from meshjit.trace.tracer import value_of
 
 
 def shape_tuple(shape: Any, unknown: bool = False) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ def _extent(n: Any, place: int, shape: tuple[Any, ...], unknown: bool) -> int:
             "static_argnames=... for an argument that sets a size, x.shape[i] for the size of an array,"
             " or the largest size and a mask"
         )
-        raise not_concrete(n, TracerIntegerConversionError, "a shape was made of it", fix)
+        n = value_of(n, TracerIntegerConversionError, "a shape was made of it", fix)
     try:
         extent = operator.index(n)
     except TypeError:
@@ -65,7 +65,7 @@ def axis_number(axis: Any) -> int:
     """A dim as an int; TypeError for what is none."""
     if isinstance(axis, Tracer):
         fix = "static_argnames=... for an argument that names a dim; which one it is decides shapes"
-        raise not_concrete(axis, TracerIntegerConversionError, "it was used as an axis", fix)
+        axis = value_of(axis, TracerIntegerConversionError, "it was used as an axis", fix)
     try:
         return operator.index(axis)
     except TypeError:

@@ -166,11 +166,12 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     if stop is None:
         start, stop = 0, start
     step = 1 if step is None else step
-    for x in (start, stop, step):
-        if isinstance(x, Tracer):
-            fix = "static_argnames=... for an argument; or arange of the largest extent, and a mask"
-            concrete(x, "arange needs it to know how many there are", fix)
     natural = dtype_of(promoted(*(0 if isinstance(x, int) else x for x in (start, stop, step)))[0][0])
+    fix = "static_argnames=... for an argument; or arange of the largest extent, and a mask"
+    start, stop, step = (
+        concrete(x, "arange needs it to know how many there are", fix) if isinstance(x, Tracer) else x
+        for x in (start, stop, step)
+    )
     numbers = [operator.index(x) if isinstance(x, np.integer) else x for x in (start, stop, step)]
     for name, x in zip(("start", "stop", "step"), numbers, strict=True):
         if not isinstance(x, int | float | np.generic) and np.ndim(np.asarray(x)):

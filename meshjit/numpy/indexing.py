@@ -29,7 +29,7 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.shaping import expand_dims, flip, reshape, squeeze
 from meshjit.trace import Tracer, bind, line_of, user_source
-from meshjit.trace.tracer import origin
+from meshjit.trace.tracer import is_known, origin
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def is_mask(part: Any) -> bool:
 
 
 def _known(mask: Any) -> np.ndarray[Any, Any]:
-    if isinstance(mask, Tracer):
+    if not is_known(mask):
         raise NonConcreteBooleanIndexError(
             f"a traced boolean mask ({origin(mask)}) gives a result whose shape depends on values\n"
             f"  at {line_of(user_source())}\n"

@@ -17,7 +17,7 @@ from meshjit.numpy.arguments import axis_number, axis_out_of_range, shape_tuple
 from meshjit.runtime.array import Array
 from meshjit.trace import Tracer, active_trace, bind, line_of, type_and_weak, user_source
 from meshjit.trace.program import check_unmasked
-from meshjit.trace.tracer import not_concrete
+from meshjit.trace.tracer import value_of
 
 Shape = tuple[int, ...]
 
@@ -148,11 +148,9 @@ def fresh(x: Any) -> Any:
 
 
 def concrete(x: Any, what: str, fix: str) -> np.ndarray[Any, Any]:
-    """The elements of a value that is not traced; ConcretizationTypeError, saying what needs them, for one that is."""
+    """The elements of a value; ConcretizationTypeError, saying what needs them, for one that is traced and has none."""
     operand = asarray(x)
-    if isinstance(operand, Tracer):
-        raise not_concrete(operand, ConcretizationTypeError, what, fix)
-    return np.asarray(operand)
+    return np.asarray(value_of(operand, ConcretizationTypeError, what, fix) if isinstance(operand, Tracer) else operand)
 
 
 def weak_of(x: Any) -> bool:

@@ -1,5 +1,6 @@
 """Python function → Program: Tracers, the stack of traces, `bind`, source lines."""
 
+from meshjit.trace.evaluators import set_eager
 from meshjit.trace.program import (
     Argument,
     Traced,
@@ -19,7 +20,6 @@ from meshjit.trace.stack import (
     ensure_compile_time_eval,
     register_concrete,
     require_mesh,
-    set_eager,
     set_put,
     staging,
     trace_for,

@@ -35,6 +35,7 @@ class Traced:
 
     `program.inputs` are the arguments' leaves, then one per value of `captured` (concrete arrays and Tracers of outer
     traces). `mesh` is the one that sharding constraints inside named, or None; `mesh_source` is the line of the first of them.
+    `by_value`: Python asked for values, so that the Program may be right for these alone.
     """
 
     program: Program
@@ -43,6 +44,7 @@ class Traced:
     captured: tuple[Value, ...]
     mesh: Any = None
     mesh_source: Source | None = None
+    by_value: bool = False
 
     @property
     def out_arguments(self) -> tuple[Argument, ...]:
@@ -57,18 +59,22 @@ def trace_to_program(
     in_tree: Any,
     name: str | None = None,
     paths: Mapping[int, str] | None = None,
+    operands: Sequence[Value] | None = None,
 ) -> Traced:
     """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
 
     Results may be arrays of any kind that `bind` takes and Python scalars (weak). TypeError, with the result's path, for
     anything else. The Program may repeat outputs, and outputs may be inputs. `paths`: paths by id of arrays that `fun`
-    uses as they are; those of NumPy are captured, not constants. RecursionError, with the line, for a function that calls
-    itself without end.
+    uses as they are; those of NumPy are captured, not constants. `operands`: outside of jit, what the arguments are, None for
+    those without a value; Python may then ask for values (`if x > 0`). RecursionError, with the line, for a function that
+    calls itself without end.
     """
     name = name or function_name(fun)
     try:
-        with Level(depth()), Trace(name, paths) as trace:
-            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name)) for a in arguments]
+        with Level(depth()), Trace(name, paths, operands is not None) as trace:
+            values = operands or [None] * len(arguments)
+            pairs = zip(arguments, values, strict=True)
+            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), value) for a, value in pairs]
             args, kwargs = tree.unflatten(in_tree, tracers)
             result = fun(*args, **kwargs)
             leaves, out_tree = tree.flatten(result)
@@ -82,7 +88,8 @@ def trace_to_program(
     outer, mesh = active_trace(), trace.mesh
     if outer is not None and mesh is not None:
         program, mesh = outer.translated(program, mesh), outer.mesh
-    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh, trace.mesh_source)
+    by_value = trace.values is not None and trace.values.asked
+    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh, trace.mesh_source, by_value)
 
 
 def function_name(fun: Any) -> str:

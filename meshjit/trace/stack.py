@@ -9,7 +9,7 @@ While a trace is active every op is staged, also one without traced operands. Wh
     np.ndarray, np.generic     a `constant` equation, with a copy of the elements; a large one becomes a concrete array first,
                                so that it is an input, which is sharded as others are and not a part of every device's program
 
-Without a trace the op runs at once, through the evaluator that the runtime installed (`set_eager`).
+Without a trace the op runs at once, through the evaluator that the runtime installed (`trace/evaluators.py`).
 """
 
 from __future__ import annotations
@@ -26,22 +26,26 @@ from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import copied
 from meshjit.core.splat import element_of, is_known_splat, is_splat, own
 from meshjit.core.types import TensorType, type_of
+from meshjit.trace.evaluators import run_eqn, run_op, run_program
 from meshjit.trace.meshes import in_words_of, why_apart
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
+from meshjit.trace.values import Values
 from sharding.spec import ShardingError
 
 Value = Any  # Tracer, concrete array, np.ndarray or np.generic
-RunOp = Callable[[Op, Sequence[Value], Mapping[str, Any], bool], Sequence[Value]]
-RunProgram = Callable[[Program, Sequence[Value], Sequence[bool], Any], Sequence[Value]]
 
 
 class Trace:
-    """One function in the middle of being traced. A context manager: while entered it is the active trace."""
+    """One function in the middle of being traced. A context manager: while entered it is the active trace.
 
-    __slots__ = ("name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats")
+    `knows`: Python may ask for its values, unless a function around it is traced whose values are not known."""
 
-    def __init__(self, name: str, paths: Mapping[int, str] | None = None) -> None:
+    __slots__ = (
+        "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
+    )  # fmt: skip
+
+    def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
         self.name = name
         self.paths = paths or {}  # by id: paths of arrays among arguments that are no inputs
         self.builder = Builder(name)
@@ -53,6 +57,8 @@ class Trace:
         self.ended = False
         self.splats: dict[Any, Mapping[str, Any]] = {}  # params of constants
         self.bodies: dict[Any, Any] = {}  # what was traced inside once for several uses
+        outer = active_trace()
+        self.values = Values(self.builder, self.captured) if knows and (outer is None or outer.values is not None) else None
 
     def __enter__(self) -> Trace:
         _push(self)
@@ -62,11 +68,14 @@ class Trace:
         _pop()
         self.ended = True
 
-    def input(self, type: TensorType, weak: bool = False, name: str = "", hint: str = "") -> Tracer:
-        """A new input of the Program, as a Tracer. `name` is for errors, `hint` for the printed Program."""
+    def input(self, type: TensorType, weak: bool = False, name: str = "", hint: str = "", value: Value = None) -> Tracer:
+        """A new input of the Program, as a Tracer. `name` is for errors, `hint` for the printed Program, `value` what it will
+        be if that is known."""
         var = self.builder.input(type, hint)
         if name:
             self.names[var] = name
+        if value is not None and self.values is not None:
+            self.values.put(var, value)
         return Tracer(var, self, weak, None)
 
     def lift(self, value: Value) -> Tracer:
@@ -171,6 +180,17 @@ class Trace:
             self.require_mesh(mesh)
         return program if translated is None else translated
 
+    def value(self, var: Var) -> Value | None:
+        """What a value of this trace is outside of jit, computed now if it was not before; None where nobody knows."""
+        if self.values is None:
+            return None
+        with _active(None):
+            return self.values.of(var, lambda eqn, operands: run_eqn(eqn, operands, self.mesh))
+
+    def is_differentiated(self, var: Var) -> bool:
+        """Whether a derivative with respect to the function's arguments goes through this value."""
+        return self.values is None or self.values.is_differentiated(var)
+
     def build(self, outputs: Sequence[Tracer]) -> Program:
         """The Program; captured values are its last inputs."""
         program = self.builder.build([t.variable for t in outputs])
@@ -187,8 +207,6 @@ _traces = _Traces()
 traces = _traces  # for code that looks at `.stack` at every call; others ask `active_trace`
 on_stack: list[Callable[[], None]] = []  # called in a thread whose stack of traces has another depth now
 _concrete: dict[type, Callable[[Any], tuple[TensorType, bool] | None]] = {}
-_run_op: RunOp | None = None
-_run_program: RunProgram | None = None
 _put: Callable[[Any], Value] | None = None
 LARGE = 1 << 20  # bytes
 
@@ -265,18 +283,6 @@ def require_mesh(mesh: Any) -> None:
         trace.require_mesh(mesh)
 
 
-def set_eager(run_op: RunOp | None, run_program: RunProgram | None) -> tuple[RunOp | None, RunProgram | None]:
-    """Install what runs ops and Programs outside of traces; gives back what was installed before.
-
-    run_op(op, operands, params, weak) -> values        `weak`: the results' weak_type
-    run_program(program, operands, weak, mesh) -> values    `weak`: one flag per result; `mesh`: that of its constraints
-    """
-    global _run_op, _run_program
-    before = (_run_op, _run_program)
-    _run_op, _run_program = run_op, run_program
-    return before
-
-
 def set_put(put: Callable[[Any], Value] | None) -> Callable[[Any], Value] | None:
     """Install what makes concrete arrays of large NumPy arrays; gives back what was installed before."""
     global _put
@@ -338,15 +344,11 @@ def bind_program(
     if trace is not None:
         return list(trace.inline(trace.translated(program, mesh), operands, flags))
     _require_no_tracers(operands)
-    if _run_program is None:
-        raise _no_evaluator(program.name)
-    return list(_run_program(program, operands, flags, mesh))
+    return list(run_program(program, operands, flags, mesh))
 
 
 def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> Sequence[Value]:
     _require_no_tracers(operands)
-    if _run_op is None:
-        raise _no_evaluator(op.name)
     infos = [type_and_weak(x) for x in operands]
     for value, info in zip(operands, infos, strict=True):
         if info is None:
@@ -358,7 +360,7 @@ def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
         raise _located(error, user_source()) from None
     if weak is None:
         weak = bool(infos) and all(info[1] for info in infos if info) and outputs[0].dtype == types[0].dtype
-    return _run_op(op, operands, params, weak)
+    return run_op(op, operands, params, weak)
 
 
 def _require_no_tracers(operands: Sequence[Value]) -> None:
@@ -378,7 +380,3 @@ def _located(error: TypeError, source: Source | None) -> TypeError:
     if source is not None and "\n  at " not in text:
         error.args = (f"{text}\n  at {line_of(source)}",)
     return error
-
-
-def _no_evaluator(name: str) -> RuntimeError:
-    return RuntimeError(f"{name}: no eager evaluator is installed; `import meshjit` installs one")

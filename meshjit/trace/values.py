@@ -1,0 +1,128 @@
+"""The values of what is traced outside of jit: `if x > 0`, `int(n)` and `print(x)` under grad, vjp, jvp and linearize.
+
+Nothing is computed while a function is traced, until Python asks for a value. Then the equations that the value depends on run
+outside of any trace, each once, and their results are kept for the next question. What depends on a value that there is none of,
+such as a member of a batch or an argument of jit, has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshjit.core.effects import is_pure
+from meshjit.core.program import Builder, Eqn, Var
+from meshjit.core.types import is_inexact
+from meshjit.trace.tracer import Tracer
+
+Value = Any  # concrete array, np.ndarray or np.generic
+Captured = dict[int, tuple[Any, Var]]
+Run = Callable[[Eqn, Sequence[Value]], Sequence[Value]]
+
+
+class Values:
+    """Those of one trace, whose equations are in `builder`. `captured` are its outer values with their Vars, by id."""
+
+    __slots__ = ("_builder", "_captured", "_makers", "_outer", "_values", "asked")
+
+    def __init__(self, builder: Builder, captured: Captured) -> None:
+        self._builder, self._captured = builder, captured
+        self._outer: dict[Var, Any] = {}  # inputs and captured values: what they are outside, maybe a Tracer
+        self._makers: dict[Var, int] = {}  # by which equation
+        self._values: dict[Var, Value] = {}
+        self.asked = False  # whether what was traced may be right for these values only
+
+    def put(self, var: Var, outer: Any) -> None:
+        """An input whose value is that of `outer`."""
+        self._outer[var] = outer
+
+    def of(self, var: Var, run: Run) -> Value | None:
+        """The value, computed by `run(equation, operands)`; None where there is none."""
+        needed = self._needed(var)
+        if needed is None:
+            return None
+        for place in needed:
+            eqn = self._builder.eqns[place]
+            self._values.update(zip(eqn.outputs, run(eqn, [self._values[v] for v in eqn.inputs]), strict=True))
+        return self._values[var]
+
+    def _needed(self, var: Var) -> list[int] | None:
+        """The equations, in order, that were not computed yet; None where one of them has an operand without a value, or an
+        effect, which happens when the whole function runs."""
+        self._see_new()
+        needed: set[int] = set()
+        waiting = [var]
+        while waiting:
+            v = waiting.pop()
+            if v in self._values or self._makers.get(v) in needed:
+                continue
+            place = self._makers.get(v)
+            if place is None:
+                if not self._take(v):
+                    return None
+                continue
+            if not is_pure(self._builder.eqns[place]):
+                return None
+            needed.add(place)
+            waiting.extend(self._builder.eqns[place].inputs)
+        return sorted(needed)
+
+    def _take(self, var: Var) -> bool:
+        """Take the value of an input, or of a captured value, from outside; whether there is one."""
+        outer = self._outer.get(var)
+        value = outer.tracing.value(outer.variable) if isinstance(outer, Tracer) else outer
+        if value is None:
+            return False
+        self._values[var], self.asked = value, True
+        return True
+
+    def _see_new(self) -> None:
+        """The equations and captured values that came since the last question."""
+        eqns, makers = self._builder.eqns, self._makers
+        start = makers[next(reversed(makers))] + 1 if makers else 0
+        for place in range(start, len(eqns)):
+            makers.update(dict.fromkeys(eqns[place].outputs, place))
+        for value, var in reversed(self._captured.values()):
+            if var in self._outer:
+                break
+            self._outer[var] = value
+
+    def is_differentiated(self, var: Var) -> bool:
+        """Whether the derivative of what is traced goes through this value: read as a NumPy array, it would be lost."""
+        self._see_new()
+        seen: set[Var] = set()
+        waiting = [var]
+        while waiting:
+            v = waiting.pop()
+            if v in seen or not is_inexact(v.dtype):
+                continue
+            seen.add(v)
+            place = self._makers.get(v)
+            if place is not None:
+                eqn = self._builder.eqns[place]
+                waiting.extend(eqn.inputs if _passes_on(eqn, v) else ())
+            elif self._is_differentiated_outside(v):
+                return True
+        return False
+
+    def _is_differentiated_outside(self, var: Var) -> bool:
+        if var in self._builder.inputs:
+            return True
+        outer = self._outer.get(var)
+        return isinstance(outer, Tracer) and outer.tracing.is_differentiated(outer.variable)
+
+
+def _passes_on(eqn: Eqn, result: Var) -> bool:
+    """Whether a result has a derivative with respect to the operands, other than zero: floor and stop_gradient have none."""
+    op = eqn.op
+    if op.regions is not None or op.linear_groups(eqn.input_types, eqn.params):
+        return True
+    if not op.jvp:
+        return False
+    with Builder() as builder:
+        operands = [builder.input(v.type) for v in eqn.inputs]
+        tangents = [builder.input(v.type) if is_inexact(v.dtype) else None for v in eqn.inputs]
+        outputs = builder.emit(op, operands, eqn.params)
+        if all(t is None for t in tangents):
+            return False
+        return op.jvp(operands, tangents, outputs, eqn.params)[eqn.outputs.index(result)] is not None
