@@ -33,7 +33,7 @@ the reasons below.
 def table() -> str:
     reasons: dict[str, int] = {}
     families: dict[str, list[Op]] = {}
-    for op in REGISTRY.values():
+    for op in (op for op in REGISTRY.values() if not isinstance(op.evaluate, Absent)):
         families.setdefault(family(op), []).append(op)
     parts = [INTRODUCTION]
     for name in sorted(families):

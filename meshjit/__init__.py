@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from meshjit import (
     ad_checkpoint as ad_checkpoint,
+    custom_derivatives as custom_derivatives,
     distributed as distributed,
     dlpack as dlpack,
     errors as errors,
@@ -64,6 +65,7 @@ from meshjit.autodiff import (
     vmap as vmap,
 )
 from meshjit.config import config as config
+from meshjit.custom_derivatives import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from meshjit.inspect.verify import verify as verify
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, eager as _eager

@@ -1,7 +1,7 @@
 """Names of JAX's that meshjit does not have yet, and what asking for one says. README's "Not there yet" lists the same names.
 
-    meshjit.custom_vjp              AttributeError: meshjit has no custom_vjp yet ...; hasattr is False
-    from meshjit import custom_vjp  ImportError with the same text
+    meshjit.ffi                     AttributeError: meshjit has no ffi yet ...; hasattr is False
+    from meshjit import ffi         ImportError with the same text
     meshjit.devicse                 AttributeError: meshjit has no devicse; did you mean devices?
 
 A name that arrives must leave `NOT_THERE` and README: tests hold both to what is really missing.
@@ -15,7 +15,6 @@ from opcode import opmap
 from types import FrameType
 from typing import Any, NoReturn
 
-_DERIVATIVE = "with lax.stop_gradient: g(x) + lax.stop_gradient(f(x) - g(x)) has the value of f and the derivative of g"
 _PRINT = "return the value and look at it outside of jit; under disable_jit() and outside of grad and vmap, print(x) shows it"
 _SHARDS = "jit the function of whole arrays with in_shardings on a mesh; the compiler adds the collectives"
 _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
@@ -23,8 +22,8 @@ _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
 # Module → name → what does the same today ("" where nothing does).
 NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
-        "custom_batching": "", "custom_derivatives": _DERIVATIVE, "custom_gradient": _DERIVATIVE, "custom_jvp": _DERIVATIVE,
-        "custom_vjp": _DERIVATIVE, "debug": _PRINT, "dtypes": "numpy.issubdtype and the dtypes in meshjit.numpy", "export": "",
+        "custom_batching": "", "custom_gradient": "custom_vjp", "debug": _PRINT,
+        "dtypes": "numpy.issubdtype and the dtypes in meshjit.numpy", "export": "",
         "ffi": "", "flatten_util": "numpy.concatenate([x.ravel() for x in tree.leaves(t)])", "float0": "", "image": "",
         "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose", "named_call": "named_scope, also a decorator",
         "pmap": _SHARDS, "profiler": "", "pure_callback": _PRINT, "shard_map": _SHARDS, "smap": _SHARDS, "transfer_guard": "",

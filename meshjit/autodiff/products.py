@@ -8,7 +8,7 @@ from typing import Any
 from meshjit import numpy as mnp, tree
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Call, Function, call_of, direction_of, gradients, run
-from meshjit.transform.jvp import jvp as jvp_program, linearize as linearize_program
+from meshjit.transform.jvp import jvp as jvp_program, linearize as linearize_program, require_meaning
 from meshjit.transform.transpose import vjp as vjp_program
 
 
@@ -25,6 +25,7 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     call = call_of(fun, tuple(primals), {}, "jvp", has_aux=has_aux)
     directions = _directions(call, tuple(tangents), "jvp")
     program, flags = jvp_program(call.traced.program, call.chosen)
+    require_meaning(program)
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.traced.out_weak, flags, strict=True) if flag)]
     results = run(program, [*call.inputs, *directions], weak, call.traced.mesh)
     count = len(call.traced.program.outputs)
@@ -69,6 +70,7 @@ def linearized(call: Call) -> tuple[Any, ...]:
     outputs, residuals = results[:count], results[count:]
 
     def derivative(*tangents: Any) -> Any:
+        require_meaning(linear.tangent)
         directions = _directions(call, tangents, "linearize")
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
         results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))

@@ -26,7 +26,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     jvp(primals, tangents, outs, params) -> list of V or None
                                 None is a zero tangent; not needed where `linear` covers the operands
     transpose(cotangents, operands, in_types, params) -> list of V or None
-                                linear operands are given as None; one cotangent per operand
+                                linear operands are given as None; one cotangent per operand. Of several results those that have
+                                no cotangent come with zeros, or, if the op `takes_none`, with None
     batch(operands, dims, params) -> (outs, out_dims)
                                 dims[i] is the batch dim of operand i, or None
     split(operands, dims, params) -> list of V
@@ -160,6 +161,7 @@ class Op:
     linear: tuple[tuple[int, ...], ...] | Callable[[Types, Params], tuple[tuple[int, ...], ...]] = ()
     jvp: Callable[..., Any] | Absent = _NO_GRADIENT
     transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
+    takes_none: bool = False
     access: Callable[[Types, Types, Params], tuple[Access, ...]] | None = None
     aligned: Callable[[Sequence[Var], Collection[int], Inside, Params], Var] | None = None
     localize: Callable[[Params, Types, Types], Params] | None = None

@@ -12,6 +12,7 @@ import numpy as np
 
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Source, Var
+from meshjit.core.region import Rule
 from meshjit.core.splat import splat
 from meshjit.core.types import DTYPES, TensorType
 from sharding.spec import PartitionSpec, Placement
@@ -181,7 +182,8 @@ class _Parser:
         self.expect("word")
         if word in ("None", "True", "False"):
             return {"None": None, "True": True, "False": False}[word]
-        readers = {"dtype": self.dtype, "float": self.special_float, "P": self.spec, "array": self.array, "splat": self.splat}
+        readers: dict[str, Callable[[], Any]] = {"rule": self.rule}
+        readers |= {"dtype": self.dtype, "float": self.special_float, "P": self.spec, "array": self.array, "splat": self.splat}
         if word not in readers:
             raise ParseError(f"unknown value {word!r}")
         self.expect("(")
@@ -198,6 +200,11 @@ class _Parser:
         while not self.accept(")"):
             self.position += 1
         return float(self.text[start : self.tokens[self.position - 1][2]])
+
+    def rule(self) -> Rule:
+        name = self.value()
+        self.expect(")")
+        return Rule(name)
 
     def spec(self) -> PartitionSpec:
         def entry() -> Any:

@@ -17,6 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import Rule
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType, short_name
 from sharding.extent import extent_text
@@ -100,6 +101,8 @@ class _Printer:
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         if isinstance(value, Program):
             return self.program(value)
+        if isinstance(value, Rule):
+            return f"rule({value.name!r})"
         if isinstance(value, np.ndarray):
             return self.array(cast(Any, value))
         raise TypeError(f"a param of type {type(value).__name__} cannot be printed: {value!r}")

@@ -10,7 +10,7 @@ which op it is: planning ties carried values to one placement, partitioning rebu
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from meshjit.core.program import Builder, Eqn, Program, Var
@@ -49,6 +49,24 @@ class Region:
         """The inputs that are the same every time."""
         changing = {i for i, _ in self.carried} | self.sliced
         return tuple(i for i in range(len(self.operands)) if i not in changing)
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """What a transformation may ask of a custom function in place of what it would make of the body: `make(*question)` traces the
+    user's rule when it is asked, and never before. It prints as `rule('name')`, and one that was read back has no `make`."""
+
+    name: str
+    make: Callable[..., Any] | None = None
+    answers: dict[Any, Any] = field(default_factory=dict[Any, Any])
+
+    def __call__(self, *question: Any) -> Any:
+        """What the rule makes of the question, once for each."""
+        if self.make is None:
+            raise ValueError(f"{self.name} is known by its name only: text has no rules that were not asked for")
+        if question not in self.answers:
+            self.answers[question] = self.make(*question)
+        return self.answers[question]
 
 
 def programs_of(params: Mapping[str, Any]) -> Iterator[Program]:

@@ -43,6 +43,7 @@ class Trace:
 
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
+        "stand_ins",
     )  # fmt: skip
 
     def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
@@ -57,6 +58,7 @@ class Trace:
         self.ended = False
         self.splats: dict[Any, Mapping[str, Any]] = {}  # params of constants
         self.bodies: dict[Any, Any] = {}  # what was traced inside once for several uses
+        self.stand_ins: dict[int, tuple[Tracer, Tracer]] = {}  # by id of a Tracer of another trace: it, and what it is here
         outer = active_trace()
         self.values = Values(self.builder, self.captured) if knows and (outer is None or outer.values is not None) else None
 
@@ -83,6 +85,9 @@ class Trace:
         if isinstance(value, Tracer):
             if value.tracing is self:
                 return value
+            stand_in = _stand_in(value)
+            if stand_in is not None:
+                return self.lift(stand_in)
             _require_live(value)
             return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
         if isinstance(value, np.ndarray | np.generic):
@@ -367,6 +372,14 @@ def _require_no_tracers(operands: Sequence[Value]) -> None:
     for x in operands:
         if isinstance(x, Tracer):
             raise leaked(x)
+
+
+def _stand_in(tracer: Tracer) -> Tracer | None:
+    """What a Tracer of another trace is called where its value was handed in (see `Trace.stand_ins`)."""
+    for trace in reversed(_traces.stack):
+        if trace is not None and id(tracer) in trace.stand_ins:
+            return trace.stand_ins[id(tracer)][1]
+    return None
 
 
 def _require_live(tracer: Tracer) -> None:

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from meshjit.core.once import once_per_program
+from meshjit.core.op import Absent
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import run_programs
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.constants import zeros
@@ -36,6 +38,15 @@ def jvp(
         outputs = [env[v] for v in program.outputs]
         outputs += [tangents[v] for v, flag in zip(program.outputs, flags, strict=True) if flag]
         return builder.build(outputs), flags
+
+
+def require_meaning(program: Program) -> None:
+    """TypeError where tangents are of no use forwards, since only their transpose is known (custom_vjp)."""
+    for eqn in program.eqns:
+        if isinstance(eqn.op.evaluate, Absent):
+            raise TypeError(f"{eqn.op.evaluate.reason}" + (f"\n  at {eqn.source}" if eqn.source else ""))
+        for nested in run_programs(eqn):
+            require_meaning(nested)
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _transpose_equation(eqn: Eqn, linear: set[Var], sums: dict[Var, Var]) -> Non
     cotangents = [sums.pop(v, None) for v in eqn.outputs]
     if all(ct is None for ct in cotangents):
         return
-    if len(eqn.outputs) > 1:
+    if len(eqn.outputs) > 1 and not eqn.op.takes_none:
         cotangents = [zeros(v.type) if ct is None else ct for v, ct in zip(eqn.outputs, cotangents, strict=True)]
     operands = [None if v in linear else v for v in eqn.inputs]
     for var, operand, ct in zip(eqn.inputs, operands, _transposed(eqn, cotangents, operands), strict=True):

@@ -176,7 +176,7 @@ CALLS: dict[str, list[str]] = {
         "mj.checkpoint(lambda a, mode: a)(x, 'train')",
     ],
     "names": [
-        "mj.custom_vjp",
+        "mj.profiler",
         "from meshjit import pmap",
         "mj.devicse",
     ],

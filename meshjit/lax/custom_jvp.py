@@ -1,0 +1,180 @@
+"""custom_jvp: a function with a rule of the user's for its derivative in a direction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshjit import numpy as mnp, tree
+from meshjit.api.tracebacks import boundary
+from meshjit.core.program import Program
+from meshjit.core.region import Rule
+from meshjit.core.types import TensorType
+from meshjit.lax.custom_rules import (
+    CustomCall,
+    CustomFunction,
+    Function,
+    SymbolicZero,
+    custom_call,
+    float0,
+    has_tangent,
+    is_float0,
+    positional,
+    traced_rule,
+)
+from meshjit.lax.regions import apply, kind_of_result
+from meshjit.numpy.promote import ops
+from meshjit.trace import Argument, argument_of
+from meshjit.trace.program import function_name
+
+
+class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
+    """A function whose derivative is what `defjvp` says (`jax.custom_jvp`), in forward and, by transposition, in reverse mode.
+
+        @custom_jvp
+        def f(x, y): ...
+
+        @f.defjvp
+        def f_jvp(primals, tangents):
+            return f(*primals), ...            # the value, and its tangent of the same structure, shapes and dtypes
+
+    Args:
+      nondiff_argnums, nondiff_argnames: arguments that are no arrays, or have no derivatives, such as functions. The rule gets
+        them first: f_jvp(*nondiff, primals, tangents).
+
+    The rule is traced when a derivative is asked for, never before. Its result has to be linear in the tangents.
+    """
+
+    what = "custom_jvp"
+    jvp: Callable[..., Any] | None = None
+    symbolic_zeros = False
+
+    def defjvp(self, jvp: Callable[..., Any], symbolic_zeros: bool = False) -> Callable[..., Any]:
+        """The rule: (primals, tangents) -> (value, tangent). A decorator.
+
+        Tangents of integers are zeros of dtype float0; those of arguments that are not differentiated are zeros, with
+        `symbolic_zeros` SymbolicZero objects, which results may be, too."""
+        self.jvp, self.symbolic_zeros = jvp, symbolic_zeros
+        return jvp
+
+    def defjvps(self, *jvps: Callable[..., Any] | None) -> None:
+        """One function per argument: (its tangent, value, *primals) -> its part of the value's tangent; None for no part."""
+        if self.nondiff_argnums:
+            raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
+
+        def jvp(primals: Any, tangents: Any) -> Any:
+            value = self(*primals)
+            parts = [rule(t, value, *primals) for t, rule in zip(tangents, jvps, strict=False) if rule is not None]
+            zeros = tree.map(lambda x: _zero(argument_of(x).type), value)
+            return value, tree.map(lambda x, *ts: sum(ts[1:], ts[0]), value, *(parts or [zeros]))
+
+        self.defjvp(jvp)
+
+    @boundary
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        name = function_name(self.fun)
+        if self.jvp is None:
+            raise AttributeError(f"No JVP defined for custom_jvp function {name} using defjvp.")
+        args = positional(self.fun, args, kwargs, self.what)
+        rule, static = self.jvp, self.nondiff_argnums
+        call = custom_call(self.fun, args, static, [rule])
+        if call is None:
+            return self.fun(*args)
+        asked = _Rule(call, rule, tuple(args[i] for i in static), self.symbolic_zeros)
+        params = {"body": call.body, "consts": len(call.closed), "jvp": Rule(function_name(rule), asked.program)}
+        results = apply(ops("custom_jvp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
+        return tree.unflatten(call.out_tree, results)
+
+
+def _zero(type: TensorType) -> Any:
+    """A tangent that is zero."""
+    return mnp.zeros(type.shape, type.dtype) if has_tangent(type) else float0(type)
+
+
+class _Rule:
+    """The user's rule at one call of the function."""
+
+    def __init__(self, call: CustomCall, rule: Function, static: Sequence[Any], symbolic: bool) -> None:
+        self.call, self.rule, self.static, self.symbolic = call, rule, static, symbolic
+        self.name = function_name(rule)
+
+    def program(self, flags: Sequence[bool]) -> tuple[Program, tuple[bool, ...]]:
+        """What `custom_jvp` asks; `flags` are of the closed values, too."""
+        leaves, out_flags = self.call.leaves, list[bool]()
+        nonzero = [f and has_tangent(t) for f, t in zip(flags[len(self.call.closed) :], leaves.types, strict=True)]
+        tangents = [Argument(t) for t, flag in zip(leaves.types, nonzero, strict=True) if flag]
+
+        def of_leaves(*values: Any) -> list[Any]:
+            rest = iter(values[len(nonzero) :])
+            zero = SymbolicZero if self.symbolic else _zero
+            directions = [next(rest) if flag else zero(t) for flag, t in zip(nonzero, leaves.types, strict=True)]
+            pair = self.rule(*self.static, *(_tuple(leaves.structure, v) for v in (values[: len(nonzero)], directions)))
+            outs, pushed = self._checked(pair)
+            pairs = zip(self.call.out_types, pushed, strict=True)
+            out_flags[:] = [has_tangent(type) and not isinstance(t, SymbolicZero) for type, t in pairs]
+            return [*outs, *(t for t, flag in zip(pushed, out_flags, strict=True) if flag)]
+
+        program, _ = traced_rule(of_leaves, self.call.closed, [*leaves.arguments, *tangents], self.name)
+        return program, tuple(out_flags)
+
+    def _checked(self, pair: Any) -> tuple[list[Any], list[Any]]:
+        """Values and tangents that the rule gave, flat; TypeError where they are not like the function's own value."""
+        whose = f"Custom JVP rule {self.name} for function {self.call.name} must produce"
+        if not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise TypeError(
+                f"{whose} a pair (list or tuple of length two) representing primal and tangent outputs, "
+                f"but got {kind_of_result(pair)}"
+            )
+        (outs, out_tree), (tangents, tangent_tree) = map(tree.flatten, pair)
+        if out_tree != tangent_tree:
+            raise TypeError(
+                f"{whose} primal and tangent outputs with equal container (pytree) structures, "
+                f"but got {out_tree} and {tangent_tree}"
+            )
+        require_value(whose, "the first element", self.call, outs, out_tree)
+        for x, t in zip(outs, tangents, strict=True):
+            self._check_tangent(argument_of(x).type, t)
+        return outs, tangents
+
+    def _check_tangent(self, type: TensorType, tangent: Any) -> None:
+        if is_float0(tangent):
+            shown, fits = f"float0{list(tangent.shape)}", not has_tangent(type) and tangent.shape == type.shape
+        else:
+            given = type_of_result(tangent, f"the tangent that {self.name} gives")
+            shown, fits = str(given), given == type
+        if not fits:
+            expected = type if has_tangent(type) else f"float0{list(type.shape)}"
+            raise TypeError(
+                "Custom JVP rule must produce primal and tangent outputs with corresponding shapes and dtypes. "
+                f"Expected {expected} (tangent type of {type}) but got {shown}, from {self.name} for {self.call.name}"
+            )
+
+
+def type_of_result(x: Any, what: str) -> TensorType:
+    """Of an array or a SymbolicZero that a rule gave."""
+    return x.aval if isinstance(x, SymbolicZero) else argument_of(x, what).type
+
+
+def _tuple(structure: Any, values: Sequence[Any]) -> tuple[Any, ...]:
+    return tree.unflatten(structure, values)
+
+
+def require_value(whose: str, which: str, call: CustomCall, outs: Sequence[Any], out_tree: Any) -> None:
+    """TypeError where a rule's value has another structure, or leaves of other types, than the function's own."""
+    if out_tree != call.out_tree:
+        raise TypeError(
+            f"{whose} a pair (list or tuple of length two) where {which} represents the primal output, equal in value to the "
+            f"output of {call.name}, and in particular of the same container/pytree structure, but it has {out_tree}, "
+            f"while {call.name} has output container/pytree structure {call.out_tree}"
+        )
+    types = [argument_of(x, "the value that the rule gives").type for x in outs]
+    if types != list(call.out_types):
+        raise TypeError(
+            f"{whose} a pair (list or tuple of length two) where {which} represents the primal output, equal in value to the "
+            f"output of {call.name}, and in particular with leaves of the same shape/dtype, but it has shapes/dtypes of "
+            f"{_shown(types)}, while {call.name} has output shapes/dtypes of {_shown(call.out_types)}"
+        )
+
+
+def _shown(types: Sequence[TensorType]) -> str:
+    return ", ".join(map(str, types))

@@ -1,0 +1,281 @@
+"""What custom_jvp and custom_vjp have in common: a call of the function becomes one equation, whose rules are traced when asked.
+
+A rule is traced after the functions around it have ended, and may use what these computed. So the traced values that a rule or
+the function itself can reach become operands of the equation ("closed"), and the rule's trace knows them by these operands.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from meshjit import tree
+from meshjit.core.program import Builder, Program
+from meshjit.core.types import TensorType, is_inexact
+from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
+from meshjit.numpy.promote import ops
+from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
+from meshjit.trace.program import function_name
+from meshjit.trace.tracer import leaked
+from meshjit.transform.dce import dce
+from meshjit.transform.fold_slices import fold_slices
+from meshjit.transform.inline_calls import inline_calls
+from meshjit.transform.rewriting import everywhere
+
+Function = Callable[..., Any]
+FLOAT0 = np.dtype([("float0", "V")])  # the dtype of derivatives with respect to integers: there are none
+
+
+class SymbolicZero:
+    """A tangent or cotangent that is zero, in rules with symbolic_zeros=True (`jax.custom_derivatives.SymbolicZero`)."""
+
+    def __init__(self, aval: Any) -> None:
+        self.aval = aval
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+    ndim = property(lambda self: len(self.aval.shape))
+    size = property(lambda self: self.aval.size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval})"
+
+    @staticmethod
+    def from_primal_value(value: Any) -> SymbolicZero:
+        return SymbolicZero(argument_of(value).type)
+
+
+class CustomFunction:
+    """A function with rules of its own. Its attributes are those of the function."""
+
+    def __init__(self, fun: Function, nondiff_argnums: Sequence[int] = (), nondiff_argnames: Sequence[str] = ()) -> None:
+        functools.update_wrapper(self, fun)
+        self.fun = fun
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        parameters = list(inspect.signature(fun).parameters) if names else []
+        unknown = [name for name in names if name not in parameters]
+        if unknown:
+            takes = f"{function_name(fun)} takes {', '.join(parameters)}"
+            raise ValueError(f"{self.what}: nondiff_argnames has {unknown[0]!r}, {takes}")
+        numbers = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else nondiff_argnums
+        self.nondiff_argnums = tuple(sorted({*numbers, *(parameters.index(name) for name in names)}))
+
+    what = "a custom rule"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<{self.what} of {function_name(self.fun)}>"
+
+
+def positional(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> tuple[Any, ...]:
+    """The arguments by position, with the defaults; TypeError where they do not fit the function, or one has no position."""
+    try:
+        signature = inspect.signature(fun)
+    except (ValueError, TypeError):
+        if kwargs:
+            raise TypeError(f"{what}: {function_name(fun)} has no signature that could place {', '.join(kwargs)}") from None
+        return args
+    try:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        if bound.kwargs:
+            raise TypeError(f"keyword arguments could not be resolved to positions: {', '.join(bound.kwargs)}")
+    except TypeError as error:
+        raise TypeError(
+            f"The input arguments to the {what}-decorated function {function_name(fun)} could not be resolved to "
+            f"positional-only arguments. Binding failed with the error:\n{error}"
+        ) from None
+    return bound.args
+
+
+@dataclass(frozen=True)
+class CustomCall:
+    """fun(*args), traced. `closed` are the traced values that the function and its rules close over, the first operands of
+    the equation; the leaves of the arguments that can be differentiated follow."""
+
+    name: str
+    traced: Traced
+    closed: list[Any]
+    leaves: Leaves
+
+    @property
+    def body(self) -> Program:
+        return captured_first(self.traced, self.closed)
+
+    @property
+    def operands(self) -> list[Any]:
+        return [*self.closed, *self.leaves.values]
+
+    @property
+    def types(self) -> list[TensorType]:
+        return [*(argument_of(x).type for x in self.closed), *self.leaves.types]
+
+    @property
+    def out_tree(self) -> Any:
+        return self.traced.out_tree
+
+    @property
+    def out_types(self) -> Sequence[TensorType]:
+        return self.traced.program.output_types
+
+
+def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rules: Iterable[Function]) -> CustomCall | None:
+    """The call of `fun`; arguments at the positions `static` reach it as they are. None where nothing is traced."""
+    values = tree.leaves([x for i, x in enumerate(args) if i not in static])
+    if active_trace() is None and trace_for(values) is None:
+        return None
+    name = function_name(fun)
+    leaves = _named(fun, args, static)
+    traced = trace_region(with_static(fun, args, static), leaves.arguments, *_trees(args, static), name=name)
+    closed = list(traced.captured)
+    seen = {id(x) for x in (*closed, *leaves.values)}
+    closed += [x for x in tracers_in([fun, *rules, *(args[i] for i in static)]) if id(x) not in seen]
+    return CustomCall(name, traced, closed, leaves)
+
+
+def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:
+    return [tree.structure(x) for i, x in enumerate(args) if i not in static]
+
+
+def _named(fun: Function, args: Sequence[Any], static: Sequence[int]) -> Leaves:
+    names = _names(fun, len(args))
+    groups = [leaves_of(x, names[i]) for i, x in enumerate(args) if i not in static]
+    whole = tuple(x for i, x in enumerate(args) if i not in static)
+    return Leaves([v for g in groups for v in g.values], [a for g in groups for a in g.arguments], tree.structure(whole))
+
+
+def _names(fun: Function, count: int) -> list[str]:
+    """Those of the first `count` positional arguments; `args[1]` for what *args takes."""
+    try:
+        parameters = list(inspect.signature(fun).parameters.values())
+    except (ValueError, TypeError):
+        parameters = []
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
+    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    return names + [f"{rest}[{i}]" for i in range(count - len(names))]
+
+
+def with_static(fun: Function, args: Sequence[Any], static: Sequence[int]) -> Function:
+    """fun as a function of the other arguments."""
+    if not static:
+        return fun
+
+    def of_rest(*rest: Any) -> Any:
+        values = iter(rest)
+        return fun(*(args[i] if i in static else next(values) for i in range(len(args))))
+
+    return of_rest
+
+
+# -- the traced values that a function can reach
+
+
+def tracers_in(values: Iterable[Any]) -> Iterator[Tracer]:
+    """The Tracers that functions close over, directly or by other functions, methods, partials and containers, once each."""
+    seen: dict[int, Any] = {}
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen or isinstance(value, _PLAIN):
+            continue
+        seen[id(value)] = value
+        if isinstance(value, Tracer):
+            yield value
+        elif concrete_info(value) is None:
+            waiting += _parts(value)
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect))
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value holds: cells and defaults of a function, elements of containers, attributes of objects."""
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
+        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *vars(value).values()]
+    if inspect.ismethod(value):
+        return [value.__func__, value.__self__]
+    if isinstance(value, functools.partial):
+        return [value.func, *value.args, *value.keywords.values()]
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list | tuple | set | frozenset):
+        return list(value)
+    slots = [getattr(value, name, None) for kind in type(value).__mro__ for name in _slots(kind)]
+    return [*getattr(value, "__dict__", {}).values(), *slots]
+
+
+def _slots(kind: type) -> Sequence[str]:
+    slots = kind.__dict__.get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+def _is_set(cell: Any) -> bool:
+    try:
+        return cell.cell_contents is not cell
+    except ValueError:  # assigned later
+        return False
+
+
+# -- rules
+
+
+def traced_rule(
+    rule: Function, closed: Sequence[Any], arguments: Sequence[Argument], name: str
+) -> tuple[Program, Any]:
+    """(closed values, then the arguments) -> what rule(*arguments) returns, as a Program; and the structure of the results."""
+
+    def of_all(*inputs: Any) -> Any:
+        trace = active_trace()
+        assert trace is not None
+        for value, here in zip(closed, inputs, strict=False):
+            trace.stand_ins[id(value)] = (value, here)
+        return rule(*inputs[len(closed) :])
+
+    everything = [*(argument_of(x) for x in closed), *arguments]
+    in_tree = tree.structure(((0,) * len(everything), {}))
+    traced = trace_to_program(of_all, everything, in_tree, name)
+    return _closed(traced), traced.out_tree
+
+
+def _closed(traced: Traced) -> Program:
+    """The Program as derivatives need it, with what it captured besides as constants."""
+    program = dce(everywhere(inline_calls(traced.program), fold_slices))
+    if not traced.captured:
+        return program
+    with Builder(program.name) as builder:
+        own = program.inputs[: len(program.inputs) - len(traced.captured)]
+        constants = [_constant(x) for x in traced.captured]
+        return builder.build(builder.inline(program, [*(builder.input(v.type, v.hint) for v in own), *constants]))
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, Tracer):
+        raise leaked(value)
+    return ops("constant")(value=np.asarray(value))
+
+
+def float0(type: TensorType) -> np.ndarray[Any, Any]:
+    return np.zeros(type.shape, FLOAT0)
+
+
+def has_tangent(type: TensorType) -> bool:
+    return is_inexact(type.dtype)
+
+
+def is_float0(x: Any) -> bool:
+    return getattr(x, "dtype", None) == FLOAT0
+
