@@ -30,8 +30,6 @@ plan in which a conflict goes the other way, propagate again with a Seed for the
 
 from __future__ import annotations
 
-import heapq
-
 from sharding.axes import is_prefix
 from sharding.graph import (
     Axes,
@@ -49,7 +47,6 @@ from sharding.origins import History, Origins
 from sharding.propagation_state import (
     CONTESTS,
     DISPLACEMENTS,
-    NodeKey,
     Outcome,
     State,
     Structure,
@@ -84,8 +81,7 @@ class _Propagation:
         self.history = History(structure)
         self.waiting: dict[int, int] = {}  # values that take no part yet → their priority
         self._plant_seeds()
-        self.queue: list[int] = []  # visits that are due: stage * nodes + node
-        self.is_queued = bytearray((DISPLACEMENTS + 1) * len(self.kinds))
+        self.is_due = bytearray((DISPLACEMENTS + 1) * len(self.kinds))  # by visit: stage * nodes + node
 
     # --- seeds --------------------------------------------------------------------------------------------------------
 
@@ -160,23 +156,19 @@ class _Propagation:
     def _put(self, first: int, state: State) -> None:
         self.states[first] = self.cache.number_of(state)
         for visit in self.structure.visits_of[first]:
-            if not self.is_queued[visit]:
-                self.is_queued[visit] = True
-                heapq.heappush(self.queue, visit)
+            self.is_due[visit] = True
 
     def _settle(self) -> None:
-        """Visit nodes until none is due. The outcome of a visit is computed once for all nodes of a kind whose values have
-        the same states."""
-        states, queue, is_queued, count = self.states, self.queue, self.is_queued, len(self.kinds)
+        """Visit nodes until none is due, the first one each time. The outcome of a visit is computed once for all nodes of a
+        kind whose values have the same states."""
+        states, is_due, kinds, count = self.states, self.is_due, self.kinds, len(self.kinds)
         structure, history = self.structure, self.history.visits
         picks, slots, visits_of = structure.picks, structure.slots, structure.visits_of
-        while queue:
-            visit = heapq.heappop(queue)
-            if not is_queued[visit]:
-                continue
-            is_queued[visit] = False
+        visit = is_due.find(1)
+        while visit >= 0:
+            is_due[visit] = False
             stage, index = divmod(visit, count)
-            key, outcomes = picks[index](states), self.kinds[index].changes[max(stage - CONTESTS + 1, 0)]
+            key, outcomes = picks[index](states), kinds[index].changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0]
             outcome = outcomes.get(key)
             if outcome is None:
                 outcome = outcomes[key] = self._visit(index, max(stage, CONTESTS - 1))
@@ -187,11 +179,16 @@ class _Propagation:
                     first = slots[index][slot]
                     states[first] = number
                     for other in visits_of[first]:
-                        if not is_queued[other]:
-                            is_queued[other] = True
-                            heapq.heappush(queue, other)
-            elif stage < CONTESTS:
-                self._skip_idle_visits(index, key)
+                        is_due[other] = True
+                        if other < visit:
+                            visit = other
+            elif stage < CONTESTS:  # drop the later visits that change nothing either, according to the outcomes in the cache
+                _, contests, displacements = kinds[index].changes
+                if contests.get(key) == ():
+                    is_due[CONTESTS * count + index] = False
+                if displacements.get(key) == ():
+                    is_due[DISPLACEMENTS * count + index] = False
+            visit = is_due.find(1, visit)
 
     def _visit(self, index: int, stage: int) -> Outcome:
         members = self.structure.slots[index]
@@ -199,12 +196,6 @@ class _Propagation:
         trail = Visit(self.graph.nodes[index].rule, [values[first] for first in members], self.mesh).run(stage)
         changed = {members[slot]: slot for slot, *_ in trail}
         return (trail, tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])) if trail else ()
-
-    def _skip_idle_visits(self, index: int, key: NodeKey) -> None:
-        """Drop the later visits of a node that change nothing either, according to the outcomes in the cache."""
-        for stage, outcomes in enumerate(self.kinds[index].changes[1:], CONTESTS):
-            if outcomes.get(key) == ():
-                self.is_queued[stage * len(self.kinds) + index] = False
 
     def _record_conflicts(self) -> None:
         states, picks, kinds = self.states, self.structure.picks, self.kinds

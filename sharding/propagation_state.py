@@ -74,8 +74,8 @@ class VisitCache:
         visits = sum(sum(map(len, kind.changes)) + len(kind.clashes) for kind in [*self.kinds.values()])
         return visits + len(self.numbers) > 200_000
 
-    def kind_of(self, rule: FactorRule, firsts: Sequence[int]) -> VisitKind:
-        key = rule, tuple(map(sorted(firsts).index, firsts))
+    def kind_of(self, rule: FactorRule, order: tuple[int, ...]) -> VisitKind:
+        key = rule, order
         kind = self.kinds.get(key)
         return self.kinds.setdefault(key, VisitKind(rule)) if kind is None else kind
 
@@ -139,14 +139,15 @@ class Value:
 @dataclasses.dataclass(frozen=True)
 class Structure:
     """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, a
-    function that picks these out of a list, and its kind; for every first the visits (stage * nodes + node) of its nodes."""
+    function that picks these out of a list, and its kind; for every first the visits (stage * nodes + node) of its nodes,
+    once for each time that it stands there."""
 
     cache: VisitCache
     firsts: list[int]
     slots: list[tuple[int, ...]]
     picks: Sequence[Callable[[list[int]], NodeKey]]
     kinds: list[VisitKind]
-    visits_of: dict[int, list[int]]
+    visits_of: list[list[int]]
 
 
 def structure_of(graph: Graph, cache: VisitCache) -> Structure:
@@ -155,19 +156,30 @@ def structure_of(graph: Graph, cache: VisitCache) -> Structure:
     ranks = [len(shape) for shape in graph.shapes]
     slots: list[tuple[int, ...]] = []
     kinds: list[VisitKind] = []
-    visits_of: dict[int, list[int]] = {first: [] for first in firsts}
+    known: dict[tuple[int, tuple[int, ...]], VisitKind] = {}  # by id of the rule: equal layers share theirs
+    visits_of: list[list[int]] = [[] for _ in firsts]
     for index, node in enumerate(graph.nodes):
-        values = (*node.operands, *node.results)
+        values = node.operands + node.results
         members = tuple([firsts[v] for v in values]) if graph.ties else values
-        kind = cache.kind_of(node.rule, members)
+        key = id(node.rule), _order(members)
+        kind = known.get(key)
+        if kind is None:
+            kind = known[key] = cache.kind_of(node.rule, key[1])
         if kind.operands != len(node.operands) or kind.ranks != [ranks[v] for v in values]:
             raise ShardingError(_unfit(node, ranks))
         slots.append(members)
         kinds.append(kind)
-        visits = [stage * count + index for stage in kind.stages]
-        for first in {*members}:
-            visits_of[first] += visits
+        for stage in kind.stages:
+            visit = stage * count + index
+            for first in members:
+                visits_of[first].append(visit)
     return Structure(cache, firsts, slots, [_picker(members) for members in slots], kinds, visits_of)
+
+
+def _order(members: tuple[int, ...]) -> tuple[int, ...]:
+    """How many of the members are less than each: the same for nodes of one kind."""
+    ordered = sorted(members)
+    return tuple(map(ordered.index, members))
 
 
 def _picker(members: tuple[int, ...]) -> Callable[[list[int]], NodeKey]:

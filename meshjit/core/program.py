@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from meshjit.core.types import TensorType
@@ -70,7 +70,7 @@ class Var:
         return f"Var({self.hint or hex(id(self))}: {self.type})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # never changed; saying so would treble the time of making one
 class Eqn:
     """outputs = op(inputs, **params), because of the user's line `source`."""
 
@@ -79,6 +79,7 @@ class Eqn:
     outputs: tuple[Var, ...]
     params: Mapping[str, Any]
     source: Source | None = None
+    _identity: tuple[int, ...] = field(default=(), init=False, repr=False)  # from the first question on
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:
@@ -92,8 +93,10 @@ class Eqn:
     def identity(self) -> tuple[int, ...]:
         """Equal for copies of one equation, by which passes spare looking twice: its op, params and types as objects. Holds as
         long as the equation lives."""
-        types = [id(v.type) for v in (*self.inputs, *self.outputs)]
-        return (id(self.op), id(self.params), len(self.inputs), *types)
+        if not self._identity:
+            types = [id(v.type) for v in (*self.inputs, *self.outputs)]
+            self._identity = (id(self.op), id(self.params), len(self.inputs), *types)
+        return self._identity
 
     def with_params(self, params: Mapping[str, Any]) -> Eqn:
         return Eqn(self.op, self.inputs, self.outputs, params, self.source)

@@ -66,9 +66,9 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
 def _kinds(program: Program) -> Iterator[int]:
     """A number for every equation, the same for those that are alike. Those that hold Programs are like no other."""
     numbers: dict[Any, int] = {}
-    same: dict[tuple[int, ...], int] = {}  # by identities: layers made of one Program share their params and types
+    same: dict[tuple[int, tuple[int, ...]], int] = {}  # by identities: layers made of one Program share their params and types
     for eqn in program.eqns:
-        copies = (id(eqn.source), *eqn.identity)
+        copies = id(eqn.source), eqn.identity
         number = same.get(copies)
         if number is None:
             number = same[copies] = numbers.setdefault(_key(eqn), len(numbers))

@@ -28,17 +28,17 @@ def verify(program: Program, after: str = "") -> Program:
             raise _illegal(f"input of {program.name}: {var!r} is defined twice", after)
         defined.add(var)
     for eqn in program.eqns:
-        for var in eqn.inputs:
-            if var not in defined:
-                raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
+        if not defined.issuperset(eqn.inputs):
+            var = next(v for v in eqn.inputs if v not in defined)
+            raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
         copies = eqn.identity
         if copies not in sound:
             _check_eqn(eqn, after)
             sound.add(copies)
-        for var in eqn.outputs:
-            if var in defined:
-                raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
-            defined.add(var)
+        if not defined.isdisjoint(eqn.outputs):
+            var = next(v for v in eqn.outputs if v in defined)
+            raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
+        defined.update(eqn.outputs)
     for var in program.outputs:
         if var not in defined:
             raise _illegal(f"output {var!r} of {program.name} is not defined", after)

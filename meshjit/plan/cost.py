@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -208,18 +208,22 @@ class Uses:
         self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
-        self.addends = {v for eqn in program.eqns for v in _addends(eqn) if self.counts[v] == 1}
+        self.addends = {v for v in _addends(program) if self.counts[v] == 1}
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
         self.joins = {at: tuple([v in self.addends for v in repeat.inner]) for at, repeat in self.repeats.items()}
         self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
 
 
-def _addends(eqn: Eqn) -> list[Var]:
-    """The operands of an equation that is linear in several of them together."""
-    if len(eqn.inputs) < 2 or eqn.op.linear == ():
-        return []
-    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
-    return [eqn.inputs[i] for group in groups if len(group) > 1 for i in group if i < len(eqn.inputs)]
+def _addends(program: Program) -> Iterator[Var]:
+    """The operands of equations that are linear in several of them together."""
+    copies: dict[tuple[int, ...], list[int]] = {}
+    for eqn in program.eqns:
+        if len(eqn.inputs) > 1 and eqn.op.linear != ():
+            positions = copies.get(eqn.identity)
+            if positions is None:
+                groups = [group for group in eqn.op.linear_groups(eqn.input_types, eqn.params) if len(group) > 1]
+                positions = copies[eqn.identity] = [i for group in groups for i in group if i < len(eqn.inputs)]
+            yield from [eqn.inputs[i] for i in positions]
 
 
 class TooDear(Exception):
@@ -381,13 +385,10 @@ def collectives_of(walk: Walk, type: TensorType, mesh: BaseMesh) -> list[Collect
 
 def _last_uses(program: Program) -> list[list[Var]]:
     """For every equation the values that are needed no more after it."""
-    last: dict[Var, int] = {}
-    for index, eqn in enumerate(program.eqns):
-        for var in (*eqn.inputs, *eqn.outputs):
-            last[var] = index
-    for var in program.outputs:
-        last.pop(var, None)
-    ends: list[list[Var]] = [[] for _ in program.eqns]
-    for var, index in last.items():
-        ends[index].append(var)
-    return ends
+    later = set(program.outputs)
+    ends: list[list[Var]] = []
+    for eqn in reversed(program.eqns):
+        last = {*eqn.inputs, *eqn.outputs}.difference(later)
+        ends.append([*last])
+        later |= last
+    return ends[::-1]

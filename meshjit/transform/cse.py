@@ -23,14 +23,16 @@ def cse(program: Program, constants: bool = False) -> Program:
     is for local Programs.
     """
     seen: dict[Any, tuple[Var, ...]] = {}
-    params: dict[int, Any] = {}  # by identity: layers made of one Program share theirs
+    params: dict[int, int] = {}  # a number for equal ones, by identity: layers made of one Program share theirs
+    numbers: dict[Any, int] = {}
 
     def rule(eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
         if not eqn.inputs and not constants:
             return None
         key = params.get(id(eqn.params))
         if key is None:
-            key = params[id(eqn.params)] = tuple([(k, _hashable(v)) for k, v in eqn.params.items()])
+            same = tuple([(k, _hashable(v)) for k, v in eqn.params.items()])
+            key = params[id(eqn.params)] = numbers.setdefault(same, len(numbers))
         first = seen.setdefault((eqn.op, eqn.inputs, key), eqn.outputs)
         return None if first is eqn.outputs or not is_pure(eqn) else first
 

@@ -13,8 +13,9 @@ def dce(program: Program) -> Program:
     needed: set[Var] = set(program.outputs)
     kept: list[Eqn] = []
     for eqn in reversed(program.eqns):
-        if any(v in needed for v in eqn.outputs) or not is_pure(eqn):
-            eqn = _pruned(eqn, needed)
+        if not needed.isdisjoint(eqn.outputs) or not is_pure(eqn):
+            if eqn.op.prune is not None:
+                eqn = _pruned(eqn, needed)
             needed.update(eqn.inputs)
             kept.append(eqn)
     return Program(program.name, program.inputs, tuple(reversed(kept)), program.outputs)
@@ -22,7 +23,8 @@ def dce(program: Program) -> Program:
 
 def _pruned(eqn: Eqn, needed: set[Var]) -> Eqn:
     """An op with regions without the results that nobody needs, and what only they need inside; as it is if it has an effect."""
-    if eqn.op.prune is None or not is_pure(eqn):
+    assert eqn.op.prune is not None
+    if not is_pure(eqn):
         return eqn
     operands, results, params = eqn.op.prune(eqn.params, [v in needed for v in eqn.outputs], dce)
     inputs, outputs = tuple(eqn.inputs[i] for i in operands), tuple(eqn.outputs[i] for i in results)

@@ -35,7 +35,9 @@ def fold(program: Program) -> Program:
     """The Program with every equation replaced that is its operand or a constant of one value."""
     values: Constants = {}
 
-    def rule(eqn: Eqn, here: Rewriter) -> Eqn | Var:
+    def rule(eqn: Eqn, here: Rewriter) -> Eqn | Var | None:
+        if eqn.op.name in _ARITHMETIC and values.keys().isdisjoint(eqn.inputs):
+            return None
         eqn = _of_first_operand(eqn, here)
         same = _same_as(eqn, values)
         if same is not None:

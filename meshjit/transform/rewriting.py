@@ -34,7 +34,7 @@ class Rewriter(Builder):
         self.program = program
         self.inputs = list(program.inputs)
         self.names: dict[Var, Var] = {}
-        self.makers: dict[Var, Eqn] = {}
+        self.makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}  # those that stay are makers already
         self.done: set[Eqn] = set()  # old equations that stand, or are replaced, before their turn
 
     def put(self, eqn: Eqn) -> None:
@@ -56,10 +56,9 @@ class Rewriter(Builder):
     def renamed(self, eqn: Eqn) -> Eqn:
         """The old equation on the new Program's values."""
         names = self.names
-        for var in eqn.inputs:
-            if var in names:
-                return eqn.with_inputs(tuple([names.get(v, v) for v in eqn.inputs]))
-        return eqn
+        if names.keys().isdisjoint(eqn.inputs):
+            return eqn
+        return eqn.with_inputs(tuple([names.get(v, v) for v in eqn.inputs]))
 
     def early(self, eqns: Iterable[Eqn]) -> None:
         """Do these old equations now."""
@@ -78,25 +77,35 @@ class Rewriter(Builder):
         eqn = self.renamed(old)
         self.source = old.source
         answer = rule(eqn, self)
-        if answer is None or isinstance(answer, Eqn):
+        if answer is None and eqn is old:
+            self.eqns.append(eqn)
+        elif answer is None or isinstance(answer, Eqn):
             self.put(answer or eqn)
         else:
             self.names.update(zip(old.outputs, (answer,) if isinstance(answer, Var) else answer, strict=True))
 
     def run(self, rules: Mapping[str, Rule] | Rule) -> Program:
-        """The new Program. `rules` are by the names of ops, or one for all; the old Program itself if none concerns it."""
-        eqns = self.program.eqns
-        if not callable(rules) and not any([eqn.op.name in rules for eqn in eqns]):
-            return self.program
+        """The new Program. `rules` are by the names of ops, or one for all; the old Program itself if nothing changes."""
+        eqns, by_name = self.program.eqns, {} if callable(rules) else rules
+        concerned = eqns if callable(rules) else [eqn for eqn in eqns if eqn.op.name in by_name]
         with self:
-            for old in eqns:
+            for at, old in enumerate(concerned):
+                self.apply(rules if callable(rules) else by_name[old.op.name], old)
+                if self.names or self.done or self.eqns[at:] != [old]:
+                    self.eqns[:at] = eqns[: eqns.index(old)]
+                    break
+            else:
+                return self.program
+            for old in eqns[eqns.index(old) + 1 :]:
+                rule = rules if callable(rules) else by_name.get(old.op.name)
                 if old in self.done:
                     continue
-                rule = rules if callable(rules) else rules.get(old.op.name)
-                if rule is None:
-                    self.put(self.renamed(old))
-                else:
+                if rule is not None:
                     self.apply(rule, old)
+                elif self.names.keys().isdisjoint(old.inputs):
+                    self.eqns.append(old)
+                else:
+                    self.put(self.renamed(old))
         return self.build([self.new(v) for v in self.program.outputs])
 
 
