@@ -180,7 +180,7 @@ CONVERSIONS: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "float": (lambda n: float(n), ConcretizationTypeError, "float() was called on it"),
     "complex": (lambda n: complex(n), ConcretizationTypeError, "complex() was called on it"),
     "np.asarray": (lambda n: np.asarray(n), TracerArrayConversionError, "NumPy asked for its elements"),
-    "np.sin": (lambda n: np.sin(n), TracerArrayConversionError, "NumPy asked for its elements"),
+    "np.array": (lambda n: np.array([n]), TracerArrayConversionError, "NumPy asked for its elements"),
     "item": (lambda n: n.item(), ConcretizationTypeError, ".item() was called on it"),
     "tolist": (lambda n: n.tolist(), ConcretizationTypeError, ".tolist() was called on it"),
     "while": (lambda n: next(0 for _ in iter(lambda: bool(n), False)), TracerBoolConversionError, "its truth value"),

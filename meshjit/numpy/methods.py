@@ -15,6 +15,7 @@ from meshjit.numpy import (
     bits,
     contraction,
     indexing,
+    of_numpy,
     rearranging,
     reductions,
     selection,
@@ -196,3 +197,4 @@ def _as_method(function: Any) -> Any:
 
 
 install_methods(Tracer)
+of_numpy.install(Tracer)

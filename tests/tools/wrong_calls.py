@@ -104,7 +104,9 @@ CALLS: dict[str, list[str]] = {
         "mj.jit(lambda n: 1 if n > 0 else 2)(3)",
         "mj.jit(lambda n: list(range(n)))(3)",
         "mj.jit(lambda n: float(n))(3)",
-        "mj.jit(lambda n: np.sin(n))(3.0)",
+        "mj.jit(lambda n: np.asarray(n))(3.0)",
+        "mj.jit(lambda n: np.isnat(n))(3.0)",
+        "mj.grad(lambda n: n * float(n))(3.0)",
         "kept = []; mj.jit(lambda n: kept.append(n * 2))(3); kept[0] + 1",
     ],
     "with_sharding_constraint, reshard": [
