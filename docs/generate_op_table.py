@@ -40,7 +40,7 @@ def table() -> str:
         head = f"| {' | '.join(COLUMNS)} |\n|{'|'.join([' --- '] * len(COLUMNS))}|"
         rows = [f"| {' | '.join(row(op, reasons))} |" for op in sorted(families[name], key=lambda op: op.name)]
         parts.append("\n".join([f"## {name}\n", head, *rows, ""]))
-    lines = [f"{number}. {reason}." for reason, number in reasons.items()]
+    lines = [f"{number}. {reason.rstrip('.')}." for reason, number in reasons.items()]
     return "\n".join([*parts, "## Reasons\n", *lines, "", wholes()])
 
 
@@ -92,7 +92,7 @@ def family(op: Op) -> str:
 
 def row(op: Op, reasons: dict[str, int]) -> list[str]:
     sample = best_sample(op)
-    groups = op.linear_groups(sample.types, sample.params)
+    groups = op.linear_groups(sample.types, sample.params) if sample is not None else ()
     return [
         f"`{op.name}`",
         rule_text(op, sample),
@@ -104,13 +104,13 @@ def row(op: Op, reasons: dict[str, int]) -> list[str]:
     ]
 
 
-def best_sample(op: Op) -> Sample:
-    """The first sample of the highest rank."""
-    return max(op.samples(), key=lambda s: sum(t.rank for t in s.types))
+def best_sample(op: Op) -> Sample | None:
+    """The first sample of the highest rank; None of ops that mean something only with a function of the user's."""
+    return max(op.samples(), key=lambda s: sum(t.rank for t in s.types), default=None)
 
 
-def rule_text(op: Op, sample: Sample) -> str:
-    if op.simulate is not None:
+def rule_text(op: Op, sample: Sample | None) -> str:
+    if op.simulate is not None or sample is None:
         return "–"
     outs = op.type_rule(sample.types, sample.params)
     return f"`{op.factor_rule(sample.types, outs, sample.params)}`".replace("|", "\\|")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from meshjit import (
     ad_checkpoint as ad_checkpoint,
     custom_derivatives as custom_derivatives,
+    debug as debug,
     distributed as distributed,
     dlpack as dlpack,
     errors as errors,
@@ -25,6 +26,7 @@ from meshjit import (
 )
 from meshjit.api import jit as jit, pjit as pjit
 from meshjit.api.caches import clear_caches as clear_caches
+from meshjit.api.callbacks import pure_callback as pure_callback
 from meshjit.api.constraint import reshard as reshard
 from meshjit.api.kinds import register_array as _register_array
 from meshjit.api.meshes import set_mesh as set_mesh
@@ -85,6 +87,7 @@ from meshjit.runtime.client import (
     process_index as process_index,
     process_indices as process_indices,
 )
+from meshjit.runtime.effects import barrier as effects_barrier  # noqa: F401
 from meshjit.trace import (
     ensure_compile_time_eval as ensure_compile_time_eval,
     named_scope as named_scope,

@@ -15,18 +15,17 @@ from opcode import opmap
 from types import FrameType
 from typing import Any, NoReturn
 
-_PRINT = "return the value and look at it outside of jit; under disable_jit() and outside of grad and vmap, print(x) shows it"
 _SHARDS = "jit the function of whole arrays with in_shardings on a mesh; the compiler adds the collectives"
 _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
 
 # Module → name → what does the same today ("" where nothing does).
 NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
-        "custom_batching": "", "custom_gradient": "custom_vjp", "debug": _PRINT,
+        "custom_batching": "", "custom_gradient": "custom_vjp",
         "dtypes": "numpy.issubdtype and the dtypes in meshjit.numpy", "export": "",
         "ffi": "", "flatten_util": "numpy.concatenate([x.ravel() for x in tree.leaves(t)])", "float0": "", "image": "",
         "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose", "named_call": "named_scope, also a decorator",
-        "pmap": _SHARDS, "profiler": "", "pure_callback": _PRINT, "shard_map": _SHARDS, "smap": _SHARDS, "transfer_guard": "",
+        "pmap": _SHARDS, "profiler": "", "shard_map": _SHARDS, "smap": _SHARDS, "transfer_guard": "",
     },
     "meshjit.numpy": {
         "bartlett": _NUMPY, "blackman": _NUMPY, "c_": "stack(..., axis=1)", "frexp": _NUMPY, "frompyfunc": "",
@@ -59,7 +58,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "eigh_tridiagonal": "", "expm": "", "funm": "", "hessenberg": "", "polar": "linalg.svd", "rsf2csf": "", "schur": "",
         "solve_sylvester": "", "sqrtm": "",
     },
-    "meshjit.experimental": {"io_callback": _PRINT, "multihost_utils": "", "shard_map": _SHARDS},
+    "meshjit.experimental": {"multihost_utils": "", "shard_map": _SHARDS},
 }  # fmt: skip
 
 

@@ -189,8 +189,10 @@ class Compiled(Stage):
         return self.treedef.unflatten(outputs)
 
     def fast_call(self) -> Any:
-        """How C++ may run calls like those that this was compiled for; None where Python has to look at each: at results, or
-        at which of the donated arguments were given away."""
+        """How C++ may run calls like those that this was compiled for; None where Python has to look at each: at results, at
+        which of the donated arguments were given away, or at what the host's functions do."""
+        if self.executable.calls_host:
+            return None
         kept = set(self.kept)
         flags = [i in kept for i in range(len(self.call.keys))]
         if self.checks or any(donated and not taken for donated, taken in zip(self.call.donated, flags, strict=True)):

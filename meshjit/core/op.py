@@ -73,7 +73,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -97,13 +97,16 @@ class MissingRule(TypeError):
 
 @dataclass(frozen=True)
 class Absent:
-    """Stands where a rule would stand and says why there is none. Calling it raises MissingRule."""
+    """Stands where a rule would stand and says why there is none. Calling it raises MissingRule, or `error` with the reason."""
 
     reason: str
     op: str = ""
     rule: str = ""
+    error: type[Exception] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.error is not None:
+            raise self.error(self.reason)
         raise MissingRule(f"{self.op} has no {self.rule} rule: {self.reason}")
 
     def __bool__(self) -> bool:
@@ -182,7 +185,7 @@ class Op:
         for rule in ("jvp", "transpose", "batch"):
             value = getattr(self, rule)
             if isinstance(value, Absent):
-                object.__setattr__(self, rule, Absent(value.reason, self.name, rule))
+                object.__setattr__(self, rule, replace(value, op=self.name, rule=rule))
         register(self)
 
     def __call__(self, *operands: Var, **params: Any) -> Any:

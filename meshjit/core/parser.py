@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.host import HostFunction, read_host_function
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import Rule
@@ -121,7 +122,7 @@ class _Parser:
 
     def equation(self, builder: Builder, env: dict[str, Var]) -> None:
         results: list[tuple[str, TensorType, Placement | None]] = []
-        while not self.accept("="):
+        while self.peek()[0] != "word" and not self.accept("="):
             name = self.expect("var")
             self.expect(":")
             results.append((name, *self.type()))
@@ -182,7 +183,7 @@ class _Parser:
         self.expect("word")
         if word in ("None", "True", "False"):
             return {"None": None, "True": True, "False": False}[word]
-        readers: dict[str, Callable[[], Any]] = {"rule": self.rule}
+        readers: dict[str, Callable[[], Any]] = {"rule": self.rule, "host": self.host}
         readers |= {"dtype": self.dtype, "float": self.special_float, "P": self.spec, "array": self.array, "splat": self.splat}
         if word not in readers:
             raise ParseError(f"unknown value {word!r}")
@@ -212,6 +213,10 @@ class _Parser:
 
         spec = PartitionSpec(*self.sequence(entry, ")"))
         return spec.with_priorities(*self.value()) if self.accept("/") else spec
+
+    def host(self) -> HostFunction:
+        name, number, operands, *results = self.sequence(self.value, ")")
+        return read_host_function(name, number, operands, results)
 
     def array(self) -> np.ndarray[Any, Any]:
         type, _ = self.type()

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from meshjit.core.host import HostFunction
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Rule
 from meshjit.core.splat import element_of, is_splat
@@ -81,7 +82,8 @@ class _Printer:
         inputs = ", ".join(self.names[v] for v in eqn.inputs)
         outputs = ", ".join(f"{self.name(v)}: {self.type(v)}" for v in eqn.outputs)
         params = ", ".join(f"{k}={self.value(v)}" for k, v in eqn.params.items())
-        text = f"{outputs} = {eqn.op.name}({inputs})" + (f" {{{params}}}" if params else "")
+        left = f"{outputs} = " if outputs else ""
+        text = f"{left}{eqn.op.name}({inputs})" + (f" {{{params}}}" if params else "")
         return f"{text}  # {eqn.source}" if self.sources and eqn.source is not None else text
 
     def value(self, value: Any) -> str:
@@ -105,6 +107,9 @@ class _Printer:
             return f"rule({value.name!r})"
         if isinstance(value, np.ndarray):
             return self.array(cast(Any, value))
+        if isinstance(value, HostFunction):
+            results = "".join(f", {print_type(t)}" for t in value.results)
+            return f"host({value.name!r}, {value.number}, {value.operands}{results})"
         raise TypeError(f"a param of type {type(value).__name__} cannot be printed: {value!r}")
 
     def array(self, array: np.ndarray[Any, Any]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from meshjit.core.access import Access, Nothing, Same, derived
+from meshjit.core.host import calls_host
 from meshjit.core.op import Op, Params, Types
 from meshjit.core.program import Eqn, Var
 from sharding.rule import FactorRule
@@ -61,6 +62,8 @@ def resized(op: Op, params: Params, in_types: Types, out_types: Types) -> Params
 
 def _ask(rule: Any, eqn: Eqn) -> Any:
     kind = eqn.op, eqn.input_types, eqn.output_types, tuple(eqn.params.items())
+    if calls_host(eqn):
+        return rule.__wrapped__(*kind)
     try:
         return rule(*kind)
     except TypeError:  # a param that cannot be hashed, such as an array

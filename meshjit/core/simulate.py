@@ -61,7 +61,25 @@ def _alone(question: Any, mesh: BaseMesh, device: int) -> list[Array] | None:
     """The results on one device of a Program that asks no other; None where the device asks for none any more."""
     if isinstance(question, StopIteration):
         return None
-    return _together(question[0], mesh, [question[1]] * mesh.size)[device]
+    program, operands = question
+    env: dict[Var, Array] = dict(zip(program.inputs, map(np.asarray, operands), strict=True))
+    for eqn in program.eqns:
+        values = [env[v] for v in eqn.inputs]
+        env.update(zip(eqn.outputs, map(np.asarray, _step_alone(eqn, mesh, device, values)), strict=True))
+    return [env[v] for v in program.outputs]
+
+
+def _step_alone(eqn: Eqn, mesh: BaseMesh, device: int, values: list[Array]) -> Sequence[Any]:
+    """One equation on one device: it happens once."""
+    if eqn.op.simulate is not None:
+        return eqn.op.simulate([tuple(values)] * mesh.size, mesh, eqn.params)[device]
+    if eqn.op.steps is None:
+        return evaluate_eqn(eqn, values)
+    steps = eqn.op.steps(*values, **eqn.params)
+    question = _next(steps, None)
+    while not isinstance(question, StopIteration):
+        question = _next(steps, _alone(question, mesh, device))
+    return question.value
 
 
 def _communicates(program: Program) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from meshjit.core.host import calls_host
 from meshjit.core.op import Op, Types
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import programs_of
@@ -63,7 +64,7 @@ def _check_regions(eqn: Eqn, after: str) -> None:
 
 def _types(eqn: Eqn) -> Types:
     """What the op's type rule gives, which is asked once for equations that are alike."""
-    if eqn.op.regions is not None:  # nothing to share, and a cache would keep the nested Programs alive
+    if eqn.op.regions is not None or calls_host(eqn):  # a cache would keep Programs and functions alive
         return eqn.op.type_rule(eqn.input_types, eqn.params)
     try:
         return _known_types(eqn.op, eqn.input_types, tuple(eqn.params.items()))

@@ -6,10 +6,11 @@ import functools
 import json
 import re
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from meshjit.core.host import HostCall, HostFunction
 from meshjit.core.program import Program, Source
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.target import Target
@@ -29,9 +30,24 @@ def element_type(dtype: np.dtype[Any]) -> str:
     return _ELEMENT.get(name, name)
 
 
+class _Token(TensorType):
+    """The type of what ordered effects hand on. It has no elements, and no Program has a value of it."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+TOKEN: Final = _Token((0,), np.dtype(np.bool_))
+
+
 @functools.lru_cache(maxsize=4096)
 def tensor(type: TensorType) -> str:
     """`f32[8,4]` → `tensor<8x4xf32>`."""
+    if isinstance(type, _Token):
+        return "!stablehlo.token"
     return f"tensor<{''.join(f'{n}x' for n in type.shape)}{element_type(type.dtype)}>"
 
 
@@ -47,6 +63,8 @@ class Emitter:
         self.scalars: dict[str, int] = parent.scalars if parent else {}  # integer constants without dims
         self.functions: dict[str, str] = parent.functions if parent else {}  # private functions of the module, by name
         self.aliases: dict[Hashable, tuple[str, str]] = parent.aliases if parent else {}  # of long attributes: name, text
+        self.hosts: dict[HostCall, int] = parent.hosts if parent else {}  # what is called in Python, by its number in the text
+        self.token = parent.token if parent else ""  # that of the last ordered effect
         self._counter: list[int] = parent._counter if parent else [0]
         self.source: Source | None = parent.source if parent else None
         self.location = parent.location if parent else ""
@@ -88,12 +106,13 @@ class Emitter:
         outs = ", ".join(tensor(t) for t in out_types)
         outs = outs if len(out_types) == 1 else f"({outs})"
         full = name if "." in name else f"stablehlo.{name}"
-        self.lines.append(
-            f'{first[0]} = "{full}"({", ".join(operands)}){properties}{body} : ({ins}) -> {outs}{self.location}'
-        )
+        left = f"{first[0]} = " if out_types else ""
+        self.lines.append(f'{left}"{full}"({", ".join(operands)}){properties}{body} : ({ins}) -> {outs}{self.location}')
         return first[1]
 
     def _reserve(self, out_types: Sequence[TensorType]) -> tuple[str, list[str]]:
+        if not out_types:
+            return "", []
         if len(out_types) == 1:
             name = self.fresh(out_types[0])
             return name, [name]
@@ -112,6 +131,64 @@ class Emitter:
         tail = f"stablehlo.return {', '.join(results)} : {types}" if results else "stablehlo.return"
         block = f"^bb0({head}):" if names else "^bb0:"
         return "{\n" + "\n".join([block, *inner.lines, tail]) + "\n}"
+
+    def while_(
+        self,
+        operands: Sequence[str],
+        types: Sequence[TensorType],
+        condition: Callable[[Emitter, list[str]], Sequence[str]],
+        step: Callable[[Emitter, list[str]], Sequence[str]],
+        ordered: bool,
+    ) -> list[str]:
+        """A loop. Where it is `ordered`, the token goes round with the rest."""
+        if not ordered:
+            return self.op("while", operands, types, regions=[self.region(types, condition), self.region(types, step)])
+
+        def with_token(inner: Emitter, names: list[str]) -> Sequence[str]:
+            inner.token = names[-1]
+            return [*step(inner, names[:-1]), inner.token]
+
+        types = [*types, TOKEN]
+        regions = [self.region(types, lambda inner, names: condition(inner, names[:-1])), self.region(types, with_token)]
+        *results, self.token = self.op("while", [*operands, self.token], types, regions=regions)
+        return results
+
+    def branches(
+        self, index: str, bodies: Sequence[Callable[[Emitter], Sequence[str]]], outs: Sequence[TensorType], ordered: bool
+    ) -> list[str]:
+        """One of several branches, which read values from outside. Where one is `ordered`, each gives a token, too."""
+        if not ordered:
+            return self.op("case", [index], outs, regions=[self.region([], lambda inner, _, b=b: b(inner)) for b in bodies])
+
+        def with_token(body: Callable[[Emitter], Sequence[str]]) -> Callable[[Emitter, list[str]], Sequence[str]]:
+            return lambda inner, _: [*body(inner), inner.token]
+
+        regions = [self.region([], with_token(body)) for body in bodies]
+        *results, self.token = self.op("case", [index], [*outs, TOKEN], regions=regions)
+        return results
+
+    def call_host(self, host: HostFunction, operands: Sequence[str], ordered: bool, pure: bool) -> list[str]:
+        """Call a function of the host's; in order, it takes the token and gives the next."""
+        family = self.target.platform
+        if family == "tpu":
+            at = f" at {self.source}" if self.source is not None else ""
+            raise NotImplementedError(
+                f"{host.name}{at} is called back from a program for TPU: devices there have no way to call Python\n"
+                "  fix: jit that part for CPU, with meshjit.default_device(meshjit.devices('cpu')[0])"
+            )
+        index = self.hosts.setdefault((host, ordered), len(self.hosts))
+        ins = [TOKEN] * ordered + [self.types[o] for o in operands]
+        outs = [TOKEN] * ordered + list(host.results)
+        attributes = (
+            f"api_version = 4 : i32, backend_config = {{index = {index} : ui64}}, "
+            f'call_target_name = "xla_ffi_python_{family}_callback", '
+            f"has_side_effect = {str(not pure).lower()}, operand_layouts = {_row_major(ins)}, result_layouts = {_row_major(outs)}"
+        )
+        names = self.op("custom_call", [self.token] * ordered + list(operands), outs, attributes)
+        if not ordered:
+            return names
+        self.token, *results = names
+        return results
 
     def reducer(self, kind: str, dtype: np.dtype[Any]) -> str:
         """The region of a reduction of this kind: sum, prod, max, min, and, or."""
@@ -154,6 +231,12 @@ class Emitter:
     def declarations(self) -> str:
         """What stands before the module."""
         return "".join([f"{name} = {text}\n" for name, text in self.aliases.values()])
+
+
+def _row_major(types: Sequence[TensorType]) -> str:
+    """Layouts as NumPy has them."""
+    orders = [[] if type is TOKEN else list(range(type.rank))[::-1] for type in types]
+    return f"[{', '.join(f'dense<{order if order else str()}> : tensor<{len(order)}xindex>' for order in orders)}]"
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from meshjit.core.effects import is_ordered
+from meshjit.core.host import host_calls
 from meshjit.core.program import Program
 from meshjit.core.target import Target
-from meshjit.emit.emitter import Emitter, tensor
+from meshjit.emit.emitter import TOKEN, Emitter, tensor
 from meshjit.targets import target_of
 from sharding.mesh import BaseMesh
 
@@ -27,10 +29,13 @@ def emit(
     `aliases`: input position → output position whose buffer it becomes (donation); their local types must agree.
     `target`: the machine that the text is for; by default that of the mesh's devices, without kernels, so that the text is
     legal on all platforms.
-    The last `leading` inputs are the first parameters of the module.
+    The last `leading` inputs are the first parameters of the module. Before them, and before the results, stands the token of a
+    Program with ordered effects. Functions of the host's are numbered as `host_calls(program)` has them.
     """
-    aliases = aliases or {}
+    ordered = is_ordered(program)
+    aliases = {i: o + ordered for i, o in (aliases or {}).items()}
     emitter = Emitter(mesh, target or target_of(mesh))
+    emitter.hosts.update({call: i for i, call in enumerate(host_calls(program))})
     names: list[str] = []
     arguments: list[str] = []
     for i, var in enumerate(program.inputs):
@@ -38,8 +43,13 @@ def emit(
         alias = f" {{tf.aliasing_output = {aliases[i]} : i32}}" if i in aliases else ""
         arguments.append(f"{names[-1]}: {tensor(var.type)}{alias}")
     arguments = arguments[len(arguments) - leading :] + arguments[: len(arguments) - leading]
+    if ordered:
+        emitter.token = emitter.fresh(TOKEN)
+        arguments.insert(0, f"{emitter.token}: {tensor(TOKEN)}")
     body = emitter.program(program, names)
     types = [tensor(v.type) for v in program.outputs]
+    if ordered:
+        body, types = [emitter.token, *body], [tensor(TOKEN), *types]
     results = ", ".join(types)
     returned = f"func.return {', '.join(body)} : {', '.join(types)}" if body else "func.return"
     lines = "\n    ".join([*emitter.lines, returned])

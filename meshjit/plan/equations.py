@@ -60,7 +60,9 @@ class Planner:
         return tuple([delays.changed.get(eqn, step) for eqn, step in zip(program.eqns, steps, strict=True)])
 
     def equation(self, eqn: Eqn, delays: Delays, flow: Flow) -> EquationPlan:
-        if eqn.op.regions is None:
+        if eqn.op.regions is None and eqn.op.pinned is not None:
+            step = self.pinned(eqn, *eqn.op.pinned(eqn.params))
+        elif eqn.op.regions is None:
             step = self.assigner.assign(eqn, self.rules[eqn], self.placements, flow.have, delays.joins(eqn))
         else:
             step = self.with_regions(eqn, run_regions(eqn))

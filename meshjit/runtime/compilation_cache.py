@@ -18,7 +18,7 @@ import platform
 import stat
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,13 @@ from meshjit.version import __version__
 _SUFFIX = ".executable"
 
 
-def compile_or_load(client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """`_jaxlib.compile`, or an executable that an earlier process has compiled of the same."""
+def compile_or_load(
+    client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any], callbacks: Sequence[Callable[..., Any]] = ()
+) -> Any:
+    """`_jaxlib.compile`, or an executable that an earlier process has compiled of the same. One that calls Python functions is
+    of this process alone."""
+    if callbacks:
+        return _jaxlib.compile(client, text, devices, options, callbacks)
     if config.compilation_cache_dir is None or not _is_enabled() or _jaxlib.is_absent(devices[0]):
         return _jaxlib.compile(client, text, devices, options)
     folder = Path(config.compilation_cache_dir)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshjit.core.effects import is_ordered
 from meshjit.core.garbage import rarely_collected
+from meshjit.core.host import host_calls, without_numbers
 from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
@@ -18,8 +20,9 @@ from meshjit.core.verify import verify
 from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime import _jaxlib, client, distributed, reproduce
+from meshjit.runtime import _jaxlib, client, distributed, effects, reproduce
 from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.runtime.callbacks import as_callback
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.exhausted import failed_to_run
@@ -121,9 +124,13 @@ class Executable:
         if mesh.is_multi_process and not _jaxlib.is_absent(self.devices[0]):
             processes = sorted({device.process_index for device in self.devices})
             # The readable text, without folders: hosts may keep the script in different places.
-            distributed.agree(plan.program.name, f"{mesh}\n{print_program(lowering.local)}\n", processes=processes)
+            text = without_numbers(print_program(lowering.local))
+            distributed.agree(plan.program.name, f"{mesh}\n{text}\n", processes=processes)
         start = time.perf_counter()
-        self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, dict(options or {}))
+        calls = host_calls(lowering.local)
+        self.calls_host = bool(calls)
+        callbacks = [as_callback(host, ordered) for host, ordered in calls]
+        self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, dict(options or {}), callbacks)
         self.compile_seconds = time.perf_counter() - start
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]
@@ -135,9 +142,18 @@ class Executable:
             for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
         ]
         layouts = [key.layout for key in self.out_keys]
-        self.run = self.steady = _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts)
+        self.run = self.steady = self._executor(outputs, layouts)
         if mesh.is_multi_process and self.devices[0].platform == "cpu":
             self.run = self._first_run
+
+    def _executor(self, outputs: list[Any], layouts: list[Any]) -> Callable[[Sequence[Any]], list[Any]]:
+        if not self.calls_host:
+            return _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts)
+        ordered = is_ordered(self.lowering.local)
+        if ordered:
+            outputs, layouts = [_jaxlib.TOKEN, *outputs], [_jaxlib.shared_layout(self.devices), *layouts]
+        run = _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts, note=effects.note_running)
+        return functools.partial(effects.run_in_order, run, self.devices) if ordered else run
 
     def _first_run(self, arrays: Sequence[Any]) -> list[Any]:
         """Groups of devices meet in the first run, and Gloo says so on standard output."""

@@ -52,7 +52,7 @@ def _translated(program: Program, target: Any, mesh: Any) -> Program:
             raise _CannotSay
         return translated
 
-    if any(eqn.op.pinned is not None for eqn in program.eqns):
+    if any(eqn.op.pinned is not None and eqn.op.regions is not None for eqn in program.eqns):
         raise _CannotSay  # code for the devices of one mesh
     eqns = (with_regions_changed(e, lambda p: _translated(p, target, mesh)) for e in program.eqns)
     changed = [

@@ -33,8 +33,9 @@ def batch(
                 in_places = [dims[v] for v in eqn.inputs]
                 if all(d is None for d in in_places):
                     results, places = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
-                elif eqn.op.regions is None and effect_of(eqn) is Effect.ORDERED:
-                    raise TypeError(f"vmap: {eqn.op.name} has an ordered effect, and the members of a batch have no order")
+                elif eqn.op.regions is None and effect_of(eqn) == Effect.IO | Effect.ORDERED:
+                    at = f" at {eqn.source}" if eqn.source else ""
+                    raise ValueError(f"Cannot `vmap` ordered IO callback {eqn.op.name}{at}: the members of a batch have no order")
                 elif eqn.op.regions is not None:
                     nested = batch if spread is None else functools.partial(batch, spread=spread)
                     results, places = eqn.op.batch(operands, in_places, eqn.params, nested)

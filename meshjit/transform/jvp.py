@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from meshjit.core.effects import is_pure
 from meshjit.core.once import once_per_program
 from meshjit.core.op import Absent
 from meshjit.core.program import Builder, Eqn, Program, Var
@@ -135,7 +136,7 @@ def equation_tangents(
     eqn: Eqn, primals: Sequence[Var], tangents: Sequence[Var | None], outputs: Sequence[Var]
 ) -> list[Var | None]:
     """Tangents of one equation's results. An op that is linear in every operand that has a tangent needs no rule."""
-    if not any(is_inexact(v.dtype) for v in eqn.outputs):
+    if not any(is_inexact(v.dtype) for v in eqn.outputs) and is_pure(eqn):
         return [None] * len(eqn.outputs)
     groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
     covered = {i for group in groups for i in group}

@@ -22,8 +22,8 @@ def split(program: Program, later: Sequence[Var], early_outputs: int) -> tuple[P
     first: (other inputs) -> (the early outputs, residuals).  second: (residuals, later) -> the other outputs.
     """
     late = depending(program.eqns, later)
-    second = [e for e in program.eqns if any(v in late for v in e.outputs)]
-    first = [e for e in program.eqns if all(v not in late for v in e.outputs)]
+    second = [e for e in program.eqns if any(v in late for v in (*e.inputs, *e.outputs))]  # one with an effect has no outputs
+    first = [e for e in program.eqns if all(v not in late for v in (*e.inputs, *e.outputs))]
     outputs, rest = program.outputs[:early_outputs], program.outputs[early_outputs:]
     needed = [v for e in second for v in e.inputs] + list(rest)
     inputs = set(later) | {v for e in second for v in e.outputs}

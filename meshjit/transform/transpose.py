@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from meshjit.core.effects import is_pure
+from meshjit.core.effects import Effect, effect_of, is_pure
 from meshjit.core.once import once_per_program
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import depending
@@ -89,7 +89,7 @@ def _backwards(builder: Builder, seeds: Sequence[Var], pairs: Sequence[tuple[Var
     linear = [e for e in eqns if any(v in linear_vars for v in e.inputs)]
     builder.eqns = [e for e in eqns if not any(v in linear_vars for v in e.inputs)]
     for eqn in linear:
-        if not is_pure(eqn):
+        if effect_of(eqn) & Effect.IO:
             raise TypeError(f"{eqn.op.name} has an effect, so nothing that depends on tangents may go through it backwards")
     sums: dict[Var, Var] = {}
     for var, ct in pairs:

@@ -1,3 +1,16 @@
 """Ops whose params hold Programs: calls, branches, loops, checkpoints, device code. Imports base, collective and reduce."""
 
-from meshjit.ops.control import call, case, checkpoint, custom, guarding, manual, nested, repeating, scan, scan_rules, while_loop
+from meshjit.ops.control import (
+    call,
+    callback,
+    case,
+    checkpoint,
+    custom,
+    guarding,
+    manual,
+    nested,
+    repeating,
+    scan,
+    scan_rules,
+    while_loop,
+)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.effects import is_ordered
 from meshjit.core.evaluate import evaluated
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var, current_builder
@@ -26,7 +27,7 @@ from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_or
 from meshjit.ops.base.shape import broadcast_in_dim
 from meshjit.ops.control.guarding import guarded
-from meshjit.ops.control.nested import Flags, chosen, reached, require_pure, require_types, whole_rule, with_tangents
+from meshjit.ops.control.nested import Flags, chosen, reached, require_no_io, require_types, whole_rule, with_tangents
 
 INDEX = TensorType((), np.dtype(np.int32))
 
@@ -53,10 +54,9 @@ def _steps(index: Any, *operands: Any, branches: tuple[Program, ...]) -> Steps:
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """Branches read the operands from outside of their regions."""
-    bodies = [
-        e.region([], lambda inner, names, b=branch: inner.program(b, operands[1:])) for branch in params["branches"]
-    ]
-    return e.op("case", operands[:1], outs, regions=bodies)
+    branches = params["branches"]
+    bodies = [lambda inner, b=branch: inner.program(b, operands[1:]) for branch in branches]
+    return e.branches(operands[0], bodies, outs, is_ordered(*branches))
 
 
 def _case(index: Var, operands: Sequence[Var], branches: Sequence[Program]) -> list[Var]:
@@ -168,7 +168,7 @@ def _each_member(
     batched: Callable[..., Program],
 ) -> tuple[list[Var], list[int | None]]:
     """All branches for all members, each member's results from the branch of its index."""
-    require_pure("case", branches)
+    require_no_io("cond", branches)
     takers = _takers(index, len(branches))
     outs = [0] * len(branches[0].outputs)
     members: list[Sequence[Var]] = []

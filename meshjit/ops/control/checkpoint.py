@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from meshjit.core.effects import is_pure
+from meshjit.core.effects import Effect, effect_of
 from meshjit.core.evaluate import evaluated
 from meshjit.core.once import once_per_program
 from meshjit.core.op import Op, Params, Sample, Types
@@ -94,13 +94,13 @@ def _halves(
 def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[list[Var], Program]:
     """The values that are kept, and (operands, kept values) -> residuals, which makes the others again."""
     saves = POLICIES[policy[0]]
-    saved = {v for eqn in forward.eqns if saves(eqn, *policy[1:]) or not is_pure(eqn) for v in eqn.outputs}
+    saved = {eqn for eqn in forward.eqns if saves(eqn, *policy[1:]) or effect_of(eqn) & Effect.IO}
     needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
     for eqn in reversed(forward.eqns):
         results = [v for v in eqn.outputs if v in needed]
-        if results and all(v in saved for v in eqn.outputs):
+        if eqn in saved:
             kept.update(dict.fromkeys(results))
-        elif results:
+        elif results or effect_of(eqn):
             needed.update(eqn.inputs)
             again.append(eqn)
     program = Program(forward.name, (*forward.inputs, *kept), tuple(reversed(again)), tuple(residuals))

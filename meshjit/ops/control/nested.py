@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from meshjit.core.effects import is_pure
+from meshjit.core.effects import Effect, effect_of
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.region import depending
@@ -35,13 +35,14 @@ def require_types(op: str, what: str, expected: Sequence[TensorType], actual: Se
         require(want == have, op, f"{what} {i} is {have}, needed is {want}")
 
 
-def require_pure(op: str, programs: Sequence[Program]) -> None:
-    """Under vmap members take different branches, or leave a loop at different times: then all run for all, and no effect may."""
+def require_no_io(op: str, programs: Sequence[Program]) -> None:
+    """Under vmap members take different branches, or leave a loop at different times: then all run for all, and nothing may be
+    done in the world. NotImplementedError, as JAX's."""
     for eqn in (eqn for program in programs for eqn in program.eqns):
-        if not is_pure(eqn):
+        if effect_of(eqn) & Effect.IO:
             where = f" at {eqn.source}" if eqn.source else ""
-            raise TypeError(
-                f"vmap: {eqn.op.name}{where} has an effect in a {op} that the members go through differently\n"
+            raise NotImplementedError(
+                f"IO effect not supported in vmap-of-{op}: {eqn.op.name}{where}, and members go through the {op} differently\n"
                 "  fix: a predicate or index that is one for all members"
             )
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.effects import is_ordered
 from meshjit.core.evaluate import evaluated
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
@@ -86,7 +87,7 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
         return names
 
     if looped > unroll:
-        state = e.op("while", state, types, regions=[e.region(types, condition), e.region(types, step)])
+        state = e.while_(state, types, condition, step, is_ordered(params["body"]))
     elif looped:
         state = list(step(e, state))
     for _ in range(length - looped):

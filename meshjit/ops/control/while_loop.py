@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.effects import is_ordered
 from meshjit.core.evaluate import evaluated
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program, Var
@@ -23,7 +24,7 @@ from meshjit.ops.base.constants import full_like, scalar, zeros
 from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_or, reduce_sum
 from meshjit.ops.base.shape import broadcast_in_dim
-from meshjit.ops.control.nested import Flags, chosen, reached, require_pure, require_types, whole_rule, with_tangents
+from meshjit.ops.control.nested import Flags, chosen, reached, require_no_io, require_types, whole_rule, with_tangents
 
 _BOOL = TensorType((), np.dtype(np.bool_))
 
@@ -64,18 +65,26 @@ def _steps(*operands: Any, **params: Any) -> Steps:
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    """Consts go round with the carries, as XLA wants it."""
+    """Consts go round with the carries, as XLA wants it. So does what the condition says, where it has an ordered effect: XLA's
+    condition gives no token."""
+    ordered = is_ordered(params["cond"], params["body"])
+    asks_ahead = is_ordered(params["cond"])
 
-    def condition(inner: Any, names: list[str]) -> Sequence[str]:
+    def ask(inner: Any, names: Sequence[str]) -> Sequence[str]:
         cond, _, carry = _split(params, names)
         return inner.program(params["cond"], [*cond, *carry])
 
     def step(inner: Any, names: list[str]) -> Sequence[str]:
-        cond, body, carry = _split(params, names)
-        return [*cond, *body, *inner.program(params["body"], [*body, *carry])]
+        cond, body, carry = _split(params, names[: len(ins)])
+        after = [*cond, *body, *inner.program(params["body"], [*body, *carry])]
+        return [*after, *ask(inner, after)] if asks_ahead else after
 
-    regions = [e.region(ins, condition), e.region(ins, step)]
-    return e.op("while", operands, ins, regions=regions)[len(ins) - len(outs) :]
+    if asks_ahead:
+        state = [*operands, *ask(e, operands)]
+        results = e.while_(state, [*ins, _BOOL], lambda inner, names: names[-1:], step, ordered)[: len(ins)]
+    else:
+        results = e.while_(operands, ins, ask, step, ordered)
+    return results[len(ins) - len(outs) :]
 
 
 def _while(
@@ -150,7 +159,7 @@ def _batch(
     each = batched(cond, [*(0 if f else None for f in of_cond), *places], size, [0 if together else None])
     step = batched(body, [*(0 if f else None for f in of_body), *places], size, places)
     if together:
-        require_pure("while", [cond, body])
+        require_no_io("while", [cond, body])
         step = _kept_when_done(each, step, len(cond_consts))
         body_consts = [*cond_consts, *body_consts]
         each = _any(each)

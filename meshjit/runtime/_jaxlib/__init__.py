@@ -96,8 +96,10 @@ from meshjit.runtime._jaxlib.coordination import (
     store_set as store_set,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.executing import (
+    TOKEN as TOKEN,  # noqa: E402
     execute as execute,  # noqa: E402
     make_executor as make_executor,  # noqa: E402
+    new_token as new_token,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.kernels import (
     CPU_KERNELS as CPU_KERNELS,  # noqa: E402

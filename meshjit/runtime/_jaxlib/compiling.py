@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import gc
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxlib import xla_client  # pyright: ignore[reportAttributeAccessIssue]
+from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.runtime._jaxlib.base import CompilationError, XlaError
 from meshjit.runtime._jaxlib.clients import is_absent
@@ -17,20 +19,39 @@ from meshjit.runtime._jaxlib.layouts import device_list
 
 
 def compile(  # noqa: A001
-    client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any] | None = None
+    client: Any,
+    text: str,
+    devices: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+    callbacks: Sequence[Callable[..., Any]] = (),
 ) -> Any:
     """Compile StableHLO text for a row of devices: replica i runs on `devices[i]`.
 
-    `options` are XLA's (as in XLA_FLAGS, without dashes); one that XLA does not know raises CompilationError, too."""
+    `callbacks` are what the text calls in Python, by their numbers; the executable keeps them alive. `options` are XLA's (as
+    in XLA_FLAGS, without dashes); one that XLA does not know raises CompilationError, too."""
     row = device_list(tuple(devices))
     prepare_kernels(text, client)
     try:
         build = _compile_options(devices, options)
+        if callbacks:
+            _let_go_with_python()
+            return client.compile_and_load(parse_module(text), row, build, list(callbacks))
         if hasattr(client, "compile_and_load") and not is_absent(devices[0]):
             return client.compile_and_load(text.encode(), row, build)
         return client.compile(parse_module(text), row, build)  # absent devices: a compile-only client wants a Module
     except XlaError as error:
         raise CompilationError(str(error).strip(), text, _save_reproducer(text)) from None
+
+
+@functools.cache
+def _let_go_with_python() -> None:
+    """jaxlib lets go of the functions that executables have held when it is asked to. Ask whenever Python looks for garbage."""
+
+    def collect(phase: str, info: Any) -> None:
+        if phase == "stop":
+            _jax.collect_garbage()
+
+    gc.callbacks.append(collect)
 
 
 def _compile_options(devices: Sequence[Any], options: Mapping[str, Any] | None) -> Any:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.runtime._jaxlib.array_class import raw_delete
+from meshjit.runtime._jaxlib.arrays import put
 from meshjit.runtime._jaxlib.base import ShardType
 from meshjit.runtime._jaxlib.layouts import Aval, Layout, shared_layout
 
@@ -18,13 +20,15 @@ def make_executor(
     devices: Sequence[Any],
     donated: Sequence[int] = (),
     layouts: Sequence[Layout] | None = None,
+    note: Callable[[Any], None] | None = None,
 ) -> Callable[[Sequence[Any]], list[Any]]:
     """A function from argument handles to output handles; asynchronous.
 
     `outputs` are the shard types of the results, `layouts` their layouts where they have some of their own, `devices`
     the row that the program was compiled for. `donated` are the positions of the arguments marked
     `tf.aliasing_output` in the text: their handles are deleted by the call, even if XLA had to copy because NumPy still
-    looks at the memory. Raises ValueError for an argument on other devices and RuntimeError for a deleted one."""
+    looks at the memory. `note` is told of each run, by what is ready when it has ended (`block_until_ready`). Raises
+    ValueError for an argument on other devices and RuntimeError for a deleted one."""
     layout = shared_layout(tuple(devices))
     result_layouts = [layout] * len(outputs) if layouts is None else layouts
     handlers = [_result_handler(Aval(*output), place) for output, place in zip(outputs, result_layouts, strict=True)]
@@ -37,12 +41,26 @@ def make_executor(
             row = handle._sharding.row
             if (row is not layout.row and row != layout.row) or handle.is_deleted():
                 _refuse(handles, layout)
-        results = run(handles).consume_with_handlers(handlers)
+        if note is None:
+            results = run(handles).consume_with_handlers(handlers)
+        else:
+            started = run(handles, with_tokens=True)
+            results = started.consume_with_handlers(handlers)
+            note(started.consume_token())
         for position in donated:
             raw_delete(handles[position])
         return results
 
     return execute
+
+
+TOKEN: ShardType = ((0,), np.dtype(np.bool_))  # what a program is given for a token, and gives for one
+
+
+def new_token(devices: Sequence[Any]) -> Any:
+    """The handle of a token that nothing has to wait for."""
+    layout = shared_layout(tuple(devices))
+    return put([np.zeros(*TOKEN)] * len(layout.local), list(layout.local), row=layout)
 
 
 def _refuse_absent(handles: Sequence[Any]) -> list[Any]:
