@@ -13,7 +13,9 @@ from meshjit import (
     debug as debug,
     distributed as distributed,
     dlpack as dlpack,
+    dtypes as dtypes,
     errors as errors,
+    flatten_util as flatten_util,
     lax as lax,
     nn as nn,
     numpy as numpy,
@@ -23,6 +25,7 @@ from meshjit import (
     stages as stages,
     tree as tree,
     tree_util as tree_util,
+    typing as typing,
 )
 from meshjit.api import jit as jit, pjit as pjit
 from meshjit.api.caches import clear_caches as clear_caches
@@ -49,6 +52,9 @@ from meshjit.api.tools import (
     explain_cache_misses as explain_cache_misses,
     log_compiles as log_compiles,
     make_jaxpr as make_jaxpr,
+    named_call as named_call,
+    numpy_dtype_promotion as numpy_dtype_promotion,
+    numpy_rank_promotion as numpy_rank_promotion,
     typeof as typeof,
 )
 from meshjit.autodiff import (
@@ -68,9 +74,11 @@ from meshjit.autodiff import (
 )
 from meshjit.config import config as config
 from meshjit.custom_derivatives import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from meshjit.dtypes import float0 as float0
 from meshjit.inspect.verify import verify as verify
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, eager as _eager
+from meshjit.runtime._jaxlib import Device as Device
 from meshjit.runtime.array import Array as _ConcreteArray, type_and_weak as _type_and_weak
 from meshjit.runtime.assembling import (
     live_arrays as live_arrays,
@@ -106,6 +114,8 @@ from sharding import (
 # The package of ops, which knows no arrays, is also where JAX keeps these four.
 for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
     setattr(ops, _name, getattr(segments, _name))
+
+setattr(errors, "JaxRuntimeError", _jaxlib.XlaError)  # noqa: B010 - jaxlib's own, which knows our errors and not they it
 
 # Arrays become operands of ops, and ops outside of a trace run at once.
 _register_concrete(_jaxlib.ArrayImpl, _type_and_weak)

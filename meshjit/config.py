@@ -169,6 +169,16 @@ OPTIONS = (
         ("MESHJIT_DEFAULT_MATMUL_PRECISION", "JAX_DEFAULT_MATMUL_PRECISION"),
     ),
     Option(
+        "numpy_dtype_promotion", _one_of("standard", "strict"), "standard",
+        'Whether operands of different dtypes are converted: "strict" is an error, except for Python numbers that fit.',
+        ("MESHJIT_NUMPY_DTYPE_PROMOTION", "JAX_NUMPY_DTYPE_PROMOTION"),
+    ),
+    Option(
+        "numpy_rank_promotion", _one_of("allow", "warn", "raise"), "allow",
+        "What happens where arrays of different ranks, none of them a scalar, are broadcast.",
+        ("MESHJIT_NUMPY_RANK_PROMOTION", "JAX_NUMPY_RANK_PROMOTION"),
+    ),
+    Option(
         "compilation_cache_dir", _folder, None,
         "Folder in which compiled programs are kept for later processes; None: nowhere. What lies there is run: your own only.",
         ("MESHJIT_COMPILATION_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR"),
@@ -229,7 +239,7 @@ OPTIONS = (
 # What a traced function depends on. (The others say how to talk, where to compile, whom to ask.)
 TRACED = (
     "enable_x64", "threefry_partitionable", "default_matmul_precision", "debug_nans", "debug_infs", "disable_jit",
-    "default_device", "device_model",
+    "default_device", "device_model", "numpy_dtype_promotion", "numpy_rank_promotion",
 )  # fmt: skip
 
 

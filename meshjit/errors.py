@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from meshjit.core.promotion import TypePromotionError as TypePromotionError
 from meshjit.missing import explain as _explain
 
 
-class ConcretizationTypeError(TypeError):
+class JAXTypeError(TypeError):
+    """What is wrong with the type of a value that is traced."""
+
+
+class JAXIndexError(IndexError):
+    """What is wrong with an index that is traced."""
+
+
+class ConcretizationTypeError(JAXTypeError):
     """A traced value was needed as a concrete one: its value is known only when the compiled program runs."""
 
 
@@ -21,11 +30,11 @@ class TracerBoolConversionError(ConcretizationTypeError):
     """A traced value was used where Python needs a truth value: `if x:`, `while x:`, `a and b`, `assert x`."""
 
 
-class UnexpectedTracerError(TypeError):
+class UnexpectedTracerError(JAXTypeError):
     """A traced value outlived the function that it was traced in (it leaked), or came from another thread."""
 
 
-class NonConcreteBooleanIndexError(IndexError):
+class NonConcreteBooleanIndexError(JAXIndexError):
     """`x[mask]` with a traced mask: the result's shape would depend on its values."""
 
 

@@ -22,9 +22,9 @@ _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
 NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
         "custom_batching": "", "custom_gradient": "custom_vjp",
-        "dtypes": "numpy.issubdtype and the dtypes in meshjit.numpy", "export": "",
-        "ffi": "", "flatten_util": "numpy.concatenate([x.ravel() for x in tree.leaves(t)])", "float0": "", "image": "",
-        "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose", "named_call": "named_scope, also a decorator",
+        "export": "",
+        "ffi": "", "image": "",
+        "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose",
         "pmap": _SHARDS, "profiler": "", "shard_map": _SHARDS, "smap": _SHARDS, "transfer_guard": "",
     },
     "meshjit.numpy": {

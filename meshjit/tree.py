@@ -6,7 +6,7 @@ import builtins
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib
@@ -74,6 +74,26 @@ def reduce(f: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING,
     return functools.reduce(f, leaves(tree, is_leaf), *start)
 
 
+def reduce_associative(
+    operation: Callable[[Any, Any], Any], tree: Any, *, identity: Any = _NOTHING, is_leaf: IsLeaf = None
+) -> Any:
+    """Reduce the leaves in a tree of logarithmic depth, in their order; `identity` is the result where there are none.
+
+    Raises TypeError for no leaves and no identity.  Source: jax.tree.reduce_associative."""
+    values = leaves(tree, is_leaf)
+    if not values and identity is _NOTHING:
+        raise TypeError("tree.reduce_associative: a tree without leaves needs an identity")
+    while len(values) > 1:
+        start = len(values) % 2
+        values = values[:start] + [operation(a, b) for a, b in zip(values[start::2], values[start + 1 :: 2], strict=True)]
+    return values[0] if values else identity
+
+
+def static(**keywords: Any) -> Any:
+    """`dataclasses.field` of a field that is part of the structure: `register_dataclass` makes it no child."""
+    return dataclasses.field(metadata={**(keywords.pop("metadata", None) or {}), "static": True}, **keywords)
+
+
 def broadcast(prefix: Any, full: Any, is_leaf: IsLeaf = None) -> Any:
     """A tree of the structure of `full` whose leaves are those of `prefix` that stand over them."""
     treedef = structure(full, is_leaf)
@@ -100,17 +120,24 @@ def transpose(outer: Any, inner: Any, tree: Any) -> Any:
     return unflatten(inner, [unflatten(outer, [row[i] for row in rows]) for i in range(inner.num_leaves)])
 
 
-def leaves_with_path(tree: Any, is_leaf: IsLeaf = None) -> list[tuple[Any, Any]]:
-    return _jaxlib.flatten_with_path(tree, is_leaf)[0]
+def leaves_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> list[tuple[Any, Any]]:
+    return _jaxlib.flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-def flatten_with_path(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[tuple[Any, Any]], Any]:
-    return _jaxlib.flatten_with_path(tree, is_leaf)
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> tuple[list[tuple[Any, Any]], Any]:
+    """([(path, leaf)], treedef). is_leaf(node), or is_leaf(path, node) if is_leaf_takes_path."""
+    return _jaxlib.flatten_with_path(tree, is_leaf, is_leaf_takes_path)
 
 
-def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
+def map_with_path(
+    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
+) -> Any:
     """f(path, leaf, …) on every leaf."""
-    flat, treedef = flatten_with_path(tree, is_leaf)
+    flat, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [_up_to(treedef, tree, other, i + 1) for i, other in enumerate(rest)]
     return unflatten(treedef, [f(path, x, *more) for (path, x), *more in zip(flat, *others, strict=True)])
 
@@ -119,7 +146,7 @@ def keystr(path: Iterable[Any], *, simple: bool = False, separator: str = "") ->
     """A path as a person writes it: `['layers'][0].weight`; simple with separator "/": `layers/0/weight`."""
     if not simple:
         return separator.join([str(key) for key in path])
-    return separator.join(str(next(getattr(k, a) for a in ("key", "idx", "name") if hasattr(k, a))) for k in path)
+    return separator.join(str(next((getattr(k, a) for a in ("key", "idx", "name") if hasattr(k, a)), k)) for k in path)
 
 
 def path_names(tree: Any, root: str, is_leaf: IsLeaf = None) -> list[str]:
@@ -158,25 +185,41 @@ def register_pytree_with_keys_class(kind: Any) -> Any:
 
 
 def register_dataclass(
-    kind: Any, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None
+    kind: Any,
+    data_fields: Sequence[str] | None = None,
+    meta_fields: Sequence[str] | None = None,
+    drop_fields: Sequence[str] = (),
 ) -> Any:
-    """Make a dataclass a node: data_fields are children, meta_fields (hashable) part of the structure.
+    """Make a dataclass a node: data_fields are children, meta_fields (hashable) part of the structure. A decorator.
 
-    What is left out is taken from the class: fields with metadata static=True are meta, the others data. A decorator."""
-    fields = [f for f in dataclasses.fields(kind) if f.init]
-    if data_fields is None:
-        given = [f.name for f in fields if f.metadata.get("static", False)] if meta_fields is None else meta_fields
-        data_fields = [f.name for f in fields if f.name not in given]
-    if meta_fields is None:
-        meta_fields = [f.name for f in fields if f.name not in data_fields]
-    missing = {f.name for f in fields} ^ {*data_fields, *meta_fields}
+    What is left out is taken from the class: fields with metadata static=True are meta, the others data. drop_fields are
+    neither: a tree that is put together again has their defaults. Of another class, whose fields are its attributes and
+    keywords of its __init__, both must be given.  Source: jax.tree_util.register_dataclass."""
+    if dataclasses.is_dataclass(kind):
+        data_fields, meta_fields = _fields(kind, data_fields, meta_fields, drop_fields)
+    elif data_fields is None or meta_fields is None:
+        raise TypeError(f"register_dataclass: {kind.__name__} is no dataclass, so data_fields and meta_fields must be given")
+    _jaxlib.register_dataclass(cast(type, kind), tuple(data_fields), tuple(meta_fields))
+    return kind
+
+
+def _fields(
+    kind: Any, data: Sequence[str] | None, meta: Sequence[str] | None, dropped: Sequence[str]
+) -> tuple[Sequence[str], Sequence[str]]:
+    """The data and the meta fields of a dataclass; ValueError if they are not all that its __init__ takes."""
+    fields = [f for f in dataclasses.fields(kind) if f.init and f.name not in dropped]
+    if data is None:
+        statics = [f.name for f in fields if f.metadata.get("static", False)] if meta is None else meta
+        data = [f.name for f in fields if f.name not in statics]
+    if meta is None:
+        meta = [f.name for f in fields if f.name not in data]
+    missing = {f.name for f in fields} ^ {*data, *meta}
     if missing:
         raise ValueError(
-            f"register_dataclass: data_fields {tuple(data_fields)} and meta_fields {tuple(meta_fields)} must be all fields"
+            f"register_dataclass: data_fields {tuple(data)} and meta_fields {tuple(meta)} must be all fields"
             f" of {kind.__name__} that its __init__ takes; {sorted(missing)} differ"
         )
-    _jaxlib.register_dataclass(kind, tuple(data_fields), tuple(meta_fields))
-    return kind
+    return data, meta
 
 
 def register_static(kind: Any) -> Any:

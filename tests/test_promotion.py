@@ -243,3 +243,44 @@ def test_conj_of_lax_is_complex() -> None:
     for dtype in ("float16", "bfloat16", "int32", "bool"):
         with pytest.raises(TypeError, match=f"conj: complex numbers, f32 and f64 have conjugates, not {dtype}"):
             lax.conj(mnp.ones(2, dtype))
+
+
+@pytest.mark.device
+def test_promotion_may_be_forbidden() -> None:
+    i, f = mnp.ones(2, "int32"), mnp.ones(2, "float32")
+    fine = [(i, 1, "int32"), (f, 1, "float32"), (f, 1.0, "float32"), (i, i, "int32")]
+    wrong = [(i, f), (i, 1.0), (f, 1j), (i, i.astype("int8")), (f, f.astype("bfloat16")), (i > 0, 1), (f, True)]
+    with mj.numpy_dtype_promotion("strict"):
+        for a, b, dtype in fine:
+            assert (a + b).dtype == mnp.result_type(a, b) == dtype
+        for a, b in wrong:
+            for call in (mnp.multiply, mnp.result_type, mj.jit(mnp.multiply)):
+                with pytest.raises(mj.dtypes.TypePromotionError, match="numpy_dtype_promotion='strict' forbids"):
+                    call(a, b)
+        with mj.numpy_dtype_promotion("standard"):
+            assert (i + f).dtype == "float32"
+
+
+@pytest.mark.device
+def test_broadcasting_of_ranks_may_be_mentioned() -> None:
+    a, b = mnp.ones(3), mnp.ones((2, 3))
+    with mj.numpy_rank_promotion("raise"):
+        assert (a + 1).shape == (3,) and (b * mnp.ones((1, 3))).shape == (2, 3)
+        with pytest.raises(ValueError, match=r"^shapes \(2, 3\), \(3,\) of different ranks are broadcast, and numpy_rank_promotion is 'raise'"):
+            a + b
+    with mj.numpy_rank_promotion("warn"), pytest.warns(UserWarning, match="of different ranks are broadcast"):
+        assert (a + b).shape == (2, 3)
+
+
+def test_dtypes_of_keys_and_floats_are_of_their_kinds() -> None:
+    dtypes, key = mj.dtypes, mj.random.key(0).dtype
+    for kind in (dtypes.prng_key, dtypes.extended, np.generic, key):
+        assert dtypes.issubdtype(key, kind) and mnp.issubdtype(key, kind)
+    assert not dtypes.issubdtype(key, np.floating) and not dtypes.issubdtype(np.float32, dtypes.prng_key)
+    assert dtypes.issubdtype(dtypes.bfloat16, np.floating) and dtypes.issubdtype(dtypes.prng_key, dtypes.extended)
+    assert dtypes.canonicalize_dtype("float64") == "float32" and dtypes.canonicalize_dtype(key, allow_extended_dtype=True) == key
+    with pytest.raises(ValueError, match="is no dtype of numbers"):
+        dtypes.canonicalize_dtype(key)
+    assert dtypes.result_type(1, np.int8(1), return_weak_type_flag=True) == (np.dtype("int8"), False)
+    assert dtypes.result_type(1, return_weak_type_flag=True) == (np.dtype("int32"), True)
+    assert dtypes.itemsize_bits("bfloat16") == 16 and dtypes.scalar_type_of(np.int8(1)) is int and dtypes.scalar_type_of(2.0) is float

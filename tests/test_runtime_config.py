@@ -16,6 +16,7 @@ def test_defaults() -> None:
         "device_model": None, "threefry_partitionable": True,
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
+        "numpy_dtype_promotion": "standard", "numpy_rank_promotion": "allow",
         "compilation_cache_dir": None, "compilation_cache_shared": False, "enable_compilation_cache": True,
         "persistent_cache_min_compile_time_secs": 0.0, "persistent_cache_min_entry_size_bytes": 0,
             "compilation_cache_max_size": -1,

@@ -300,3 +300,72 @@ def test_treedefs_can_be_pickled_and_copied() -> None:
 class Point(NamedTuple):
     x: Any
     y: Any
+
+
+def test_one_level_of_a_node() -> None:
+    pairs = [
+        ({"b": 1, "a": (2,)}, [(2,), 1], ["['a']", "['b']"], ("a", "b")), ([1, [2]], [1, [2]], ["[0]", "[1]"], None), (None, [], [], None),
+        (Point(1, 2), [1, 2], [".x", ".x"], Point), (tree_util.Partial(max, 1, k=2), [(1,), {"k": 2}], ["[<flat index 0>]", "[<flat index 1>]"], max),
+    ]  # fmt: skip
+    for node, children, keys, aux in pairs:
+        assert (list(tree_util.flatten_one_level(node)[0]), tree_util.flatten_one_level(node)[1]) == (children, aux)
+        named, again = tree_util.flatten_one_level_with_keys(node)
+        assert [child for _, child in named] == children and again == aux and [str(key) for key, _ in named] == keys
+        assert tree_util.is_tree_node(type(node)) and tree_util.default_registry.flatten_one_level(node)[1] == aux
+    for function in (tree_util.flatten_one_level, tree_util.flatten_one_level_with_keys):
+        with pytest.raises(ValueError, match="^a int is a leaf, no node that could be flattened$"):
+            function(3)
+    assert not tree_util.is_tree_node(int) and tree_util.default_registry.flatten_one_level(3) is None
+
+
+def test_all_leaves() -> None:
+    assert tree_util.all_leaves([1, "a", object()]) and not tree_util.all_leaves([1, None]) and not tree_util.all_leaves([(1,)])
+    assert tree_util.all_leaves([(1,)], is_leaf=lambda x: isinstance(x, tuple)) and not tree_util.all_leaves([[1]], lambda x: False)
+
+
+def test_treedefs_of_parts() -> None:
+    parts = [1, {"a": 2}, None, ()]
+    treedefs = [tree.structure(part) for part in parts]
+    assert tree_util.treedef_tuple(treedefs) == tree.structure(tuple(parts)) and tree_util.treedef_children(tree.structure(parts)) == treedefs
+    assert [tree_util.treedef_is_leaf(treedef) for treedef in treedefs] == [True, False, True, True]
+
+
+def test_an_associative_reduction_is_a_shallow_tree() -> None:
+    brackets = lambda a, b: f"({a}{b})"  # noqa: E731
+    assert tree.reduce_associative(brackets, list("abcdefg")) == "((a(bc))((de)(fg)))"
+    assert [tree.reduce_associative(brackets, list("abc"[:n]), identity="0") for n in range(4)] == ["0", "a", "(ab)", "(a(bc))"]
+    with pytest.raises(TypeError, match="a tree without leaves needs an identity"):
+        tree_util.tree_reduce_associative(brackets, [None])
+
+
+def test_is_leaf_may_take_the_path() -> None:
+    given = [1, (2, {"a": 3})]
+    one_down = {"is_leaf": lambda path, node: len(path) == 1, "is_leaf_takes_path": True}
+    assert [leaf for _, leaf in tree.leaves_with_path(given, **one_down)] == given
+    assert tree.map_with_path(lambda path, x: (tree.keystr(path), x), given, **one_down) == [("[0]", 1), ("[1]", given[1])]
+
+
+def test_the_fields_of_a_class() -> None:
+    class Plain:
+        def __init__(self, x: Any, y: Any = 0) -> None:
+            self.x, self.y = x, y
+
+    with pytest.raises(TypeError, match="Plain is no dataclass, so data_fields and meta_fields must be given"):
+        tree.register_dataclass(Plain, ["x"])
+    tree.register_dataclass(Plain, ["x"], ["y"])
+    doubled = tree.map(lambda x: 2 * x, Plain(1, 5))
+    assert (doubled.x, doubled.y) == (2, 5) and tree.structure(Plain(1, 5)) != tree.structure(Plain(1, 6))
+
+    @dataclasses.dataclass
+    class Dropping:
+        x: Any
+        cache: Any = None
+        op: str = tree.static(default="add", metadata={"doc": 1})
+
+    tree.register_dataclass(Dropping, drop_fields=["cache"])
+    assert tree.map(lambda x: 2 * x, Dropping(1, 5, "mul")) == Dropping(2, None, "mul")
+    assert dataclasses.fields(Dropping)[2].metadata == {"doc": 1, "static": True}
+
+
+def test_paths_of_keys_of_ones_own() -> None:
+    assert tree.keystr(("own", tree_util.DictKey("a"), tree_util.FlattenedIndexKey(3)), simple=True, separator="/") == "own/a/3"

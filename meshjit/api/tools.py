@@ -14,7 +14,7 @@ from meshjit.api import jit
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
 from meshjit.core.types import TensorType
-from meshjit.trace import Trace, argument_of
+from meshjit.trace import Trace, argument_of, named_scope
 from meshjit.trace.members import member_axis
 
 
@@ -97,3 +97,18 @@ def make_jaxpr(
         return (traced.program, traced.out_info) if return_shape else traced.program
 
     return make
+
+
+def numpy_dtype_promotion(mode: str) -> AbstractContextManager[None]:
+    """Inside, operands of different dtypes are converted ("standard") or an error ("strict")."""
+    return config.using(numpy_dtype_promotion=mode)
+
+
+def numpy_rank_promotion(mode: str) -> AbstractContextManager[None]:
+    """Inside, arrays of different ranks are broadcast silently ("allow"), with a warning ("warn") or not at all ("raise")."""
+    return config.using(numpy_rank_promotion=mode)
+
+
+def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:
+    """fun, whose ops carry `name` (by default its own) in printed Programs, reports and profiles."""
+    return functools.wraps(fun)(named_scope(name or fun.__name__)(fun))

@@ -71,8 +71,22 @@ def _join(nodes: frozenset[str]) -> str:
     least = [n for n in common if common <= above[n]]
     if len(least) != 1:
         names = " and ".join(sorted(nodes))
-        raise TypeError(f"{names} have no common dtype: convert one of them with .astype first")
+        raise TypePromotionError(f"{names} have no common dtype: convert one of them with .astype first")
     return least[0]
+
+
+class TypePromotionError(ValueError, TypeError):
+    """Operands have no common dtype, or may not be converted to it (`numpy_dtype_promotion`)."""
+
+
+def refuse_conversion(infos: Iterable[Info], dtype: np.dtype[Any]) -> None:
+    """TypePromotionError if one of these becomes `dtype` that is not of it, nor a Python number of no higher kind."""
+    for mine, weak in infos:
+        if mine != dtype and not (weak and _join(frozenset([_node(mine, True), _node(dtype, False)])) == _node(dtype, False)):
+            raise TypePromotionError(
+                f"{_NAMES[mine]} would be converted to {_NAMES[dtype]}, which numpy_dtype_promotion='strict' forbids\n"
+                "  fix: convert with .astype, or: with numpy_dtype_promotion('standard')"
+            )
 
 
 def promote(infos: Iterable[Info]) -> Info:

@@ -53,6 +53,14 @@ signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
 dtype, iinfo, finfo = np.dtype, ml_dtypes.iinfo, ml_dtypes.finfo
 
 
+class extended(np.generic):  # noqa: N801 - JAX's name
+    """The kind of dtypes that NumPy does not have, for `issubdtype` alone."""
+
+
+class prng_key(extended):  # noqa: N801
+    """The kind of the dtypes of typed keys: `issubdtype(key.dtype, dtypes.prng_key)`."""
+
+
 class _ByConfig:
     """int_, float_, complex_, uint: 64 bits with enable_x64, else 32. Usable wherever a dtype is."""
 
@@ -81,8 +89,16 @@ int_, uint, float_, complex_ = _ByConfig(np.int64), _ByConfig(np.uint64), _ByCon
 
 def result_type(*xs: Any) -> np.dtype[Any]:
     """The dtype that operands promote to: arrays, dtypes and Python numbers (which are weak), as in JAX."""
-    kind = promotion.promote([_dtype_and_weak(x) for x in xs])[0]
-    return promotion.canonical(kind, config.enable_x64)
+    return result_type_and_weak(*xs)[0]
+
+
+def result_type_and_weak(*xs: Any) -> tuple[np.dtype[Any], bool]:
+    """The dtype that operands promote to, and whether it is weak: of Python numbers alone."""
+    infos = [_dtype_and_weak(x) for x in xs]
+    dtype, weak = promotion.promote(infos)
+    if config.numpy_dtype_promotion == "strict":
+        promotion.refuse_conversion(infos, dtype)
+    return promotion.canonical(dtype, config.enable_x64), weak
 
 
 def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
@@ -100,7 +116,10 @@ def promote_types(a: Any, b: Any) -> np.dtype[Any]:
 
 
 def issubdtype(a: Any, b: Any) -> bool:
-    """`numpy.issubdtype`, with bfloat16 and float8 among the floating ones."""
+    """`numpy.issubdtype`, with bfloat16 and float8 among the floating ones; the dtypes of keys are of the kind `prng_key`."""
+    a, b = _kind_of_extended(a), _kind_of_extended(b)
+    if _is_extended(a) or _is_extended(b):
+        return a == b or (isinstance(a, type) and isinstance(b, type) and issubclass(a, b))
     kind = np.dtype(a) if not (isinstance(a, type) and issubclass(a, np.generic)) or a is np.dtype(a).type else None
     if kind is not None and kind.kind == "V" and is_float(kind):
         if isinstance(b, type) and issubclass(b, np.generic) and b in (np.floating, np.inexact, np.number, np.generic):
@@ -110,6 +129,16 @@ def issubdtype(a: Any, b: Any) -> bool:
         except TypeError:
             return False
     return bool(np.issubdtype(a, b))
+
+
+def _is_extended(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, extended)
+
+
+def _kind_of_extended(dtype: Any) -> Any:
+    """The kind of an extended dtype; others are themselves."""
+    kind = getattr(dtype, "type", None)
+    return kind if _is_extended(kind) else dtype
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:

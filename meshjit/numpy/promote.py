@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.op import REGISTRY, Op
-from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote
+from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote, refuse_conversion
 from meshjit.core.splat import splat
 from meshjit.core.types import TensorType, is_inexact, type_of
 from meshjit.errors import ConcretizationTypeError
@@ -261,6 +262,8 @@ def _common_dtype(values: Sequence[tuple[Any, TensorType, bool]], inexact: bool)
     dtype, weak = promote(infos)
     if not weak and all(info == (dtype, False) for info in infos):  # nothing is promoted: 64 bits stay
         return (dtype if is_inexact(dtype) or not inexact else np.dtype(f"f{max(4, dtype.itemsize)}")), weak
+    if config.numpy_dtype_promotion == "strict":
+        refuse_conversion(infos, dtype)
     return (float_of(dtype) if inexact else canonical(dtype, config.enable_x64)), weak
 
 
@@ -270,7 +273,21 @@ def _common_shape(shapes: set[Shape], error: type[Exception] = ValueError) -> Sh
         return next(iter(shapes))
     if len(shapes) == 2 and () in shapes:  # scalars go with any shape
         return next(s for s in shapes if s)
+    if config.numpy_rank_promotion != "allow" and len({len(shape) for shape in shapes if shape}) > 1:
+        _mention_ranks(shapes)
     return broadcast_shapes(*shapes, error=error)
+
+
+def _mention_ranks(shapes: set[Shape]) -> None:
+    """Warn, or raise ValueError, as `numpy_rank_promotion` says."""
+    mode = config.numpy_rank_promotion
+    text = (
+        f"shapes {', '.join(map(str, sorted(shapes)))} of different ranks are broadcast, and numpy_rank_promotion is {mode!r}\n"
+        f"  at {line_of(user_source())}\n  fix: add dims, for example x[None, :]"
+    )
+    if mode == "raise":
+        raise ValueError(text)
+    warnings.warn(text, stacklevel=2)
 
 
 def _fitted(operand: tuple[Any, TensorType, bool], dtype: np.dtype[Any], weak: bool, shape: Shape) -> Any:

@@ -12,6 +12,7 @@ from meshjit.api import jit
 from meshjit.config import config
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import array
+from meshjit.numpy.dtypes import prng_key
 from meshjit.numpy.promote import broadcast_shapes, cast, ops, value
 from meshjit.random.threefry import U32, fold_data, split_data
 from meshjit.trace import bind, line_of, type_and_weak, user_source
@@ -26,6 +27,7 @@ class KeyType:
 
     name = "key<fry>"
     itemsize = 8
+    type = prng_key
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, KeyType)

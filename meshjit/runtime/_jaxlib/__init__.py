@@ -114,14 +114,19 @@ from meshjit.runtime._jaxlib.trees import (
     FlattenedIndexKey as FlattenedIndexKey,  # noqa: E402
     GetAttrKey as GetAttrKey,  # noqa: E402
     SequenceKey as SequenceKey,  # noqa: E402
+    all_leaves as all_leaves,  # noqa: E402
     children as children,  # noqa: E402
     flatten as flatten,  # noqa: E402
     flatten_quickly as flatten_quickly,  # noqa: E402
     flatten_up_to as flatten_up_to,  # noqa: E402
     flatten_with_path as flatten_with_path,  # noqa: E402
     is_node as is_node,  # noqa: E402
+    one_level as one_level,  # noqa: E402
+    one_level_with_keys as one_level_with_keys,  # noqa: E402
     path_text as path_text,  # noqa: E402
     register_dataclass as register_dataclass,  # noqa: E402
     register_node as register_node,  # noqa: E402
+    registry as registry,  # noqa: E402
+    tuple_of as tuple_of,  # noqa: E402
     unflatten as unflatten,  # noqa: E402
 )

@@ -25,10 +25,12 @@ flatten_quickly = registry.flatten  # the same without a frame of Python
 
 
 def flatten_with_path(
-    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+    tree: Any, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
-    """([(path, leaf)], treedef); a path is a tuple of DictKey, SequenceKey, GetAttrKey and FlattenedIndexKey."""
-    predicate = None if is_leaf is None else lambda path, node: is_leaf(node)
+    """([(path, leaf)], treedef); a path is a tuple of DictKey, SequenceKey, GetAttrKey and FlattenedIndexKey.
+
+    is_leaf is called on a node, after its path if it `takes_path`."""
+    predicate = is_leaf if is_leaf is None or takes_path else lambda path, node: is_leaf(node)
     return registry.flatten_with_path(tree, predicate)
 
 
@@ -53,6 +55,25 @@ def is_node(kind: type) -> bool:
 
 def children(treedef: Any) -> list[Any]:
     return treedef.children()
+
+
+def tuple_of(treedefs: Iterable[Any]) -> Any:
+    """The treedef of a tuple of trees of these structures."""
+    return _jax.pytree.treedef_tuple(registry, list(treedefs))
+
+
+def all_leaves(values: Iterable[Any]) -> bool:
+    return _jax.pytree.all_leaves(registry, values)
+
+
+def one_level(node: Any) -> tuple[Iterable[Any], Any] | None:
+    """(children, aux) of a node; None for a leaf."""
+    return registry.flatten_one_level(node)
+
+
+def one_level_with_keys(node: Any) -> tuple[Iterable[tuple[Any, Any]], Any] | None:
+    """((key, child) pairs, aux) of a node; None for a leaf."""
+    return registry.flatten_one_level_with_keys(node)
 
 
 def register_node(
