@@ -25,7 +25,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "export": "",
         "ffi": "", "image": "",
         "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose",
-        "pmap": _SHARDS, "profiler": "", "shard_map": _SHARDS, "smap": _SHARDS, "transfer_guard": "",
+        "pmap": _SHARDS, "profiler": "", "transfer_guard": "",
     },
     "meshjit.numpy": {
         "bartlett": _NUMPY, "blackman": _NUMPY, "c_": "stack(..., axis=1)", "frexp": _NUMPY, "frompyfunc": "",
@@ -58,7 +58,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "eigh_tridiagonal": "", "expm": "", "funm": "", "hessenberg": "", "polar": "linalg.svd", "rsf2csf": "", "schur": "",
         "solve_sylvester": "", "sqrtm": "",
     },
-    "meshjit.experimental": {"multihost_utils": "", "shard_map": _SHARDS},
+    "meshjit.experimental": {"multihost_utils": ""},
 }  # fmt: skip
 
 

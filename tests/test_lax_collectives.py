@@ -167,7 +167,7 @@ ERRORS: dict[str, tuple[type[Exception], Callable[[], Any], str]] = {
     "outside": (
         NameError,
         lambda: lax.psum(X, "i"),
-        "psum: unbound axis name: 'i'; no vmap around it has a named axis\n"
+        "psum: unbound axis name: 'i'; no vmap or shard_map around it has a named axis\n"
         "  fix: vmap(..., axis_name='i') of the function that calls psum",
     ),
     "another name": (

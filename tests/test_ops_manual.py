@@ -44,7 +44,7 @@ def manual(
     specs = f"in_specs=({''.join(s + ',' for _, s in ins)}), out_specs=({''.join(s + ',' for s in outs)})"
     program = f"program f({inner}) -> () {{ {body} }}"
     made = ", ".join(f"%r{i}: {results or outer}" for i in range(len(outs)))
-    params = f"mesh=(('x', 4), ('y', 2),), {specs}, body={program}"
+    params = f"mesh=(('x', 4), ('y', 2),), {specs}, checked=False, body={program}"
     call = f"manual({', '.join('%' + n for n in names)})"
     returned = ", ".join(f"%r{i}" for i in range(len(outs)))
     return verify(parse_program(f"program main({with_types}) -> () {{ {made} = {call} {{{params}}}\n return {returned} }}"))
@@ -63,7 +63,7 @@ BODIES = {
     "reduce_scatter": ("%s: f32[1, 4] = reduce_scatter(%a) {axes=('y',), size=2, dim=0, kind='sum'}\n"
         "%t: f32[2, 4] = all_gather(%s) {axes=('y',), size=2, dim=0}\nreturn %t", SPLIT),
     "all_to_all": ("%s: f32[1, 8] = all_to_all(%a) {axes=('y',), size=2, split_dim=0, concat_dim=1}\nreturn %s", "P(('x', 'y'))"),
-    "collective_permute": ("%s: f32[2, 4] = collective_permute(%a) {pairs=((0, 1), (1, 0), (5, 2))}\nreturn %s", SPLIT),
+    "ppermute": ("%s: f32[2, 4] = ppermute(%a) {axes=('x', 'y'), pairs=((0, 1), (1, 0), (5, 2))}\nreturn %s", SPLIT),
 }  # fmt: skip
 BODIES["all_gather"] = ("%g: f32[8, 4] = all_gather(%a) {axes=('x',), size=4, dim=0}\n" + BODIES["all_gather"][0], WHOLE)
 

@@ -14,6 +14,7 @@ from meshjit.api import jit
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
 from meshjit.core.types import TensorType
+from meshjit.core.varying import VaryingType
 from meshjit.trace import Trace, argument_of, named_scope
 from meshjit.trace.members import member_axis
 
@@ -61,8 +62,11 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
 
 
 def typeof(x: Any) -> TensorType:
-    """Shape and dtype of an array, a traced value or a number, as types are printed: `f32[8,4]` (`jax.typeof`)."""
-    return argument_of(x, "x").type
+    """Shape and dtype of an array, a traced value or a number, as types are printed: `f32[8,4]` (`jax.typeof`). Inside of
+    shard_map also the mesh axes over which it varies: `f32[8,4]{V:x}`, and `.vma`."""
+    argument = argument_of(x, "x")
+    type = argument.type
+    return VaryingType(type.shape, type.dtype, varying=argument.varying) if argument.varying else type
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -280,7 +280,7 @@ class Wrapped:
         leaves = [host_array(x) for x in leaves]
         arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
         statics = tuple((where, type(value), value) for where, value in split.statics)
-        types = tuple((a.type, a.weak) for a in arguments)
+        types = tuple((a.type, a.weak, a.varying) for a in arguments)
         key = (in_tree, types, statics, mesh_context(), config.context(), member_sizes())
         traced = self.cache.nested.get(key)
         if traced is None:

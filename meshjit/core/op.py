@@ -17,7 +17,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     emit(emitter, operands, in_types, out_types, params) -> names
                                 StableHLO text, see `meshjit/emit`
     simulate(values, mesh, params) -> values
-                                collectives only: one entry per device, in and out
+                                collectives, and what runs them: one entry per device, in and out
     effects, or effects(params) what the op does besides computing (`core/effects.py`); the effects of its regions are added
 
   Derivatives and batches
@@ -33,6 +33,10 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     split(operands, dims, params) -> list of V
                                 the op where dim `dims[i]` of operand i, which it reduces, has become the two dims dims[i]
                                 and dims[i] + 1
+
+  Code for single devices (bodies of `manual`)
+    varying(axes of operands, params) -> axes of results
+                                the mesh axes over which results vary (`core/varying.py`); by default all over which operands do
 
   Placement
     factor_rule(in_types, out_types, params) -> FactorRule
@@ -171,6 +175,7 @@ class Op:
     partition: Callable[..., list[Var]] | None = None
     whole: str | None = None
     simulate: Callable[..., list[Any]] | None = None
+    varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
     split: Callable[..., list[Var]] | None = None
@@ -197,6 +202,11 @@ class Op:
     def exchanges(self) -> bool:
         """Whether the op has a way of its own to exchange borders: its permuted factors can be sharded."""
         return self.partition is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the op exists in the Programs of single devices only."""
+        return self.simulate is not None and self.regions is None
 
     def linear_groups(self, in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
         """`linear` for operands of these types and these params."""

@@ -87,6 +87,11 @@ class TensorType:
     def nbytes(self) -> int:
         return self.size * self.dtype.itemsize
 
+    @property
+    def vma(self) -> frozenset[str]:
+        """The mesh axes over which a value varies, in code for single devices (`core/varying.py`)."""
+        return frozenset()
+
     def with_shape(self, shape: tuple[int, ...]) -> TensorType:
         return TensorType(tuple(shape), self.dtype)
 

@@ -15,7 +15,6 @@ from meshjit.core.program import Program, Source
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType, short_name
-from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 
 _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>", "f8e4m3fn": "f8E4M3FN", "f8e5m2": "f8E5M2"}
@@ -214,10 +213,9 @@ class Emitter:
         self.lines.append(f'{result} = "func.call"({operand}) <{{callee = @{name}}}> {apart} : ({text}) -> {text}{self.location}')
         return result
 
-    def collective(self, axes: Sequence[AxisRef]) -> str:
-        """The attribute `replica_groups` of a collective over these mesh axes."""
-        groups = tuple(axes)
-        return f"replica_groups = {self.alias('groups', groups, lambda: self.mesh.replica_groups(groups))}"
+    def collective(self, key: Hashable, groups: Callable[[], Any]) -> str:
+        """The attribute `replica_groups` of a collective within groups of flat positions, a table that `key` stands for."""
+        return f"replica_groups = {self.alias('groups', key, groups)}"
 
     def alias(self, kind: str, key: Hashable, rows: Callable[[], Any]) -> str:
         """The name of a table of integers, which the module has once: all of its text is as long as the mesh is large."""

@@ -19,6 +19,7 @@ from meshjit.lax.collectives import (
     axis_index as axis_index,
     axis_size as axis_size,
     pbroadcast as pbroadcast,
+    pcast as pcast,
     pmax as pmax,
     pmean as pmean,
     pmin as pmin,
@@ -27,6 +28,7 @@ from meshjit.lax.collectives import (
     psum as psum,
     psum_scatter as psum_scatter,
     pswapaxes as pswapaxes,
+    pvary as pvary,
 )
 from meshjit.lax.convolution import (
     ConvDimensionNumbers as ConvDimensionNumbers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,18 @@ from meshjit import numpy as mnp, tree
 from meshjit.core.program import Builder, Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
-from meshjit.lax.regions import apply, captured_first, check_callable, in_python, leaves_of, on_one_mesh, together, trace_region
+from meshjit.lax.regions import (
+    apply,
+    captured_first,
+    check_callable,
+    in_python,
+    leaves_of,
+    on_one_mesh,
+    together,
+    trace_region,
+)
 from meshjit.numpy.promote import cast, ops, value
-from meshjit.trace import Argument, Traced, function_name, line_of, user_source
+from meshjit.trace import Argument, Traced, function_name, line_of, user_source, vary, varying_of
 from meshjit.trace.tracer import is_known
 
 Function = Callable[..., Any]
@@ -69,14 +79,17 @@ def _branch(what: str, index: Any, functions: Sequence[Function], operands: tupl
         _check_operands(what, function, operands)
     leaves = leaves_of(operands, "operands")
     structures = [tree.structure(x) for x in operands]
-    traced, mesh = on_one_mesh(*(trace_region(f, leaves.arguments, *structures) for f in functions))
+    axes = varying_of(index)  # where devices take branches of their own, they differ in all that branches read
+    values = [vary(x, axes) for x in leaves.values]
+    arguments = [replace(a, varying=a.varying | axes) for a in leaves.arguments]
+    traced, mesh = on_one_mesh(*(trace_region(f, arguments, *structures, everywhere=axes) for f in functions))
     _check_results(what, traced)
     captured = together(*traced)
     agreed = [promote([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
     programs = tuple(_converted(captured_first(t, captured), [d for d, _ in agreed]) for t in traced)
     types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]
     weak = [w for _, w in agreed]
-    results = apply(ops("case"), [index, *captured, *leaves.values], types, weak, mesh, branches=programs)
+    results = apply(ops("case"), [index, *(vary(x, axes) for x in captured), *values], types, weak, mesh, branches=programs)
     return tree.unflatten(traced[0].out_tree, results)
 
 
@@ -117,6 +130,20 @@ def _check_results(what: str, traced: Sequence[Traced]) -> None:
                     f"{what}: the branches return different types: {name} is {a.type} in {first.program.name}"
                     f" and {b.type} in {other.program.name}\n  fix: make them agree, for instance by .astype in one of them"
                 )
+            if a.varying != b.varying:
+                raise TypeError(_varies_otherwise(what, first, other, i))
+
+
+def _varies_otherwise(what: str, first: Traced, other: Traced, index: int) -> str:
+    a, b = first.out_arguments[index], other.out_arguments[index]
+    name = tree.path_names(tree.unflatten(first.out_tree, range(len(first.out_arguments))), "result")[index]
+    fewer, more = (first, b.varying - a.varying) if b.varying - a.varying else (other, a.varying - b.varying)
+    here, there = (tuple(sorted(x.varying)) or "no axis" for x in (a, b))
+    return (
+        f"{what}: {name} {a.type} varies over {here} in {first.program.name} and over {there} in {other.program.name}\n"
+        f"  at {line_of(user_source())}\n"
+        f"  fix: lax.pcast({name}, {tuple(sorted(more))}, to='varying') in {fewer.program.name}"
+    )
 
 
 def _converted(program: Program, dtypes: Sequence[np.dtype[Any]]) -> Program:

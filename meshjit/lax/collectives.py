@@ -1,6 +1,7 @@
-"""Collectives over the members of a batch (`vmap(axis_name=...)`): psum, all_gather and their kin of `jax.lax`.
+"""Collectives over the members of a batch (`vmap(axis_name=...)`) or the devices of a mesh (`shard_map`): psum, all_gather and
+their kin of `jax.lax`.
 
-`axis_name` is a name or a tuple of names, major to minor. Under jit nothing else is needed on a mesh: there arrays are whole.
+`axis_name` is a name or a tuple of names, major to minor. Under jit alone nothing is needed on a mesh: there arrays are whole.
 """
 
 from __future__ import annotations
@@ -13,39 +14,66 @@ import numpy as np
 
 from meshjit import numpy as mnp, tree
 from meshjit.core.promotion import is_python_number
+from meshjit.lax import device_collectives as of_devices
+from meshjit.lax.device_collectives import Devices, devices_of
 from meshjit.lax.slicing import dynamic_index_in_dim
 from meshjit.numpy.promote import cast, normal_axis, ops, shape_of, value
-from meshjit.trace import bind
-from meshjit.trace.members import MemberAxis, find_member_axis
+from meshjit.trace import Tracer, bind
+from meshjit.trace.members import DeviceAxis, MemberAxis, find_axis
 
 AxisName = Hashable | tuple[Hashable, ...]
 
 
 def _names(axis_name: AxisName) -> tuple[Hashable, ...]:
-    return axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    return tuple(axis_name) if isinstance(axis_name, tuple | list) else (axis_name,)
 
 
-def _axes(axis_name: AxisName, what: str, groups: Any = None) -> list[MemberAxis]:
+def _axes(axis_name: AxisName, what: str, groups: Any = None) -> list[MemberAxis] | Devices:
+    """Members of batches, or devices; ValueError for both in one, which only reductions can have."""
+    axes = [find_axis(name, what) for name in _names(axis_name)]
+    members, devices = _of_kinds(axes)
+    if members and devices:
+        raise NotImplementedError(
+            f"{what} over {_names(axis_name)}: of members of a batch, {[a.name for a in members]}, and of devices,"
+            f" {[a.name for a in devices]}, at once\n  fix: {what} over the ones, then over the others"
+        )
+    if devices:
+        return devices_of(devices, groups, what)
+    _check_no_groups(groups, what)
+    return members
+
+
+def _of_kinds(axes: Sequence[MemberAxis | DeviceAxis]) -> tuple[list[MemberAxis], list[DeviceAxis]]:
+    return [a for a in axes if isinstance(a, MemberAxis)], [a for a in axes if isinstance(a, DeviceAxis)]
+
+
+def _check_no_groups(groups: Any, what: str) -> None:
     if groups is not None:
         raise NotImplementedError(
             f"{what}: axis_index_groups are not there for vmap, as in JAX\n"
             "  fix: nest two vmaps with an axis each, and name the inner one"
         )
-    return [find_member_axis(name, what) for name in _names(axis_name)]
 
 
-def _size(axes: Sequence[MemberAxis]) -> int:
-    return math.prod(axis.size for axis in axes)
+def _size(axes: Sequence[MemberAxis] | Devices) -> int:
+    return axes.size if isinstance(axes, Devices) else math.prod(axis.size for axis in axes)
 
 
 def axis_size(axis_name: AxisName) -> int:
-    """How many members there are; a Python int. NameError where no vmap around has the name."""
-    return _size(_axes(axis_name, "axis_size"))
+    """How many members or devices there are; a Python int. NameError where no vmap or shard_map around has the name."""
+    return math.prod(find_axis(name, "axis_size").size for name in _names(axis_name))
 
 
 def axis_index(axis_name: AxisName) -> Any:
-    """The member's own number, i32[]."""
-    return _number(_axes(axis_name, "axis_index"))
+    """The member's or device's own number, i32[]."""
+    axes = [find_axis(name, "axis_index") for name in _names(axis_name)]
+    if axes and all(isinstance(axis, DeviceAxis) for axis in axes):
+        return of_devices.number(Devices(tuple(_of_kinds(axes)[1])))
+    index: Any = None
+    for axis in axes:
+        own = axis.number if isinstance(axis, MemberAxis) else of_devices.number(Devices((axis,)))
+        index = own if index is None else index * axis.size + own
+    return index
 
 
 def _number(axes: Sequence[MemberAxis]) -> Any:
@@ -71,26 +99,34 @@ def _array(x: Any, what: str) -> Any:
 # -- psum, pmean, pmax, pmin
 
 
+_KINDS = {"reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min", "reduce_or": "or", "reduce_and": "and"}
+
+
 def _reduced(x: Any, axis_name: AxisName, groups: Any, what: str, op: str) -> Any:
     """One leaf, over named axes and positional ones."""
     names = _names(axis_name)
     positions = tuple(n for n in names if isinstance(n, int))
-    axes = _axes(tuple(n for n in names if not isinstance(n, int)), what, groups)
+    members, devices = _of_kinds([find_axis(n, what) for n in names if not isinstance(n, int)])
+    if not devices:
+        _check_no_groups(groups, what)
     x, type, weak = value(x, what)
     if positions:
         x = bind(ops(op), x, axes=tuple(normal_axis(p, type.rank) for p in positions), weak_type=weak)
-    for axis in axes:
+    for axis in members:
         x = bind(ops("gather_members"), x, axis.number, size=axis.size, weak_type=weak)
         x = bind(ops(op), x, axes=(0,), weak_type=weak)
-    return x
+    return of_devices.reduced(x, devices_of(devices, groups, what), _KINDS[op], weak, what) if devices else x
 
 
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
-    """The sum over all members, for every array of a tree; bools are counted. Of a Python number a Python number."""
+    """The sum over all members or devices, for every array of a tree; bools are counted. Of a Python number a Python number."""
+    names = _names(axis_name)
+    leaves = tree.leaves(x)
+    is_constant = bool(leaves) and not any(isinstance(leaf, Tracer) for leaf in leaves)
 
     def leaf(x: Any) -> Any:
-        if is_python_number(x) and not any(isinstance(n, int) for n in _names(axis_name)):
-            size = _size(_axes(axis_name, "psum", axis_index_groups))
+        if not any(isinstance(n, int) for n in names) and (is_python_number(x) or (is_constant and _among_devices(names))):
+            size = _count(names, axis_index_groups, "psum")
             return int(x) * size if isinstance(x, bool) else x * size
         array, type, _ = value(x, "psum")
         if type.dtype == np.bool_:
@@ -98,6 +134,19 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
         return _reduced(array, axis_name, axis_index_groups, "psum", "reduce_sum")
 
     return tree.map(leaf, x)
+
+
+def _among_devices(names: Sequence[Hashable]) -> bool:
+    return all(isinstance(find_axis(name, "psum"), DeviceAxis) for name in names)
+
+
+def _count(names: Sequence[Hashable], groups: Any, what: str) -> int:
+    """How many values a reduction has."""
+    axes = [find_axis(name, what) for name in names]
+    devices = _of_kinds(axes)[1]
+    if not devices:
+        _check_no_groups(groups, what)
+    return devices_of(devices, groups, what).size if groups is not None else math.prod(axis.size for axis in axes)
 
 
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
@@ -127,15 +176,27 @@ pmin = _extreme("pmin", "reduce_min", "reduce_and")
 
 
 def all_gather(
-    x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0, tiled: bool = False
+    x: Any,
+    axis_name: AxisName,
+    *,
+    axis_index_groups: Any = None,
+    axis: int = 0,
+    tiled: bool = False,
+    to: str = "varying",
 ) -> Any:
-    """All members' values along a new dim `axis`; `tiled`: one behind the other along the dim that is there."""
+    """All members' values along a new dim `axis`; `tiled`: one behind the other along the dim that is there.
+
+    `to`: "invarying" for a result of which it is known that it is the same on all devices of a shard_map."""
+    if to not in ("varying", "invarying"):
+        raise NotImplementedError(f"all_gather: to is {to!r}; there are 'varying' and 'invarying'")
     axes = _axes(axis_name, "all_gather", axis_index_groups)
 
     def leaf(x: Any) -> Any:
         x = _array(x, "all_gather")
         rank = len(shape_of(x))
         dim = normal_axis(axis, rank if tiled else rank + 1)
+        if isinstance(axes, Devices):
+            return of_devices.gathered(x, axes, dim, tiled, to == "invarying")
         return _in_place(_gathered(x, axes), dim, tiled)
 
     return tree.map(leaf, x)
@@ -148,18 +209,22 @@ def _in_place(gathered: Any, dim: int, tiled: bool) -> Any:
     return mnp.reshape(moved, (*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :])) if tiled else moved
 
 
-def _split(x: Any, dim: int, count: int, tiled: bool, what: str) -> Any:
-    """Dim `dim` with a slice per member; `tiled`: as two, the slices and what is in each."""
+def _check_extent(x: Any, dim: int, count: int, tiled: bool, what: str) -> None:
+    """ValueError where dim `dim` has no slice per member; `tiled`: no equal part."""
     shape = shape_of(x)
-    if tiled and (not count or shape[dim] % count == 0):
-        return mnp.reshape(x, (*shape[:dim], count, shape[dim] // max(count, 1), *shape[dim + 1 :]))
-    if not tiled and shape[dim] == count:
-        return x
+    if (not count or shape[dim] % count == 0) if tiled else shape[dim] == count:
+        return
     relation = "a multiple of" if tiled else "equal to"
     raise ValueError(
         f"{what}: dim {dim} of {shape} has extent {shape[dim]}, which must be {relation} the number of members, {count}"
         + ("" if tiled else "\n  fix: tiled=True splits a dim into equal parts")
     )
+
+
+def _split(x: Any, dim: int, count: int, tiled: bool) -> Any:
+    """Dim `dim` with a slice per member; `tiled`: as two, the slices and what is in each."""
+    shape = shape_of(x)
+    return mnp.reshape(x, (*shape[:dim], count, shape[dim] // max(count, 1), *shape[dim + 1 :])) if tiled else x
 
 
 def psum_scatter(
@@ -171,7 +236,10 @@ def psum_scatter(
     def leaf(x: Any) -> Any:
         x = _array(x, "psum_scatter")
         dim = normal_axis(scatter_dimension, len(shape_of(x)))
-        x = mnp.moveaxis(_split(x, dim, _size(axes), tiled, "psum_scatter"), dim, 0)
+        _check_extent(x, dim, _size(axes), tiled, "psum_scatter")
+        if isinstance(axes, Devices):
+            return of_devices.scattered(x, axes, dim, tiled)
+        x = mnp.moveaxis(_split(x, dim, _size(axes), tiled), dim, 0)
         rest = shape_of(x)[1:]
         x = mnp.reshape(x, (*(axis.size for axis in axes), *rest))
         for axis in axes:
@@ -197,7 +265,10 @@ def all_to_all(
         x = _array(x, "all_to_all")
         rank = len(shape_of(x))
         source, target = normal_axis(split_axis, rank), normal_axis(concat_axis, rank)
-        x = _split(x, source, _size(axes), tiled, "all_to_all")
+        _check_extent(x, source, _size(axes), tiled, "all_to_all")
+        if isinstance(axes, Devices):
+            return of_devices.exchanged(x, axes, source, target, tiled)
+        x = _split(x, source, _size(axes), tiled)
         mine = dynamic_index_in_dim(_gathered(x, axes), _number(axes), source + 1, keepdims=False)
         return _in_place(mine, target, tiled)
 
@@ -207,17 +278,21 @@ def all_to_all(
 def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
     """Member j's result is member i's value for the pairs (i, j) of `perm`, and zeros where no pair names j."""
     axes = _axes(axis_name, "ppermute")
-    count = _size(axes)
-    sources = _sources([(int(i), int(j)) for i, j in perm], count)
+    count, pairs = _size(axes), [(int(i), int(j)) for i, j in perm]
+    sources = _sources(pairs, count)
+    if isinstance(axes, Devices):
+        devices = axes
+        return tree.map(lambda x: of_devices.permuted(_array(x, "ppermute"), devices, pairs), x)
+    members = axes
     received = np.array([s is not None for s in sources], np.bool_)
     order = np.array([s or 0 for s in sources], np.int32)
 
     def leaf(x: Any) -> Any:
-        everyone = mnp.take(_gathered(_array(x, "ppermute"), axes), order, axis=0, mode="clip")
-        mine = dynamic_index_in_dim(everyone, _number(axes), 0, keepdims=False)
+        everyone = mnp.take(_gathered(_array(x, "ppermute"), members), order, axis=0, mode="clip")
+        mine = dynamic_index_in_dim(everyone, _number(members), 0, keepdims=False)
         if received.all():
             return mine
-        return mnp.where(mnp.asarray(received)[_number(axes)], mine, mnp.zeros_like(mine))
+        return mnp.where(mnp.asarray(received)[_number(members)], mine, mnp.zeros_like(mine))
 
     return tree.map(leaf, x)
 
@@ -252,9 +327,29 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     axes = _axes(axis_name, "pbroadcast")
     if not 0 <= source < _size(axes):
         raise ValueError(f"pbroadcast: source is {source}, but members go from 0 to {_size(axes) - 1}")
-    return tree.map(lambda leaf: _gathered(_array(leaf, "pbroadcast"), axes)[source], x)
+    if isinstance(axes, Devices):
+        devices = axes
+        return tree.map(lambda leaf: of_devices.broadcast(leaf, devices, source, "pbroadcast"), x)
+    members = axes
+    return tree.map(lambda leaf: _gathered(_array(leaf, "pbroadcast"), members)[source], x)
 
 
 def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any = None) -> Any:
     """The batch's dim and dim `axis`, of the same extent, change places."""
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
+
+
+def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
+    """The arrays of a tree, taken to vary over axes of a shard_map (`to="varying"`) along which they are the same.
+
+    Nothing is computed; backwards their cotangents are summed. ValueError for any other change (`jax.lax.pcast`)."""
+    if isinstance(axis_name, set | frozenset):
+        raise TypeError(f"pcast: axis_name must be a name or a tuple of names, got {axis_name}")
+    axes = [find_axis(name, "pcast") for name in _names(axis_name)]
+    names = tuple(axis.name for axis in axes if isinstance(axis, DeviceAxis))
+    return tree.map(lambda leaf: of_devices.cast(leaf, names, to), x)
+
+
+def pvary(x: Any, axis_name: AxisName) -> Any:
+    """`pcast(x, axis_name, to="varying")`, under its older name."""
+    return pcast(x, axis_name, to="varying")

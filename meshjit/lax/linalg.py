@@ -12,7 +12,7 @@ from meshjit.numpy import factoring, singular, ufuncs
 from meshjit.numpy.creation import arange
 from meshjit.numpy.promote import asarray, broadcast_to, cast, shape_of
 from meshjit.numpy.reductions import sum as total
-from meshjit.trace import line_of, user_source
+from meshjit.trace import line_of, user_source, vary, varying_of
 
 
 def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
@@ -81,7 +81,8 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
         mine, theirs = (total(ufuncs.where(m, order, 0), -1, keepdims=True) for m in (is_own, is_other))
         return cast(ufuncs.where(is_own, theirs, ufuncs.where(is_other, mine, order)), np.int32)
 
-    return fori_loop(0, steps, exchange, broadcast_to(places, (*batch, permutation_size)))
+    first = vary(broadcast_to(places, (*batch, permutation_size)), varying_of(pivots))
+    return fori_loop(0, steps, exchange, first)
 
 
 def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma: bool | None = None) -> tuple[Any, ...]:

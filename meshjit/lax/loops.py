@@ -63,7 +63,7 @@ def _scanned(
     count, steps = _length(slices, length), _unrolled(unroll)
     if in_python():
         return _scan_in_python(f, init, xs, count, reverse)
-    inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in slices.arguments]
+    inner = [a.with_type(a.type.with_shape(a.type.shape[1:])) for a in slices.arguments]
     carry, traced = _fixed_carry(what, carry, lambda c: _traced_step(f, c, inner, slices.structure))
     carry_tree, ys_tree = tree.structures(traced.out_tree)
     body = captured_first(traced)
@@ -152,14 +152,34 @@ def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
         )
     outputs = list(traced.out_arguments[: len(carry.values)])
     for first, back in zip(carry.arguments, outputs, strict=True):
+        if first.varying != back.varying:
+            raise TypeError(_varies_otherwise(what, traced.program, first, back))
         if first.type != back.type and not (first.weak and first.type.shape == back.type.shape):
             raise TypeError(_other_carry(what, traced.program, first, back))
     return outputs
 
 
+_NAMES = {"while_loop": ("init_val", "carry"), "fori_loop": ("init[1]", "init_val")}
+
+
+def _carry_name(what: str, first: Argument) -> str:
+    return first.name.replace(*_NAMES[what], 1) if what in _NAMES else first.name
+
+
+def _varies_otherwise(what: str, program: Program, first: Argument, back: Argument) -> str:
+    name, here, there = _carry_name(what, first), tuple(sorted(first.varying)), tuple(sorted(back.varying))
+    more = tuple(sorted(back.varying - first.varying)) or tuple(sorted(first.varying - back.varying))
+    which = f"the first {name}, before the loop" if back.varying - first.varying else f"{name}, where the iteration gives it back"
+    return (
+        f"{what}: the carry {name} {first.type} varies over {here or 'no axis'} at first, and over {there or 'no axis'} after one"
+        f" iteration of {program.name}, at {line_of(user_source())}\n"
+        "  which devices hold the same is decided once for all iterations\n"
+        f"  fix: lax.pcast({name}, {more}, to='varying') of {which}"
+    )
+
+
 def _other_carry(what: str, program: Program, first: Argument, back: Argument) -> str:
-    renamed = {"while_loop": ("init_val", "carry"), "fori_loop": ("init[1]", "init_val")}
-    name = first.name.replace(*renamed[what], 1) if what in renamed else first.name
+    name = _carry_name(what, first)
     fix = f"cast it: x.astype({first.type.dtype})" if first.type.shape == back.type.shape else "keep its shape the same"
     return (
         f"{what}: the carry changes its type in {program.name}, at {line_of(user_source())}\n"
@@ -311,7 +331,7 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa:
 def _all_at_once(f: Function, xs: Any) -> Any:
     """f of every slice of xs by its batch rules."""
     flat = leaves_of(xs, "xs")
-    inner = [Argument(a.type.with_shape(a.type.shape[1:]), a.weak, a.name) for a in flat.arguments]
+    inner = [a.with_type(a.type.with_shape(a.type.shape[1:])) for a in flat.arguments]
     traced = trace_region(f, inner, flat.structure)
     places = [*[0] * len(inner), *[None] * len(traced.captured)]
     program = batch(inline_calls(traced.program), places, _length(flat, None), [0] * len(traced.out_weak))

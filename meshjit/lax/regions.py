@@ -13,6 +13,7 @@ from meshjit.config import config
 from meshjit.core.op import Op
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
+from meshjit.core.varying import NOWHERE, Axes
 from meshjit.numpy.promote import cast
 from meshjit.trace import (
     Argument,
@@ -61,7 +62,7 @@ class Leaves:
             for x, a, d, w in zip(self.values, self.arguments, dtypes, weak, strict=True)
         ]
         arguments = [
-            Argument(a.type.with_dtype(d), w, a.name) for a, d, w in zip(self.arguments, dtypes, weak, strict=True)
+            replace(a, type=a.type.with_dtype(d), weak=w) for a, d, w in zip(self.arguments, dtypes, weak, strict=True)
         ]
         return Leaves(values, arguments, self.structure)
 
@@ -90,10 +91,18 @@ def kind_of_result(result: Any) -> str:
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
 
 
-def trace_region(fun: Callable[..., Any], arguments: Sequence[Argument], *structures: Any, name: str | None = None) -> Traced:
-    """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together."""
+def trace_region(
+    fun: Callable[..., Any],
+    arguments: Sequence[Argument],
+    *structures: Any,
+    name: str | None = None,
+    everywhere: Axes = NOWHERE,
+) -> Traced:
+    """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together, and `everywhere`
+    axes over which all that it is given varies, what it closes over included."""
     dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
-    return trace_to_program(fun, arguments, tree.structure((dummies, {})), name or function_name(fun), array_paths())
+    in_tree = tree.structure((dummies, {}))
+    return trace_to_program(fun, arguments, in_tree, name or function_name(fun), array_paths(), everywhere=everywhere)
 
 
 def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:

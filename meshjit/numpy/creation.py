@@ -35,7 +35,7 @@ from meshjit.numpy.shaping import moveaxis, stack, swapaxes
 from meshjit.runtime.array import Array
 from meshjit.runtime.executable import filled
 from meshjit.runtime.placing import default_sharding, place as place_array
-from meshjit.trace import Tracer, active_trace, bind, line_of, user_source
+from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, check_spec
 
@@ -124,7 +124,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     type, weak = _kind(x)
     extents = type.shape if shape is None else shape_tuple(shape)
     place = _place_of(x, type.shape, extents) if device is None else device
-    return _filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place)
+    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place), varying_of(x))
 
 
 def _kind(x: Any) -> tuple[TensorType, bool]:

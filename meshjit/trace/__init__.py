@@ -24,6 +24,8 @@ from meshjit.trace.stack import (
     staging,
     trace_for,
     type_and_weak,
+    vary,
+    varying_of,
 )
 from meshjit.trace.tracer import Tracer
 
@@ -52,4 +54,6 @@ __all__ = [
     "trace_to_program",
     "type_and_weak",
     "user_source",
+    "vary",
+    "varying_of",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,18 +15,24 @@ from meshjit.core.garbage import rarely_collected
 from meshjit.core.program import Program, Source
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
+from meshjit.core.varying import NOWHERE, Axes
 from meshjit.trace.recursion import Level, explained
-from meshjit.trace.stack import Trace, Value, active_trace, concrete_info, depth
+from meshjit.trace.stack import Trace, Value, active_trace, concrete_info, depth, varying_of
 from meshjit.trace.tracer import Tracer
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One array argument of a function: its type, whether its dtype is weak, and its path (`params['w1']`)."""
+    """One array argument of a function: its type, whether its dtype is weak, its path (`params['w1']`), and, in code for
+    single devices, the mesh axes over which it varies."""
 
     type: TensorType
     weak: bool = False
     name: str = ""
+    varying: Axes = NOWHERE
+
+    def with_type(self, type: TensorType) -> Argument:
+        return replace(self, type=type)
 
 
 @dataclass(frozen=True)
@@ -45,11 +51,14 @@ class Traced:
     mesh: Any = None
     mesh_source: Source | None = None
     by_value: bool = False
+    out_varying: tuple[Axes, ...] = ()  # of code for single devices
 
     @property
     def out_arguments(self) -> tuple[Argument, ...]:
         """The results as they would be arguments of a next function."""
-        return tuple(Argument(t, w) for t, w in zip(self.program.output_types, self.out_weak, strict=True))
+        varying = self.out_varying or [NOWHERE] * len(self.out_weak)
+        triples = zip(self.program.output_types, self.out_weak, varying, strict=True)
+        return tuple(Argument(type, weak, varying=axes) for type, weak, axes in triples)
 
 
 @rarely_collected
@@ -60,21 +69,24 @@ def trace_to_program(
     name: str | None = None,
     paths: Mapping[int, str] | None = None,
     operands: Sequence[Value] | None = None,
+    everywhere: Axes = NOWHERE,
 ) -> Traced:
     """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
 
     Results may be arrays of any kind that `bind` takes and Python scalars (weak). TypeError, with the result's path, for
     anything else. The Program may repeat outputs, and outputs may be inputs. `paths`: paths by id of arrays that `fun`
     uses as they are; those of NumPy are captured, not constants. `operands`: outside of jit, what the arguments are, None for
-    those without a value; Python may then ask for values (`if x > 0`). RecursionError, with the line, for a function that
+    those without a value; Python may then ask for values (`if x > 0`). `everywhere`: mesh axes over which
+    what reaches the function is taken to vary, in code for single devices. RecursionError, with the line, for a function that
     calls itself without end.
     """
     name = name or function_name(fun)
     try:
         with Level(depth()), Trace(name, paths, operands is not None) as trace:
+            trace.everywhere = everywhere
             values = operands or [None] * len(arguments)
             pairs = zip(arguments, values, strict=True)
-            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), value) for a, value in pairs]
+            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), value, a.varying) for a, value in pairs]
             args, kwargs = tree.unflatten(in_tree, tracers)
             result = fun(*args, **kwargs)
             leaves, out_tree = tree.flatten(result)
@@ -89,7 +101,10 @@ def trace_to_program(
     if outer is not None and mesh is not None:
         program, mesh = outer.translated(program, mesh), outer.mesh
     by_value = trace.values is not None and trace.values.asked
-    return Traced(program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh, trace.mesh_source, by_value)
+    varying = () if trace.varying is None else tuple(map(varying_of, outputs))
+    return Traced(
+        program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh, trace.mesh_source, by_value, varying
+    )
 
 
 def function_name(fun: Any) -> str:
@@ -109,7 +124,7 @@ def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
     """The Argument for a value given to a transformed function; TypeError with its path, and `fix`, if it is no array or
     scalar."""
     if isinstance(value, Tracer):
-        return Argument(value.type, value.weak_type, name)
+        return Argument(value.type, value.weak_type, name, varying_of(value))
     if is_python_number(value):
         dtype = canonical(dtype_of_python_scalar(value), config.enable_x64)
         return Argument(TensorType((), dtype), not isinstance(value, bool), name)

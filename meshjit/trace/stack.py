@@ -26,7 +26,9 @@ from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.region import copied
 from meshjit.core.splat import element_of, is_known_splat, is_splat, own
 from meshjit.core.types import TensorType, type_of
+from meshjit.core.varying import NOWHERE, Axes, varying_outputs, varying_results
 from meshjit.trace.evaluators import run_eqn, run_op, run_program
+from meshjit.trace.members import is_checked
 from meshjit.trace.meshes import in_words_of, why_apart
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
@@ -43,7 +45,7 @@ class Trace:
 
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
-        "stand_ins",
+        "stand_ins", "varying", "everywhere", "varied",
     )  # fmt: skip
 
     def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
@@ -61,6 +63,11 @@ class Trace:
         self.stand_ins: dict[int, tuple[Tracer, Tracer]] = {}  # by id of a Tracer of another trace: it, and what it is here
         outer = active_trace()
         self.values = Values(self.builder, self.captured) if knows and (outer is None or outer.values is not None) else None
+        # Of code for single devices: the mesh axes over which values vary (absent: over none), those over which all inputs do,
+        # and values by what they vary over beside that. None elsewhere.
+        self.varying: dict[Var, Axes] | None = {} if is_checked() else None
+        self.everywhere = NOWHERE
+        self.varied: dict[tuple[Var, Axes], Var] = {}
 
     def __enter__(self) -> Trace:
         _push(self)
@@ -70,10 +77,13 @@ class Trace:
         _pop()
         self.ended = True
 
-    def input(self, type: TensorType, weak: bool = False, name: str = "", hint: str = "", value: Value = None) -> Tracer:
+    def input(
+        self, type: TensorType, weak: bool = False, name: str = "", hint: str = "", value: Value = None, varying: Axes = NOWHERE
+    ) -> Tracer:
         """A new input of the Program, as a Tracer. `name` is for errors, `hint` for the printed Program, `value` what it will
         be if that is known."""
         var = self.builder.input(type, hint)
+        self._vary(var, varying | self.everywhere)
         if name:
             self.names[var] = name
         if value is not None and self.values is not None:
@@ -103,6 +113,8 @@ class Trace:
         entry = self.captured.get(id(value))
         if entry is None:
             entry = self.captured[id(value)] = (value, Var(type, ""))
+            if self.varying is not None:
+                self._vary(entry[1], varying_of(value) | self.everywhere)
             name = self.paths.get(id(value))
             if name is None and isinstance(value, Tracer):
                 name = value.tracing.names.get(value.variable)
@@ -140,12 +152,18 @@ class Trace:
         tracers = [x if type(x) is Tracer and x.tracing is self else self.lift(x) for x in operands]
         source = user_source()
         self.builder.source = source
+        if self.varying is not None and op.varying is None and op.regions is None:
+            tracers = self.agreeing(tracers)
         if op is REGISTRY["constant"] and isinstance(params.get("value"), np.ndarray):
             params = self._params_of(params["value"])
         try:
             outputs = self.builder.emit(op, [t.variable for t in tracers], params)
         except TypeError as error:
             raise _located(error, source) from None
+        if self.varying is not None:
+            axes = varying_results(self.builder.eqns[-1], [varying_of(t) for t in tracers])
+            for var, result in zip(outputs, axes, strict=True):
+                self._vary(var, result)
         if weak is None:
             weak = bool(tracers) and all(t.weak_type for t in tracers)
             return [Tracer(v, self, weak and v.type.dtype == tracers[0].dtype, source) for v in outputs]
@@ -153,7 +171,11 @@ class Trace:
 
     def inline(self, program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Tracer]:
         """Copy a Program's equations here; its lines stay those it was traced at."""
-        outputs = self.builder.inline(program, [self.lift(x).variable for x in operands])
+        tracers = [self.lift(x) for x in operands]
+        outputs = self.builder.inline(program, [t.variable for t in tracers])
+        if self.varying is not None:
+            for var, axes in zip(outputs, varying_outputs(program, [varying_of(t) for t in tracers]), strict=True):
+                self._vary(var, axes)
         source = user_source()
         return [Tracer(v, self, w, source) for v, w in zip(outputs, weak, strict=True)]
 
@@ -163,6 +185,25 @@ class Trace:
         for tracer, flag in zip(results, weak, strict=True):
             tracer.weak_type = flag
         return results
+
+    def agreeing(self, tracers: Sequence[Tracer], axes: Axes = NOWHERE) -> list[Tracer]:
+        """The values, each varying over all axes over which any does, and over `axes`."""
+        everywhere = axes.union(*(varying_of(t) for t in tracers))
+        return [self._varied(t, everywhere - varying_of(t)) for t in tracers]
+
+    def _varied(self, tracer: Tracer, axes: Axes) -> Tracer:
+        """The value, varying over further axes; one equation for all uses, so that there is one sum backwards."""
+        if not axes or self.varying is None:
+            return tracer
+        key = tracer.variable, axes
+        if key not in self.varied:
+            (self.varied[key],) = self.builder.emit(REGISTRY["pvary"], [tracer.variable], {"axes": tuple(sorted(axes))})
+            self._vary(self.varied[key], varying_of(tracer) | axes)
+        return Tracer(self.varied[key], self, tracer.weak_type, tracer.source)
+
+    def _vary(self, var: Var, axes: Axes) -> None:
+        if axes and self.varying is not None:
+            self.varying[var] = axes
 
     def require_mesh(self, mesh: Any) -> None:
         """Note that this function needs `mesh`; two different ones in one function are an error."""
@@ -201,6 +242,20 @@ class Trace:
         program = self.builder.build([t.variable for t in outputs])
         extra = tuple(var for _, var in self.captured.values())
         return Program(program.name, program.inputs + extra, program.eqns, program.outputs)
+
+
+def varying_of(value: Value) -> Axes:
+    """The mesh axes over which a value varies in code for single devices; none that is not traced there."""
+    varying = value.tracing.varying if isinstance(value, Tracer) else None
+    return NOWHERE if varying is None else varying.get(value.variable, NOWHERE)
+
+
+def vary(value: Value, axes: Axes) -> Value:
+    """The value, taken to vary over these axes, too, where it is known which values vary."""
+    trace = active_trace()
+    if not axes or trace is None or trace.varying is None:
+        return value
+    return trace.agreeing([trace.lift(value)], axes)[0]
 
 
 class _Traces(threading.local):

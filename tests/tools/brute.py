@@ -258,7 +258,7 @@ def failure(case: Case) -> str | None:
 
 
 def global_ops() -> list[Op]:
-    return [op for _, op in sorted(REGISTRY.items()) if op.simulate is None]
+    return [op for _, op in sorted(REGISTRY.items()) if not op.is_local]
 
 
 def drawn(ops: Sequence[Op], seed: int) -> Iterator[Case]:

@@ -22,10 +22,10 @@ from sharding.mesh import AbstractMesh
 Array = np.ndarray[Any, Any]
 
 # Of an op without a meaning (custom_tangent) there is nothing to test by itself.
-GLOBAL_OPS = [op for op in REGISTRY.values() if op.simulate is None and not isinstance(op.evaluate, Absent)]
+GLOBAL_OPS = [op for op in REGISTRY.values() if not op.is_local and not isinstance(op.evaluate, Absent)]
 # Ops that only LAPACK computes: their text calls it, that of the others is legal on all platforms.
 NEEDS_LAPACK = ("eig", "qr_pivoted")
-LOCAL_OPS = [op for op in REGISTRY.values() if op.simulate is not None]
+LOCAL_OPS = [op for op in REGISTRY.values() if op.is_local]
 
 
 def samples(op: Op) -> list[Sample]:

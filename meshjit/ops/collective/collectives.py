@@ -5,7 +5,8 @@ cotangents, and what one device sends another goes back.
 
 Mesh axes in params are tuples of names and of parts of axes; a part prints and parses as the tuple (name, pre, size).
 `size` is the product of the axes' sizes: type rules do not see the mesh. Members of a group are in the order of their
-linear index along the axes, major to minor.
+linear index along the axes, major to minor. `groups`, where there are any, are lists of such indices, and exchange among
+themselves.
 
     all_reduce(x) {axes, kind}                             kind: sum prod max min and or
     all_gather(x) {axes, size, dim}                        concatenated along dim
@@ -37,6 +38,8 @@ from meshjit.ops.collective.rules import (
     by_group,
     check_dim,
     collective,
+    emit_groups,
+    groups_of,
     of_sums,
     one_operand,
     scaled,
@@ -82,7 +85,7 @@ def _all_gather_type(in_types: Types, params: Params) -> Types:
 
 
 def _all_gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    groups = e.collective(axis_refs(params["axes"]))
+    groups = emit_groups(e, params)
     return e.op("all_gather", operands, outs, f"all_gather_dim = {params['dim']} : i64, {groups}")
 
 
@@ -124,7 +127,7 @@ def _all_to_all_type(in_types: Types, params: Params) -> Types:
 def _all_to_all_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """XLA:CPU slices the operand, one slice per device. If it simplifies some of the slices, their layouts may differ, and it
     refuses its own program. It simplifies nothing through a barrier (docs/xla.md, pieces_of_all_to_all)."""
-    groups = e.collective(axis_refs(params["axes"]))
+    groups = emit_groups(e, params)
     dims = f"split_dimension = {params['split_dim']} : i64, concat_dimension = {params['concat_dim']} : i64"
     if e.target.needs_barrier_before_all_to_all:
         operands = e.op("optimization_barrier", operands, ins)
@@ -192,11 +195,11 @@ def _emit_reduced(e: Any, x: str, out: TensorType, kind: str) -> Sequence[str]:
 def _all_reduce_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if _must_gather(e, ins[0], params["kind"]):
         expanded, type = _emit_expanded(e, operands[0], ins[0])
-        size = e.mesh.axes_size(axis_refs(params["axes"]))
+        size = len(groups_of(e.mesh, params)[0])
         gathered = scaled(type, 0, times=size)
         members = _all_gather_emit(e, [expanded], (type,), (gathered,), {**params, "dim": 0})
         return _emit_reduced(e, members[0], outs[0], params["kind"])
-    groups = e.collective(axis_refs(params["axes"]))
+    groups = emit_groups(e, params)
     return _emit_collective(e, "all_reduce", operands[0], outs[0], params["kind"], groups)
 
 
@@ -237,6 +240,7 @@ all_reduce = collective(
     type_rule=_all_reduce_type,
     emit=_all_reduce_emit,
     simulate=_all_reduce_simulate,
+    varying=lambda varying, params: [varying[0] - set(params["axes"])],
     linear=of_sums,
     transpose=lambda cts, operands, in_types, params: [all_reduce(cts[0], **params)],
     batch=lambda operands, dims, params: batched(all_reduce, operands, dims, params),
@@ -260,7 +264,7 @@ def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Type
         parts = {**params, "split_dim": params["dim"] + 1, "concat_dim": 0}
         members = _all_to_all_emit(e, [expanded], (type,), _all_to_all_type((type,), parts), parts)
         return _emit_reduced(e, members[0], outs[0], params["kind"])
-    attributes = f"scatter_dimension = {params['dim']} : i64, {e.collective(axis_refs(params['axes']))}"
+    attributes = f"scatter_dimension = {params['dim']} : i64, {emit_groups(e, params)}"
     return _emit_collective(e, "reduce_scatter", operands[0], outs[0], params["kind"], attributes)
 
 
@@ -272,7 +276,7 @@ def _reduce_scatter_simulate(values: Values, mesh: BaseMesh, params: Params) -> 
 
 
 def _reduce_scatter_transpose(cotangents, operands, in_types, params):
-    return [all_gather(cotangents[0], **{name: params[name] for name in ("axes", "size", "dim")})]
+    return [all_gather(cotangents[0], **{name: v for name, v in params.items() if name != "kind"})]
 
 
 def _reduce_scatter_samples() -> list[Sample]:
@@ -418,6 +422,7 @@ axis_index = collective(
     type_rule=_axis_index_type,
     emit=_axis_index_emit,
     simulate=_axis_index_simulate,
+    varying=lambda varying, params: [frozenset(params["axes"])],
     linear=(),
     batch=Absent("it has no operand that could be batched"),
     samples=lambda: [Sample((), {"axes": axes}) for axes in _AXES],

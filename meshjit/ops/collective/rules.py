@@ -66,10 +66,27 @@ def scaled(type: TensorType, dim: int, times: int = 1, over: int = 1) -> TensorT
     return type.with_shape(tuple(n * times // over if d == dim else n for d, n in enumerate(type.shape)))
 
 
+def groups_of(mesh: BaseMesh, params: Params) -> Any:
+    """Flat positions of the devices that exchange values: along param axes, or in param groups of the linear indices there."""
+    along = mesh.replica_groups(axis_refs(params["axes"]))
+    return [[line[i] for i in group] for line in along.tolist() for group in params["groups"]] if "groups" in params else along
+
+
+def emit_groups(e: Any, params: Params) -> str:
+    """The attribute of a collective that says them; -1 is nobody, where they are of several sizes."""
+
+    def table() -> Any:
+        groups = groups_of(e.mesh, params)
+        columns = max(map(len, groups))
+        return [[*group, *[-1] * (columns - len(group))] for group in groups] if "groups" in params else groups
+
+    return e.collective((axis_refs(params["axes"]), params.get("groups")), table)
+
+
 def by_group(values: Values, mesh: BaseMesh, params: Params, exchange: Any) -> Values:
     """`exchange(arrays of one group in order)` gives the results of its members, in order."""
     results: Values = [()] * len(values)
-    for group in mesh.replica_groups(axis_refs(params["axes"])):
+    for group in groups_of(mesh, params):
         for position, result in zip(group, exchange([values[p][0] for p in group]), strict=True):
             results[position] = (np.asarray(result),)
     return results

@@ -1,42 +1,45 @@
 """manual: a Program that every device of a mesh runs on its own shards, inside of a Program of whole arrays.
 
-    %y = manual(%x) {mesh=(('data', 4),), in_specs=(P('data', None),), out_specs=(P(None),), body=program f(%x: f32[2, 6]) …}
+    %y = manual(%x) {mesh=(('data', 4),), in_specs=(P('data', None),), out_specs=(P(None),), checked=True,
+                     body=program f(%x: f32[2, 6]) …}
 
 Params: mesh, its axes and sizes, major to minor; in_specs and out_specs, one for every operand and result; body, whose inputs
 and outputs are shards and which may hold collectives over the mesh. Shards are even, as in JAX: the type rule refuses extents
 that are no multiple. Along axes that a spec does not name all devices get the same, and have to give the same. A program may be
 for a mesh of further axes: along these the body is repeated, and not planned.
 
-It means `simulate` of the body. Partitioning brings the operands to in_specs and writes the body in the op's place. Derivatives
-and batches go into the body. Backwards, what all devices got is what they give back together, so their cotangents are added up;
-and of what all devices gave, each takes its part of the cotangent.
+It means `simulate` of the body; inside of another body, on the devices of both meshes. Partitioning brings the operands to
+in_specs and writes the body in the op's place. Derivatives and batches go into the body. Where it is not `checked` which values
+vary (`core/varying.py`), then backwards what all devices got is what they give back together, so their cotangents are added up,
+and of what all devices gave, each takes its part of the cotangent. Where it is, the body says so itself.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from meshjit.core.evaluate import evaluate
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import MissingRule, Op, Params, Sample, Types
-from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, with_regions_changed
 from meshjit.core.simulate import simulate
 from meshjit.core.types import TensorType
+from meshjit.core.varying import NOWHERE, varying_outputs, varying_values
 from meshjit.ops.base.arithmetic import divide, multiply
 from meshjit.ops.base.constants import full_like
 from meshjit.ops.base.families import require
 from meshjit.ops.base.shape import reshape
 from meshjit.ops.base.transcendental import tanh
-from meshjit.ops.collective.collectives import all_reduce, collective_permute
+from meshjit.ops.collective.collectives import all_reduce
+from meshjit.ops.collective.rules import Values
+from meshjit.ops.collective.varying import as_written
 from meshjit.ops.control.call import call_prune
 from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
-from sharding.axes import AxisRef
+from sharding.axes import AxisRef, name_of
 from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import PartitionSpec, placement_of
 
@@ -83,21 +86,34 @@ def _whole(shard: TensorType, spec: PartitionSpec, axes: Axes) -> TensorType:
 # -- meaning
 
 
-def _evaluate(*arrays: Array, mesh: Axes, in_specs: Specs, out_specs: Specs, body: Program) -> tuple[Array, ...]:
-    if not mesh:
-        return tuple(evaluate(body, arrays))
+_ALONE = AbstractMesh((1,), ("alone",))  # of a body that is in no other
+
+
+def _evaluate(*arrays: Array, **params: Any) -> tuple[Array, ...]:
+    (results,) = _simulate([arrays], _ALONE, params)
+    return results
+
+
+def _simulate(values: Values, outer: BaseMesh, params: Params) -> Values:
+    """On the devices of a mesh around it, each of which is a mesh of the body's."""
+    axes, body = params["mesh"], params["body"]
+    both, count = _mesh((*outer.shape_tuple, *axes)), _mesh(axes).device_count
     shards = [
-        [x[index] for index in _places(spec, v.shape, mesh)] for x, spec, v in zip(arrays, in_specs, body.inputs, strict=True)
+        [arrays[i][index] for arrays in values for index in _places(spec, v.shape, axes)]
+        for i, (spec, v) in enumerate(zip(params["in_specs"], body.inputs, strict=True))
     ]
-    results = simulate(body, _mesh(mesh), shards)
-    return tuple([_joined(r, s, mesh) for r, s in zip(results, out_specs, strict=True)])
+    columns = simulate(body, both, shards)
+    return [
+        tuple([_joined(c[d : d + count], s, axes) for c, s in zip(columns, params["out_specs"], strict=True)])
+        for d in range(0, len(values) * count, count)
+    ]
 
 
 def _places(spec: PartitionSpec, shard: Sequence[int], axes: Axes) -> list[tuple[slice, ...]]:
     """Which part of the whole array each device holds."""
     mesh = _mesh(axes)
     index = [mesh.axes_index(dim) for dim in _dims(spec, len(shard))]
-    starts = [[int(at[d]) * n for at, n in zip(index, shard, strict=True)] for d in range(mesh.size)]
+    starts = [[int(at[d]) * n for at, n in zip(index, shard, strict=True)] for d in range(mesh.device_count)]
     return [tuple([slice(a, a + n) for a, n in zip(start, shard, strict=True)]) for start in starts]
 
 
@@ -119,29 +135,40 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 
 def _partition(local: LocalEquation) -> list[Var]:
-    axes, body, mesh = local.params["mesh"], local.params["body"], local.mesh
+    axes, mesh = local.params["mesh"], local.mesh
     if any(mesh.shape.get(name) != size for name, size in axes):
         raise ValueError(f"manual: its body is for a mesh {dict(axes)}, the program is for one of {mesh.shape}")
-    if axes and axes != mesh.shape_tuple:
-        body = _on_larger_mesh(body, _positions(axes, mesh))
-    return current_builder().inline(body, local.operands)
+    return current_builder().inline(_written(local.params["body"], mesh), local.operands)
 
 
-def _positions(axes: Axes, mesh: BaseMesh) -> list[list[int]]:
-    """For every group of devices that differ along these axes alone, their positions in the order of a mesh of these axes."""
-    return [[int(position) for position in group] for group in mesh.replica_groups([name for name, _ in axes])]
+def _written(body: Program, mesh: BaseMesh) -> Program:
+    """The body with the collectives that devices of the mesh run."""
+    with Builder(body.name) as builder:
+        env = {v: builder.input(v.type, v.hint) for v in body.inputs}
+        for eqn in body.eqns:
+            operands = [env[v] for v in eqn.inputs]
+            with builder.at(eqn.source):
+                outputs = as_written(eqn.op, operands, eqn.params, mesh)
+                if outputs is None:
+                    params = with_regions_changed(eqn, lambda nested: _written(nested, mesh)).params
+                    outputs = builder.emit(eqn.op, operands, params)
+            env.update(zip(eqn.outputs, outputs, strict=True))
+        return builder.build([env[v] for v in body.outputs])
 
 
-def _on_larger_mesh(body: Program, groups: Sequence[Sequence[int]]) -> Program:
-    """The body with permutes within every group: their params count devices, while those of other collectives name axes."""
+# -- varying axes
 
-    def moved(eqn: Eqn) -> Eqn:
-        if eqn.op is not collective_permute:
-            return with_regions_changed(eqn, lambda nested: _on_larger_mesh(nested, groups))
-        pairs = [(group[source], group[target]) for group in groups for source, target in eqn.params["pairs"]]
-        return eqn.with_params({"pairs": tuple(sorted(pairs))})
 
-    return replace(body, eqns=tuple([moved(eqn) for eqn in body.eqns]))
+def _named(spec: PartitionSpec) -> frozenset[str]:
+    """The axes over which shards of this spec vary."""
+    return frozenset(name_of(axis) for dim in _dims(spec, len(spec)) for axis in dim)
+
+
+def _varying(varying: Sequence[frozenset[str]], params: Params) -> list[frozenset[str]]:
+    """Results, which are whole along the body's axes, vary over axes of other bodies around it."""
+    own = {name for name, _ in params["mesh"]}
+    inputs = [axes | _named(spec) for axes, spec in zip(varying, params["in_specs"], strict=True)]
+    return [axes - own for axes in varying_outputs(params["body"], inputs)]
 
 
 # -- derivatives
@@ -149,7 +176,7 @@ def _on_larger_mesh(body: Program, groups: Sequence[Sequence[int]]) -> Program:
 
 def _manual(params: Params, operands: Sequence[Var], body: Program, in_specs: Specs, out_specs: Specs) -> list[Var]:
     """The op on another body."""
-    settings = {"mesh": params["mesh"], "in_specs": tuple(in_specs), "out_specs": tuple(out_specs), "body": body}
+    settings = {**params, "in_specs": tuple(in_specs), "out_specs": tuple(out_specs), "body": body}
     return list(current_builder().emit(manual, operands, settings))
 
 
@@ -173,21 +200,31 @@ def _in_two(
     primals: Sequence[Var], directions: Sequence[Var], flags: Flags, params: Params, part: Any
 ) -> tuple[list[Var], list[Var], Flags]:
     """The values, and then the tangents. A residual that is no operand goes from one to the other with a dim in front, of
-    one element for every device, since nothing says what devices have in common of it."""
+    one element for every device; of those alone over which it varies, where that is known."""
     in_specs, out_specs = params["in_specs"], params["out_specs"]
-    count, every = len(out_specs), PartitionSpec(tuple(name for name, _ in params["mesh"]))
+    count = len(out_specs)
     residuals = part.forward.outputs[count:]
     numbers = [part.forward.inputs.index(r) if r in part.forward.inputs else None for r in residuals]
     own = [r for r, number in zip(residuals, numbers, strict=True) if number is None]
-    results = _manual(params, primals, _stacking(part.forward, count, own), in_specs, [*out_specs, *(every for _ in own)])
-    rest = iter(results[count:])
+    own_specs = _residual_specs(part.forward, own, params)
+    results = _manual(params, primals, _stacking(part.forward, count, own), in_specs, [*out_specs, *own_specs])
+    rest, rest_specs = iter(results[count:]), iter(own_specs)
     operands = [next(rest) if number is None else primals[number] for number in numbers]
-    specs = [every if number is None else in_specs[number] for number in numbers]
+    specs = [next(rest_specs) if number is None else in_specs[number] for number in numbers]
     tangent = _unstacking(part.tangent, [number is None for number in numbers])
     pushed = _manual(
         params, [*operands, *directions], tangent, [*specs, *chosen(in_specs, flags)], chosen(out_specs, part.flags)
     )  # fmt: skip
     return results, pushed, part.flags
+
+
+def _residual_specs(forward: Program, residuals: Sequence[Var], params: Params) -> list[PartitionSpec]:
+    """Of the dim in front."""
+    names = [name for name, _ in params["mesh"]]
+    if not params["checked"]:
+        return [PartitionSpec(tuple(names)) for _ in residuals]
+    varying = varying_values(forward, [_named(spec) for spec in params["in_specs"]])
+    return [PartitionSpec(tuple(name for name in names if name in varying.get(r, NOWHERE))) for r in residuals]
 
 
 def _stacking(forward: Program, count: int, own: Sequence[Var]) -> Program:
@@ -217,7 +254,9 @@ def _transpose(
     primals, directions = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
     known_specs, ct_specs = chosen(in_specs, [not flag for flag in linear]), chosen(out_specs, takes)
     specs = chosen(in_specs, linear)
-    body = _shared(backward(params["body"], linear), len(primals), ct_specs, specs, params["mesh"])
+    body = backward(params["body"], linear)
+    if not params["checked"]:
+        body = _shared(body, len(primals), ct_specs, specs, params["mesh"])
     rest = iter(_manual(params, [*primals, *directions], body, [*known_specs, *ct_specs], specs))
     return [next(rest) if flag else None for flag in linear]
 
@@ -275,7 +314,7 @@ def _samples() -> Iterator[Sample]:
             a, b = (builder.input(t) for t in types)
             body = builder.build([multiply(tanh(a), b), a])
         specs = (PartitionSpec(), PartitionSpec())
-        yield Sample(types, {"mesh": (), "in_specs": specs, "out_specs": specs, "body": body}, "unit")
+        yield Sample(types, {"mesh": (), "in_specs": specs, "out_specs": specs, "checked": False, "body": body}, "unit")
 
 
 manual = Op(
@@ -283,6 +322,8 @@ manual = Op(
     type_rule=_type,
     factor_rule=whole_rule,
     evaluate=_evaluate,
+    simulate=_simulate,
+    varying=_varying,
     emit=_emit,
     samples=_samples,
     batch=_batch,

@@ -1,0 +1,206 @@
+"""shard_map: a function of the shards that single devices hold, as a function of whole arrays (`jax.shard_map`)."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Any
+
+from meshjit import tree
+from meshjit.api.tracebacks import boundary
+from meshjit.core.op import REGISTRY
+from meshjit.core.program import Builder
+from meshjit.lax.shard_map_checks import (
+    check_results,
+    check_shards,
+    check_specs,
+    is_spec,
+    manual_axes,
+    mesh_of_call,
+    named,
+)
+from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
+from meshjit.trace.members import device_axes
+from meshjit.trace.program import function_name
+from sharding.mesh import AbstractMesh, BaseMesh
+from sharding.spec import PartitionSpec, padded
+
+Function = Callable[..., Any]
+
+
+class _Infer:
+    """`in_specs` that are read off the arguments; they have to be placed on Explicit axes."""
+
+    def __repr__(self) -> str:
+        return "Infer"
+
+
+Infer = _Infer()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What shard_map was given besides the function."""
+
+    out_specs: Any
+    in_specs: Any = Infer
+    mesh: BaseMesh | None = None
+    axis_names: frozenset[str] = frozenset()
+    check_vma: bool = True
+
+
+def shard_map(
+    f: Function | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = Infer,
+    mesh: BaseMesh | None = None,
+    axis_names: Collection[str] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """f, which computes with the shards of one device, as a function of whole arrays (`jax.shard_map`).
+
+    Args:
+      f: takes shards and gives shards; inside, collectives (`lax.psum`, `lax.ppermute`, …) name axes of the mesh.
+      in_specs, out_specs: a PartitionSpec per array, or a pytree prefix of them. Extents are divided evenly. An axis that
+        in_specs do not name brings the same to all devices along it; one that out_specs do not name promises that all have
+        the same. None among in_specs hands the argument over as it is.
+      mesh: by default that of the context (`set_mesh`, `with mesh:`).
+      axis_names: the axes that f is written for; along the others it computes with whole arrays, which the compiler spreads.
+      check_vma: know for every value along which axes it varies, so that a promise of out_specs that does not hold is an
+        error, and derivatives send what they need and nothing else.
+
+    Without f a decorator. ValueError for extents that do not divide, specs longer than the rank, and results that vary over
+    axes that out_specs do not name; TypeError for what is no spec.
+    """
+    if not isinstance(axis_names, set | frozenset):
+        raise TypeError(f"shard_map: axis_names must be a set of names, got {type(axis_names).__name__} {axis_names!r}")
+    settings = Settings(out_specs, in_specs, mesh, frozenset(axis_names), bool(check_vma))
+    return functools.partial(_mapped, settings) if f is None else _mapped(settings, f)
+
+
+def smap(f: Function | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: str) -> Any:
+    """shard_map over the one axis `axis_name` of the context's mesh, its specs said as dims (`jax.smap`).
+
+    in_axes, out_axes: an int, None for what is the same on all devices, or a tree of these."""
+    if isinstance(axis_name, list | tuple):
+        raise TypeError(f"smap: axis_name must be one name, got {axis_name!r}")
+    specs = [_specs_of("smap", what, axes, axis_name) for what, axes in (("in_axes", in_axes), ("out_axes", out_axes))]
+    settings = Settings(specs[1], specs[0], axis_names=frozenset({axis_name}))
+    return functools.partial(_mapped, settings) if f is None else _mapped(settings, f)
+
+
+def _specs_of(what: str, side: str, axes: Any, axis_name: str) -> Any:
+    def spec(axis: Any) -> PartitionSpec:
+        if axis is not None and not isinstance(axis, int):
+            raise TypeError(f"{what}: {side} must hold ints and None, found {type(axis).__name__} {axis!r}")
+        return PartitionSpec() if axis is None else PartitionSpec(*[None] * axis, axis_name)
+
+    return axes if axes is Infer else tree.map(spec, axes, is_leaf=lambda x: x is None)
+
+
+def _mapped(settings: Settings, f: Function) -> Function:
+    if not callable(f):
+        raise TypeError(f"shard_map needs a function, was given {type(f).__name__}: {f!r:.60}")
+
+    @boundary
+    @functools.wraps(f)
+    def mapped(*args: Any) -> Any:
+        return _Call(f, settings, args).run()
+
+    return mapped
+
+
+class _Call:
+    """One call: what is known of the mesh and of every leaf of the arguments."""
+
+    def __init__(self, f: Function, settings: Settings, args: tuple[Any, ...]) -> None:
+        self.f, self.settings, self.name = f, settings, function_name(f)
+        self.mesh = mesh_of_call(settings.mesh, self.name)
+        self.names = manual_axes(settings.axis_names, self.mesh)
+        self.axes = tuple((name, size) for name, size in self.mesh.shape_tuple if name in self.names)
+        check_specs(settings.in_specs, self.names, "in_specs", inferred=settings.in_specs is Infer, mesh=self.mesh)
+        check_specs(settings.out_specs, self.names, "out_specs")
+        self.leaves, self.in_tree = tree.flatten((args, {}))
+        self.paths = _paths(f, args)
+        self.specs = self._in_specs(args)
+        arguments = [
+            None if s is None else argument_of(x, p, _FIX)
+            for x, p, s in zip(self.leaves, self.paths, self.specs, strict=True)
+        ]
+        check_shards(self.name, self.mesh, arguments, self.specs)
+        self.arguments = [a for a in arguments if a is not None]
+
+    def _in_specs(self, args: tuple[Any, ...]) -> list[PartitionSpec | None]:
+        structure = tree.structures(self.in_tree)[0]
+        specs = self.settings.in_specs
+        if isinstance(specs, PartitionSpec) or specs is None:
+            return [specs] * structure.num_leaves
+        specs = tuple(specs) if isinstance(specs, list) else specs
+        return tree.flatten_prefix(specs, structure, "shard_map: in_specs", is_leaf=lambda x: x is None or is_spec(x))
+
+    def run(self) -> Any:
+        traced = self._traced()
+        out_specs = self._out_specs(traced)
+        placed = [spec for spec in self.specs if spec is not None]
+        body = traced.program
+        outputs = check_results(self.name, self.mesh, self.names, traced, out_specs, self.settings.check_vma)
+        params = {
+            "mesh": self.axes,
+            "in_specs": tuple(padded(s, v.rank) for s, v in zip(placed, body.inputs, strict=False))
+            + tuple(PartitionSpec(*[None] * v.rank) for v in body.inputs[len(placed) :]),
+            "out_specs": tuple(padded(s, v.rank) for s, v in zip(out_specs, outputs.outputs, strict=True)),
+            "checked": self.settings.check_vma,
+            "body": outputs,
+        }
+        values = [x for x, spec in zip(self.leaves, self.specs, strict=True) if spec is not None]
+        operands = [*(as_operand(x, a) for x, a in zip(values, self.arguments, strict=True)), *traced.captured]
+        types = [*(a.type for a in self.arguments), *body.input_types[len(placed) :]]
+        with Builder(self.name) as builder, builder.at(user_source()):
+            program = builder.build(builder.emit(REGISTRY["manual"], [builder.input(t) for t in types], params))
+        return tree.unflatten(traced.out_tree, bind_program(program, operands, traced.out_weak, self._program_mesh()))
+
+    def _program_mesh(self) -> BaseMesh | None:
+        """None for an AbstractMesh under jit: the devices are those of the arguments."""
+        return None if isinstance(self.mesh, AbstractMesh) and active_trace() is not None else self.mesh
+
+    def _traced(self) -> Traced:
+        """f of shards. Arguments whose spec is None reach it as they are."""
+        shards = [self._shard(a, s) for a, s in zip(self.arguments, (s for s in self.specs if s is not None), strict=True)]
+
+        def of_shards(*values: Any) -> Any:
+            rest = iter(values)
+            leaves = [x if s is None else next(rest) for x, s in zip(self.leaves, self.specs, strict=True)]
+            return self.f(*tree.unflatten(self.in_tree, leaves)[0])
+
+        structure = tree.structure(((0,) * len(shards), {}))
+        with device_axes(self.axes, self.settings.check_vma):
+            return trace_to_program(of_shards, shards, structure, self.name)
+
+    def _shard(self, argument: Argument, spec: PartitionSpec) -> Argument:
+        counts = [self.mesh.axes_size(axes) for axes in named(spec, argument.type.rank)]
+        shape = tuple(n // count for n, count in zip(argument.type.shape, counts, strict=True))
+        varying = frozenset(name for axes in named(spec, argument.type.rank) for name in axes)
+        return replace(argument, type=argument.type.with_shape(shape), varying=argument.varying | varying)
+
+    def _out_specs(self, traced: Traced) -> list[PartitionSpec]:
+        specs = self.settings.out_specs
+        if isinstance(specs, PartitionSpec):
+            return [specs] * traced.out_tree.num_leaves
+        return tree.flatten_prefix(specs, traced.out_tree, "shard_map: out_specs", is_leaf=is_spec)
+
+
+_FIX = "in_specs with None at its place hand it over as it is"
+
+
+def _paths(f: Function, args: tuple[Any, ...]) -> list[str]:
+    """`params['w1']` for every leaf."""
+    try:
+        names = list(inspect.signature(f).bind(*args).arguments)
+    except (TypeError, ValueError):
+        names = []
+    names += [f"args[{i}]" for i in range(len(names), len(args))]
+    return [path for name, x in zip(names, args, strict=False) for path in tree.path_names(x, name)]

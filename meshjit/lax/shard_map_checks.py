@@ -1,0 +1,161 @@
+"""What may be wrong with a call of shard_map, and what it then says: the mesh, the specs, extents, and results that vary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from meshjit import tree
+from meshjit.core.op import REGISTRY
+from meshjit.core.program import Builder, Program, Var
+from meshjit.core.types import TensorType
+from meshjit.core.varying import NOWHERE, Axes
+from meshjit.trace import Argument, Traced, line_of, user_source
+from sharding.axes import name_of
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh, current_mesh
+from sharding.spec import PartitionSpec, padded, placement_of
+
+Names = frozenset[str]
+
+
+def is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)
+
+
+def named(spec: PartitionSpec, rank: int) -> list[tuple[str, ...]]:
+    """The mesh axes of every dim, major to minor."""
+    return [tuple(map(name_of, axes)) for axes in placement_of(padded(spec, rank), rank).dims]
+
+
+def names_in(spec: PartitionSpec) -> Names:
+    return frozenset(name for axes in named(spec, len(spec)) for name in axes)
+
+
+# -- the mesh
+
+
+def mesh_of_call(mesh: Any, name: str) -> BaseMesh:
+    """The mesh that was given, with devices if the context has the same with devices; by default the context's."""
+    context = current_mesh()
+    if mesh is None:
+        if context is None or context.empty:
+            raise ValueError(
+                f"shard_map of {name}: there is no mesh, and none in the context\n  at {line_of(user_source())}\n"
+                "  fix: shard_map(..., mesh=mesh), or call it inside of set_mesh(mesh)"
+            )
+        return context
+    if not isinstance(mesh, BaseMesh):
+        raise TypeError(f"shard_map of {name}: mesh must be a Mesh or an AbstractMesh, got {type(mesh).__name__} {mesh!r:.60}")
+    if mesh.empty:
+        raise ValueError(f"shard_map of {name}: the mesh has no axes: {mesh}")
+    if isinstance(mesh, AbstractMesh) and isinstance(context, Mesh) and mesh.shape_tuple == context.shape_tuple:
+        return context
+    return mesh
+
+
+def manual_axes(axis_names: Names, mesh: BaseMesh) -> Names:
+    """The axes that the function is written for; all if none are named."""
+    strange = sorted(axis_names - set(mesh.axis_names))
+    if strange:
+        raise ValueError(f"shard_map: axis_names has {', '.join(map(repr, strange))}, the mesh has {mesh.axis_names}")
+    return axis_names or frozenset(mesh.axis_names)
+
+
+# -- specs
+
+
+def check_specs(specs: Any, names: Names, what: str, inferred: bool = False, mesh: BaseMesh | None = None) -> None:
+    """TypeError, with its path, for a leaf that is no spec; ValueError for one that names another axis."""
+    if inferred:
+        types = ", ".join(str(t) for t in mesh.axis_types) if mesh is not None else ""
+        raise TypeError(
+            f"shard_map: there are no in_specs, and the mesh axes are {types}\n  at {line_of(user_source())}\n"
+            "  in_specs are read off the arguments only where all axes are Explicit\n  fix: shard_map(..., in_specs=...)"
+        )
+    for path, spec in tree.leaves_with_path(specs, lambda x: x is None or is_spec(x)):
+        where = what + tree.keystr(path)
+        if spec is None and what == "in_specs":
+            continue
+        if not isinstance(spec, PartitionSpec):
+            raise TypeError(
+                f"shard_map: {where} is {spec!r} of type {type(spec).__name__}, not a PartitionSpec\n"
+                "  fix: P() for what is the same on all devices" + (", None for what is no array" if what == "in_specs" else "")
+            )
+        if PartitionSpec.UNCONSTRAINED in tuple(spec):
+            raise ValueError(f"shard_map: {where} is {spec}; shards are at known places, so no dim is UNCONSTRAINED")
+        for name in sorted(names_in(spec) - names):
+            raise ValueError(
+                f"shard_map: {where} {spec} names {name!r}, but the axes that the function is written for are"
+                f" {tuple(sorted(names))}\n  at {line_of(user_source())}\n"
+                f"  fix: leave {name!r} out, or name it in axis_names, too"
+            )
+
+
+def check_shards(name: str, mesh: BaseMesh, arguments: Sequence[Argument | None], specs: Sequence[PartitionSpec | None]) -> None:
+    """ValueError where a spec is longer than the rank, or an extent is no multiple of its devices."""
+    for argument, spec in zip(arguments, specs, strict=True):
+        if argument is None or spec is None:
+            continue
+        _check_rank(name, f"in_specs {spec} for argument {argument.name} {argument.type}", spec, argument.type)
+        for dim, axes in enumerate(named(spec, argument.type.rank)):
+            count, extent = mesh.axes_size(axes), argument.type.shape[dim]
+            if extent % count:
+                raise ValueError(
+                    f"shard_map of {name}: dim {dim} of argument {argument.name} {argument.type} has extent {extent}, no multiple"
+                    f" of the {count} devices of {'axis' if len(axes) == 1 else 'axes'} {', '.join(map(repr, axes))}"
+                    f" that in_specs {spec} spread it over\n  at {line_of(user_source())}\n"
+                    f"  fix: pad it to {-(-extent // count) * count} (jnp.pad), and mask what is behind; under jit alone any"
+                    " extent may be sharded"
+                )
+
+
+def _check_rank(name: str, what: str, spec: PartitionSpec, type: TensorType, fix: str = "leave out entries of the spec") -> None:
+    if len(spec) > type.rank:
+        raise ValueError(
+            f"shard_map of {name}: {what} has {len(spec)} entries for {type.rank} dims\n  at {line_of(user_source())}\n"
+            f"  fix: {fix}"
+        )
+
+
+# -- results
+
+
+def check_results(
+    name: str, mesh: BaseMesh, names: Names, traced: Traced, specs: Sequence[PartitionSpec], checked: bool
+) -> Program:
+    """The body, its results varying over the axes that out_specs name; ValueError where one varies over more."""
+    program = traced.program
+    varying = traced.out_varying or [NOWHERE] * len(specs)
+    for i, (var, spec, axes) in enumerate(zip(program.outputs, specs, varying, strict=True)):
+        fix = "leave out entries of the spec" if var.rank else f"a dim for them to be put together along: x[None] with {spec}"
+        _check_rank(name, f"out_specs {spec} for {_path(traced, i)} {var.type}", spec, var.type, fix)
+        extra = (axes & names) - names_in(spec)
+        if checked and extra:
+            raise ValueError(_varies(name, mesh, traced, i, spec, extra))
+    if not checked:
+        return program
+    with Builder(name) as builder:
+        outputs = [_varied(v, names_in(s) - axes, builder) for v, s, axes in zip(program.outputs, specs, varying, strict=True)]
+    return Program(program.name, program.inputs, (*program.eqns, *builder.eqns), tuple(outputs))
+
+
+def _varied(var: Var, axes: Axes, builder: Builder) -> Var:
+    return builder.emit(REGISTRY["pvary"], [var], {"axes": tuple(sorted(axes))})[0] if axes else var
+
+
+def _path(traced: Traced, index: int) -> str:
+    return tree.path_names(tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves)), "result")[index]
+
+
+def _varies(name: str, mesh: BaseMesh, traced: Traced, index: int, spec: PartitionSpec, extra: Names) -> str:
+    var = traced.program.outputs[index]
+    axes = tuple(axis for axis in mesh.axis_names if axis in extra)
+    maker = next((eqn for eqn in traced.program.eqns if var in eqn.outputs), None)
+    origin = f"computed at {line_of(maker.source)}" if maker is not None else f"argument {var.hint}, as it is"
+    names = repr(axes[0]) if len(axes) == 1 else repr(axes)
+    return (
+        f"shard_map of {name}: {_path(traced, index)} {var.type} may differ between the devices along {names}, but out_specs"
+        f" {spec} promise one value for all of them\n  {_path(traced, index)}: {origin}\n"
+        f"  fix: name {names} in out_specs, where shards are put together; make it one value (lax.psum, lax.pmean, lax.pmax over"
+        f" {names}); or check_vma=False, if it is known to be one"
+    )
