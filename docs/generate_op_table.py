@@ -119,7 +119,7 @@ def rule_text(op: Op, sample: Sample | None) -> str:
 def cell(rule: object, reasons: dict[str, int]) -> str:
     if not isinstance(rule, Absent):
         return "yes"
-    return str(reasons.setdefault(rule.reason, len(reasons) + 1))
+    return str(reasons.setdefault(rule.reason.splitlines()[0], len(reasons) + 1))
 
 
 def partitioning(op: Op) -> str:

@@ -61,6 +61,7 @@ from meshjit.autodiff import (
     checkpoint as checkpoint,
     checkpoint as remat,  # noqa: F401
     checkpoint_policies as checkpoint_policies,
+    fwd_and_bwd as fwd_and_bwd,
     grad as grad,
     hessian as hessian,
     jacfwd as jacfwd,

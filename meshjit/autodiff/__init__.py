@@ -7,10 +7,10 @@ compiled and run at once.
 from meshjit.autodiff.checkpoint import checkpoint, checkpoint_name, checkpoint_policies
 from meshjit.autodiff.gradient import grad, value_and_grad
 from meshjit.autodiff.jacobian import hessian, jacfwd, jacrev
-from meshjit.autodiff.products import jvp, linearize, vjp
+from meshjit.autodiff.products import fwd_and_bwd, jvp, linearize, vjp
 from meshjit.autodiff.vectorize import vmap
 
 __all__ = [
-    "checkpoint", "checkpoint_name", "checkpoint_policies", "grad", "hessian", "jacfwd", "jacrev", "jvp", "linearize",
-    "value_and_grad", "vjp", "vmap",
+    "checkpoint", "checkpoint_name", "checkpoint_policies", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacrev", "jvp",
+    "linearize", "value_and_grad", "vjp", "vmap",
 ]  # fmt: skip

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshjit import numpy as mnp, tree
+from meshjit.api import jit
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.function import Call, Function, call_of, direction_of, gradients, run
-from meshjit.transform.jvp import jvp as jvp_program, linearize as linearize_program, require_meaning
-from meshjit.transform.transpose import vjp as vjp_program
+from meshjit.autodiff.function import Call, Function, Outcome, call_of, check_function, direction_of, gradients, run
+from meshjit.autodiff.gradient import positions_of
+from meshjit.core.program import Program
+from meshjit.transform.jvp import Linearized, jvp as jvp_program, linearize as linearize_program, require_meaning
+from meshjit.transform.transpose import Pullback, vjp as vjp_program
 
 
 @boundary
@@ -56,7 +60,8 @@ def _with_zeros(call: Call, flags: Sequence[bool], tangents: Iterator[Any]) -> l
 def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """(value, the derivative at `primals` as a function of the tangents) (`jax.linearize`).
 
-    What does not depend on the tangents is computed once; with has_aux (value, function, aux) is given.
+    What does not depend on the tangents is computed once; with has_aux (value, function, aux) is given. The function is a
+    `tree_util.Partial`, whose leaves are what it keeps: it may leave jit, and be an argument of another.
     """
     return linearized(call_of(fun, primals, {}, "linearize", has_aux=has_aux))
 
@@ -64,19 +69,40 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 def linearized(call: Call) -> tuple[Any, ...]:
     """(value, function of the tangents of the chosen arguments), and aux where there is one."""
     linear = linearize_program(call.traced.program, call.chosen)
-    count = len(call.traced.program.outputs)
-    kept = len(linear.forward.outputs) - count
-    results = run(linear.forward, call.inputs, [*call.traced.out_weak, *[False] * kept], call.traced.mesh)
-    outputs, residuals = results[:count], results[count:]
+    outputs, residuals = _forward(call, linear.forward)
+    return call.with_aux(outputs, call.value(outputs), tree.Partial(_Tangents(_without_values(call), linear), residuals))
 
-    def derivative(*tangents: Any) -> Any:
+
+def _forward(call: Call, program: Program) -> tuple[list[Any], list[Any]]:
+    """The function's outputs, and what the derivative keeps."""
+    count = len(call.traced.program.outputs)
+    weak = [*call.traced.out_weak, *[False] * (len(program.outputs) - count)]
+    results = run(program, call.inputs, weak, call.traced.mesh)
+    return results[:count], results[count:]
+
+
+def _without_values(call: Call) -> Call:
+    """What a derivative needs of a call to be used later: no arrays."""
+    traced = replace(call.traced, captured=())
+    return replace(call, traced=traced, operands=[], outcome=Outcome(call.outcome.has_aux, call.outcome.what))
+
+
+class _Tangents:
+    """(residuals, *tangents) -> tangents of the value: what `linearize` makes a Partial of."""
+
+    def __init__(self, call: Call, linear: Linearized) -> None:
+        self.call, self.linear = call, linear
+
+    def __call__(self, residuals: Sequence[Any], *tangents: Any) -> Any:
+        call, linear = self.call, self.linear
         require_meaning(linear.tangent)
         directions = _directions(call, tangents, "linearize")
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
         results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
         return call.value(_with_zeros(call, linear.flags, results))
 
-    return call.with_aux(outputs, call.value(outputs), derivative)
+    def __repr__(self) -> str:
+        return f"<the derivative of {self.call.traced.program.name} in a direction>"
 
 
 @boundary
@@ -84,7 +110,7 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
     """(value, function from cotangents of the value to a tuple of those of the primals) (`jax.vjp`).
 
     The function may be called often; integer primals get zeros of dtype float0. With has_aux fun returns (value, aux)
-    and (value, function, aux) is given.
+    and (value, function, aux) is given. The function is a `VJP`, a tree: it may leave jit, and be an argument of another.
     """
     return pulled_back(call_of(fun, primals, {}, "vjp", has_aux=has_aux))
 
@@ -92,20 +118,95 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 def pulled_back(call: Call) -> tuple[Any, ...]:
     """(value, function from its cotangents to those of the chosen arguments), and aux where there is one."""
     pulled = vjp_program(call.traced.program, call.chosen, call.value_count)
-    count = len(call.traced.program.outputs)
-    kept = len(pulled.forward.outputs) - count
-    results = run(pulled.forward, call.inputs, [*call.traced.out_weak, *[False] * kept], call.traced.mesh)
-    outputs, residuals = results[:count], results[count:]
+    outputs, residuals = _forward(call, pulled.forward)
+    leaves = dict(zip(pulled.forward.inputs, [i for i, flag in enumerate(call.wrt) if flag], strict=False))
+    places = [leaves.get(v) for v in pulled.forward.outputs[len(outputs) :]]
+    opaque = [x for x, place in zip(residuals, places, strict=True) if place is None]
+    values = {place: x for x, place in zip(residuals, places, strict=True) if place is not None}
+    args_res = list(tree.unflatten(call.in_tree, [values.get(i, NotNeeded()) for i in range(len(call.arguments))]))
+    pull = _Cotangents(_without_values(call), pulled, tuple(places))
+    return call.with_aux(outputs, call.value(outputs), VJP(pull, call.in_tree, call.value_tree, args_res, opaque))
 
-    def pull(cotangents: Any) -> Any:
+
+@tree.register_static
+@dataclass(frozen=True)
+class NotNeeded:
+    """Stands in `VJP.args_res` for an argument that the way back does not need."""
+
+
+class _Cotangents:
+    """(residuals, cotangents of the value) -> those of the arguments. `places`: which leaf of the arguments a residual is, None
+    for one that was computed."""
+
+    def __init__(self, call: Call, pulled: Pullback, places: tuple[int | None, ...]) -> None:
+        self.call, self.pulled, self.places = call, pulled, places
+
+    def residuals(self, arguments: Sequence[Any], opaque: Sequence[Any]) -> list[Any]:
+        """In the order in which the way back takes them."""
+        rest = iter(opaque)
+        return [next(rest) if place is None else arguments[place] for place in self.places]
+
+    def __call__(self, residuals: Sequence[Any], cotangents: Any) -> Any:
+        call = self.call
         flat, structure = tree.flatten(cotangents)
         if structure != call.value_tree:
             raise ValueError(
                 f"vjp: the function returned {call.value_count} arrays, it was given {len(flat)} cotangents"
                 f" in another structure\n  result: {call.value_tree}\n  cotangents: {structure}"
             )
-        types = call.traced.program.output_types
-        directions = [direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i, t in enumerate(pulled.takes) if t]
-        return gradients(call, iter(run(pulled.backward, [*residuals, *directions], call.weak, call.traced.mesh)))
+        types, takes = call.traced.program.output_types, self.pulled.takes
+        directions = [direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i, t in enumerate(takes) if t]
+        return gradients(call, iter(run(self.pulled.backward, [*residuals, *directions], call.weak, call.traced.mesh)))
 
-    return call.with_aux(outputs, call.value(outputs), pull)
+
+@dataclass(eq=False)
+class VJP:
+    """What `vjp` gives: a function of the cotangents of the value, and a tree whose leaves are what it keeps.
+
+    args_res: one entry per argument, with its leaves that are kept, NotNeeded for the others.
+    opaque_residuals: what else is kept, in no order that means anything.
+    """
+
+    fun: Function
+    in_tree: Any
+    out_tree: Any
+    args_res: list[Any]
+    opaque_residuals: list[Any]
+
+    def __call__(self, cotangents: Any, *more: Any) -> Any:
+        name = self.fun.call.traced.program.name
+        if more:
+            raise TypeError(
+                f"The function returned by vjp applied to {name} was called with {1 + len(more)} arguments, but it takes one: "
+                f"the cotangent of the one value that {name} returned, also where that is a tuple\n"
+                "  fix: f_vjp((a, b)) in place of f_vjp(a, b)"
+            )
+        arguments = tree.leaves(self.args_res, is_leaf=lambda x: isinstance(x, NotNeeded))
+        return self.fun(self.fun.residuals(arguments, self.opaque_residuals), cotangents)
+
+    def __repr__(self) -> str:
+        return f"<the derivative of {self.fun.call.traced.program.name} backwards, which keeps {tree.leaves(self)}>"
+
+
+tree.register_node(
+    VJP,
+    lambda vjp: ((vjp.args_res, vjp.opaque_residuals), (vjp.fun, vjp.in_tree, vjp.out_tree)),
+    lambda fixed, kept: VJP(*fixed, *kept),
+)
+
+
+def fwd_and_bwd(
+    fun: Function, argnums: int | Sequence[int], has_aux: bool = False, jitted: bool = True
+) -> tuple[Function, Function]:
+    """(fwd, bwd) with fwd(*args) -> (value, residuals) and bwd(residuals, cotangent) -> cotangents of the arguments `argnums`,
+    both jitted once for all calls (`jax.fwd_and_bwd`). With has_aux fwd gives (value, residuals, aux)."""
+    check_function(fun, "fwd_and_bwd")
+
+    def fwd(*args: Any, **kwargs: Any) -> Any:
+        return pulled_back(call_of(fun, args, kwargs, "vjp", positions_of(fun, argnums, len(args), "vjp"), has_aux))
+
+    def bwd(residuals: Any, cotangent: Any) -> Any:
+        cotangents = residuals(cotangent)
+        return cotangents[0] if isinstance(argnums, int) else cotangents
+
+    return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)

@@ -26,8 +26,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     jvp(primals, tangents, outs, params) -> list of V or None
                                 None is a zero tangent; not needed where `linear` covers the operands
     transpose(cotangents, operands, in_types, params) -> list of V or None
-                                linear operands are given as None; one cotangent per operand. Of several results those that have
-                                no cotangent come with zeros, or, if the op `takes_none`, with None
+                                linear operands are given as None; one cotangent per operand
+    takes_none                  whether transpose is given None for a cotangent that is zero, or else, of several results, zeros
     batch(operands, dims, params) -> (outs, out_dims)
                                 dims[i] is the batch dim of operand i, or None
     split(operands, dims, params) -> list of V

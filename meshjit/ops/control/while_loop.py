@@ -109,12 +109,6 @@ def _jvp(
         if grown == flags_carry:
             break
         flags_carry = grown
-    if derivative.splits and any(flags_carry):
-        raise TypeError(
-            "reverse-mode differentiation does not work for while_loop or fori_loop with a dynamic number of iterations:"
-            " the values of every iteration would have to be kept\n"
-            "  fix: use scan, fori_loop with Python ints as bounds, or forward mode (jvp, jacfwd)"
-        )
     joint, out_flags = derivative.joint(body, [*flags_consts, *flags_carry])
     _, consts_t, carry_t = _split(params, tangents)
     directions = [t or zeros(x.type) for x, t, flag in zip(carry, carry_t, flags_carry, strict=True) if flag]
@@ -127,12 +121,22 @@ def _jvp(
     cond = _with_unread(params["cond"], [v.type for v in directions])
     results = _while(cond, joint, cond_consts, [*body_consts, *tangent_consts], [*carry, *directions])
     rest = iter(results[count:])
+    if derivative.splits and any(flags_carry):  # nothing is kept of the iterations: the tangents' loop computes the values again
+        return _while(params["cond"], body, cond_consts, body_consts, carry), [next(rest) if f else None for f in flags_carry]
     return results[:count], [next(rest) if flag else None for flag in flags_carry]
 
 
 def _with_unread(program: Program, types: Sequence[TensorType]) -> Program:
     """The program with further inputs that it does not read."""
     return program.with_inputs([*program.inputs, *(Var(t) for t in types)])
+
+
+_NO_WAY_BACK = Absent(
+    "reverse-mode differentiation does not work for while_loop or fori_loop with a dynamic number of iterations:"
+    " the values of every iteration would have to be kept\n"
+    "  fix: use scan, fori_loop with Python ints as bounds, or forward mode (jvp, jacfwd)",
+    error=TypeError,
+)
 
 
 # -- batch: while any member goes on; members that have ended keep their carries
@@ -239,7 +243,7 @@ while_ = Op(
     samples=_samples,
     batch=_batch,
     jvp=_jvp,
-    transpose=Absent("the values of every iteration would have to be kept, and nobody knows how many there are"),
+    transpose=_NO_WAY_BACK,
     regions=_regions,
     steps=_steps,
     prune=_prune,
