@@ -46,10 +46,15 @@ def make_mesh(topo: TopologyDescription, mesh_shape: Sequence[int], axis_names: 
             f"a mesh {tuple(mesh_shape)} needs {count} devices, the topology has {len(topo.devices)}\n"
             "  fix: name a larger topology, or a smaller mesh"
         )
-    ordered = sorted(topo.devices, key=_place)
+    ordered = in_order_of_links(topo.devices)
     grid = np.empty(count, dtype=object)
     grid[:] = ordered[:count]
     return Mesh(grid.reshape(tuple(mesh_shape)), tuple(axis_names))
+
+
+def in_order_of_links(devices: Sequence[Any]) -> list[Any]:
+    """Devices along their torus, which those with coordinates have; others in the order of their numbers."""
+    return sorted(devices, key=_place)
 
 
 def _place(device: Any) -> tuple[Any, ...]:

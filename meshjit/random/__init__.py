@@ -34,6 +34,7 @@ from meshjit.random.keys import (
     split,
     wrap_key_data,
 )
+from meshjit.random.vectors import orthogonal
 
 __all__ = [
     "PRNGKey",
@@ -53,6 +54,7 @@ __all__ = [
     "laplace",
     "logistic",
     "normal",
+    "orthogonal",
     "permutation",
     "rademacher",
     "randint",
