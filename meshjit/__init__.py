@@ -126,7 +126,7 @@ _jaxlib.attach(_ConcreteArray)
 _set_eager(_eager.run_op, _eager.run_program)
 _set_put(device_put)
 
-from meshjit import random as random  # noqa: E402
+from meshjit import random as random, scipy as scipy  # noqa: E402
 from meshjit.api.putting import ShapeDtypeStruct as ShapeDtypeStruct  # noqa: E402
 
 _register_array(random.PRNGKeyArray)

@@ -57,6 +57,10 @@ def elementwise() -> Iterator[str]:
     yield from _names("lax", """abs acos acosh asin asinh atan atanh cbrt ceil cos cosh digamma erf erf_inv erfc exp exp2 expm1
         floor is_finite lgamma log log1p logistic neg optimization_barrier reciprocal round rsqrt sign sin sinh sqrt square
         stop_gradient tan tanh""", "f")  # fmt: skip
+    yield from _names("scipy.special", """digamma entr erf erfc erfinv expit factorial gamma gammaln gammasgn log_ndtr logit
+        log_softmax loggamma logsumexp ndtr ndtri softmax""", "f")  # fmt: skip
+    yield from _names("scipy.special", """beta betaln boxcox boxcox1p comb kl_div poch polygamma rel_entr xlog1py xlogy""", "f, g")
+    yield from _calls("scipy.special.multigammaln(f, 3)")
     yield from _names("lax", "add atan2 complex div eq ge gt le lt max min mul ne nextafter polygamma pow rem sub", "f, g")
     yield from _names("lax", "bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic shift_right_logical", "i, j")
     yield from _names("lax", "bitwise_not clz population_count", "i")
@@ -159,10 +163,11 @@ def draws() -> Iterator[str]:
     yield from _calls("""random.bernoulli(k, 0.3, (M, M)); random.truncated_normal(k, -1.0, 1.0, (M, M)); random.randint(k, (M, M), 0, 9);
         random.categorical(k, f); random.categorical(k, f[0], shape=(M,)); random.choice(k, f[0], (8,)); random.split(k, M);
         random.fold_in(k, o[0]); random.key_data(k); random.clone(k); random.key(o[0]); random.PRNGKey(o[0]);
-        random.wrap_key_data(np.ones((M, 2), np.uint32)); random.bits(k, (M, M), np.uint8)""")  # fmt: skip
+        random.wrap_key_data(np.ones((M, 2), np.uint32)); random.bits(k, (M, M), np.uint8); random.orthogonal(k, M)""")  # fmt: skip
     yield from (f"nn.initializers.{name}(k, (M, M))" for name in "zeros ones".split())
-    yield from (f"nn.initializers.{name}()(k, (M, M))" for name in """normal uniform lecun_normal lecun_uniform glorot_normal
+    yield from (f"nn.initializers.{name}()(k, (M, M))" for name in """normal uniform truncated_normal lecun_normal lecun_uniform glorot_normal
         glorot_uniform he_normal he_uniform xavier_normal xavier_uniform kaiming_normal kaiming_uniform""".split())  # fmt: skip
+    yield from _calls("nn.initializers.delta_orthogonal()(k, (1, 2, 2)); nn.initializers.orthogonal()(k, (M, M))")
     yield from _calls("nn.initializers.constant(2.0)(k, (M, M)); nn.initializers.variance_scaling(1.0, 'fan_in', 'normal')(k, (M, M))")
 
 

@@ -1,0 +1,259 @@
+"""`jax.scipy.special`: special functions, elementwise on floats of one dtype; integers become floats.
+
+Not there yet: those that need series of their own (`betainc`, `gammainc`, Bessel functions, `hyp2f1`, ...).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit.custom_derivatives import custom_jvp
+from meshjit.lax import elementwise as lax
+from meshjit.missing import explain as _explain
+from meshjit.nn import log_softmax as log_softmax, logsumexp as logsumexp, softmax as softmax
+from meshjit.numpy.promote import apply, broadcast_all, promoted
+
+
+def _floats(*xs: Any) -> list[Any]:
+    """The operands in one float dtype and shape."""
+    return [mnp.asarray(x) for x in broadcast_all(promoted(*xs, inexact=True)[0])]
+
+
+def _unary(name: str, op: str, doc: str) -> Any:
+    def function(x: Any) -> Any:
+        return apply(op, x, inexact=True)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = doc
+    return function
+
+
+erf = _unary("erf", "erf", "The error function.")
+erfc = _unary("erfc", "erfc", "1 - erf(x), precise where x is large.")
+erfinv = _unary("erfinv", "erf_inv", "The inverse of erf on (-1, 1).")
+digamma = _unary("digamma", "digamma", "The derivative of gammaln.")
+gammaln = _unary("gammaln", "lgamma", "log |Γ(x)|.")
+expit = _unary("expit", "logistic", "1 / (1 + exp(-x)).")
+loggamma = gammaln
+
+
+@custom_jvp
+def logit(x: Any) -> Any:
+    """log(p / (1 - p)), the inverse of expit."""
+    (x,) = _floats(x)
+    return mnp.log(x / (1 - x))
+
+
+logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
+
+
+# -- gamma and its kin
+
+
+def gammasgn(x: Any) -> Any:
+    """The sign of Γ(x): nan at negative whole numbers and -inf; at -0, -1."""
+    (x,) = _floats(x)
+    floor = mnp.floor(x)
+    below = mnp.where(mnp.mod(floor, 2) == 0, 1.0, -1.0)
+    below = mnp.where(mnp.isnan(x) | (x == floor), np.nan, below)
+    return mnp.where((x > 0) | ((x == 0) & ~mnp.signbit(x)), 1.0, mnp.where(x == 0, -1.0, below)).astype(x.dtype)
+
+
+def gamma(x: Any) -> Any:
+    """Γ(x)."""
+    (x,) = _floats(x)
+    return gammasgn(x) * mnp.exp(gammaln(x))
+
+
+def factorial(n: Any, exact: bool = False) -> Any:
+    """Γ(n + 1), and 0 for negative n. NotImplementedError for exact=True."""
+    if exact:
+        raise NotImplementedError("factorial: exact=True is not there\n  fix: math.factorial of a Python integer")
+    (n,) = _floats(n)
+    return mnp.where(n < 0, 0, mnp.exp(gammaln(n + 1)))
+
+
+def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:  # noqa: N803 - SciPy's name
+    """The number of ways to choose k of N, with repetition those of N + k - 1; 0 where there are none."""
+    n, k = _floats(N, k)
+    if repetition:
+        n = n + k - 1
+    count = mnp.exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+    return mnp.where((k < 0) | (k > n) | (n < 0), 0, count)
+
+
+def betaln(a: Any, b: Any) -> Any:
+    """log |B(a, b)|."""
+    a, b = _floats(a, b)
+    return gammaln(a) + (gammaln(b) - gammaln(a + b))
+
+
+def beta(a: Any, b: Any) -> Any:
+    """B(a, b) = Γ(a) Γ(b) / Γ(a + b)."""
+    a, b = _floats(a, b)
+    return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * mnp.exp(betaln(a, b))
+
+
+def poch(z: Any, m: Any) -> Any:
+    """The rising factorial Γ(z + m) / Γ(z); 1 for m = 0."""
+    z, m = _floats(z, m)
+    ratio = gammasgn(z + m) * gammasgn(z) * mnp.exp(gammaln(z + m) - gammaln(z))
+    return mnp.where((m == 0) & mnp.isnan(ratio), 1, ratio)
+
+
+def multigammaln(a: Any, d: Any) -> Any:
+    """log Γ_d(a), the gamma function of d × d matrices; d is a Python integer."""
+    (a,) = _floats(a)
+    size = int(d)
+    half = mnp.arange(size, dtype=a.dtype) / 2
+    return gammaln(a[..., None] - half).sum(-1) + size * (size - 1) / 4 * math.log(math.pi)
+
+
+def polygamma(n: Any, x: Any) -> Any:
+    """The derivative of order n of digamma."""
+    n, x = _floats(n, x)
+    return lax.polygamma(n, x)
+
+
+# -- entropies
+
+
+@custom_jvp
+def xlogy(x: Any, y: Any) -> Any:
+    """x log y, and 0 where x is 0 and y is a number."""
+    x, y = _floats(x, y)
+    return mnp.where((x == 0) & ~mnp.isnan(y), 0, x * mnp.log(y))
+
+
+xlogy.defjvps(lambda t, z, x, y: t * mnp.log(y), lambda t, z, x, y: t * x / y)
+
+
+@custom_jvp
+def xlog1py(x: Any, y: Any) -> Any:
+    """x log(1 + y), and 0 where x is 0 and y is a number."""
+    x, y = _floats(x, y)
+    return mnp.where((x == 0) & ~mnp.isnan(y), 0, x * mnp.log1p(y))
+
+
+xlog1py.defjvps(lambda t, z, x, y: t * mnp.log1p(y), lambda t, z, x, y: t * x / (1 + y))
+
+
+@custom_jvp
+def entr(x: Any) -> Any:
+    """-x log x, 0 at 0 and -inf below."""
+    (x,) = _floats(x)
+    return mnp.where(x < 0, -np.inf, -xlogy(x, x))
+
+
+entr.defjvps(lambda t, y, x: -t * (mnp.log(x) + 1))
+
+
+def _safe(holds: Any, value: Any, fallback: float) -> Any:
+    """value where it holds, else fallback: so that neither a value nor a derivative elsewhere is infinite."""
+    return mnp.where(holds, value, fallback)
+
+
+def rel_entr(p: Any, q: Any) -> Any:
+    """p log(p / q), 0 where p is 0 and q at least 0, inf elsewhere outside of p, q > 0."""
+    p, q = _floats(p, q)
+    inside, zero = (p > 0) & (q > 0), (p == 0) & (q >= 0)
+    value = _safe(inside, p, 1) * (mnp.log(_safe(inside, p, 1)) - mnp.log(_safe(inside, q, 1)))
+    value = mnp.where(inside, value, mnp.where(zero, 0, np.inf))
+    return mnp.where(mnp.isnan(p) | mnp.isnan(q), np.nan, value)
+
+
+def kl_div(p: Any, q: Any) -> Any:
+    """rel_entr(p, q) - p + q."""
+    p, q = _floats(p, q)
+    return rel_entr(p, q) - p + q
+
+
+def boxcox(x: Any, lmbda: Any) -> Any:
+    """(x^λ - 1) / λ, and log x for λ = 0."""
+    x, power = _floats(x, lmbda)
+    return _power_law(mnp.log(x), power)
+
+
+def boxcox1p(x: Any, lmbda: Any) -> Any:
+    """boxcox(1 + x, λ), precise where x is small."""
+    x, power = _floats(x, lmbda)
+    return _power_law(mnp.log1p(x), power)
+
+
+def _power_law(log: Any, power: Any) -> Any:
+    zero = power == 0
+    power = mnp.where(zero, 1, power)
+    return mnp.where(zero, log, mnp.expm1(power * log) / power)
+
+
+# -- the normal distribution
+
+
+def ndtr(x: Any) -> Any:
+    """The probability of a standard normal number below x."""
+    (x,) = _floats(x)
+    return erfc(-x * math.sqrt(0.5)) / 2
+
+
+def log_ndtr(x: Any, series_order: int = 3) -> Any:
+    """log ndtr(x). Far below 0 by its asymptotic series of series_order terms (Abramowitz and Stegun 26.2.12)."""
+    if not 0 < int(series_order) <= 30:
+        raise ValueError(f"log_ndtr: series_order is {series_order}, not 1 to 30")
+    (x,) = _floats(x)
+    low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
+    middle = mnp.log(ndtr(mnp.clip(x, low, high)))
+    above = -ndtr(-mnp.maximum(x, high))
+    return mnp.where(x > high, above, mnp.where(x > low, middle, _log_ndtr_tail(mnp.minimum(x, low), int(series_order))))
+
+
+def _log_ndtr_tail(x: Any, order: int) -> Any:
+    term, total = mnp.ones_like(x), mnp.ones_like(x)
+    for k in range(1, order + 1):
+        term = term * (1 - 2 * k) / (x * x)
+        total = total + term
+    return -x * x / 2 - mnp.log(-x) - 0.5 * math.log(2 * math.pi) + mnp.log(total)
+
+
+# Wichura's rational approximations (Applied Statistics 37, 1988, algorithm AS 241, PPND16): numerators, denominators.
+_CENTER = (
+    (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457, 13731.693765509461125,
+     1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
+    (5226.495278852854561, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867, 5394.1960214247511077,
+     687.1870074920579083, 42.313330701600911252, 1.0),
+)  # fmt: skip
+_TAIL = (
+    (7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258, 3.64784832476320460504,
+     5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734),
+    (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459, 0.68976733498510000455,
+     1.6763848301838038494, 2.05319162663775882187, 1.0),
+)  # fmt: skip
+_FAR_TAIL = (
+    (2.01033439929228813265e-7, 2.71155556874348757815e-5, 0.0012426609473880784386, 0.026532189526576123093,
+     0.29656057182850489123,  1.7848265399172913358, 5.4637849111641143699, 6.6579046435011037772),
+    (2.04426310338993978564e-15, 1.4215117583164458887e-7, 1.8463183175100546818e-5, 7.868691311456132591e-4,
+     0.0148753612908506148525,  0.13692988092273580531, 0.59983220655588793769, 1.0),
+)  # fmt: skip
+
+
+def _ratio(coefficients: Any, x: Any) -> Any:
+    top, bottom = (mnp.polyval(np.array(c, x.dtype), x) for c in coefficients)
+    return top / bottom
+
+
+def ndtri(p: Any) -> Any:
+    """The x with ndtr(x) = p; ±inf at 1 and 0, nan outside."""
+    (p,) = _floats(p)
+    q = p - 0.5
+    inside = (p > 0) & (p < 1)
+    central = q * _ratio(_CENTER, 0.180625 - q * q)
+    r = mnp.sqrt(-mnp.log(_safe(inside, mnp.minimum(p, 1 - p), 0.5)))
+    tail = mnp.copysign(mnp.where(r <= 5, _ratio(_TAIL, r - 1.6), _ratio(_FAR_TAIL, r - 5)), q)
+    x = mnp.where(mnp.abs(q) <= 0.425, central, tail)
+    return mnp.where(inside, x, mnp.where(p == 0, -np.inf, mnp.where(p == 1, np.inf, np.nan)))
+
+
+_explain(__name__)
