@@ -32,6 +32,12 @@ def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placem
     return collectors
 
 
+def confirmed(region: Region, delays: Delays, sums: Mapping[int, Placement]) -> dict[int, Placement]:
+    """Those of `sums`, inputs of the region that were planned to be partial, that leave as they came."""
+    outputs = region.program.outputs
+    return {i: sums[i] for i, output in region.carried if i in sums and delays.pending.get(outputs[output]) == sums[i]}
+
+
 def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -> PartialAxes:
     """The axes over which everything that is added between start and end is partial; () if that is not so."""
     axes: PartialAxes = ()

@@ -20,13 +20,13 @@ of the sum is sharded (a reduce_scatter).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from meshjit.core.effects import is_pure
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.plan.cost import Flow, Machine
+from meshjit.plan.cost import Machine
 from meshjit.plan.events import Delay, Event, Reduction
 from sharding.axes import AxisRef, overlap
 from sharding.spec import Placement
@@ -45,8 +45,25 @@ class Delayed:
     before: tuple[Placement, ...]
 
 
+@dataclass(frozen=True)
+class ChainEnd:
+    """The end of a chain of delayed equations: the sum `var` is used as `target`. Reducing it there takes `late` seconds,
+    before the chain's last equation `sooner`; `addends` are what ends where it is reduced sooner."""
+
+    var: Var
+    target: Placement
+    chain: Delayed
+    late: float
+    sooner: float
+    addends: tuple[ChainEnd, ...]
+
+    @property
+    def is_late(self) -> bool:
+        return self.sooner > self.late * EQUAL
+
+
 class Delays:
-    """Follows partial sums through the equations of one Program, in order."""
+    """The partial sums of one Program so far. Its methods decide; `meshjit.plan.course` does what they say."""
 
     def __init__(self, program: Program, machine: Machine, pending: Mapping[Var, Placement] | None = None) -> None:
         self.machine = machine
@@ -55,7 +72,6 @@ class Delays:
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
         self.possible = dict(self.pending)  # all that were pending, also those that were reduced sooner after all
         self.delayed: dict[Var, Delayed] = {}  # by result
-        self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
         self.reductions: list[Reduction] = []
 
     @property
@@ -69,64 +85,39 @@ class Delays:
         known what its own reduction costs, if anything."""
         return len(eqn.outputs) == 1 and eqn.outputs[0] in self.addends
 
-    def through(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement], flow: Flow) -> EquationPlan:
-        """The equation's plan with partial operands accepted where that is right; notes its own partial results.
-
-        Chains that end here are settled, for which `flow` is told of the equations that are planned otherwise.
-        """
-        if self.pending and not self.pending.keys().isdisjoint(eqn.inputs):
-            step = self.with_sums(eqn, step, placements, flow)
-        for var, natural in zip(eqn.outputs, step.results, strict=True):
-            if natural.partial and natural.partial_kind == "sum":
-                self.pending[var] = self.possible[var] = natural
-        return step
-
-    def with_sums(self, eqn: Eqn, step: EquationPlan, placements: dict[Var, Placement], flow: Flow) -> EquationPlan:
-        """The plan of an equation some of whose operands are partial sums."""
+    def through(self, eqn: Eqn, step: EquationPlan) -> tuple[EquationPlan, tuple[int, ...]]:
+        """How the equation is computed, partial operands aside, and the operands whose sums flow through it."""
+        if not self.pending or self.pending.keys().isdisjoint(eqn.inputs):
+            return step, ()
         group = self.accepted(eqn, step)
-        if not group:
-            together = self.together(eqn, step)
-            group = self.accepted(eqn, together)
-            step = together if group else step
-        for i, (var, target) in enumerate(zip(eqn.inputs, step.operands, strict=True)):
-            if i not in group:
-                self.settle(var, target, placements, flow)
         if group:
-            step = self.absorb(eqn, step, group, placements)
-        return step
+            return step, group
+        together = self.together(eqn, step)
+        group = self.accepted(eqn, together)
+        return (together, group) if group else (step, ())
 
-    def settle(self, var: Var, target: Placement, placements: dict[Var, Placement], flow: Flow) -> None:
-        """A chain ends in `var`, whose sum is used as `target`: reduce sooner where that costs no more."""
+    def with_sums(self, eqn: Eqn, step: EquationPlan, group: Sequence[int]) -> EquationPlan:
+        """The equation's plan on operands of which those in `group` are partial sums, as its results then are."""
+        partial: PartialAxes = self.pending[eqn.inputs[group[0]]].partial
+        operands = tuple(Placement(p.dims, partial) if i in group else p for i, p in enumerate(step.operands))
+        results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in step.results)
+        return EquationPlan(step.rule, step.assignment, operands, results)
+
+    def chain_end(self, var: Var, target: Placement) -> ChainEnd | None:
+        """Of the chain that ends in `var`, whose sum is used as `target`; None where no chain ends."""
         chain = self.delayed.get(var)
         if chain is None or target.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
-            return
-        log = flow.log
-        if log is not None and var in log.outer:  # done anew for the next repeat of the kind
-            log.moves.append((log.outer[var], target, flow.eqn))
-            flow.log = None
-        self.reduce_sooner(chain, var, target, placements, flow)
-        flow.log = log
-
-    def reduce_sooner(
-        self, chain: Delayed, var: Var, target: Placement, placements: dict[Var, Placement], flow: Flow
-    ) -> None:
-        addends = [(chain.eqn.inputs[i], chain.plain.operands[i]) for i in chain.group]
+            return None
+        addends = {chain.eqn.inputs[i]: chain.plain.operands[i] for i in chain.group}
         seconds = self.machine.seconds
         late = seconds(var.type, self.pending[var], target)
-        sooner = sum(seconds(v.type, self.pending[v], there) for v, there in dict(addends).items())
+        sooner = sum(seconds(v.type, self.pending[v], there) for v, there in addends.items())
         sooner += seconds(var.type, chain.plain.results[0], target)
-        is_late = sooner > late * EQUAL
-        self.reductions.append(Reduction(chain.eqn, late, sooner, is_late))
-        if flow.log is not None:
-            flow.log.moves.append(self.reductions[-1])
-        if is_late:
-            return
-        del self.pending[var], self.delayed[var]
-        for (v, there), before in zip(addends, chain.before, strict=True):
-            placements[v] = before
-            self.settle(v, there, placements, flow)
-        self.changed[chain.eqn] = chain.plain
-        flow.change(chain.eqn, chain.plain)
+        end = ChainEnd(var, target, chain, late, sooner, ())
+        if end.is_late:
+            return end
+        ends = [self.chain_end(v, there) for v, there in addends.items()]
+        return replace(end, addends=tuple(e for e in ends if e is not None))
 
     def together(self, eqn: Eqn, step: EquationPlan) -> EquationPlan:
         """The equation where its operands lie as they are, if they are addends of one sum; else its plan unchanged.
@@ -168,17 +159,3 @@ class Delays:
         if any(overlap(axis, other) for axis in first.partial_axes for other in busy):
             return False
         return sum(v.type.nbytes for v in eqn.outputs) <= sum(v.type.nbytes for v in together)
-
-    def absorb(
-        self, eqn: Eqn, step: EquationPlan, group: tuple[int, ...], placements: dict[Var, Placement]
-    ) -> EquationPlan:
-        partial: PartialAxes = self.pending[eqn.inputs[group[0]]].partial
-        operands = tuple(
-            Placement(p.dims, partial) if i in group else p for i, p in enumerate(step.operands)
-        )
-        results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in step.results)
-        delayed = Delayed(eqn, step, group, tuple(placements[eqn.inputs[i]] for i in group))
-        self.delayed.update(dict.fromkeys(eqn.outputs, delayed))
-        for i in group:
-            placements[eqn.inputs[i]] = operands[i]
-        return EquationPlan(step.rule, step.assignment, operands, results)

@@ -10,7 +10,7 @@ from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Machine
-from meshjit.plan.delay import Delays
+from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations, Flattened, flatten
@@ -100,12 +100,12 @@ def _plan(
         for v, spec in zip(program.outputs, annotations.outputs, strict=True)
     )
     outputs = tuple(p.without_partial() for p in outputs)
-    flow, delays = Flow(program, machine, limit), Delays(program, machine)
-    equations = Planner(assigner, placements, flat.rules, blocks).equations(program, outputs, delays, flow)
+    course = Course(program, machine, placements, flow=Flow(program, machine, limit))
+    equations = Planner(assigner, flat.rules, blocks).equations(course, outputs)
     cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
-    events = (*delays.events, *moves, *assigner.choices(program, equations))
+    events = (*course.delays.events, *moves, *assigner.choices(program, equations))
     return Plan(
-        program, machine.mesh, placements, equations, inputs, outputs, flat.origins(propagated),
+        program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),
         tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,
         describe=Describer(flat, propagated, annotations),
     )  # fmt: skip

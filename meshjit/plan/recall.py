@@ -17,7 +17,8 @@ from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat
 from meshjit.plan.cost import Flow, Log, Machine
-from meshjit.plan.delay import Delayed, Delays
+from meshjit.plan.course import Course
+from meshjit.plan.delay import Delayed
 from meshjit.plan.events import Event, Move, Reduction
 from sharding.placement import Placement
 
@@ -138,11 +139,11 @@ class FlowRecall:
 
 
 class PlanRecall(FlowRecall):
-    """Plans equations, repeats of one kind once; `placements`, `delays` and `flow` are those that the planner goes on with."""
+    """Plans equations, repeats of one kind once, on the way that `course` has gone so far."""
 
-    def __init__(self, program: Program, flow: Flow, placements: dict[Var, Placement], delays: Delays) -> None:
-        super().__init__(program, flow)
-        self.placements, self.delays = placements, delays
+    def __init__(self, course: Course) -> None:
+        super().__init__(course.program, course.flow)
+        self.course, self.placements, self.delays = course, course.placements, course.delays
 
     def steps(self, repeat: Repeat, plan: Callable[[], Sequence[EquationPlan]]) -> Sequence[EquationPlan]:
         """How the equations of a repeat are computed. `plan` works it out where nothing is known of its kind."""
@@ -184,7 +185,7 @@ class PlanRecall(FlowRecall):
             return None
         return PlanOutcome(
             flow,
-            tuple([delays.changed.get(eqn, step) for eqn, step in zip(eqns, steps, strict=True)]),
+            tuple([self.course.changed.get(eqn, step) for eqn, step in zip(eqns, steps, strict=True)]),
             tuple((i, p) for i, v in enumerate(values) if (p := self.placements[v]) is not before[i]),
             tuple((i, p) for i, v in enumerate(repeat.inner) if (p := delays.pending.get(v)) is not None),
             tuple((i, p) for i, v in enumerate(repeat.inner) if (p := delays.possible.get(v)) is not None),
@@ -206,7 +207,7 @@ class PlanRecall(FlowRecall):
         if len(move) == 3:  # a sum from outside is settled
             position, placement, number = move
             self.flow.eqn = self.program.eqns[start + number] if start + number >= 0 else None
-            self.delays.settle(values[position], placement, self.placements, self.flow)
+            self.course.settle(values[position], placement)
         elif isinstance(move[0], Reduction):
             reduction, number = move
             self.delays.reductions.append(dataclasses.replace(reduction, eqn=self.program.eqns[start + number]))
