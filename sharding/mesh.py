@@ -11,9 +11,10 @@ import dataclasses
 import functools
 import math
 import threading
+import weakref
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import Any, ClassVar, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,27 +199,43 @@ def _check_distinct(devices: ObjectArray, names: tuple[str, ...]) -> None:
             )
 
 
-class Mesh(BaseMesh):
-    """Devices under named axes: Mesh(devices, ("data", "model")); as a context manager, the current mesh of the thread.
+class Mesh(BaseMesh, contextlib.ContextDecorator):
+    """Devices under named axes: Mesh(devices, ("data", "model")); as a context manager or a decorator, the current mesh of the
+    thread. The same devices and axes give the same object, as long as somebody holds it.
 
     devices: object ndarray or nested sequence of opaque objects with an `id`, and a `process_index` where there are
     several processes. axis_names: one per dim of `devices`. ValueError when the counts differ or a name or a device appears
     twice, TypeError when a name is no str.
     """
 
-    def __init__(
-        self, devices: object, axis_names: str | Sequence[str], axis_types: AxisType | Sequence[AxisType] | None = None
-    ) -> None:
-        self.devices: ObjectArray = np.array(devices, dtype=object)
-        self.devices.flags.writeable = False
+    devices: ObjectArray
+    _known: ClassVar[weakref.WeakValueDictionary[Any, Mesh]] = weakref.WeakValueDictionary()
+
+    def __new__(
+        cls, devices: object, axis_names: str | Sequence[str], axis_types: AxisType | Sequence[AxisType] | None = None
+    ) -> Mesh:
+        mesh = super().__new__(cls)
+        mesh.devices = np.array(devices, dtype=object)
+        mesh.devices.flags.writeable = False
         names = (axis_names,) if isinstance(axis_names, str) else axis_names
-        if self.devices.ndim != len(names):
+        if mesh.devices.ndim != len(names):
             raise ValueError(
-                f"Mesh: devices have {self.devices.ndim} dims {self.devices.shape} but there are {len(names)} axis "
+                f"Mesh: devices have {mesh.devices.ndim} dims {mesh.devices.shape} but there are {len(names)} axis "
                 f"names {tuple(names)}; give one name per dim"
             )
-        self._set_axes(self.devices.shape, names, axis_types)
-        _check_distinct(self.devices, tuple(names))
+        mesh._set_axes(mesh.devices.shape, names, axis_types)
+        key = cls, mesh.axis_names, mesh.axis_sizes, mesh.axis_types, tuple(map(id, mesh.devices.flat))
+        known = cls._known.get(key)  # which keeps its devices, so that their ids are theirs
+        if known is None:
+            _check_distinct(mesh.devices, tuple(names))
+            known = cls._known[key] = mesh
+        return known
+
+    def __deepcopy__(self, memo: object) -> Mesh:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.devices, self.axis_names, self.axis_types)
 
     @functools.cached_property
     def abstract_mesh(self) -> AbstractMesh:

@@ -70,6 +70,13 @@ def test_a_weak_carry_takes_the_dtype_that_comes_back() -> None:
     promoted, stacked = lax.scan(lambda c, x: (c * 1.5, c), 0, ramp(4))  # a weak int becomes a float, weak no longer
     assert promoted.dtype == stacked.dtype == np.float32 and not promoted.weak_type and not stacked.weak_type
     assert not lax.while_loop(lambda c: c < 5, lambda c: c + 1.5, 0).weak_type
+    last, stacked = lax.scan(lambda c, x: (c * x, c), 1.0, ramp(4))  # weak in the body, which gives back the same dtype
+    assert not last.weak_type and stacked.weak_type
+    swapped = lax.scan(lambda c, x: ((c[1], c[0] * x), c), (1.0, 2.0), ramp(4))[0]
+    assert [x.weak_type for x in swapped] == [True, False]
+    for body in (lambda c, x: (2, c), lambda c, x: (mnp.int32(2), c)):  # a float does not become an integer
+        with pytest.raises(TypeError, match=r"init is f32\[\] at first and i32\[\] after one iteration"):
+            lax.scan(body, 1.0, ramp(4))
 
 
 def test_scan_closes_over_traced_and_concrete_values() -> None:

@@ -121,3 +121,14 @@ def test_what_is_near_to_a_mistake_works_as_in_jax() -> None:
     assert float(lax.switch(1, [lambda *xs: 0.0, lambda *xs: xs[0]], 5.0)) == 5
     assert float(lax.cond(True, mnp.sin, mnp.cos, 0.0)) == 0
     assert float(mj.grad(lambda x: lax.scan(lambda c, _: (c * x, None), 1.0, None, 3, unroll=True)[0])(2.0)) == 12
+
+
+def test_binary_functions_repeat_extents_of_one_and_add_no_dims() -> None:
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for function, meaning in [(lax.mul, np.multiply), (lax.max, np.maximum), (lax.lt, np.less), (lax.atan2, np.arctan2)]:
+        for other in (x[:, :1], x[:1], x[:1, :1], np.float32(2)):
+            np.testing.assert_allclose(function(x, other), meaning(x, other), rtol=1e-6)
+    assert lax.add(x[:, :1], x[:1]).shape == (3, 4) and lax.div(x[:, :0], x[:, :1] + 1).shape == (3, 0)
+    for other in (x[0], x[:2]):
+        with pytest.raises(TypeError, match=rf"add: operands have shapes \(3, 4\) and .*repeat extents of 1, and add no dims{LINE}"):
+            lax.add(x, other)

@@ -92,8 +92,6 @@ def test_a_traced_mask_is_refused():
 @pytest.mark.parametrize(
     ("index", "kind", "text"),
     [
-        (5, IndexError, "index 5 is out of range for dim 0 of extent 4 (shape (4, 3))"),
-        (np.s_[0, -4], IndexError, "index -4 is out of range for dim 1 of extent 3 (shape (4, 3))"),
         (np.s_[0, 0, 0], IndexError, "too many indices: 3 for an array of 2 dims"),
         (np.s_[..., ...], IndexError, "an index can hold one ellipsis only"),
         (1.0, TypeError, "indices must be integers or booleans, got f32[]"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import subprocess
 import sys
@@ -149,6 +150,26 @@ def test_prefixes() -> None:
     assert is_prefix((SubAxis("x", 1, 2),), ("x",), sizes) and not is_prefix((SubAxis("x", 2, 2),), ("x",), sizes)
     assert without_prefix(("x", "y"), (SubAxis("x", 1, 2),), sizes) == (SubAxis("x", 2, 4), "y")
     assert common_prefix((SubAxis("z", 1, 2),), (SubAxis("z", 1, 3),), sizes) == ()  # no common grid
+
+
+def test_equal_meshes_are_one_object() -> None:
+    grid = devices(4, 2)
+    mesh = Mesh(grid, ("x", "y"))
+    assert mesh is Mesh(grid, ["x", "y"]) is Mesh(grid.tolist(), ("x", "y")) is copy.deepcopy(mesh)
+    others = [Mesh(grid.T, ("x", "y")), Mesh(grid, ("x", "z")), Mesh(grid, ("x", "y"), AxisType.Explicit), Mesh(devices(4, 2), ("x", "y"))]
+    assert all(other is not mesh for other in others)
+    with pytest.raises(ValueError, match="stands at two places"):
+        Mesh([grid[0, 0], grid[0, 0]], "x")
+
+
+def test_a_mesh_decorates() -> None:
+    mesh = Mesh(devices(4, 2), ("x", "y"))
+
+    @mesh
+    def inside(n: int) -> object:
+        return inside(n - 1) if n else current_mesh()
+
+    assert inside(2) is mesh and inside.__name__ == "inside" and current_mesh() is None
 
 
 def test_the_room_imports_no_jaxlib() -> None:

@@ -186,6 +186,7 @@ from meshjit.numpy.promote import (
     ops,
     promoted,
     shape_of,
+    weak_of,
 )
 from meshjit.numpy.rearranging import flip as _flip
 from meshjit.numpy.shaping import (
@@ -263,7 +264,8 @@ def pad(x: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int
     x, config = asarray(x), [tuple(c) for c in padding_config]
     _check_padding(shape_of(x), shape_of(padding_value), config)
     low, high, interior = (tuple(int(c[i]) for c in config) for i in range(3))
-    return bind(ops("pad"), x, exactly(padding_value, dtype_of(x)), low=low, high=high, interior=interior)
+    weak = weak_of(x) and weak_of(padding_value)
+    return bind(ops("pad"), x, exactly(padding_value, dtype_of(x)), low=low, high=high, interior=interior, weak_type=weak)
 
 
 def _check_padding(shape: tuple[int, ...], value: tuple[int, ...], config: list[tuple[int, ...]]) -> None:

@@ -1,10 +1,10 @@
-"""jax.lax's elementwise functions: operands have one shape (or are scalars), no NumPy broadcasting."""
+"""jax.lax's elementwise functions: operands have one rank (or are scalars), extents of 1 are repeated, dims are not added."""
 
 from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -17,21 +17,26 @@ from meshjit.trace import bind, line_of, user_source
 
 
 def _strict(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on operands of one shape; scalars go with any."""
+    """The function on operands whose extents are equal or 1; scalars go with any."""
 
     @functools.wraps(function)
     def checked(*xs: Any) -> Any:
         shapes = {shape_of(x) for x in xs} - {()}
-        if len(shapes) > 1:
+        if len(shapes) > 1 and not _fit(shapes):
             listed = " and ".join(str(shape_of(x)) for x in xs)
             raise TypeError(
-                f"{name}: operands have shapes {listed}; lax functions do not broadcast\n  at {line_of(user_source())}\n"
-                "  fix: use the function of meshjit.numpy, or lax.broadcast_in_dim"
+                f"{name}: operands have shapes {listed}; lax functions repeat extents of 1, and add no dims\n"
+                f"  at {line_of(user_source())}\n  fix: use the function of meshjit.numpy, or lax.broadcast_in_dim"
             )
         return function(*xs)
 
     checked.__name__ = checked.__qualname__ = name
     return checked
+
+
+def _fit(shapes: Collection[tuple[int, ...]]) -> bool:
+    """Whether these are shapes of one rank, with one extent per dim beside 1."""
+    return len(set(map(len, shapes))) == 1 and all(len({*extents} - {1}) <= 1 for extents in zip(*shapes, strict=True))
 
 
 def _divide(x: Any, y: Any) -> Any:

@@ -126,18 +126,25 @@ def _traced_step(f: Function, carry: Leaves, inner: Sequence[Argument], structur
 def _fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) -> tuple[Leaves, Traced]:
     """The carry in dtypes that the body gives back, and the body traced for them.
 
-    Weak carries (Python numbers) take the dtype that comes out of the body, and are weak no longer if that is another one;
-    what then differs is an error."""
+    A weak carry (a Python number) that comes out in another dtype becomes what the two promote to, and is weak no longer; what
+    then differs is an error. One that comes out in its dtype stays weak in the body, as in JAX."""
     while True:
         traced = trace(carry)
-        outputs = _carry_outputs(what, carry, traced)
-        dtypes = [o.type.dtype if a.weak else a.type.dtype for a, o in zip(carry.arguments, outputs, strict=True)]
-        weak = [
-            a.weak and o.weak and a.type.dtype == d for a, o, d in zip(carry.arguments, outputs, dtypes, strict=True)
-        ]
-        if all(a.type.dtype == d and a.weak == w for a, d, w in zip(carry.arguments, dtypes, weak, strict=True)):
+        pairs = list(zip(carry.arguments, _carry_outputs(what, carry, traced), strict=True))
+        dtypes = [_common_dtype(a, o) for a, o in pairs]
+        if all(a.type.dtype == d for (a, _), d in zip(pairs, dtypes, strict=True)):
+            for a, o in pairs:
+                if a.type != o.type:
+                    raise TypeError(_other_carry(what, traced.program, a, o))
             return carry, traced
-        carry = carry.cast(dtypes, weak)
+        carry = carry.cast(dtypes, [a.weak and a.type.dtype == d for (a, _), d in zip(pairs, dtypes, strict=True)])
+
+
+def _common_dtype(first: Argument, back: Argument) -> np.dtype[Any]:
+    """The dtype of a carry that adapts to what the body gives back, if it is weak."""
+    if not first.weak or first.type.dtype == back.type.dtype:
+        return first.type.dtype
+    return promote([(first.type.dtype, True), (back.type.dtype, back.weak)])[0]
 
 
 def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:

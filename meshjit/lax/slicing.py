@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.numpy.places import as_int32, from_front, known_places, place_dtype, widened
-from meshjit.numpy.promote import asarray, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import asarray, normal_axis, ops, promoted, shape_of, weak_of
 from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze
 from meshjit.trace import bind, line_of, user_source
 
@@ -39,7 +39,8 @@ def _starts(x: Any, start_indices: Any) -> list[Any]:
 
 def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
     """A block of fixed sizes at a traced place; starts are clamped so that it fits."""
-    return bind(ops("dynamic_slice"), asarray(x), *_starts(x, start_indices), slice_sizes=tuple(int(n) for n in slice_sizes))
+    sizes = tuple(int(n) for n in slice_sizes)
+    return bind(ops("dynamic_slice"), asarray(x), *_starts(x, start_indices), slice_sizes=sizes, weak_type=weak_of(x))
 
 
 def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:

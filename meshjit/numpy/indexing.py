@@ -43,14 +43,16 @@ class Index:
     first: int | None  # where the arrays' dims go in the result; None: in front
 
 
-def parse_index(x: Any, index: Any, mode: str | None = None, wrap: bool = True) -> Index:
-    """`index` for x. With a `mode` also Python ints may be out of range; without it that is an IndexError. Without `wrap`
-    negative indices are out of range, not counted from the end; the bounds of slices always are."""
+def parse_index(x: Any, index: Any, clamps: bool = False, wrap: bool = True) -> Index:
+    """`index` for x. A Python int that is out of range is the nearest one with `clamps`, as in JAX, and else an array as others
+    are, of which scatters and gathers say what is done. Without `wrap` negative indices are out of range, not counted from the
+    end; the bounds of slices always are."""
     shape = shape_of(x)
     parts = _expanded(index if isinstance(index, tuple) else (index,), len(shape))
     slices = [(0, n, 1) for n in shape]
     arrays: dict[int, Any] = {}
     scalars: list[int] = []
+    places: dict[int, int] = {}  # of scalars, maybe out of range
     new_axes: list[int] = []
     layout: list[str] = []  # result dims and arrays in order: "dim", "new", "array", "gap"
     is_only = sum(1 for p in parts if p is not None and p is not Ellipsis and not isinstance(p, slice)) == 1
@@ -70,9 +72,9 @@ def parse_index(x: Any, index: Any, mode: str | None = None, wrap: bool = True) 
             slices[dim] = _bounds(part, shape[dim])
             layout.append("dim")
             dim += 1
-        elif _is_static(part, shape[dim], mode, wrap):
-            i = _in_range(_static_int(part), shape[dim], dim, shape)
-            slices[dim] = (i, i + 1, 1)
+        elif (place := _static_place(part, dim, shape, wrap)) is not None and (clamps or 0 <= place < shape[dim]):
+            i = min(max(place, 0), shape[dim] - 1)
+            places[dim], slices[dim] = place, (i, i + 1, 1)
             scalars.append(dim)
             layout.append("array")
             dim += 1
@@ -82,7 +84,7 @@ def parse_index(x: Any, index: Any, mode: str | None = None, wrap: bool = True) 
             dim += 1
     if arrays:  # static ints take part in the arrays' arrangement
         for d in scalars:
-            arrays[d] = known_places(slices[d][0], place_dtype(shape[d]))
+            arrays[d] = known_places(places[d], place_dtype(shape[d]))
             slices[d] = (0, shape[d], 1)
         scalars = []
     place = _arrays_place(layout) if arrays else None
@@ -185,23 +187,15 @@ def _static_int(part: Any) -> int | None:
     return int(part) if isinstance(part, np.ndarray) and part.ndim == 0 and part.dtype.kind in "iu" else None
 
 
-def _is_static(part: Any, extent: int, mode: str | None, wrap: bool) -> bool:
-    """Whether an index is a known int that stands for one place, or that without a mode is an error."""
+def _static_place(part: Any, dim: int, shape: tuple[int, ...], wrap: bool) -> int | None:
+    """A known int as a place counted from the front, which may be out of range; None for other indices. IndexError in an empty
+    dim."""
     i = _static_int(part)
-    return i is not None and (wrap or i >= 0) and (mode is None or _is_inside(i, extent))
-
-
-def _is_inside(i: int | None, extent: int) -> bool:
-    return i is not None and -extent <= i < extent
-
-
-def _in_range(i: int | None, extent: int, dim: int, shape: tuple[int, ...]) -> int:
-    assert i is not None
-    if not _is_inside(i, extent):
-        raise IndexError(
-            f"index {i} is out of range for dim {dim} of extent {extent} (shape {shape})\n  at {line_of(user_source())}"
-        )
-    return i % extent
+    if i is None or (i < 0 and not wrap):
+        return None
+    if not shape[dim]:
+        raise IndexError(f"index {i} into dim {dim}, which is empty (shape {shape})\n  at {line_of(user_source())}")
+    return i + shape[dim] if i < 0 else i
 
 
 def _bounds(part: slice, extent: int) -> tuple[int, int, int]:
@@ -231,10 +225,11 @@ def _integers(part: Any, extent: int, wrap: bool = True) -> Any:
 
 
 def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None, wrap: bool = True) -> Any:
-    """`x[index]`. A Python int out of range is an IndexError; integer arrays are clamped, or as `mode` says."""
+    """`x[index]`. What is out of range is clamped, or as `mode` says; what is taken from there by integer arrays has no
+    derivative."""
     x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
     check_masks(x, parts)
-    parsed = parse_index(x, parts, mode, wrap)
+    parsed = parse_index(x, parts, mode is None, wrap)
     x = sliced(x, parsed.slices)
     if parsed.arrays:
         x = _gathered(x, parsed, mode, fill_value)

@@ -15,6 +15,7 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
+    exactly,
     lifted,
     ops,
     promoted,
@@ -365,8 +366,10 @@ def real(x: Any) -> Any:
 
 def imag(x: Any) -> Any:
     """The imaginary part; zeros for real arrays."""
-    x = asarray(x)
-    return bind(ops("imag"), x) if dtype_of(x).kind == "c" else broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
+    x, type, weak = value(x)
+    if type.dtype.kind == "c":
+        return bind(ops("imag"), x)
+    return exactly(broadcast_to(np.zeros((), type.dtype), type.shape), type.dtype, weak)
 
 
 def conjugate(x: Any) -> Any:

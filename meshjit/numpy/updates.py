@@ -143,7 +143,7 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
     if any(is_scalar_mask(p) for p in parts):
         raise IndexError(f"updates at scalar booleans are not supported; use mnp.where\n  at {line_of(user_source())}")
     check_masks(x, parts)
-    parsed = parse_index(x, parts, mode, hints.get("wrap_negative_indices", True))
+    parsed = parse_index(x, parts, wrap=hints.get("wrap_negative_indices", True))
     shape = indexed_shape(parsed)
     full = _with_new_axes(shape, parsed)
     values = reshape(broadcast_to(_without_leading_ones(values, len(full)), full), shape)
