@@ -118,7 +118,7 @@ def call_for_debugging(
     operands = [(as_operand(x, a), a) for x, a in zip(leaves, arguments, strict=True) if a is not None]
     host = host_function(FlatCall(function, in_tree, statics, False), function_name(function), len(operands), ())
     name = "debug_callback_shards" if partitioned else "debug_callback"
-    _apply(name, host, [x for x, _ in operands], [a for _, a in operands], {"ordered": bool(ordered)})
+    apply_host(name, host, [x for x, _ in operands], [a for _, a in operands], {"ordered": bool(ordered)})
 
 
 def _argument(leaf: Any) -> Argument | None:
@@ -138,7 +138,7 @@ def _call(
     types = [_result_type(s) for s in structs]
     host = host_function(FlatCall(callback, in_tree), function_name(callback), len(leaves), types)
     operands = [as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)]
-    return tree.unflatten(out_tree, _apply(op, host, operands, arguments, params))
+    return tree.unflatten(out_tree, apply_host(op, host, operands, arguments, params))
 
 
 def _result_type(struct: Any) -> TensorType:
@@ -157,7 +157,7 @@ def _device(sharding: Any) -> int | None:
     return next(iter(sharding.device_set)).id
 
 
-def _apply(
+def apply_host(
     name: str, host: HostFunction, operands: Sequence[Any], arguments: Sequence[Argument], params: dict[str, Any]
 ) -> list[Any]:
     """The equation in the active trace; outside of traces the call itself, where its operands can be read here."""

@@ -180,6 +180,22 @@ def _stopped(leaf: Any) -> Any:
     return bind(ops("stop_gradient"), asarray(leaf), weak_type=weak_of(leaf))
 
 
+def create_token(_: Any = None) -> Any:
+    """A token: an array without elements, which orders what depends on it (`jax.lax.create_token`)."""
+    return bind(ops("constant"), value=np.zeros(*_TOKEN))
+
+
+def after_all(*operands: Any) -> Any:
+    """A token that is there once all of these are (`jax.lax.after_all`)."""
+    for x in operands:
+        if (tuple(getattr(x, "shape", (1,))), getattr(x, "dtype", None)) != _TOKEN:
+            raise TypeError(f"Arguments to after_all must be tokens, got {x!r}\n  fix: lax.create_token() makes one")
+    return optimization_barrier(operands)[0] if operands else create_token()
+
+
+_TOKEN = (0,), np.dtype(np.bool_)
+
+
 def optimization_barrier(x: Any) -> Any:
     """The values of a tree, which the compiler does not move computations across."""
     leaves, structure = tree.flatten(x)

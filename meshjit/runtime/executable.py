@@ -15,9 +15,11 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
+from meshjit.core.region import run_regions
 from meshjit.core.target import Target
 from meshjit.core.verify import verify
 from meshjit.emit.module import emit
+from meshjit.ops.control.callback import inspect_sharding
 from meshjit.partition.partition import partition
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.runtime import _jaxlib, client, distributed, effects, reproduce
@@ -143,6 +145,7 @@ class Executable:
         ]
         layouts = [key.layout for key in self.out_keys]
         self.run = self.steady = self._executor(outputs, layouts)
+        tell_shardings(plan, plan.program)
         if mesh.is_multi_process and self.devices[0].platform == "cpu":
             self.run = self._first_run
 
@@ -186,6 +189,15 @@ class Executable:
         layouts = _jaxlib.parameter_layouts(self.compiled)
         n = self.lowering.captured
         return [*layouts[n:], *layouts[:n]]
+
+
+def tell_shardings(plan: Plan, program: Program) -> None:
+    """Tell functions that inspect values where planning put these."""
+    for eqn in program.eqns:
+        if eqn.op is inspect_sharding:
+            eqn.params["host"].call([sharding_of(plan.placements[eqn.inputs[0]].without_partial(), plan.mesh, None)])
+        for region in run_regions(eqn):
+            tell_shardings(plan, region.program)
 
 
 def build(

@@ -281,3 +281,19 @@ debug_callback_shards = Op(
     partition=_partition_shards,
     effects=_debug_effect,
 )
+
+# -- inspect_sharding: the function is told where planning put the operand, when the program is compiled, and never called by it
+
+inspect_sharding = Op(
+    name="inspect_sharding",
+    type_rule=_type("inspect_sharding"),
+    factor_rule=_free_rule,
+    evaluate=lambda x, host: (),
+    emit=lambda e, operands, ins, outs, params: [],
+    samples=_no_samples,
+    batch=lambda operands, dims, params: (_emitted(inspect_sharding, operands, params), []),
+    jvp=lambda primals, tangents, outs, params: [],
+    transpose=Absent("it has no results"),
+    partition=lambda local: [],
+    effects=Effect.DEBUG,
+)

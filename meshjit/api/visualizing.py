@@ -1,0 +1,152 @@
+"""`debug.visualize_sharding`: which devices hold which part of an array, drawn as boxes; `debug.inspect_array_sharding`."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from meshjit import tree
+from meshjit.api.callbacks import apply_host
+from meshjit.core.host import host_function
+from meshjit.runtime.array import Array
+from meshjit.trace import argument_of, as_operand, trace_for
+from sharding.named import Sharding
+
+WIDTH_OF_HEIGHT = 2.5  # a line of a terminal is so many columns high
+BASE_HEIGHT = 10  # lines of a whole array at scale 1
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """What planning's answer is told to."""
+
+    function: Callable[[Sharding], Any]
+
+    def __call__(self, arrays: Sequence[Any]) -> Sequence[Any]:
+        (sharding,) = arrays
+        self.function(sharding)
+        return []
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -> None:
+    """Call `callback` with the sharding of each array of a tree (`jax.debug.inspect_array_sharding`).
+
+    Of arrays with values at once; in a traced function when it is compiled, with where planning put the value, and not again
+    while it stays compiled."""
+    for leaf in tree.leaves(value):
+        argument = argument_of(leaf)
+        operand = as_operand(leaf, argument)
+        if isinstance(operand, Array) and trace_for([operand]) is None:
+            callback(operand.sharding)
+        else:
+            apply_host("inspect_sharding", host_function(Inspect(callback), "inspect", 1, ()), [operand], [argument], {})
+
+
+def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
+    """`visualize_sharding` of an array's own sharding, also of one that is traced (`jax.debug.visualize_array_sharding`)."""
+    inspect_array_sharding(arr, callback=_Visualize(tuple(arr.shape), tuple(sorted(kwargs.items()))))
+
+
+@dataclass(frozen=True)
+class _Visualize:
+    shape: tuple[int, ...]
+    options: tuple[tuple[str, Any], ...]
+
+    def __call__(self, sharding: Sharding) -> None:
+        visualize_sharding(self.shape, sharding, **dict(self.options))
+
+
+def visualize_sharding(
+    shape: Sequence[int],
+    sharding: Sharding,
+    *,
+    use_color: bool = True,
+    scale: float = 1.0,
+    min_width: int = 9,
+    max_width: int = 80,
+    color_map: Callable[[float], tuple[float, ...]] | None = None,
+) -> None:
+    """Print a box per part of an array of 1 or 2 dims, with the devices that hold it (`jax.debug.visualize_sharding`).
+
+    Args:
+      use_color: fill the boxes, where the terminal has colors; else draw their borders.
+      scale, min_width, max_width: how large a box is, in columns; `max_width` also of the whole.
+      color_map: numbers from 0 to 1 -> (red, green, blue, …) in the same range; by default the colors of the rainbow."""
+    if not 1 <= len(shape) <= 2:
+        raise ValueError("`visualize_sharding` only works for shapes with 1 and 2 dimensions.")
+    from rich.align import Align  # rich takes time to load, and few programs draw
+    from rich.box import SQUARE
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.style import Style
+    from rich.table import Table
+
+    console = Console(width=max_width)
+    colored = use_color and console.color_system is not None
+    grid = _grid(tuple(shape), sharding)
+    colors = _colors(color_map or _rainbow, sum(map(len, grid)))
+    table = Table(
+        show_header=False, show_lines=not colored, padding=0, highlight=not colored, pad_edge=False,
+        box=None if colored else SQUARE,
+    )  # fmt: skip
+    for blocks in grid:
+        cells: list[Padding] = []
+        for block in blocks:
+            style = Style(bgcolor=(back := next(colors)), color=_readable_on(back)) if colored else Style()
+            space = block.space(scale, shape, min_width, max_width, 1 if colored else 0)
+            cells.append(Padding(Align(block.text, "center", vertical="middle"), space, style=style))
+        table.add_row(*cells)
+    console.print(table, end="\n\n")
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One part of an array: its shares of the height (None of an array of one dim) and of the width, and who holds it."""
+
+    text: str
+    height: float | None
+    width: float
+
+    def space(
+        self, scale: float, shape: Sequence[int], min_width: int, max_width: int, more: int
+    ) -> tuple[int, int, int, int]:
+        """Lines and columns around the text: top, right, bottom, left."""
+        base = int(BASE_HEIGHT * scale)
+        across = int(base * (shape[1] if len(shape) == 2 else 1) / shape[0])
+        columns = min(max(int(self.width * across * WIDTH_OF_HEIGHT), min_width), max_width) - len(self.text) - 2
+        lines = (1 if self.height is None else int(self.height * base)) - 2
+        left, top = columns // 2, lines // 2
+        return tuple(max(n + more, 0) for n in (top, columns - left, lines - top, left))  # pyright: ignore[reportReturnType]
+
+
+def _grid(shape: tuple[int, ...], sharding: Sharding) -> list[list[_Block]]:
+    holders: dict[tuple[tuple[int, int], ...], list[int]] = {}
+    for device, index in sharding.devices_indices_map(shape).items():
+        spans = tuple(part.indices(n)[:2] for part, n in zip(index, shape, strict=True))
+        holders.setdefault(spans, []).append(device.id)
+    kind = next(iter(sharding.device_set)).platform.upper()
+    rows: dict[tuple[int, int], list[_Block]] = {}
+    for spans, ids in sorted(holders.items()):
+        shares = [(stop - start) / max(n, 1) for (start, stop), n in zip(spans, shape, strict=True)]
+        block = _Block(f"{kind} {','.join(map(str, sorted(ids)))}", shares[0] if len(shape) == 2 else None, shares[-1])
+        rows.setdefault(spans[0] if len(shape) == 2 else (0, 0), []).append(block)
+    return list(rows.values())
+
+
+def _rainbow(x: float) -> tuple[float, float, float]:
+    return colorsys.hsv_to_rgb(x * 0.9, 0.6, 0.7)
+
+
+def _colors(color_map: Callable[[float], tuple[float, ...]], count: int) -> Any:
+    """As many colors, neighbours far apart."""
+    step = count // 2 + (count % 2 == 0)
+    for i in range(count):
+        red, green, blue = (int(255 * part) for part in color_map(i * step % count / max(count - 1, 1))[:3])
+        yield f"#{red:02X}{green:02X}{blue:02X}"
+
+
+def _readable_on(color: str) -> str:
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    return "#000000" if red * 0.299 + green * 0.587 + blue * 0.114 > 186 else "#ffffff"
