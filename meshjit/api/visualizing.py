@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import colorsys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,7 +94,7 @@ def visualize_sharding(
     for blocks in grid:
         cells: list[Padding] = []
         for block in blocks:
-            style = Style(bgcolor=(back := next(colors)), color=_readable_on(back)) if colored else Style()
+            style = Style.parse("{1} on {0}".format(*next(colors))) if colored else Style()
             space = block.space(scale, shape, min_width, max_width, 1 if colored else 0)
             cells.append(Padding(Align(block.text, "center", vertical="middle"), space, style=style))
         table.add_row(*cells)
@@ -139,14 +139,10 @@ def _rainbow(x: float) -> tuple[float, float, float]:
     return colorsys.hsv_to_rgb(x * 0.9, 0.6, 0.7)
 
 
-def _colors(color_map: Callable[[float], tuple[float, ...]], count: int) -> Any:
-    """As many colors, neighbours far apart."""
+def _colors(color_map: Callable[[float], tuple[float, ...]], count: int) -> Iterator[tuple[str, str]]:
+    """As many colors, neighbours far apart, each with the color of text that can be read on it."""
     step = count // 2 + (count % 2 == 0)
     for i in range(count):
         red, green, blue = (int(255 * part) for part in color_map(i * step % count / max(count - 1, 1))[:3])
-        yield f"#{red:02X}{green:02X}{blue:02X}"
-
-
-def _readable_on(color: str) -> str:
-    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return "#000000" if red * 0.299 + green * 0.587 + blue * 0.114 > 186 else "#ffffff"
+        is_light = red * 0.299 + green * 0.587 + blue * 0.114 > 186
+        yield f"#{red:02X}{green:02X}{blue:02X}", "#000000" if is_light else "#ffffff"

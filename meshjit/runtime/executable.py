@@ -193,6 +193,7 @@ class Executable:
 
 def tell_shardings(plan: Plan, program: Program) -> None:
     """Tell functions that inspect values where planning put these."""
+    assert isinstance(plan.mesh, Mesh)
     for eqn in program.eqns:
         if eqn.op is inspect_sharding:
             eqn.params["host"].call([sharding_of(plan.placements[eqn.inputs[0]].without_partial(), plan.mesh, None)])
