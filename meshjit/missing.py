@@ -28,13 +28,11 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "pmap": _SHARDS, "profiler": "", "transfer_guard": "",
     },
     "meshjit.numpy": {
-        "bartlett": _NUMPY, "blackman": _NUMPY, "c_": "stack(..., axis=1)", "frexp": _NUMPY, "frompyfunc": "",
-        "gcd": _NUMPY, "hamming": _NUMPY, "hanning": _NUMPY, "histogram2d": _NUMPY, "histogramdd": _NUMPY, "i0": _NUMPY,
-        "index_exp": "numpy.s_ of NumPy", "intersect1d": _NUMPY, "isin": "(x[..., None] == y).any(-1) of a vector y",
-        "ix_": _NUMPY, "kaiser": _NUMPY, "lcm": _NUMPY, "mgrid": "indices or meshgrid", "ogrid": "meshgrid(..., sparse=True)",
-        "packbits": _NUMPY, "poly": _NUMPY, "polyfit": _NUMPY, "r_": "concatenate", "roots": _NUMPY, "s_": "numpy.s_ of NumPy",
-        "setdiff1d": _NUMPY, "setxor1d": _NUMPY, "union1d": _NUMPY, "unpackbits": _NUMPY, "unwrap": _NUMPY,
-        "vectorize": "meshjit.vmap",
+        "bartlett": _NUMPY, "blackman": _NUMPY, "frexp": _NUMPY, "frompyfunc": "", "gcd": _NUMPY, "hamming": _NUMPY,
+        "hanning": _NUMPY, "histogram2d": _NUMPY, "histogramdd": _NUMPY, "i0": _NUMPY, "intersect1d": _NUMPY,
+        "isin": "(x[..., None] == y).any(-1) of a vector y", "kaiser": _NUMPY, "lcm": _NUMPY, "packbits": _NUMPY,
+        "poly": _NUMPY, "polyfit": _NUMPY, "roots": _NUMPY, "setdiff1d": _NUMPY, "setxor1d": _NUMPY, "union1d": _NUMPY,
+        "unpackbits": _NUMPY, "unwrap": _NUMPY, "vectorize": "meshjit.vmap",
     },
     "meshjit.lax": {
         "betainc": "", "bessel_i0e": "", "bessel_i1e": "", "composite": "", "custom_linear_solve": "", "custom_root": "",
@@ -49,7 +47,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "pareto": "", "poisson": "", "rayleigh": "", "triangular": "",
     },
     "meshjit.scipy": {
-        "cluster": "", "fft": "", "integrate": "numpy.trapezoid", "interpolate": "numpy.interp", "ndimage": "", "optimize": "",
+        "cluster": "", "fft": "", "integrate": "numpy.trapezoid", "interpolate": "numpy.interp", "ndimage": "",
         "signal": "numpy.convolve, numpy.correlate", "sparse": "", "spatial": "",
     },
     "meshjit.scipy.special": {

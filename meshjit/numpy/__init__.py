@@ -136,6 +136,7 @@ from meshjit.numpy.elementwise import (
     signbit,
     sinc,
 )
+from meshjit.numpy.index_tricks import c_, index_exp, ix_, mgrid, ogrid, r_, s_
 from meshjit.numpy.indexing import (
     take,
     take_along_axis,
