@@ -3,90 +3,70 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable, Sequence
+import inspect
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from meshjit import tree
-from meshjit.autodiff.function import check_function, named_leaves, operands_of, run, trace_flat
+from meshjit.autodiff.function import call_of, check_function, named_leaves, operands_of, parameter_names, run, trace_flat
+from meshjit.autodiff.policies import policy_of
 from meshjit.core.op import REGISTRY
-from meshjit.core.program import Builder
-from meshjit.ops.control.checkpoint import POLICIES
+from meshjit.core.primitives import primitive_of
+from meshjit.core.program import Builder, Program, Var
+from meshjit.core.region import run_regions
+from meshjit.core.types import TensorType
 from meshjit.trace import Argument, Traced, active_trace, argument_of, bind, function_name, user_source
+from meshjit.trace.program import hint_of
+from meshjit.transform.transpose import vjp as vjp_program
 
-Policy = tuple[Any, ...]
 _FIX = "checkpoint(fun, static_argnums=...) for a positional argument that is a setting, or close over it"
-
-
-class _Policies:
-    """`meshjit.checkpoint_policies`: what a checkpointed function's derivative keeps (`jax.checkpoint_policies`)."""
-
-    nothing_saveable: Policy = ("nothing_saveable",)
-    everything_saveable: Policy = ("everything_saveable",)
-    dots_saveable: Policy = ("dots_saveable",)
-    checkpoint_dots: Policy = ("dots_saveable",)
-    dots_with_no_batch_dims_saveable: Policy = ("dots_with_no_batch_dims_saveable",)
-    checkpoint_dots_with_no_batch_dims: Policy = ("dots_with_no_batch_dims_saveable",)
-
-    @staticmethod
-    def save_only_these_names(*names: str) -> Policy:
-        return ("save_only_these_names", *names)
-
-    @staticmethod
-    def save_anything_except_these_names(*names: str) -> Policy:
-        return ("save_anything_except_these_names", *names)
-
-    @staticmethod
-    def save_any_names_but_these(*names: str) -> Policy:
-        return ("save_any_names_but_these", *names)
-
-
-checkpoint_policies = _Policies()
 
 
 def checkpoint(
     fun: Callable[..., Any],
     *,
     concrete: bool = False,
-    prevent_cse: bool = True,
+    prevent_cse: bool | Sequence[bool] = True,
     static_argnums: int | Sequence[int] = (),
-    policy: Policy | None = None,
+    static_argnames: str | Iterable[str] = (),
+    policy: Callable[..., Any] | None = None,
 ) -> Callable[..., Any]:
     """fun, whose derivative keeps only its arguments and computes the rest again (`jax.checkpoint`, `jax.remat`).
 
     Args:
       prevent_cse: keep the compiler from merging what is computed twice. False inside a scan, where it cannot happen.
-      static_argnums: positions of arguments that are no arrays, or that Python needs to see (`if train:`).
-      policy: one of `meshjit.checkpoint_policies`; None keeps nothing.
+      static_argnums, static_argnames: arguments that are no arrays, or that Python needs to see (`if train:`).
+      policy: one of `meshjit.checkpoint_policies`, or a function like these: (primitive, *types of its operands, **its params) ->
+        whether its results are kept. None keeps nothing.
     """
     check_function(fun, "checkpoint")
     if concrete:
         raise NotImplementedError("checkpoint(concrete=True) is not supported, as in JAX: mark such arguments static")
-    chosen = policy or checkpoint_policies.nothing_saveable
-    if not (isinstance(chosen, tuple) and chosen and chosen[0] in POLICIES):
-        raise TypeError(
-            f"checkpoint: policy must be one of meshjit.checkpoint_policies, got {policy!r}\n"
-            f"  there are {', '.join(POLICIES)}"
-        )
-    static = {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+    chosen, static = policy_of(policy), {static_argnums} if isinstance(static_argnums, int) else set(static_argnums)
+    by_name = {static_argnames} if isinstance(static_argnames, str) else set(static_argnames)
+    barrier = bool(prevent_cse) if isinstance(prevent_cse, bool) else any(prevent_cse)
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        fixed = {i % len(args) for i in static} if args else set[int]()
+        named_places = by_name and {i for i, name in enumerate(parameter_names(fun, len(args))) if name in by_name}
+        fixed = {i % len(args) for i in static} | named_places if args else set[int]()
+        settings = {name: kwargs.pop(name) for name in by_name & set(kwargs)}
         dynamic = tuple(x for i, x in enumerate(args) if i not in fixed)
 
         @functools.wraps(fun)
         def of_arrays(*arrays: Any, **named: Any) -> Any:
             rest = iter(arrays)
-            return fun(*(x if i in fixed else next(rest) for i, x in enumerate(args)), **named)
+            return fun(*(x if i in fixed else next(rest) for i, x in enumerate(args)), **named, **settings)
 
-        leaves, in_tree, names = named_leaves(of_arrays if fixed else fun, dynamic, kwargs)
+        fixes = bool(fixed or settings)
+        leaves, in_tree, names = named_leaves(of_arrays if fixes else fun, dynamic, kwargs)
         arguments = [argument_of(x, n, _FIX) for x, n in zip(leaves, names, strict=True)]
         operands = operands_of(leaves, arguments)
-        trace = _traced if fixed else _traced_once
-        traced = trace(of_arrays if fixed else fun, arguments, operands, in_tree)
+        trace = _traced if fixes else _traced_once
+        traced = trace(of_arrays if fixes else fun, arguments, operands, in_tree)
         with Builder(traced.program.name) as builder, builder.at(user_source()):
             inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
-            params = {"body": traced.program, "policy": chosen, "prevent_cse": bool(prevent_cse), "again": False}
+            params = {"body": traced.program, "policy": chosen, "prevent_cse": barrier, "again": False}
             program = builder.build(builder.emit(REGISTRY["checkpoint"], inputs, params))
         return tree.unflatten(traced.out_tree, run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh))
 
@@ -114,3 +94,45 @@ def _traced_once(fun: Callable[..., Any], arguments: Sequence[Argument], operand
 def checkpoint_name(x: Any, name: str) -> Any:
     """x under a name that policies such as `save_only_these_names` speak about (`jax.ad_checkpoint.checkpoint_name`)."""
     return tree.map(lambda leaf: bind(REGISTRY["name"], leaf, name=name), x)
+
+
+# -- what a derivative keeps
+
+
+def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[TensorType, str]]:
+    """The values that the derivative of fun(*args, **kwargs) keeps: types, and where they come from."""
+    names = [*parameter_names(fun, len(args)), *kwargs]
+
+    def of_all(*values: Any) -> Any:
+        return fun(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+
+    kind = inspect.Parameter.POSITIONAL_ONLY
+    of_all.__signature__ = inspect.Signature([inspect.Parameter(hint_of(name), kind) for name in names])
+    call = call_of(of_all, (*args, *kwargs.values()), {}, "vjp")
+    forward = vjp_program(call.traced.program, call.chosen, call.value_count).forward
+    kept = dict.fromkeys(forward.outputs[len(call.traced.program.outputs) :])
+    paths = [a.name for a, flag in zip(call.arguments, call.wrt, strict=True) if flag]
+    arguments = dict(zip(forward.inputs, paths, strict=False))
+    order = [*forward.inputs, *(v for eqn in forward.eqns for v in eqn.outputs)]
+    return [(v.type, _origin(v, forward, arguments)) for v in order if v in kept]
+
+
+def _origin(var: Var, program: Program, arguments: dict[Var, str]) -> str:
+    """`from the argument x`, `named 'h' from train.py:3 (f)` or `output of sin from train.py:3 (f)`."""
+    if var in program.inputs:
+        return f"from the argument {arguments[var]}" if var in arguments else "from a constant"
+    eqn = next(eqn for eqn in program.eqns if var in eqn.outputs)
+    for region in run_regions(eqn) if eqn.op.written_out is not None else ():
+        inner = region.program.outputs[region.results.index(eqn.outputs.index(var))]
+        if inner not in region.program.inputs:
+            return _origin(inner, region.program, arguments)
+        return _origin(eqn.inputs[region.program.inputs.index(inner)], program, arguments)
+    where = f" from {eqn.source.file}:{eqn.source.line} ({eqn.source.function})" if eqn.source else ""
+    prim = primitive_of(eqn).name
+    return (f"named {eqn.params['name']!r}" if prim == "name" else f"output of {prim}") + where
+
+
+def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print what the derivative of fun(*args, **kwargs) keeps (`jax.ad_checkpoint.print_saved_residuals`)."""
+    for type, origin in saved_residuals(fun, *args, **kwargs):
+        print(type, origin)

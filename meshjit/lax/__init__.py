@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
+from meshjit.core.primitives import PRIMITIVES as _PRIMITIVES, primitive as _primitive
 from meshjit.lax import linalg as linalg
 from meshjit.lax.branches import cond as cond, switch as switch
 from meshjit.lax.collectives import (
@@ -309,4 +310,6 @@ def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = Non
 def batch_matmul(x: Any, y: Any, precision: Any = None) -> Any:
     return mnp.matmul(x, y, precision=precision)
 
+
+globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
 _explain(__name__)

@@ -1,8 +1,8 @@
 """checkpoint: a Program whose derivative keeps the operands, and what `policy` says, and computes the rest again.
 
-Params: body, policy (see POLICIES), prevent_cse, again (whether this is a way back of which nothing may be merged with
-the way forth: an optimization_barrier on the operands sees to that). As `jax.checkpoint`. Like a call it is written out in
-place before anything is planned.
+Params: body, policy (the name of one of POLICIES and its arguments, or a function of the user's), prevent_cse, again
+(whether this is a way back of which nothing may be merged with the way forth: an optimization_barrier on the operands sees
+to that). As `jax.checkpoint`. Like a call it is written out in place before anything is planned.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from meshjit.core.effects import Effect, effect_of
 from meshjit.core.evaluate import evaluated
 from meshjit.core.once import once_per_program
 from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.primitives import params_of, primitive_of
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+from meshjit.core.region import Rule
 from meshjit.core.types import TensorType
 from meshjit.ops.base.annotations import optimization_barrier
 from meshjit.ops.base.arithmetic import add, multiply
@@ -23,20 +25,30 @@ from meshjit.ops.base.families import elementwise
 from meshjit.ops.base.transcendental import tanh
 from meshjit.ops.control.call import call_batch, call_prune, call_regions, call_steps, call_transpose, call_type
 from meshjit.ops.control.nested import whole_rule
-from meshjit.ops.reduce.contraction import dot_general
 
-Policy = tuple[Any, ...]  # the name of one of POLICIES, then its arguments
+Policy = tuple[Any, ...] | Rule  # the name of one of POLICIES, then its arguments; or (prim, *avals, **params) -> whether to keep
 
-# Which values the derivative keeps, by the equation that makes them.
+# Which values the derivative keeps, by the primitive that makes them, in JAX's words, and its params.
 POLICIES: dict[str, Callable[..., bool]] = {
-    "nothing_saveable": lambda eqn: False,
-    "everything_saveable": lambda eqn: True,
-    "dots_saveable": lambda eqn: eqn.op is dot_general,
-    "dots_with_no_batch_dims_saveable": lambda eqn: eqn.op is dot_general and eqn.params["batch"] == ((), ()),
-    "save_only_these_names": lambda eqn, *names: eqn.op is name and eqn.params["name"] in names,
-    "save_anything_except_these_names": lambda eqn, *names: not (eqn.op is name and eqn.params["name"] in names),
-    "save_any_names_but_these": lambda eqn, *names: eqn.op is name and eqn.params["name"] not in names,
+    "nothing_saveable": lambda prim, params: False,
+    "everything_saveable": lambda prim, params: True,
+    "dots_saveable": lambda prim, params: prim in ("dot_general", "conv_general_dilated"),
+    "dots_with_no_batch_dims_saveable": lambda prim, params: (
+        prim == "dot_general" and params["dimension_numbers"][1] == ((), ())
+    ),
+    "save_only_these_names": lambda prim, params, *names: prim == "name" and params["name"] in names,
+    "save_anything_except_these_names": lambda prim, params, *names: not (prim == "name" and params["name"] in names),
+    "save_any_names_but_these": lambda prim, params, *names: prim == "name" and params["name"] not in names,
 }
+
+
+def _saves(policy: Policy, eqn: Eqn) -> bool:
+    """Whether the policy keeps what this equation makes."""
+    prim, params = primitive_of(eqn), params_of(eqn)
+    if isinstance(policy, tuple):
+        return POLICIES[policy[0]](prim.name, params, *policy[1:])
+    assert policy.make is not None
+    return bool(policy.make(prim, *eqn.input_types, **params))
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -93,8 +105,7 @@ def _halves(
 
 def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[list[Var], Program]:
     """The values that are kept, and (operands, kept values) -> residuals, which makes the others again."""
-    saves = POLICIES[policy[0]]
-    saved = {eqn for eqn in forward.eqns if saves(eqn, *policy[1:]) or effect_of(eqn) & Effect.IO}
+    saved = {eqn for eqn in forward.eqns if effect_of(eqn) & Effect.IO or _saves(policy, eqn)}
     needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
     for eqn in reversed(forward.eqns):
         results = [v for v in eqn.outputs if v in needed]
@@ -103,8 +114,8 @@ def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[l
         elif results or effect_of(eqn):
             needed.update(eqn.inputs)
             again.append(eqn)
-    program = Program(forward.name, (*forward.inputs, *kept), tuple(reversed(again)), tuple(residuals))
-    return list(kept), program
+    values = [v for eqn in forward.eqns for v in eqn.outputs if v in kept]
+    return values, Program(forward.name, (*forward.inputs, *values), tuple(reversed(again)), tuple(residuals))
 
 
 def _after(first: Program, second: Program) -> Program:
