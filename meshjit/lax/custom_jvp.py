@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshjit import numpy as mnp, tree
@@ -24,7 +25,7 @@ from meshjit.lax.custom_rules import (
 )
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import ops
-from meshjit.trace import Argument, argument_of
+from meshjit.trace import argument_of
 from meshjit.trace.program import function_name
 
 
@@ -102,7 +103,7 @@ class _Rule:
         """What `custom_jvp` asks; `flags` are of the closed values, too."""
         leaves, out_flags = self.call.leaves, list[bool]()
         nonzero = [f and has_tangent(t) for f, t in zip(flags[len(self.call.closed) :], leaves.types, strict=True)]
-        tangents = [Argument(t) for t, flag in zip(leaves.types, nonzero, strict=True) if flag]
+        tangents = [replace(a, name="", weak=False) for a, flag in zip(leaves.arguments, nonzero, strict=True) if flag]
 
         def of_leaves(*values: Any) -> list[Any]:
             rest = iter(values[len(nonzero) :])
@@ -114,7 +115,7 @@ class _Rule:
             out_flags[:] = [has_tangent(type) and not isinstance(t, SymbolicZero) for type, t in pairs]
             return [*outs, *(t for t, flag in zip(pushed, out_flags, strict=True) if flag)]
 
-        program, _ = traced_rule(of_leaves, self.call.closed, [*leaves.arguments, *tangents], self.name)
+        program, _ = traced_rule(of_leaves, self.call, [*leaves.arguments, *tangents], self.name)
         return program, tuple(out_flags)
 
     def _checked(self, pair: Any) -> tuple[list[Any], list[Any]]:

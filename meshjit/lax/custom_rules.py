@@ -20,6 +20,7 @@ from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
 from meshjit.numpy.promote import ops
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
+from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.program import function_name
 from meshjit.trace.tracer import leaked
 from meshjit.transform.dce import dce
@@ -110,6 +111,7 @@ class CustomCall:
     traced: Traced
     closed: list[Any]
     leaves: Leaves
+    axes: tuple[MemberAxis | DeviceAxis, ...]  # named axes around the call, which its rules see when they are traced
 
     @property
     def body(self) -> Program:
@@ -142,8 +144,10 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
     traced = trace_region(with_static(fun, args, static), leaves.arguments, *_trees(args, static), name=name)
     closed = list(traced.captured)
     seen = {id(x) for x in (*closed, *leaves.values)}
-    closed += [x for x in tracers_in([fun, *rules, *(args[i] for i in static)]) if id(x) not in seen]
-    return CustomCall(name, traced, closed, leaves)
+    axes = named_axes()
+    numbers = [axis.number for axis in axes if isinstance(axis, MemberAxis)]
+    closed += [x for x in tracers_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen]
+    return CustomCall(name, traced, closed, leaves, axes)
 
 
 def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:
@@ -233,10 +237,9 @@ def _is_set(cell: Any) -> bool:
 # -- rules
 
 
-def traced_rule(
-    rule: Function, closed: Sequence[Any], arguments: Sequence[Argument], name: str
-) -> tuple[Program, Any]:
-    """(closed values, then the arguments) -> what rule(*arguments) returns, as a Program; and the structure of the results."""
+def traced_rule(rule: Function, call: CustomCall, arguments: Sequence[Argument], name: str) -> tuple[Program, Sequence[Argument]]:
+    """(closed values, then the arguments) -> what rule(*arguments) returns, as a Program; and its results as arguments."""
+    closed = call.closed
 
     def of_all(*inputs: Any) -> Any:
         trace = active_trace()
@@ -247,8 +250,9 @@ def traced_rule(
 
     everything = [*(argument_of(x) for x in closed), *arguments]
     in_tree = tree.structure(((0,) * len(everything), {}))
-    traced = trace_to_program(of_all, everything, in_tree, name)
-    return _closed(traced), traced.out_tree
+    with under(call.axes):
+        traced = trace_to_program(of_all, everything, in_tree, name)
+    return _closed(traced), traced.out_arguments
 
 
 def _closed(traced: Traced) -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshjit import numpy as mnp, tree
@@ -26,6 +26,7 @@ from meshjit.lax.custom_rules import (
     traced_rule,
     with_static,
 )
+from meshjit.lax.device_collectives import as_varying
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
@@ -137,9 +138,9 @@ class _Rules:
             trees[:] = [structure]
             return [*outs, *kept, *self.call.closed]
 
-        program, _ = traced_rule(of_leaves, self.call.closed, leaves.arguments, self.names[0])
-        kept = program.output_types[len(self.call.out_types) :]
-        residuals = [Argument(t) for t in kept[: len(kept) - count]]
+        program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0])
+        kept = results[len(self.call.out_types) :]
+        residuals = [replace(a, weak=False) for a in kept[: len(kept) - count]]
         bwd = Rule(self.names[1], lambda takes: self.backward(takes, residuals, trees[0], flags))
         return _closed_first(program, len(self.call.out_types), count), bwd
 
@@ -159,8 +160,8 @@ class _Rules:
         """(closed values, residuals, cotangents of the results marked) -> cotangents of the operands marked. `takes` are of the
         inexact results."""
         count = len(residuals)
-        types = [t for t in self.call.out_types if is_inexact(t.dtype)]
-        given = [Argument(t) for t, flag in zip(types, takes, strict=True) if flag]
+        outs = [replace(a, weak=False) for a in self.call.traced.out_arguments if is_inexact(a.type.dtype)]
+        given = [a for a, flag in zip(outs, takes, strict=True) if flag]
 
         def of_leaves(*values: Any) -> list[Any]:
             rest, marks = iter(values[count:]), iter(takes)
@@ -174,7 +175,7 @@ class _Rules:
             flat = self._cotangents(result)
             return [x for x, flag in zip(flat, flags[len(self.call.closed) :], strict=True) if flag]
 
-        return traced_rule(of_leaves, self.call.closed, [*residuals, *given], self.names[1])[0]
+        return traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1])[0]
 
     def _cotangents(self, result: Any) -> list[Any]:
         """One per leaf of the arguments, of its type; None in the rule's result is zero."""
@@ -209,7 +210,7 @@ class _Rules:
             )
         if isinstance(x, SymbolicZero):
             return mnp.zeros(type.shape, type.dtype)
-        return cast(x, type.dtype, False)
+        return as_varying(cast(x, type.dtype, False), argument.varying)
 
 
 def _spread(value: Any, structure: Any) -> list[Any]:

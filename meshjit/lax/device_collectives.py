@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
+from meshjit.core.varying import Axes
 from meshjit.numpy.promote import ops, shape_of, value
 from meshjit.trace import Tracer, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.members import DeviceAxis, device_axis_names
@@ -159,3 +160,10 @@ def cast(x: Any, names: tuple[str, ...], to: str) -> Any:
             "  fix: to='varying', over axes along which it is the same; lax.psum makes it the same"
         )
     return vary(x, frozenset(names))
+
+
+def as_varying(x: Any, axes: Axes) -> Any:
+    """A cotangent of a value that varies over these axes: the sum over those along which the value is the same."""
+    extra = tuple(sorted(varying_of(x) - axes))
+    x = bind(ops("psum_invariant"), x, axes=extra) if extra else x
+    return vary(x, axes)

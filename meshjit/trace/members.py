@@ -57,6 +57,21 @@ def device_axes(axes: Iterable[tuple[str, int]], checked: bool) -> Generator[Non
         del _axes.stack[before:]
 
 
+def named_axes() -> tuple[MemberAxis | DeviceAxis, ...]:
+    """Those around what is being traced, outer ones first."""
+    return tuple(_axes.stack)
+
+
+@contextmanager
+def under(axes: Iterable[MemberAxis | DeviceAxis]) -> Generator[None, None, None]:
+    """Inside, these axes are around and no others: for what is traced later than the function that it belongs to."""
+    before, _axes.stack = _axes.stack, list(axes)
+    try:
+        yield
+    finally:
+        _axes.stack = before
+
+
 def is_checked() -> bool:
     """Whether the innermost code for single devices keeps record of which values vary."""
     return next((axis.checked for axis in reversed(_axes.stack) if isinstance(axis, DeviceAxis)), False)
