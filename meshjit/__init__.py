@@ -77,6 +77,7 @@ from meshjit.config import config as config
 from meshjit.custom_derivatives import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from meshjit.dtypes import float0 as float0
 from meshjit.inspect.verify import verify as verify
+from meshjit.lax.pmap import pmap as pmap
 from meshjit.lax.shard_map import shard_map as shard_map, smap as smap
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, eager as _eager

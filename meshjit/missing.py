@@ -15,7 +15,6 @@ from opcode import opmap
 from types import FrameType
 from typing import Any, NoReturn
 
-_SHARDS = "jit the function of whole arrays with in_shardings on a mesh; the compiler adds the collectives"
 _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
 
 # Module → name → what does the same today ("" where nothing does).
@@ -25,7 +24,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "export": "",
         "ffi": "", "image": "",
         "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose",
-        "pmap": _SHARDS, "profiler": "", "transfer_guard": "",
+        "profiler": "", "transfer_guard": "",
     },
     "meshjit.numpy": {
         "bartlett": _NUMPY, "blackman": _NUMPY, "frexp": _NUMPY, "frompyfunc": "", "gcd": _NUMPY, "hamming": _NUMPY,

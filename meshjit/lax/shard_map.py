@@ -42,7 +42,8 @@ Infer = _Infer()
 
 @dataclass(frozen=True)
 class Settings:
-    """What shard_map was given besides the function."""
+    """What shard_map was given besides the function. `out_specs` may be a function that gives one spec per result, and is called
+    when these are traced."""
 
     out_specs: Any
     in_specs: Any = Infer
@@ -79,7 +80,7 @@ def shard_map(
     if not isinstance(axis_names, set | frozenset):
         raise TypeError(f"shard_map: axis_names must be a set of names, got {type(axis_names).__name__} {axis_names!r}")
     settings = Settings(out_specs, in_specs, mesh, frozenset(axis_names), bool(check_vma))
-    return functools.partial(_mapped, settings) if f is None else _mapped(settings, f)
+    return functools.partial(map_shards, settings) if f is None else map_shards(settings, f)
 
 
 def smap(f: Function | None = None, /, *, in_axes: Any = Infer, out_axes: Any, axis_name: str) -> Any:
@@ -90,7 +91,7 @@ def smap(f: Function | None = None, /, *, in_axes: Any = Infer, out_axes: Any, a
         raise TypeError(f"smap: axis_name must be one name, got {axis_name!r}")
     specs = [_specs_of("smap", what, axes, axis_name) for what, axes in (("in_axes", in_axes), ("out_axes", out_axes))]
     settings = Settings(specs[1], specs[0], axis_names=frozenset({axis_name}))
-    return functools.partial(_mapped, settings) if f is None else _mapped(settings, f)
+    return functools.partial(map_shards, settings) if f is None else map_shards(settings, f)
 
 
 def _specs_of(what: str, side: str, axes: Any, axis_name: str) -> Any:
@@ -102,7 +103,7 @@ def _specs_of(what: str, side: str, axes: Any, axis_name: str) -> Any:
     return axes if axes is Infer else tree.map(spec, axes, is_leaf=lambda x: x is None)
 
 
-def _mapped(settings: Settings, f: Function) -> Function:
+def map_shards(settings: Settings, f: Function) -> Function:
     if not callable(f):
         raise TypeError(f"shard_map needs a function, was given {type(f).__name__}: {f!r:.60}")
 
@@ -123,7 +124,8 @@ class _Call:
         self.names = manual_axes(settings.axis_names, self.mesh)
         self.axes = tuple((name, size) for name, size in self.mesh.shape_tuple if name in self.names)
         check_specs(settings.in_specs, self.names, "in_specs", inferred=settings.in_specs is Infer, mesh=self.mesh)
-        check_specs(settings.out_specs, self.names, "out_specs")
+        if not callable(settings.out_specs):
+            check_specs(settings.out_specs, self.names, "out_specs")
         self.leaves, self.in_tree = tree.flatten((args, {}))
         self.paths = _paths(f, args)
         self.specs = self._in_specs(args)
@@ -188,6 +190,8 @@ class _Call:
 
     def _out_specs(self, traced: Traced) -> list[PartitionSpec]:
         specs = self.settings.out_specs
+        if callable(specs):
+            return list(specs())  # pyright: ignore[reportArgumentType]
         if isinstance(specs, PartitionSpec):
             return [specs] * traced.out_tree.num_leaves
         return tree.flatten_prefix(specs, traced.out_tree, "shard_map: out_specs", is_leaf=is_spec)
