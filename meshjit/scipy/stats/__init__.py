@@ -1,0 +1,43 @@
+"""`jax.scipy.stats`: densities and distribution functions, `norm.logpdf(x, loc, scale)`, elementwise on floats of one dtype.
+
+Not there yet: distribution functions that need incomplete gamma and beta functions, `vonmises`, `gaussian_kde`.
+"""
+
+from meshjit.missing import explain as _explain
+from meshjit.scipy.stats.continuous import (
+    beta as beta,
+    cauchy as cauchy,
+    chi2 as chi2,
+    expon as expon,
+    gamma as gamma,
+    gennorm as gennorm,
+    gumbel_l as gumbel_l,
+    gumbel_r as gumbel_r,
+    laplace as laplace,
+    logistic as logistic,
+    norm as norm,
+    pareto as pareto,
+    t as t,
+    truncnorm as truncnorm,
+    uniform as uniform,
+    wrapcauchy as wrapcauchy,
+)
+from meshjit.scipy.stats.discrete import (
+    bernoulli as bernoulli,
+    betabinom as betabinom,
+    binom as binom,
+    geom as geom,
+    nbinom as nbinom,
+    poisson as poisson,
+)
+from meshjit.scipy.stats.samples import (
+    mode as mode,
+    sem as sem,
+)
+from meshjit.scipy.stats.vectors import (
+    dirichlet as dirichlet,
+    multinomial as multinomial,
+    multivariate_normal as multivariate_normal,
+)
+
+_explain(__name__)

@@ -1,0 +1,60 @@
+"""Distributions of whole numbers, at loc 0."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit.scipy import special
+from meshjit.scipy.stats.distribution import Distribution, discrete, within
+
+
+def _log_choose(n: Any, k: Any) -> Any:
+    return special.gammaln(n + 1) - special.gammaln(k + 1) - special.gammaln(n - k + 1)
+
+
+bernoulli = Distribution(
+    "bernoulli",
+    "p",
+    {
+        "logpmf": lambda k, p: within((k != 0) & (k != 1), lambda k: special.xlogy(k, p) + special.xlog1py(1 - k, -p), k, 0),
+        "pmf": lambda k, p: mnp.where((k == 0) | (k == 1), mnp.where(k == 1, p, 1 - p), 0),
+        "cdf": lambda k, p: mnp.where((p < 0) | (p > 1), np.nan, mnp.where(k < 0, 0, mnp.where(k < 1, 1 - p, 1))),
+        "ppf": lambda q, p: mnp.where((q < 0) | (q > 1) | (p < 0) | (p > 1), np.nan, mnp.where(q <= 1 - p, 0, 1)),
+    },
+    discrete=True,
+)
+binom = discrete(
+    "binom",
+    "n p",
+    lambda k, n, p: within(
+        (k < 0) | (k > n), lambda k: _log_choose(n, k) + special.xlogy(k, p) + special.xlog1py(n - k, -p), k, 0
+    ),
+)
+nbinom = discrete(
+    "nbinom",
+    "n p",
+    lambda k, n, p: within(
+        k < 0,
+        lambda k: (
+            special.gammaln(k + n) - special.gammaln(n) - special.gammaln(k + 1) + special.xlogy(n, p) + special.xlog1py(k, -p)
+        ),
+        k,
+        0,
+    ),
+)
+geom = discrete("geom", "p", lambda k, p: within(k <= 0, lambda k: special.xlog1py(k - 1, -p) + mnp.log(p), k, 1))
+poisson = discrete(
+    "poisson",
+    "mu",
+    lambda k, mu: within((k < 0) | (k != mnp.floor(k)), lambda k: special.xlogy(k, mu) - special.gammaln(k + 1) - mu, k, 0),
+)
+betabinom = discrete(
+    "betabinom",
+    "n a b",
+    lambda k, n, a, b: within(
+        (k < 0) | (k > n), lambda k: _log_choose(n, k) + special.betaln(k + a, n - k + b) - special.betaln(a, b), k, 0
+    ),
+)
