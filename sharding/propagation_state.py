@@ -249,7 +249,9 @@ def places_of(rule: FactorRule) -> tuple[tuple[str, tuple[Place, ...]], ...]:
 
 @functools.lru_cache(maxsize=65536)
 def stages_of(rule: FactorRule) -> tuple[int, ...]:
-    """The stages in which a node of this rule is visited."""
+    """The stages in which a node of this rule is visited; none where no factor stands twice, so that nothing has offers."""
+    if all(len(places) < 2 for _, places in places_of(rule)) and "replicate" not in rule.kinds.values():
+        return ()
     of_operands = {name for value in rule.operands for dim in value for name in dim}
     first = 0 if rule.is_passthrough else 1
     if rule.operands and any(name not in of_operands for name in rule.factors):

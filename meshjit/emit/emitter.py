@@ -72,8 +72,8 @@ class Emitter:
         """A Program's equations, its inputs being `operands`; gives the names of its outputs."""
         names = dict(zip(program.inputs, operands, strict=True))
         for eqn in program.eqns:
-            self.source = eqn.source
-            self.location = _location(eqn.source)
+            if eqn.source is not self.source:
+                self.source, self.location = eqn.source, _location(eqn.source)
             values = [names[v] for v in eqn.inputs]
             results = eqn.op.emit(self, values, eqn.input_types, eqn.output_types, eqn.params)
             names.update(zip(eqn.outputs, results, strict=True))

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.plan import EquationPlan, PlanCost
@@ -227,7 +227,14 @@ def _addends(program: Program) -> Iterator[Var]:
 
 
 class TooDear(Exception):
-    """Planning was stopped: the plan takes longer than the one that it was to be compared with."""
+    """Planning was stopped: the plan is dearer than the one that it was to be compared with."""
+
+
+class Limit(NamedTuple):
+    """Planning stops once a plan takes more seconds, and holds at least so many bytes."""
+
+    seconds: float = math.inf
+    bytes: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -242,11 +249,11 @@ class Log:
 
 class Flow(Versions[None]):
     """Follows the values of one Program through its equations: where each is, and what it cost so far. TooDear is raised
-    where that is more than `limit` seconds."""
+    beyond the limit."""
 
-    def __init__(self, program: Program, machine: Machine, limit: float = math.inf) -> None:
+    def __init__(self, program: Program, machine: Machine, limit: Limit | None = None) -> None:
         super().__init__(machine)
-        self.limit = limit
+        self.limit = limit or Limit()
         self.program = program
         self.machine = machine
         self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
@@ -275,8 +282,7 @@ class Flow(Versions[None]):
         if plan.bodies:
             self._nested(eqn, plan)
         self.compute(eqn, plan, ())
-        if self.work + self.moving > self.limit:
-            raise TooDear
+        self.check()
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
             self._hold(var, size)
@@ -287,6 +293,10 @@ class Flow(Versions[None]):
         for var in self.ends[self.at]:
             self.held -= self.sizes.get(var, 0)
         self.at += 1
+
+    def check(self) -> None:
+        if self.work + self.moving > self.limit.seconds and self.peak >= self.limit.bytes:
+            raise TooDear
 
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
         effect = self.machine.effect(eqn, plan)
@@ -325,8 +335,7 @@ class Flow(Versions[None]):
 
     def skip(self, eqns: Sequence[Eqn], held: int, peak: int) -> None:
         """These equations ran, which changed what is held by so much, in between by at most so much."""
-        if self.work + self.moving > self.limit:
-            raise TooDear
+        self.check()
         self.peak = max(self.peak, self.held + peak)
         self.held += held
         self.at += len(eqns)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
 
 from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.plan.assign import Assigner
-from meshjit.plan.cost import Flow, Machine
+from meshjit.plan.cost import Flow, Limit, Machine
 from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
@@ -42,27 +41,27 @@ class Draft:
         assert self.plan.cost is not None
         return self.plan.cost
 
-    def with_seeds(self, seeds: Mapping[int, Seed], limit: float) -> Draft:
-        """The same Program with other seeds, by the number of their value. TooDear beyond `limit` seconds."""
+    def with_seeds(self, seeds: Mapping[int, Seed], limit: Limit | None) -> Draft:
+        """The same Program with other seeds, by the number of their value. TooDear beyond the limit."""
         graph = dataclasses.replace(self.propagated.graph, seeds=dict(seeds))
         propagated = propagate(graph, self.machine.mesh, self.propagated)
         return self._replanned(propagated, self.blocks, limit)
 
-    def with_blocks(self, blocks: Mapping[Eqn, int], limit: float) -> Draft:
-        """The same with more loops done in blocks of iterations. TooDear beyond `limit` seconds."""
+    def with_blocks(self, blocks: Mapping[Eqn, int], limit: Limit | None) -> Draft:
+        """The same with more loops done in blocks of iterations. TooDear beyond the limit."""
         return self._replanned(self.propagated, {**self.blocks, **blocks}, limit)
 
-    def _replanned(self, propagated: Propagated, blocks: Mapping[Eqn, int], limit: float) -> Draft:
+    def _replanned(self, propagated: Propagated, blocks: Mapping[Eqn, int], limit: Limit | None) -> Draft:
         plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks)
         return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks)
 
-    def with_program(self, program: Program, limit: float) -> Draft:
+    def with_program(self, program: Program, limit: Limit | None) -> Draft:
         """A rewritten Program, which the seeds that proposals planted follow as far as it has their values."""
         return first_draft(program, self.annotations, self.assigner, limit, self)
 
 
 def first_draft(
-    program: Program, annotations: Annotations, assigner: Assigner, limit: float = math.inf, before: Draft | None = None
+    program: Program, annotations: Annotations, assigner: Assigner, limit: Limit | None = None, before: Draft | None = None
 ) -> Draft:
     """The plan that propagation of the user's annotations alone gives; with the seeds planted since in `before`."""
     mesh = assigner.machine.mesh
@@ -89,11 +88,11 @@ def _plan(
     flat: Flattened,
     propagated: Propagated,
     assigner: Assigner,
-    limit: float,
+    limit: Limit | None,
     blocks: Mapping[Eqn, int],
 ) -> Plan:
     machine = assigner.machine
-    placements = {var: propagated.placements[i] for var, i in flat.numbers.items()}
+    placements = dict(zip(flat.numbers, propagated.placements, strict=True))
     inputs = tuple(placements[v] for v in program.inputs)
     outputs = tuple(
         placements[v] if spec is None else normalized(_completed(spec, placements[v]), machine.mesh)

@@ -133,8 +133,9 @@ class FlowRecall:
         seconds, bytes_, collectives, event, number, position = move
         if event is not None:
             at = start + number
-            event = dataclasses.replace(event, eqn=self.program.eqns[at] if at >= 0 else None)
-            event = event if position is None else dataclasses.replace(event, var=values[position])
+            eqn = self.program.eqns[at] if at >= 0 else None
+            named = {"eqn": eqn} if position is None else {"eqn": eqn, "var": values[position]}
+            event = dataclasses.replace(event, **named)
         self.flow.note(seconds, bytes_, collectives, event)
 
 

@@ -10,13 +10,12 @@ machine give the same plan.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
-from meshjit.plan.cost import TooDear, is_cheaper
+from meshjit.plan.cost import Limit, TooDear, is_cheaper
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals import KINDS, Proposal
 
@@ -59,7 +58,7 @@ def _untried(
 def _attempt(draft: Draft, proposal: Proposal) -> Draft | None:
     """The draft that a proposal leads to; None where it is clearly worse."""
     fits = draft.cost.peak_bytes <= draft.machine.topology.memory
-    limit = _hopeless_from(draft.cost) if fits and proposal.more is None else math.inf
+    limit = Limit(_hopeless_from(draft.cost), 0.0 if fits else draft.cost.peak_bytes) if proposal.more is None else None
     try:
         rival = proposal.apply(draft, limit)
         for _ in range(ROUNDS if proposal.more is not None else 0):
@@ -67,7 +66,7 @@ def _attempt(draft: Draft, proposal: Proposal) -> Draft | None:
             following = next(iter(proposal.more(rival)), None)
             if following is None:
                 break
-            rival = following.apply(rival, math.inf)
+            rival = following.apply(rival, None)
     except TooDear:
         return None
     return rival

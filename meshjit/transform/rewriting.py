@@ -13,6 +13,7 @@ Equations keep their order, unless a rule asks for later ones to be done early (
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -34,19 +35,25 @@ class Rewriter(Builder):
         self.program = program
         self.inputs = list(program.inputs)
         self.names: dict[Var, Var] = {}
-        self.makers = {v: eqn for eqn in program.eqns for v in eqn.outputs}  # those that stay are makers already
         self.done: set[Eqn] = set()  # old equations that stand, or are replaced, before their turn
+
+    @functools.cached_property
+    def makers(self) -> dict[Var, Eqn]:
+        """Old equations that stay are among them before their turn; they make what nobody can have asked for by then."""
+        return {v: eqn for eqn in (*self.program.eqns, *self.eqns) for v in eqn.outputs}
 
     def put(self, eqn: Eqn) -> None:
         """Add an equation of the new Program."""
         self.eqns.append(eqn)
-        for var in eqn.outputs:
-            self.makers[var] = eqn
+        self._note(eqn)
+
+    def _note(self, eqn: Eqn) -> None:
+        if "makers" in self.__dict__:  # somebody has asked
+            self.makers.update(dict.fromkeys(eqn.outputs, eqn))
 
     def emit(self, op: Op, inputs: Sequence[Var], params: Mapping[str, Any]) -> tuple[Var, ...]:
         outputs = super().emit(op, inputs, params)
-        for var in outputs:
-            self.makers[var] = self.eqns[-1]
+        self._note(self.eqns[-1])
         return outputs
 
     def new(self, var: Var) -> Var:
@@ -86,27 +93,37 @@ class Rewriter(Builder):
 
     def run(self, rules: Mapping[str, Rule] | Rule) -> Program:
         """The new Program. `rules` are by the names of ops, or one for all; the old Program itself if nothing changes."""
-        eqns, by_name = self.program.eqns, {} if callable(rules) else rules
-        concerned = eqns if callable(rules) else [eqn for eqn in eqns if eqn.op.name in by_name]
+        eqns = self.program.eqns
+        rule_of = (lambda _: rules) if callable(rules) else rules.get
         with self:
-            for at, old in enumerate(concerned):
-                self.apply(rules if callable(rules) else by_name[old.op.name], old)
-                if self.names or self.done or self.eqns[at:] != [old]:
-                    self.eqns[:at] = eqns[: eqns.index(old)]
-                    break
-            else:
+            start = self._first_change(rule_of)
+            if start is None:
                 return self.program
-            for old in eqns[eqns.index(old) + 1 :]:
-                rule = rules if callable(rules) else by_name.get(old.op.name)
-                if old in self.done:
+            done, names = self.done, self.names.keys()
+            for old in eqns[start + 1 :]:
+                rule = rule_of(old.op.name)
+                if old in done:
                     continue
                 if rule is not None:
                     self.apply(rule, old)
-                elif self.names.keys().isdisjoint(old.inputs):
+                elif names.isdisjoint(old.inputs):
                     self.eqns.append(old)
                 else:
                     self.put(self.renamed(old))
         return self.build([self.new(v) for v in self.program.outputs])
+
+    def _first_change(self, rule_of: Callable[[str], Rule | None]) -> int | None:
+        """Where the first equation stands that does not stay as it is; it is done, and all before it."""
+        for at, old in enumerate(self.program.eqns):
+            rule = rule_of(old.op.name)
+            if rule is None:
+                continue
+            self.apply(rule, old)
+            if self.names or self.done or self.eqns != [old]:
+                self.eqns[:0] = self.program.eqns[:at]
+                return at
+            self.eqns.clear()
+        return None
 
 
 def rewrite(program: Program, rules: Mapping[str, Rule] | Rule) -> Program:

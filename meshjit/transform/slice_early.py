@@ -12,7 +12,9 @@ projection to queries, keys and values only the blocks of heads that lie on the 
 
 from __future__ import annotations
 
+import functools
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -66,7 +68,10 @@ class _Slicer:
 
     def __init__(self, program: Program) -> None:
         self.here = Rewriter(program)
-        self.uses = uses_of(program)
+
+    @functools.cached_property
+    def uses(self) -> Counter[Var]:
+        return uses_of(self.here.program)
 
     def rule(self, eqn: Eqn, here: Rewriter) -> Var | None:
         better = self.slice_before(eqn, here.makers.get(eqn.inputs[0])) if eqn.op is slice_ else self.merge_before(eqn)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshjit.core.program import Eqn, Program
+from meshjit.plan.cost import Limit
 from meshjit.plan.draft import Draft
 from sharding.graph import Seed
 
@@ -29,8 +30,8 @@ class Proposal:
     blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
     more: Callable[[Draft], Iterable[Proposal]] | None = field(default=None, repr=False, compare=False)
 
-    def apply(self, draft: Draft, limit: float) -> Draft:
-        """The draft that follows. TooDear beyond `limit` seconds."""
+    def apply(self, draft: Draft, limit: Limit | None) -> Draft:
+        """The draft that follows. TooDear beyond the limit."""
         if self.program is not None:
             return draft.with_program(self.program, limit)
         if self.blocks:
