@@ -132,7 +132,7 @@ class PartitionSpec:
         return hash(self._entries)
 
     def __repr__(self) -> str:
-        return f"PartitionSpec{self._entries!r}"
+        return f"P{self._entries!r}"
 
     def __reduce__(self) -> Any:
         return (_with_priorities, (self._entries, self._priorities)) if self._priorities else (PartitionSpec, self._entries)

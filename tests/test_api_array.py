@@ -154,8 +154,8 @@ def test_mixing_meshes_names_both() -> None:
     text = str(error.value)
     assert text.startswith("add at test_api_array.py:") and text.endswith(
         "arguments live on different devices\n"
-        "  one operand f32[8] is on Mesh('x': 8), PartitionSpec('x',)\n"
-        "  another f32[8] is on Mesh('x': 4), PartitionSpec('x',)\n"
+        "  one operand f32[8] is on Mesh('x': 8), P('x',)\n"
+        "  another f32[8] is on Mesh('x': 4), P('x',)\n"
         "  fix: move one to the other's place first: meshjit.device_put(x, y.sharding)"
     )
 

@@ -67,15 +67,15 @@ def test_constraints_inside_jit_say_the_same() -> None:
 @pytest.mark.parametrize("where", [w for w in PLACES if not w.startswith("device_put")])
 def test_a_spec_without_a_mesh(where: str) -> None:
     assert message(ValueError, lambda: PLACES[where](P("model"))) == (
-        f"{where}: PartitionSpec('model',) needs a mesh, and there is none\n"
+        f"{where}: P('model',) needs a mesh, and there is none\n"
         "  fix: call inside `with mesh:`, or write NamedSharding(mesh, spec)"
     )
 
 
 def test_device_put_without_a_mesh() -> None:
     assert message(ValueError, lambda: mj.device_put(PARAMS, P("model"))) == (
-        "device_put of x['w1']: PartitionSpec('model',) needs a mesh\n"
-        "  fix: write NamedSharding(mesh, PartitionSpec('model',))"
+        "device_put of x['w1']: P('model',) needs a mesh\n"
+        "  fix: write NamedSharding(mesh, P('model',))"
     )
 
 
@@ -205,8 +205,8 @@ def test_captured_arrays_are_named() -> None:
 def test_a_committed_argument_elsewhere_than_in_shardings() -> None:
     placed = {"w1": mj.device_put(PARAMS["w1"], NamedSharding(grid(), P("data")))}
     assert message(ValueError, lambda: identity(in_shardings=NamedSharding(grid(), P("model")))(placed)) == (
-        "argument params['w1'] f32[10,4] is committed to PartitionSpec('data',) on Mesh('data': 4, 'model': 2),"
-        " but in_shardings say PartitionSpec('model',) on Mesh('data': 4, 'model': 2)\n"
+        "argument params['w1'] f32[10,4] is committed to P('data',) on Mesh('data': 4, 'model': 2),"
+        " but in_shardings say P('model',) on Mesh('data': 4, 'model': 2)\n"
         "  fix: meshjit.device_put(params['w1'], sharding) before the call, or leave in_shardings out to use the"
         " argument's own"
     )
@@ -285,8 +285,8 @@ def test_wrong_arguments_for_a_compiled_function() -> None:
     )
     moved = {"w1": mj.device_put(PARAMS["w1"], NamedSharding(grid(), P("model")))}
     assert message(ValueError, lambda: compiled(moved)) == (
-        "jit(lambda) was compiled for params['w1'] f32[10,4] at PartitionSpec('data',) on Mesh('data': 4, 'model': 2),"
-        " called with one committed to PartitionSpec('model',) on Mesh('data': 4, 'model': 2)\n"
+        "jit(lambda) was compiled for params['w1'] f32[10,4] at P('data',) on Mesh('data': 4, 'model': 2),"
+        " called with one committed to P('model',) on Mesh('data': 4, 'model': 2)\n"
         "  fix: meshjit.device_put(params['w1'], compiled.input_shardings[...]) before the call,"
         " or lower and compile for this sharding"
     )

@@ -109,7 +109,7 @@ def test_committed_operands_on_other_devices_than_constraints() -> None:
     with pytest.raises(ShardingError) as error:
         mj.grad(lambda a: (constrained(a, inner()) ** 2).sum())(mj.device_put(X, on((4,), "h", "h")))
     assert "its sharding constraints are on Mesh('p': 2, 'q': 4)" in str(error.value)
-    assert "an operand f32[8,4] is on Mesh('h': 4), PartitionSpec('h',)" in str(error.value)
+    assert "an operand f32[8,4] is on Mesh('h': 4), P('h',)" in str(error.value)
 
 
 # --- jit's device= and backend=

@@ -164,7 +164,7 @@ def test_meshes_of_the_same_devices_go_together() -> None:
     odd = NamedSharding(Mesh(np.array(mj.devices()[:6]).reshape(3, 2), ("r", "s")), P("r"))
     even = NamedSharding(Mesh(np.array(mj.devices()[:6]).reshape(2, 3), ("r", "s")), P("s"))
     assert message(ValueError, lambda: mj.jit(lambda x: x, in_shardings=odd, out_shardings=even)(X)) == (
-        "out_shardings for result: PartitionSpec('s',) on Mesh('r': 2, 's': 3) cannot be said with the axes of"
+        "out_shardings for result: P('s',) on Mesh('r': 2, 's': 3) cannot be said with the axes of"
         " Mesh('r': 3, 's': 2)\n  fix: build every NamedSharding of one function on the same mesh"
     )
     moved = mj.jit(lambda x, y: x + y, in_shardings=(odd, None))(X, mj.device_put(X, even))

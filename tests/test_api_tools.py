@@ -260,7 +260,7 @@ def test_reshard() -> None:
     assert message(TypeError, lambda: mj.reshard(X, "x")) == (
         "reshard of x: 'x' is no sharding\n  fix: use a NamedSharding, or a PartitionSpec under a mesh"
     )
-    assert message(ValueError, lambda: mj.reshard([X], P("x"))).startswith("reshard of x[0]: PartitionSpec('x',) needs a mesh")
+    assert message(ValueError, lambda: mj.reshard([X], P("x"))).startswith("reshard of x[0]: P('x',) needs a mesh")
 
 
 # --- NaN
@@ -362,7 +362,7 @@ def test_why_a_function_is_traced_again(logged: Callable[[], list[str]]) -> None
         assert why({"w": np.float32(1)}) == "argument params['w'] is an array of type f32[], before a Python number"
         placed = mj.device_put(X, on(P("x"), 4))
         assert why({"w": placed}) == (
-            "argument params['w'] f32[8,4] is committed to PartitionSpec('x',) on Mesh('x': 4), before not committed"
+            "argument params['w'] f32[8,4] is committed to P('x',) on Mesh('x': 4), before not committed"
         )
         with mesh(2):
             assert why({"w": X}) == "the mesh context is Mesh('x': 2), before None"

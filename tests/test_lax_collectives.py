@@ -211,7 +211,7 @@ ERRORS: dict[str, tuple[type[Exception], Callable[[], Any], str]] = {
     "spread over what is used": (
         ShardingError,
         lambda: mj.vmap(lambda a: lax.with_sharding_constraint(a, on("x")), spmd_axis_name="x")(CUBE),
-        "vmap: spmd_axis_name spreads the batch over 'x', which the constraint PartitionSpec('x', None) at ",
+        "vmap: spmd_axis_name spreads the batch over 'x', which the constraint P('x', None) at ",
     ),
     "spread over no axis": (
         ShardingError,

@@ -89,7 +89,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
         "sharding_constraint",
         "f32[4]",
         {"spec": PartitionSpec("x", "y")},
-        "sharding_constraint: param spec is PartitionSpec('x', 'y'): operand f32[4] has 1 dims",
+        "sharding_constraint: param spec is P('x', 'y'): operand f32[4] has 1 dims",
     ),
 ]
 

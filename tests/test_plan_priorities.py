@@ -86,7 +86,7 @@ def test_specs_with_priorities() -> None:
     assert P("x").priorities == () and P("x").with_priorities(0).priorities == ()
     for again in (pickle.loads(pickle.dumps(spec)), copy.deepcopy(spec)):
         assert again.priorities == (1, 0)
-    with pytest.raises(ValueError, match=r"priorities \(1, 2\) of PartitionSpec\('x',\): give at most one number from 0"):
+    with pytest.raises(ValueError, match=r"priorities \(1, 2\) of P\('x',\): give at most one number from 0"):
         P("x").with_priorities(1, 2)
     with pytest.raises(ValueError, match="from 0 on"):
         P("x").with_priorities(-1)

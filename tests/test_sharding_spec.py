@@ -27,7 +27,7 @@ MESH = AbstractMesh((4, 2), ("data", "model"))
 
 def test_a_spec_reads_as_a_tuple() -> None:
     spec = P("data", None, ("x", "y"))
-    assert repr(spec) == "PartitionSpec('data', None, ('x', 'y'))" and repr(P("data")) == "PartitionSpec('data',)"
+    assert repr(spec) == "P('data', None, ('x', 'y'))" and repr(P("data")) == "P('data',)"
     assert list(spec) == ["data", None, ("x", "y")] and len(spec) == 3 and spec[0] == "data" and spec[-1] == ("x", "y")
     assert spec == ("data", None, ("x", "y")) and spec == P("data", None, ["x", "y"]) and spec != P("data")
     assert hash(P("a", "b")) == hash(P(("a",), "b")) and P(("a",)) == P("a") and P(()) == P(None)
@@ -35,7 +35,7 @@ def test_a_spec_reads_as_a_tuple() -> None:
     assert P("a") + P("b") == P("a", "b") == P("a") + ("b",) == ("a",) + P("b")
     assert spec.index(None) == 1 and spec.count("data") == 1 and "data" in spec
     assert pickle.loads(pickle.dumps(P("a", P.UNCONSTRAINED))) == P("a", UNCONSTRAINED)
-    assert repr(P(P.UNCONSTRAINED)) == "PartitionSpec(UNCONSTRAINED,)"
+    assert repr(P(P.UNCONSTRAINED)) == "P(UNCONSTRAINED,)"
 
 
 @pytest.mark.parametrize("entry", [3, b"x", ("x", None), {"x"}, 1.5])

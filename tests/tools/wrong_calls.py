@@ -199,7 +199,7 @@ CALLS: dict[str, list[str]] = {
     ],
     "names": [
         "mj.profiler",
-        "from meshjit import pmap",
+        "from meshjit import ffi",
         "mj.devicse",
     ],
     "arrays": [
