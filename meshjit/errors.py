@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from meshjit.core.promotion import TypePromotionError as TypePromotionError
 from meshjit.missing import explain as _explain
+from sharding.placement import ShardingError
 
 
 class JAXTypeError(TypeError):
@@ -36,6 +37,10 @@ class UnexpectedTracerError(JAXTypeError):
 
 class NonConcreteBooleanIndexError(JAXIndexError):
     """`x[mask]` with a traced mask: the result's shape would depend on its values."""
+
+
+class ShardingTypeError(ShardingError):
+    """In explicit axes, the placements of an op's operands conflict, or do not say where its result is."""
 
 
 class InternalError(RuntimeError):

@@ -1,5 +1,6 @@
 """Placement, under the names of `jax.sharding`."""
 
+from meshjit.api.axis_types import auto_axes as auto_axes, explicit_axes as explicit_axes
 from meshjit.api.constraint import reshard as reshard
 from meshjit.api.meshes import (
     get_abstract_mesh as get_abstract_mesh,

@@ -58,6 +58,10 @@ class AxisTypes:
     def are_all_axes_manual(self) -> bool:
         return bool(self.axis_types) and self.manual_axes == self.axis_names
 
+    @functools.cached_property
+    def types_by_name(self) -> dict[str, AxisType]:
+        return dict(zip(self.axis_names, self.axis_types, strict=True))
+
     def types_with(self, types: Mapping[str, AxisType]) -> tuple[AxisType, ...]:
         """The types of all axes, those in `types` replaced."""
         return tuple(types.get(name, kind) for name, kind in zip(self.axis_names, self.axis_types, strict=True))

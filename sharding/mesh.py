@@ -295,7 +295,7 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         return self._hash
 
     def __enter__(self) -> Mesh:
-        _STATE.outer.append(_STATE.current)
+        _STATE.outer.append((_STATE.current, _STATE.named))
         _STATE.entered.append(self)
         _make_current(self)
         return self
@@ -304,7 +304,8 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         _STATE.entered.pop()
-        _make_current(_STATE.outer.pop())
+        current, _STATE.named = _STATE.outer.pop()
+        _make_current(current)
 
 
 def canonical(ref: AxisRef, mesh: BaseMesh) -> AxisRef:
@@ -332,7 +333,7 @@ class _State(threading.local):
         self.current: BaseMesh | None = None
         self.named: BaseMesh | None = None
         self.entered: list[Mesh] = []
-        self.outer: list[BaseMesh | None] = []
+        self.outer: list[tuple[BaseMesh | None, BaseMesh | None]] = []
 
 
 _STATE = _State()

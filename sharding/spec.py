@@ -52,19 +52,27 @@ class PartitionSpec:
     empty one is None) or P.UNCONSTRAINED. Missing trailing entries mean None. Reads as a tuple: len, index, slice, +,
     ==, hash (of which priorities, see `with_priorities`, are no part). A SubAxis may stand for a name; results whose dims are
     sharded over part of an axis have such specs.
-    TypeError for any other entry.
+    `unreduced`: explicit axes over which each device holds an addend; `reduced`: those over which its cotangent is to be such a
+    sum. TypeError for any other entry; ValueError for an axis that is more than one of these.
     """
 
     UNCONSTRAINED: Final = UNCONSTRAINED
-    __slots__ = ("_entries", "_priorities")
+    __slots__ = ("_entries", "_priorities", "reduced", "unreduced")
     _entries: tuple[Entry, ...]
     _priorities: tuple[int, ...]
+    unreduced: frozenset[str]
+    reduced: frozenset[str]
 
-    def __init__(self, *entries: object) -> None:
-        object.__setattr__(
-            self, "_entries", tuple(_checked_entry(i, entry, entries) for i, entry in enumerate(entries))
-        )
+    def __init__(
+        self, *entries: object, unreduced: Iterable[str] = frozenset(), reduced: Iterable[str] = frozenset()
+    ) -> None:
+        checked = tuple(_checked_entry(i, entry, entries) for i, entry in enumerate(entries))
+        object.__setattr__(self, "_entries", checked)
         object.__setattr__(self, "_priorities", ())
+        object.__setattr__(self, "unreduced", _axis_set(unreduced, "unreduced"))
+        object.__setattr__(self, "reduced", _axis_set(reduced, "reduced"))
+        if self.unreduced or self.reduced:
+            _check_sums(self)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("PartitionSpec is immutable")
@@ -83,6 +91,11 @@ class PartitionSpec:
         spec = PartitionSpec(*self._entries)
         object.__setattr__(spec, "_priorities", tuple(int(p) for p in priorities) if any(priorities) else ())
         return spec
+
+    def update(self, **changes: Any) -> PartitionSpec:
+        """The spec with other `partitions`, `unreduced` or `reduced`."""
+        entries = changes.pop("partitions", self._entries)
+        return PartitionSpec(*entries, **{"unreduced": self.unreduced, "reduced": self.reduced, **changes})
 
     @property
     def priorities(self) -> tuple[int, ...]:
@@ -123,7 +136,9 @@ class PartitionSpec:
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, PartitionSpec):
-            return self._entries == other._entries
+            return self is other or (
+                self._entries == other._entries and self.unreduced == other.unreduced and self.reduced == other.reduced
+            )
         if not isinstance(other, tuple):
             return NotImplemented
         return self._entries == tuple(_collapsed(cast(object, entry)) for entry in cast(tuple[Any, ...], other))
@@ -132,9 +147,13 @@ class PartitionSpec:
         return hash(self._entries)
 
     def __repr__(self) -> str:
-        return f"P{self._entries!r}"
+        if not (self.unreduced or self.reduced):
+            return f"P{self._entries!r}"
+        return f"P({', '.join([*map(repr, self._entries), *_sums_text(self)])})"
 
     def __reduce__(self) -> Any:
+        if self.unreduced or self.reduced:
+            return (_with_sums, (self._entries, self.unreduced, self.reduced))
         return (_with_priorities, (self._entries, self._priorities)) if self._priorities else (PartitionSpec, self._entries)
 
 
@@ -145,8 +164,34 @@ def _with_priorities(entries: tuple[Entry, ...], priorities: tuple[int, ...]) ->
     return PartitionSpec(*entries).with_priorities(*priorities)
 
 
+def _with_sums(entries: tuple[Entry, ...], unreduced: frozenset[str], reduced: frozenset[str]) -> PartitionSpec:
+    return PartitionSpec(*entries, unreduced=unreduced, reduced=reduced)
+
+
+def _sums_text(spec: PartitionSpec) -> list[str]:
+    sums = (("unreduced", spec.unreduced), ("reduced", spec.reduced))
+    return [f"{name}={{{', '.join(map(repr, sorted(axes)))}}}" for name, axes in sums if axes]
+
+
+def _axis_set(axes: Iterable[str], name: str) -> frozenset[str]:
+    if isinstance(axes, str) or not all(isinstance(axis, str) for axis in axes):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"PartitionSpec: {name} must be a set of axis names, got {axes!r}")
+    return frozenset(axes)
+
+
+def _check_sums(spec: PartitionSpec) -> None:
+    sharded = {name_of(ref) for entry in spec for ref in entry_axes(entry)}
+    pairs = ((sharded, "an entry", spec.unreduced, "unreduced"), (sharded, "an entry", spec.reduced, "reduced"))
+    for some, what, others, where in (*pairs, (spec.unreduced, "unreduced", spec.reduced, "reduced")):
+        both = sorted(some & others)
+        if both:
+            raise ValueError(f"{spec!r}: axis {both[0]!r} is in {what} and in {where}; a value is one of these over an axis")
+
+
 def padded(spec: PartitionSpec, rank: int) -> PartitionSpec:
     """The spec with an entry per dim."""
+    if spec.unreduced or spec.reduced:
+        return spec.update(partitions=(*spec, *[None] * (rank - len(spec))))
     return PartitionSpec(*spec, *[None] * (rank - len(spec))).with_priorities(*spec.priorities)
 
 

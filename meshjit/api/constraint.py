@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from meshjit import tree
+from meshjit.api.out_sharding import held
+from meshjit.core.explicit import explicit_part
 from meshjit.core.op import REGISTRY
 from meshjit.runtime.array import Array
 from meshjit.runtime.executable import mesh_of
 from meshjit.runtime.placing import device_put
-from meshjit.trace import argument_of, as_operand, bind, staging
+from meshjit.trace import Argument, argument_of, as_operand, bind, line_of, staging, user_source
+from meshjit.trace.explicit import governing, is_explicit
 from meshjit.trace.meshes import spec_in_words_of
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding
-from sharding.spec import PartitionSpec, ShardingError, check_spec, padded
+from sharding.spec import PartitionSpec, ShardingError, check_spec, entry_axes, open_dims, padded, spec_text
 
 
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
@@ -26,7 +29,9 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
 
 
 def reshard(x: Any, out_shardings: Any) -> Any:
-    """`jax.sharding.reshard`: the arrays of a tree under other shardings, a pytree prefix, by the cheapest collectives."""
+    """`jax.sharding.reshard`: the arrays of a tree under other shardings, a pytree prefix, by the cheapest collectives.
+
+    In explicit axes this is what changes the placement in a value's type."""
     return _everywhere(x, out_shardings, "reshard")
 
 
@@ -56,6 +61,11 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     argument = argument_of(x, what.partition(" of ")[2])
     mesh, full = _mesh_and_spec(sharding, argument.type.shape, what)
     with staging((x,)) as trace:
+        if trace is not None and (trace.specs is not None or is_explicit(mesh)) and is_explicit(governing(mesh)):
+            sharding = NamedSharding(mesh, full)
+            if what.startswith("reshard"):
+                return held(as_operand(x, argument), sharding, what)
+            _check_held(argument, sharding, what)
         if trace is not None:
             if trace.mesh is not None:
                 full = spec_in_words_of(trace.mesh, mesh, full, len(full))
@@ -67,8 +77,23 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
         place = NamedSharding(mesh, PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full)))
     if not isinstance(x, Array):
         return device_put(as_operand(x, argument), place)
+    if is_explicit(mesh) and isinstance(place, NamedSharding):
+        place = place.with_spec(padded(place.spec.update(unreduced=(), reduced=()), len(full)))
     moved = device_put(x, place)
     return moved.copy() if moved.memory is x.memory else moved  # a new array, as any op's result
+
+
+def _check_held(argument: Argument, sharding: NamedSharding, what: str) -> None:
+    """AssertionError, as in JAX, where the type says that a value is elsewhere in explicit axes than a constraint does."""
+    is_free = open_dims(sharding.spec, argument.type.rank)
+    asked = explicit_part(sharding.spec, argument.type.rank, sharding.mesh)
+    differing = [d for d, e in enumerate(asked) if not is_free[d] and entry_axes(e) != argument.axes[d]]
+    if differing:
+        raise AssertionError(
+            f"{what}: {argument} is not {spec_text(sharding.spec)} in dim {differing[0]},"
+            " and a constraint moves nothing over explicit axes\n"
+            f"  at {line_of(user_source())}\n  fix: meshjit.sharding.reshard"
+        )
 
 
 def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[Any, PartitionSpec]:

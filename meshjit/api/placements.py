@@ -19,6 +19,7 @@ from meshjit.api.shardings import (
     spec_for,
     spec_of,
 )
+from meshjit.core.explicit import pin_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import default_mesh, fits, spec_on
@@ -55,10 +56,18 @@ class _Finder:
         mesh = default_mesh() if named_mesh is None else named_mesh
         inputs = [self._input(i, mesh) for i in range(len(self.keys))]
         outputs = [
-            spec_for(s, var.shape, mesh, lambda i=i: f"out_shardings for {self._output_name(i)}")
+            self._output(i, s, var.shape, mesh)
             for i, (var, s) in enumerate(zip(self.traced.program.outputs, self.outs, strict=True))
         ]
         return Placements(mesh, Annotations(inputs, outputs), named_mesh is not None)
+
+    def _output(self, i: int, asked: Any, shape: tuple[int, ...], mesh: Any) -> PartitionSpec | None:
+        """Where out_shardings, or else its type, in explicit axes, say that a result is."""
+        spec = spec_for(asked, shape, mesh, lambda: f"out_shardings for {self._output_name(i)}")
+        if spec is not None:
+            return spec
+        sharding = self.traced.shardings[i] if self.traced.shardings else None
+        return None if sharding is None or sharding.mesh.axis_names != mesh.axis_names else pin_of(sharding.spec, sharding.mesh)
 
     def _input(self, i: int, mesh: Any) -> PartitionSpec | None:
         key = self.keys[i]

@@ -11,7 +11,7 @@ import numpy as np
 
 import sharding.named
 from meshjit import tree
-from meshjit.api.constraint import with_sharding_constraint
+from meshjit.api.constraint import reshard
 from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.runtime import client
@@ -140,7 +140,7 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
             "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
         )
     if isinstance(value, Tracer):
-        return with_sharding_constraint(value, place) if isinstance(place, Sharding) else value
+        return reshard(value, place) if isinstance(place, Sharding) else value
     result = _put_one(value, place, bool(may_alias))
     shares = may_alias is not None and not may_alias and isinstance(value, Array) and result.memory is value.memory
     return result.copy() if shares else result

@@ -14,9 +14,10 @@ from meshjit.api import jit
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
 from meshjit.core.types import TensorType
-from meshjit.core.varying import VaryingType
 from meshjit.trace import Trace, argument_of, named_scope
+from meshjit.trace.explicit import visible_sharding
 from meshjit.trace.members import member_axis
+from meshjit.trace.types import ShapedArray
 
 
 def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
@@ -61,12 +62,11 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
     return config.using(default_matmul_precision=precision)
 
 
-def typeof(x: Any) -> TensorType:
-    """Shape and dtype of an array, a traced value or a number, as types are printed: `f32[8,4]` (`jax.typeof`). Inside of
-    shard_map also the mesh axes over which it varies: `f32[8,4]{V:x}`, and `.vma`."""
+def typeof(x: Any) -> ShapedArray:
+    """Shape, dtype and placement of an array, a traced value or a number, as types are printed (`jax.typeof`): `f32[8@X,4]` where
+    the explicit axis X shards dim 0, `f32[8,4]{V:x}` where, inside of shard_map, it varies over x."""
     argument = argument_of(x, "x")
-    type = argument.type
-    return VaryingType(type.shape, type.dtype, varying=argument.varying) if argument.varying else type
+    return ShapedArray(argument.type, argument.weak, visible_sharding(x, argument.type.rank), argument.varying)
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -16,7 +16,7 @@ from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_sym
 from meshjit.api.caches import cache_of
 from meshjit.api.call import Call, Context
 from meshjit.api.captured import CapturedNames
-from meshjit.api.constraint import with_sharding_constraint
+from meshjit.api.constraint import reshard
 from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
@@ -40,6 +40,7 @@ from meshjit.trace import (
     staging,
     trace_to_program,
 )
+from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.members import member_sizes
 from meshjit.trace.program import function_name
 from sharding.mesh import current_mesh, mesh_context
@@ -233,7 +234,8 @@ class Wrapped:
 
         symbols = call.symbols or [{}] * len(call.keys)
         types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
-        arguments = [Argument(t, k.weak, n) for t, k, n in zip(types, call.keys, call.names, strict=True)]
+        leaves = zip(types, call.keys, call.names, strict=True)
+        arguments = [Argument(t, k.weak, n, sharding=sharding_in_type(k)) for t, k, n in leaves]
         return trace_to_program(fun, arguments, call.in_tree, function_name(self.fun))
 
     def _title(self) -> str:
@@ -280,7 +282,7 @@ class Wrapped:
         leaves = [host_array(x) for x in leaves]
         arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
         statics = tuple((where, type(value), value) for where, value in split.statics)
-        types = tuple((a.type, a.weak, a.varying) for a in arguments)
+        types = tuple((a.type, a.weak, a.varying, a.sharding) for a in arguments)
         key = (in_tree, types, statics, mesh_context(), config.context(), member_sizes())
         traced = self.cache.nested.get(key)
         if traced is None:
@@ -358,7 +360,7 @@ def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
 def _constrained(value: Any, sharding: Any) -> Any:
     if not isinstance(sharding, Sharding | PartitionSpec):
         return value
-    return with_sharding_constraint(value, sharding)
+    return reshard(value, sharding)
 
 
 def _types(keys: Sequence[LeafKey]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from meshjit.autodiff.function import Function, check_function, named_leaves, op
 from meshjit.core.program import Program
 from meshjit.core.region import programs_of
 from meshjit.core.types import TensorType
-from meshjit.trace import Argument, Traced, argument_of, line_of
+from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
 from meshjit.trace.members import member_axis
 from meshjit.trace.program import function_name
 from meshjit.transform.batch import batch
@@ -64,7 +63,7 @@ def vmap(
         ]
         dims = [_dim(d, a) for d, a in zip([d for d in axes if d is not None], arguments, strict=True)]
         size = _batch_size(dims, arguments, axis_size)
-        members = [_member(a, d) for a, d in zip(arguments, dims, strict=True)]
+        members, spread = [a.without_dim(d) for a, d in zip(arguments, dims, strict=True)], _spread(arguments, dims)
         operands = operands_of([x for x, d in zip(leaves, axes, strict=True) if d is not None], arguments)
         if axis_name is not None:  # the members' numbers are one more argument
             numbers = np.arange(size, dtype=np.int32) if size < _MANY else mnp.arange(size)
@@ -82,7 +81,8 @@ def vmap(
         if spmd_axis_name is not None and traced.mesh is not None:
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
         result_dims = _result_dims(out_axes, traced)
-        program = batch(traced.program, [*dims, *[None] * len(traced.captured)], size, result_dims, spmd_axis_name)
+        places = [*dims, *[None] * len(traced.captured)]
+        program = batch(traced.program, places, size, result_dims, spmd_axis_name or spread or None)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
         return tree.unflatten(traced.out_tree, results)
 
@@ -167,9 +167,17 @@ def _batch_size(dims: Sequence[int | None], arguments: Sequence[Argument], axis_
     return next(iter(sizes.values()))
 
 
-def _member(argument: Argument, dim: int) -> Argument:
-    shape = argument.type.shape
-    return replace(argument, type=argument.type.with_shape((*shape[:dim], *shape[dim + 1 :])))
+def _spread(arguments: Sequence[Argument], dims: Sequence[int]) -> tuple[str, ...]:
+    """The explicit axes over which the batch is spread; ValueError where arguments differ in that."""
+    spread = {a.axes[d]: a.name for a, d in zip(arguments, dims, strict=True)}
+    if len(spread) > 1:
+        (a, first), (b, second), *_ = spread.items()
+        places = f"that of {first} over {a or 'no axis'}, that of {second} over {b or 'no axis'}"
+        raise ValueError(
+            f"vmap: the mapped dims are placed differently: {places}\n"
+            f"  at {line_of(user_source())}\n  fix: meshjit.sharding.reshard one of them before"
+        )
+    return next(iter(spread), ())  # pyright: ignore[reportReturnType]
 
 
 def _result_dims(out_axes: Any, traced: Traced) -> list[int | None]:

@@ -9,45 +9,13 @@ An op's own rule is `Op.varying`; a result of any other op varies over all axes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
-from meshjit.core.types import TensorType
 
 Axes: TypeAlias = frozenset[str]
 NOWHERE: Axes = frozenset()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class VaryingType(TensorType):
-    """What `typeof` gives of a value in code for single devices: `f32[2,4]{V:x}`; `vma` are the axes over which it varies."""
-
-    varying: Axes = NOWHERE
-
-    @property
-    def vma(self) -> Axes:
-        return self.varying
-
-    def __eq__(self, other: object) -> bool:
-        return TensorType.__eq__(self, other) and self.varying == getattr(other, "vma", NOWHERE)
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.dtype, self.varying))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _varying_type, (self.shape, self.dtype, self.varying)
-
-    def __str__(self) -> str:
-        names = sorted(self.varying)
-        return f"{TensorType.__str__(self)}{{V:{names[0] if len(names) == 1 else f'({chr(44).join(names)})'}}}"
-
-    __repr__ = __str__
-
-
-def _varying_type(shape: tuple[int, ...], dtype: Any, varying: Axes) -> VaryingType:
-    return VaryingType(shape, dtype, varying=varying)
 
 
 def varying_values(program: Program, inputs: Sequence[Axes]) -> Mapping[Var, Axes]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api.constraint import with_sharding_constraint as with_sharding_constraint
+from meshjit.api.out_sharding import takes_out_sharding as _takes_out_sharding
 from meshjit.core.primitives import PRIMITIVES as _PRIMITIVES, primitive as _primitive
 from meshjit.lax import linalg as linalg
 from meshjit.lax.branches import cond as cond, switch as switch
@@ -209,11 +210,13 @@ class Precision(enum.Enum):
     HIGHEST = 2
 
 
+@_takes_out_sharding
 def broadcast(x: Any, sizes: Sequence[int]) -> Any:
     """New dims of these extents in front."""
     return mnp.broadcast_to(x, (*shape_tuple(sizes), *shape_of(x)))
 
 
+@_takes_out_sharding
 def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim i of x becomes dim broadcast_dimensions[i] of the result."""
     return bind(
@@ -246,6 +249,7 @@ def padtype_to_pads(
     return _padding_of(padding, in_shape, window_shape, window_strides)
 
 
+@_takes_out_sharding
 def reshape(x: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Any:
     return mnp.reshape(x if dimensions is None else mnp.transpose(x, dimensions), tuple(new_sizes))
 
@@ -291,6 +295,7 @@ def iota(dtype: Any, size: int) -> Any:
     return _iota(dtype, (size,), 0)
 
 
+@_takes_out_sharding
 def broadcasted_iota(dtype: Any, shape: Sequence[int], dimension: int) -> Any:
     return _iota(dtype, shape, dimension)
 
@@ -303,6 +308,7 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     return mnp.full_like(x, fill_value, dtype, shape, device=sharding)
 
 
+@_takes_out_sharding
 def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
     return mnp.dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
 

@@ -123,12 +123,13 @@ def _check_results(what: str, traced: Sequence[Traced]) -> None:
                 f"  {first.program.name}: {first.out_tree}\n  {other.program.name}: {other.out_tree}"
             )
         for i, (a, b) in enumerate(zip(first.out_arguments, other.out_arguments, strict=True)):
-            if a.type.shape != b.type.shape or (a.type.dtype != b.type.dtype and not (a.weak or b.weak)):
+            if a.type.shape != b.type.shape or (a.type.dtype != b.type.dtype and not (a.weak or b.weak)) or a.axes != b.axes:
                 dummy = tree.unflatten(first.out_tree, range(len(first.out_arguments)))
                 name = tree.path_names(dummy, "result")[i]
+                by = ".astype" if a.axes == b.axes else "reshard"
                 raise TypeError(
-                    f"{what}: the branches return different types: {name} is {a.type} in {first.program.name}"
-                    f" and {b.type} in {other.program.name}\n  fix: make them agree, for instance by .astype in one of them"
+                    f"{what}: the branches return different types: {name} is {a} in {first.program.name}"
+                    f" and {b} in {other.program.name}\n  fix: make them agree, for instance by {by} in one of them"
                 )
             if a.varying != b.varying:
                 raise TypeError(_varies_otherwise(what, first, other, i))

@@ -29,6 +29,7 @@ from meshjit.trace import Argument, Traced, bind_program, function_name, line_of
 from meshjit.trace.tracer import is_known
 from meshjit.transform.batch import batch
 from meshjit.transform.inline_calls import inline_calls
+from sharding.spec import spec_text
 
 Function = Callable[..., Any]
 
@@ -63,7 +64,7 @@ def _scanned(
     count, steps = _length(slices, length), _unrolled(unroll)
     if in_python():
         return _scan_in_python(f, init, xs, count, reverse)
-    inner = [a.with_type(a.type.with_shape(a.type.shape[1:])) for a in slices.arguments]
+    inner = [_slice_of(what, a) for a in slices.arguments]
     carry, traced = _fixed_carry(what, carry, lambda c: _traced_step(f, c, inner, slices.structure))
     carry_tree, ys_tree = tree.structures(traced.out_tree)
     body = captured_first(traced)
@@ -75,6 +76,16 @@ def _scanned(
     results = apply(ops("scan"), operands, types, traced.out_weak, traced.mesh, body=body, **params)
     ys = results[len(carry.values) :]
     return tree.unflatten(carry_tree, results[: len(carry.values)]), tree.unflatten(ys_tree, ys)
+
+
+def _slice_of(what: str, argument: Argument) -> Argument:
+    """One iteration's part of it; ValueError where an explicit axis shards the dim that the loop goes along."""
+    if argument.axes[0]:
+        raise ValueError(
+            f"{what}: {argument.name} is {argument}, sharded along the dim that the loop takes slices of\n"
+            f"  at {line_of(user_source())}\n  fix: reshard({argument.name}, ...) to another dim before"
+        )
+    return argument.without_dim(0)
 
 
 def _length(slices: Leaves, length: int | None) -> int:
@@ -163,6 +174,8 @@ def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
             raise TypeError(_varies_otherwise(what, traced.program, first, back))
         if first.type != back.type and not (first.weak and first.type.shape == back.type.shape):
             raise TypeError(_other_carry(what, traced.program, first, back))
+        if first.axes != back.axes:
+            raise TypeError(_other_carry(what, traced.program, first, back))
     return outputs
 
 
@@ -188,9 +201,10 @@ def _varies_otherwise(what: str, program: Program, first: Argument, back: Argume
 def _other_carry(what: str, program: Program, first: Argument, back: Argument) -> str:
     name = _carry_name(what, first)
     fix = f"cast it: x.astype({first.type.dtype})" if first.type.shape == back.type.shape else "keep its shape the same"
+    fix = f"meshjit.sharding.reshard it to {spec_text(back.sharding.spec)}" if first.type == back.type and back.sharding else fix
     return (
         f"{what}: the carry changes its type in {program.name}, at {line_of(user_source())}\n"
-        f"  {name} is {first.type} at first and {back.type} after one iteration\n"
+        f"  {name} is {first} at first and {back} after one iteration\n"
         f"  a loop is compiled once for all iterations\n  fix: {fix}, in the loop or before it"
     )
 
@@ -338,7 +352,7 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa:
 def _all_at_once(f: Function, xs: Any) -> Any:
     """f of every slice of xs by its batch rules."""
     flat = leaves_of(xs, "xs")
-    inner = [a.with_type(a.type.with_shape(a.type.shape[1:])) for a in flat.arguments]
+    inner = [a.without_dim(0) for a in flat.arguments]
     traced = trace_region(f, inner, flat.structure)
     places = [*[0] * len(inner), *[None] * len(traced.captured)]
     program = batch(inline_calls(traced.program), places, _length(flat, None), [0] * len(traced.out_weak))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp, tree
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.lax import elementwise
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
@@ -27,7 +28,7 @@ def _reduction(op: str) -> Any:
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`: over `axes`, in the operand's dtype."
-    return function
+    return takes_out_sharding(function) if op == "reduce_sum" else function
 
 
 reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_and, reduce_or = (
@@ -69,6 +70,7 @@ def _monoids() -> dict[Any, str]:
     return monoids
 
 
+@takes_out_sharding
 def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dimensions: Sequence[int]) -> Any:
     """`jax.lax.reduce`: `computation` (associative) over dims, started from init_values. Trees of arrays are reduced
     together; additions, products and extremes of one array are one op."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp, random
+from meshjit.api.out_sharding import takes_out_sharding as _takes_out_sharding
 from meshjit.missing import explain as _explain
 from meshjit.ops.base.families import part_dtype
 
@@ -16,16 +17,18 @@ Initializer = Callable[..., Any]
 Axes = int | Sequence[int]
 
 
+@_takes_out_sharding
 def zeros(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     return mnp.zeros(shape, dtype)
 
 
+@_takes_out_sharding
 def ones(key: Any, shape: Sequence[int], dtype: Any = None) -> Any:
     return mnp.ones(shape, dtype)
 
 
 def constant(value: Any, dtype: Any = None) -> Initializer:
-    return lambda key, shape, dtype=dtype: mnp.full(shape, value, _dtype(dtype))
+    return _takes_out_sharding(lambda key, shape, dtype=dtype: mnp.full(shape, value, _dtype(dtype)))
 
 
 def normal(stddev: Any = 1e-2, dtype: Any = None) -> Initializer:
@@ -44,6 +47,7 @@ def truncated_normal(stddev: Any = 1e-2, dtype: Any = None, lower: float = -2.0,
 
 
 def _scaled(scale: Any, draw: Callable[..., Any], dtype: Any) -> Initializer:
+    @_takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         return draw(key, shape, _dtype(dtype)) * mnp.array(scale, _dtype(dtype))
 
@@ -63,6 +67,7 @@ def variance_scaling(
 
     ValueError for another mode or distribution, and for shapes of fewer than two dims where in_axis is the default."""
 
+    @_takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         kind = _dtype(dtype)
         variance = mnp.array(scale / _fan(mode, *_fans(shape, in_axis, out_axis, batch_axis)), kind)
@@ -143,6 +148,7 @@ def orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None) -> In
     """A uniformly random matrix with orthonormal columns (or rows, whichever are fewer), times scale: column_axis against all
     other dims. ValueError for fewer than two dims."""
 
+    @_takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         if len(shape) < 2:
             raise ValueError(f"orthogonal: shape {tuple(shape)} has {len(shape)} dims, an orthogonal matrix has at least 2")
@@ -162,6 +168,7 @@ def delta_orthogonal(scale: Any = 1.0, column_axis: int = -1, dtype: Any = None)
 
     ValueError for other ranks than 3 to 5, and for fewer features out than in."""
 
+    @_takes_out_sharding
     def init(key: Any, shape: Sequence[int], dtype: Any = dtype) -> Any:
         if len(shape) not in (3, 4, 5):
             raise ValueError(f"delta_orthogonal: shape {tuple(shape)} has {len(shape)} dims, a kernel has 3, 4 or 5")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy import ufuncs
@@ -31,6 +32,7 @@ from meshjit.trace import bind, line_of, user_source
 Dims = tuple[tuple[int, ...], tuple[int, ...]]
 
 
+@takes_out_sharding
 def dot_general(
     x: Any,
     y: Any,
@@ -73,6 +75,7 @@ def preferred_dtype(dtype: Any) -> np.dtype[Any] | None:
     return None if dtype is None else canonical(np.dtype(dtype), config.enable_x64)
 
 
+@takes_out_sharding
 def dot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.dot`: last dim of x with the last but one of y."""
     a, b = len(shape_of(x)), len(shape_of(y))
@@ -91,6 +94,7 @@ def _check_contracted(name: str, x: Any, y: Any, i: int, j: int) -> None:
         )
 
 
+@takes_out_sharding
 def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.matmul`: batch dims are broadcast; vectors are rows on the left and columns on the right."""
     a, b = len(shape_of(x)), len(shape_of(y))
@@ -138,6 +142,7 @@ def outer(x: Any, y: Any) -> Any:
     return ufuncs.multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
 
 
+@takes_out_sharding
 def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
     """`numpy.tensordot`."""
     a, b = len(shape_of(x)), len(shape_of(y))
@@ -174,6 +179,7 @@ def kron(x: Any, y: Any) -> Any:
 # -- einsum
 
 
+@takes_out_sharding
 def einsum(
     subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None
 ) -> Any:

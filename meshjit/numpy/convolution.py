@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import ufuncs
 from meshjit.numpy.contraction import _precision as precision_word, preferred_dtype
 from meshjit.numpy.promote import ops, promoted, shape_of
@@ -12,6 +13,7 @@ from meshjit.numpy.shaping import flip, reshape
 from meshjit.trace import bind, line_of, user_source
 
 
+@takes_out_sharding
 def conv_general_dilated(
     lhs: Any,
     rhs: Any,

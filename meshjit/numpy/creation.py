@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.api.putting import device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical
@@ -36,6 +37,7 @@ from meshjit.runtime.array import Array
 from meshjit.runtime.executable import filled
 from meshjit.runtime.placing import default_sharding, place as place_array
 from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
+from meshjit.trace.explicit import sharding_in_type
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, check_spec
 
@@ -51,6 +53,7 @@ def placed(x: Any, device: Any) -> Any:
     return x if device is None else device_put(x, device)
 
 
+@takes_out_sharding
 def array(
     x: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0, *, device: Any = None
 ) -> Any:
@@ -68,11 +71,13 @@ def array(
     return placed(fresh(operand) if copy and operand is x else operand, device)
 
 
+@takes_out_sharding
 def asarray_(x: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
     """`numpy.asarray`: an Array of the right dtype is given back itself, unless `copy`."""
     return array(x, dtype, copy, order, device=device)
 
 
+@takes_out_sharding
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """`numpy.full`; without a dtype that of fill_value, weak if it is a Python number. `device`: a device or a sharding."""
     operand, type, weak = value(fill_value, dtype=dtype)
@@ -104,19 +109,23 @@ def _sharding(place: Any, shape: tuple[int, ...]) -> Sharding:
     return place if isinstance(place, Sharding) else SingleDeviceSharding(place)
 
 
+@takes_out_sharding
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     return full(shape, np.zeros((), _dtype(dtype)), device=device)
 
 
+@takes_out_sharding
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     return full(shape, np.ones((), _dtype(dtype)), device=device)
 
 
+@takes_out_sharding
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Zeros: there is no uninitialised memory to show."""
     return zeros(shape, dtype, device=device)
 
 
+@takes_out_sharding
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """`numpy.full_like`; weak if x is and no dtype is given. x is an array, or a ShapeDtypeStruct.
 
@@ -136,7 +145,9 @@ def _kind(x: Any) -> tuple[TensorType, bool]:
 
 
 def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Sharding | None:
-    """Where somebody put x, if an array of the wanted shape can lie there; nowhere inside of a trace."""
+    """Where somebody put x, if an array of the wanted shape can lie there; inside of a trace only where its type says so."""
+    if isinstance(x, Tracer):
+        return sharding_in_type(x) if shape == target else None
     sharding = getattr(x, "sharding", None)
     if active_trace() is not None or not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
         return None
@@ -145,10 +156,12 @@ def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Shardi
     return sharding.with_spec(PartitionSpec()) if sharding.is_fully_replicated else None
 
 
+@takes_out_sharding
 def zeros_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     return full_like(x, 0, dtype, shape, device=device)
 
 
+@takes_out_sharding
 def ones_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     return full_like(x, 1, dtype, shape, device=device)
 
@@ -161,6 +174,7 @@ def iota(dtype: Any, shape: Any, dimension: int) -> Any:
     return bind(ops("iota"), dtype=_dtype(dtype), shape=shape_tuple(shape), dimension=dimension)
 
 
+@takes_out_sharding
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Any:
     """`numpy.arange`: start + i * step in the result's dtype, computed on the devices, as in JAX."""
     if stop is None:

@@ -61,8 +61,8 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _reshape(self: Any, *shape: Any, order: str = "C") -> Any:
-    return shaping.reshape(self, *shape, order=order)
+def _reshape(self: Any, *shape: Any, order: str = "C", out_sharding: Any = None) -> Any:
+    return shaping.reshape(self, *shape, order=order, out_sharding=out_sharding)
 
 
 def _transpose(self: Any, *axes: Any) -> Any:

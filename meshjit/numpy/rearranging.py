@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.core.types import is_inexact
 from meshjit.numpy import elementwise, reductions
 from meshjit.numpy.arguments import shape_tuple
@@ -42,6 +43,7 @@ from meshjit.numpy.ufuncs import logical_and, negative, remainder, where
 from meshjit.trace import bind, line_of, user_source
 
 
+@takes_out_sharding
 def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
     """Every element `repeats` times: an int, or one number per element of the dim.
 

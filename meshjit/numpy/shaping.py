@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import (
     asarray,
@@ -24,6 +25,7 @@ from meshjit.numpy.promote import (
 from meshjit.trace import bind, line_of, user_source
 
 
+@takes_out_sharding
 def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
     """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ."""
     if order == "F":
@@ -59,6 +61,7 @@ def _reshape_fix(target: tuple[int, ...], shape: tuple[int, ...]) -> str:
     return f"the products must be equal; -1 stands for what is left: x.reshape(-1, {shape[-1] if shape else 1})"
 
 
+@takes_out_sharding
 def ravel(x: Any, order: str = "C") -> Any:
     return reshape(x, -1, order=order)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.creation import array, iota, linspace, zeros
@@ -127,6 +128,7 @@ def nanquantile(
     return _quantile(x, q, axis, keepdims, method, skip_nan=True)
 
 
+@takes_out_sharding
 def percentile(
     x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
@@ -266,6 +268,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     )
 
 
+@takes_out_sharding
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
     """How often every number from 0 on occurs, or the sum of its weights. `length` is needed for traced x."""
     x = asarray(x)

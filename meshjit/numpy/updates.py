@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import (
@@ -54,38 +55,48 @@ class IndexUpdate:
         methods = ", ".join(_METHODS)
         raise AttributeError(f"x.at[...] has no method {name!r}; did you mean {_method_like(name)}? There are {methods}")
 
+    @takes_out_sharding
     def get(self, *, mode: str | None = None, fill_value: Any = None, **hints: Any) -> Any:
         _check_hints("get", hints)
         return getitem(self.x, self.index, mode, fill_value, hints.get("wrap_negative_indices", True))
 
+    @takes_out_sharding
     def set(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "set", mode, hints)
 
+    @takes_out_sharding
     def add(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "add", mode, hints)
 
+    @takes_out_sharding
     def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, ufuncs.negative(exactly(values, dtype_of(self.x))), "add", mode, hints)
 
+    @takes_out_sharding
     def multiply(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "mul", mode, hints)
 
     mul = multiply
 
+    @takes_out_sharding
     def divide(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
         return ufuncs.true_divide(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
+    @takes_out_sharding
     def power(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         ones = broadcast_to(np.ones((), dtype_of(self.x)), shape_of(self.x))
         return ufuncs.power(self.x, _updated(ones, self.index, values, "mul", mode, hints))
 
+    @takes_out_sharding
     def min(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "min", mode, hints)
 
+    @takes_out_sharding
     def max(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "max", mode, hints)
 
+    @takes_out_sharding
     def apply(self, function: Any, *, mode: str | None = None, **hints: Any) -> Any:
         """Every element that the index names, once, however often it does."""
         return self.set(function(self.get(mode="clip", **hints)), mode=mode, **hints)
@@ -119,18 +130,15 @@ for _name, _pair in _OPERATORS.items():
     setattr(IndexUpdate, f"__{_name}__", _refuse(*_pair))
     setattr(IndexUpdate, f"__r{_name}__", _refuse(*_pair))
 
-_HINTS = ("indices_are_sorted", "unique_indices", "wrap_negative_indices", "out_sharding")
+_HINTS = ("indices_are_sorted", "unique_indices", "wrap_negative_indices")
 
 
 def _check_hints(method: str, hints: dict[str, Any]) -> None:
-    """TypeError for words that JAX has none of, ValueError for those that would change the result here."""
-    for name, value in hints.items():
+    """TypeError for words that JAX has none of."""
+    for name in hints:
         if name not in _HINTS:
-            names = ", ".join(("mode", *_HINTS))
+            names = ", ".join(("mode", *_HINTS, "out_sharding"))
             raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {names}\n  at {line_of(user_source())}")
-        if name == "out_sharding" and value is not None:
-            fix = "use lax.with_sharding_constraint"
-            raise ValueError(f".at[...].{method}: {name}={value!r} is not supported; {fix}\n  at {line_of(user_source())}")
 
 
 def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import elementwise, promote, rearranging, shaping, ufuncs
 from meshjit.numpy.creation import placed
 from meshjit.numpy.promote import cast, fresh, lifted, normal_axes, shape_of
@@ -89,7 +90,8 @@ round, around, nan_to_num = map(  # noqa: A001
 broadcast_to, reshape, transpose, permute_dims, concatenate, concat = map(
     _array_out,
     (
-        promote.broadcast_to, shaping.reshape, shaping.transpose, shaping.permute_dims, shaping.concatenate, shaping.concat,
+        takes_out_sharding(promote.broadcast_to),
+        shaping.reshape, shaping.transpose, shaping.permute_dims, shaping.concatenate, shaping.concat,
     ),
 )  # fmt: skip
 ravel, swapaxes, moveaxis, rollaxis, matrix_transpose, expand_dims, squeeze = map(

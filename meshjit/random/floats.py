@@ -10,6 +10,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api import jit
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import is_float, is_inexact
@@ -77,6 +78,7 @@ def _uniform(data: Any, low: Any, high: Any, *, shape: Shape, dtype: Any, partit
     return scaled(unit_floats(data, shape, dtype, partitionable), low, high, shape, dtype)
 
 
+@takes_out_sharding
 def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0) -> Any:
     """Floats in [minval, maxval), which broadcast to `shape`. Source: jax.random.uniform.
 
@@ -95,6 +97,7 @@ def _bits(data: Any, *, width: int, shape: Shape, partitionable: bool) -> Any:
     return random_bits(data, width, shape, partitionable)
 
 
+@takes_out_sharding
 def bits(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Random words: uint8, uint16, uint32 (the default) or uint64. Source: jax.random.bits."""
     data = single(key, "bits")
@@ -135,6 +138,7 @@ def _normal(data: Any, *, shape: Shape, dtype: Any, partitionable: bool) -> Any:
     return mnp.divide(mnp.add(real, mnp.multiply(np.asarray(1j, dtype), imag)), _root2(dtype))
 
 
+@takes_out_sharding
 def normal(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Standard normal numbers; complex ones have variance 1 in all. Source: jax.random.normal."""
     data, dtype = single(key, "normal"), float_dtype(dtype, "normal", complexes=True)
@@ -164,6 +168,7 @@ def next_float(x: Any, down: bool) -> Any:
     return mnp.where(mnp.equal(x, np.asarray(-np.inf if down else np.inf, dtype)), x, moved)
 
 
+@takes_out_sharding
 def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Standard normal numbers in (lower, upper); shape None: that of the bounds. Source: jax.random.truncated_normal."""
     data, dtype = single(key, "truncated_normal"), float_dtype(dtype, "truncated_normal")
@@ -181,6 +186,7 @@ def _simple(name: str, law: Any, doc: str) -> Any:
     def run(data: Any, *, shape: Shape, dtype: Any, partitionable: bool) -> Any:
         return law(data, shape, dtype, partitionable)
 
+    @takes_out_sharding
     def distribution(key: Any, shape: Any = (), dtype: Any = None) -> Any:
         return run(single(key, name), **options(shape, float_dtype(dtype, name)))
 
@@ -250,6 +256,7 @@ def check_mode(mode: str | None, function: str) -> str:
     return mode or "low"
 
 
+@takes_out_sharding
 def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None) -> Any:
     """Gumbel numbers; mode "high" spends twice the bits on large ones. Source: jax.random.gumbel."""
     data, dtype = single(key, "gumbel"), float_dtype(dtype, "gumbel")
@@ -268,6 +275,7 @@ def _bernoulli(data: Any, p: Any, *, shape: Shape, dtype: Any, partitionable: bo
     return mnp.less(mnp.multiply(both[1], np.asarray(ml_dtypes.finfo(dtype).eps, dtype)), mnp.subtract(p, both[0]))
 
 
+@takes_out_sharding
 def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Any:
     """True with probability `p`, which broadcasts to `shape` (None: that of `p`). Source: jax.random.bernoulli.
 
@@ -279,6 +287,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> A
     return _bernoulli(data, p, **options(shape, dtype), mode=check_mode(mode, "bernoulli"))
 
 
+@takes_out_sharding
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """1 or -1 with equal probability; dtype int32 by default. Source: jax.random.rademacher."""
     heads = bernoulli(key, 0.5, shape_tuple(shape))

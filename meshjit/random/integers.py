@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api import jit
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy.arguments import shape_tuple
@@ -54,6 +55,7 @@ def _check_bound(x: Any, name: str, dtype: np.dtype[Any]) -> None:
         )
 
 
+@takes_out_sharding
 def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Any:
     """Integers in [minval, maxval), which broadcast to `shape`. Source: jax.random.randint.
 
@@ -144,6 +146,7 @@ def _permuted(data: Any, x: Any, *, axis: int, independent: bool, partitionable:
     return mnp.take(x, order, axis, mode="promise_in_bounds")
 
 
+@takes_out_sharding
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
     """arange(x) for an int x, or the array x, in random order along `axis`. Source: jax.random.permutation.
 
@@ -278,6 +281,7 @@ def _largest(x: Any, count: int) -> Any:
 # -- categorical
 
 
+@takes_out_sharding
 def categorical(
     key: Any,
     logits: Any,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.config import config
+from meshjit.core.explicit import Unclear, explicit_part, pin_of, program_specs, result_specs
 from meshjit.core.op import Op
 from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Builder, Program, Source
@@ -19,9 +20,10 @@ from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on
 from meshjit.runtime.placing import move, place
+from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.source import line_of, user_source
 from meshjit.transform.numbers import Number, numbers_of, with_operands, without_numbers
-from sharding.mesh import Mesh
+from sharding.mesh import Mesh, named_mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, ShardingError
 
@@ -43,7 +45,8 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
         with Builder(op.name) as builder:
             inputs = [builder.input(k.type) for k in keys]
             program = builder.build(builder.emit(op, inputs, dict(params)))
-        executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs))
+        outputs = _specs_of_results(program, keys, mesh)
+        executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs), outputs)
     return _call(executable, operands)
 
 
@@ -62,7 +65,8 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
     extra = [numbers[i].value for i in varying]
     if entry is None or entry.varying != varying:
         whole = with_operands(program, numbers, varying)
-        executable = compiled(whole, mesh, (*keys, *map(_key, extra)), weak)
+        outputs = _specs_of_program(whole, (*keys, *map(_key, extra)), mesh)
+        executable = compiled(whole, mesh, (*keys, *map(_key, extra)), weak, outputs)
         fixed = tuple(b"" if i in varying else n.value.tobytes() for i, n in enumerate(numbers))
         entry = _Compiled(executable, varying, fixed)
     _keep(key, entry)
@@ -94,10 +98,30 @@ def _varying(numbers: Sequence[Number], entry: _Compiled | None) -> tuple[int, .
     return tuple(i for i, n in enumerate(numbers) if i in before or n.value.tobytes() != entry.fixed[i])
 
 
-def compiled(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable:
-    """A Program for operands with these keys, which stay where they are committed."""
-    annotations = Annotations([_spec(k, mesh) for k in keys], [None] * len(program.outputs))
+def compiled(
+    program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool], outputs: Sequence[PartitionSpec | None] = ()
+) -> Executable:
+    """A Program for operands with these keys, which stay where they are committed; `outputs`: where its results go."""
+    annotations = Annotations([_spec(k, mesh) for k in keys], outputs or [None] * len(program.outputs))
     return build(program, mesh, annotations, weak, any(k.committed for k in keys))
+
+
+def _specs_of_results(program: Program, keys: Sequence[LeafKey], mesh: Mesh) -> list[PartitionSpec]:
+    """In explicit axes: where the results of one op are. ShardingTypeError where its operands' placements do not say."""
+    if not mesh.explicit_axes:
+        return []
+    specs = [explicit_part(_spec(k, mesh), k.type.rank, mesh) for k in keys]
+    try:
+        return [pin_of(s, mesh) for s in result_specs(program.eqns[0], specs, mesh)]
+    except Unclear as unclear:
+        raise unclear_placement(program.eqns[0], specs, mesh, unclear, user_source(), lambda i: "an array") from None
+
+
+def _specs_of_program(program: Program, keys: Sequence[LeafKey], mesh: Mesh) -> list[PartitionSpec]:
+    if not mesh.explicit_axes:
+        return []
+    specs = program_specs(program, [explicit_part(_spec(k, mesh), k.type.rank, mesh) for k in keys], mesh)
+    return [pin_of(s, mesh) for s in specs]
 
 
 def _call(executable: Executable, operands: Sequence[Value]) -> list[Array]:
@@ -147,7 +171,7 @@ def _spec(key: LeafKey, mesh: Mesh) -> PartitionSpec | None:
 
 
 def common_mesh(values: Sequence[Value], what: str) -> Mesh:
-    """The mesh that all committed arrays live on; the default device's where none is committed.
+    """The mesh that all committed arrays live on; where none is committed, that of the context, else the default device's.
 
     ShardingError, naming two of them and a fix, where committed arrays live on different devices.
     """
@@ -162,6 +186,11 @@ def common_mesh(values: Sequence[Value], what: str) -> Mesh:
             raise ShardingError(different_devices(what, "one operand", first, "another", value, user_source()))
         elif both != mesh_of(first.sharding):
             first = value
+    named = named_mesh()
+    if isinstance(named, Mesh):  # whose axis types hold, also for arrays on a mesh of the same axes
+        mesh = None if first is None else mesh_of(first.sharding)
+        if mesh is None or (mesh.axis_names, mesh.flat_devices) == (named.axis_names, named.flat_devices):
+            return named
     return default_mesh() if first is None else mesh_of(first.sharding)
 
 

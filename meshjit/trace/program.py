@@ -11,28 +11,51 @@ import numpy as np
 
 from meshjit import tree
 from meshjit.config import config
+from meshjit.core.explicit import typed
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.program import Program, Source
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, Axes
+from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.recursion import Level, explained
 from meshjit.trace.stack import Trace, Value, active_trace, concrete_info, depth, varying_of
 from meshjit.trace.tracer import Tracer
+from sharding.axes import AxisRef
+from sharding.named import NamedSharding
+from sharding.spec import entry_axes, padded
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One array argument of a function: its type, whether its dtype is weak, its path (`params['w1']`), and, in code for
-    single devices, the mesh axes over which it varies."""
+    """One array argument of a function: its type, whether its dtype is weak, its path (`params['w1']`), in code for single
+    devices the mesh axes over which it varies, and where its type says that it is, in explicit axes."""
 
     type: TensorType
     weak: bool = False
     name: str = ""
     varying: Axes = NOWHERE
+    sharding: NamedSharding | None = None
 
     def with_type(self, type: TensorType) -> Argument:
         return replace(self, type=type)
+
+    def without_dim(self, dim: int) -> Argument:
+        """One slice of it along a dim."""
+        shape, sharding = self.type.shape, self.sharding
+        if sharding is not None:
+            spec = padded(sharding.spec, len(shape))
+            sharding = sharding.with_spec(spec.update(partitions=(*spec[:dim], *spec[dim + 1 :])))
+        return replace(self, type=self.type.with_shape((*shape[:dim], *shape[dim + 1 :])), sharding=sharding)
+
+    @property
+    def axes(self) -> tuple[tuple[AxisRef, ...], ...]:
+        """Per dim, the explicit axes that its type says shard it."""
+        entries = self.sharding.spec if self.sharding is not None else ()
+        return (*map(entry_axes, entries), *((),) * (self.type.rank - len(entries)))
+
+    def __str__(self) -> str:
+        return typed(self.type, None if self.sharding is None else self.sharding.spec, self.varying)
 
 
 @dataclass(frozen=True)
@@ -52,13 +75,15 @@ class Traced:
     mesh_source: Source | None = None
     by_value: bool = False
     out_varying: tuple[Axes, ...] = ()  # of code for single devices
+    shardings: tuple[NamedSharding | None, ...] = ()  # of the outputs, where explicit axes are in use
 
     @property
     def out_arguments(self) -> tuple[Argument, ...]:
         """The results as they would be arguments of a next function."""
         varying = self.out_varying or [NOWHERE] * len(self.out_weak)
-        triples = zip(self.program.output_types, self.out_weak, varying, strict=True)
-        return tuple(Argument(type, weak, varying=axes) for type, weak, axes in triples)
+        shardings = self.shardings or [None] * len(self.out_weak)
+        results = zip(self.program.output_types, self.out_weak, varying, shardings, strict=True)
+        return tuple(Argument(type, weak, "", axes, sharding) for type, weak, axes, sharding in results)
 
 
 @rarely_collected
@@ -86,11 +111,12 @@ def trace_to_program(
             trace.everywhere = everywhere
             values = operands or [None] * len(arguments)
             pairs = zip(arguments, values, strict=True)
-            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), value, a.varying) for a, value in pairs]
+            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), v, a.varying, a.sharding) for a, v in pairs]
             args, kwargs = tree.unflatten(in_tree, tracers)
             result = fun(*args, **kwargs)
             leaves, out_tree = tree.flatten(result)
             outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
+            shardings = () if trace.specs is None else tuple(map(sharding_in_type, outputs))
     except RecursionError as error:
         if depth() > 0:  # the outermost says where
             raise
@@ -102,9 +128,8 @@ def trace_to_program(
         program, mesh = outer.translated(program, mesh), outer.mesh
     by_value = trace.values is not None and trace.values.asked
     varying = () if trace.varying is None else tuple(map(varying_of, outputs))
-    return Traced(
-        program, out_tree, tuple(t.weak_type for t in outputs), captured, mesh, trace.mesh_source, by_value, varying
-    )
+    weak = tuple(t.weak_type for t in outputs)
+    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, varying, shardings)
 
 
 def function_name(fun: Any) -> str:
@@ -124,7 +149,8 @@ def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
     """The Argument for a value given to a transformed function; TypeError with its path, and `fix`, if it is no array or
     scalar."""
     if isinstance(value, Tracer):
-        return Argument(value.type, value.weak_type, name, varying_of(value))
+        sharding = None if value.tracing.specs is None else sharding_in_type(value)
+        return Argument(value.type, value.weak_type, name, varying_of(value), sharding)
     if is_python_number(value):
         dtype = canonical(dtype_of_python_scalar(value), config.enable_x64)
         return Argument(TensorType((), dtype), not isinstance(value, bool), name)
@@ -135,7 +161,7 @@ def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
     info = concrete_info(value)
     if info is None:
         raise TypeError(_not_an_array(value, f"argument {name}", fix=fix))
-    return Argument(info[0], info[1], name)
+    return Argument(info[0], info[1], name, NOWHERE, sharding_in_type(value))
 
 
 def as_operand(value: Any, argument: Argument) -> Value:

@@ -28,12 +28,14 @@ from meshjit.core.splat import element_of, is_known_splat, is_splat, own
 from meshjit.core.types import TensorType, type_of
 from meshjit.core.varying import NOWHERE, Axes, varying_outputs, varying_results
 from meshjit.trace.evaluators import run_eqn, run_op, run_program
+from meshjit.trace.explicit import mesh_in_use, pinned_input, sharding_in_type, type_inlined, type_results, type_value
 from meshjit.trace.members import is_checked
 from meshjit.trace.meshes import in_words_of, why_apart
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.tracer import Tracer, leaked
 from meshjit.trace.values import Values
-from sharding.spec import ShardingError
+from sharding.named import NamedSharding
+from sharding.spec import PartitionSpec, ShardingError
 
 Value = Any  # Tracer, concrete array, np.ndarray or np.generic
 
@@ -45,7 +47,7 @@ class Trace:
 
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
-        "stand_ins", "varying", "everywhere", "varied",
+        "stand_ins", "specs", "varying", "everywhere", "varied",
     )  # fmt: skip
 
     def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
@@ -59,6 +61,10 @@ class Trace:
         self.mesh_source: Source | None = None
         self.ended = False
         self.splats: dict[Any, Mapping[str, Any]] = {}  # params of constants
+        self.specs: dict[Var, PartitionSpec] | None = None  # placements in types; None while no mesh has explicit axes
+        mesh = mesh_in_use()
+        if mesh is not None:
+            self.specs, self.mesh = {}, mesh
         self.bodies: dict[Any, Any] = {}  # what was traced inside once for several uses
         self.stand_ins: dict[int, tuple[Tracer, Tracer]] = {}  # by id of a Tracer of another trace: it, and what it is here
         outer = active_trace()
@@ -78,16 +84,26 @@ class Trace:
         self.ended = True
 
     def input(
-        self, type: TensorType, weak: bool = False, name: str = "", hint: str = "", value: Value = None, varying: Axes = NOWHERE
+        self,
+        type: TensorType,
+        weak: bool = False,
+        name: str = "",
+        hint: str = "",
+        value: Value = None,
+        varying: Axes = NOWHERE,
+        sharding: NamedSharding | None = None,
     ) -> Tracer:
         """A new input of the Program, as a Tracer. `name` is for errors, `hint` for the printed Program, `value` what it will
-        be if that is known."""
+        be if that is known, `sharding` where its type says that it is."""
         var = self.builder.input(type, hint)
         self._vary(var, varying | self.everywhere)
-        if name:
-            self.names[var] = name
         if value is not None and self.values is not None:
             self.values.put(var, value)
+        type_value(self, var, sharding)
+        if self.specs is not None:
+            var = pinned_input(self, var)
+        if name:
+            self.names[var] = name
         return Tracer(var, self, weak, None)
 
     def lift(self, value: Value) -> Tracer:
@@ -115,6 +131,7 @@ class Trace:
             entry = self.captured[id(value)] = (value, Var(type, ""))
             if self.varying is not None:
                 self._vary(entry[1], varying_of(value) | self.everywhere)
+            type_value(self, entry[1], sharding_in_type(value))
             name = self.paths.get(id(value))
             if name is None and isinstance(value, Tracer):
                 name = value.tracing.names.get(value.variable)
@@ -164,6 +181,8 @@ class Trace:
             axes = varying_results(self.builder.eqns[-1], [varying_of(t) for t in tracers])
             for var, result in zip(outputs, axes, strict=True):
                 self._vary(var, result)
+        if self.specs is not None:
+            outputs = type_results(self, tracers, source)
         if weak is None:
             weak = bool(tracers) and all(t.weak_type for t in tracers)
             return [Tracer(v, self, weak and v.type.dtype == tracers[0].dtype, source) for v in outputs]
@@ -172,7 +191,10 @@ class Trace:
     def inline(self, program: Program, operands: Sequence[Value], weak: Sequence[bool]) -> list[Tracer]:
         """Copy a Program's equations here; its lines stay those it was traced at."""
         tracers = [self.lift(x) for x in operands]
+        first = len(self.builder.eqns)
         outputs = self.builder.inline(program, [t.variable for t in tracers])
+        if self.specs is not None:
+            type_inlined(self, first)
         if self.varying is not None:
             for var, axes in zip(outputs, varying_outputs(program, [varying_of(t) for t in tracers]), strict=True):
                 self._vary(var, axes)

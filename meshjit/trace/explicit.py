@@ -1,0 +1,193 @@
+"""Placements in the types of a trace: a side map from Var to spec, kept only where a mesh with explicit axes is in use.
+
+The mesh of the context (`set_mesh`) says which axes are explicit, else that of the arguments. Where an equation combines elements
+of several places, its result is pinned by a constraint, as are the inputs; planning keeps to these, and needs nothing new.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from meshjit.core.explicit import Unclear, explicit_part, follow, pin_of, result_specs, typed
+from meshjit.core.op import REGISTRY
+from meshjit.core.program import Builder, Eqn, Source, Var
+from meshjit.core.rules import rule_of
+from meshjit.errors import ShardingTypeError
+from meshjit.trace.members import device_axis_names
+from meshjit.trace.source import line_of
+from meshjit.trace.tracer import Tracer, origin
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh
+from sharding.named import NamedSharding
+from sharding.placement import Placement
+from sharding.reshard import plan_reshard
+from sharding.spec import PartitionSpec, entry_axes, spec_text
+
+_NO_MESH = Mesh(np.empty((), object), ()).abstract_mesh
+
+
+class Trace(Protocol):
+    """What is asked of a trace here."""
+
+    builder: Builder
+    mesh: Any
+    specs: dict[Var, PartitionSpec] | None
+
+    def require_mesh(self, mesh: Any) -> None: ...
+
+
+def governing(own: BaseMesh | None) -> BaseMesh | None:
+    """The mesh whose axis types hold: that of the context, else `own`, that of the arguments."""
+    if device_axis_names():  # code for single devices has no placements
+        return None
+    named = named_mesh()
+    return own if named is None else named
+
+
+def is_explicit(mesh: BaseMesh | None) -> bool:
+    return mesh is not None and bool(mesh.explicit_axes)
+
+
+def mesh_in_use() -> BaseMesh | None:
+    """The mesh of the context, if it has explicit axes."""
+    mesh = governing(None)
+    return mesh if is_explicit(mesh) else None
+
+
+@functools.lru_cache(maxsize=4096)
+def _sharding(mesh: BaseMesh, spec: PartitionSpec, sums: Any) -> NamedSharding:
+    return NamedSharding(mesh, spec)
+
+
+def sharding_on(mesh: BaseMesh, spec: PartitionSpec) -> NamedSharding:
+    """One object for equal ones."""
+    return _sharding(mesh, spec, (spec.unreduced, spec.reduced))
+
+
+def sharding_in_type(value: Any) -> NamedSharding | None:
+    """Where the value's type says that it is, in explicit axes; None where there are none."""
+    if isinstance(value, Tracer):
+        trace = value.tracing
+        mesh = None if trace.specs is None else governing(trace.mesh)
+        if trace.specs is None or mesh is None or not is_explicit(mesh):
+            return None
+        return sharding_on(mesh, explicit_part(trace.specs.get(value.variable), value.ndim, mesh))
+    sharding, type = getattr(value, "sharding", None), getattr(value, "type", None)
+    if type is None or not isinstance(sharding, NamedSharding) or not is_explicit(sharding.mesh):
+        return None
+    mesh = governing(sharding.mesh)
+    if mesh is None or not is_explicit(mesh):
+        return None
+    return sharding_on(sharding.mesh, explicit_part(sharding.spec, type.rank, mesh))
+
+
+def visible_sharding(value: Any, rank: int) -> NamedSharding:
+    """What `typeof(value).sharding` is: on an AbstractMesh, with an entry per dim."""
+    sharding = sharding_in_type(value)
+    if sharding is not None:
+        mesh = governing(sharding.mesh)
+        assert isinstance(mesh, Mesh | AbstractMesh)
+        return sharding_on(mesh.abstract_mesh, sharding.spec)
+    mesh = named_mesh()
+    whole = PartitionSpec(*[None] * rank)
+    return sharding_on(mesh.abstract_mesh if isinstance(mesh, Mesh | AbstractMesh) else _NO_MESH, whole)
+
+
+# -- in a trace
+
+
+def type_value(trace: Trace, var: Var, sharding: NamedSharding | None) -> None:
+    """Note where a Var that the trace is given is."""
+    if sharding is None:
+        return
+    if trace.specs is None:
+        trace.specs = {}
+    trace.require_mesh(sharding.mesh)
+    trace.specs[var] = sharding.spec
+
+
+def pinned_input(trace: Trace, var: Var) -> Var:
+    """The input behind a constraint that holds it, and so its cotangent, where its type says."""
+    mesh = governing(trace.mesh)
+    if trace.specs is None or var not in trace.specs or not var.rank or mesh is None or not is_explicit(mesh):
+        return var
+    return _pinned(trace, var, trace.specs[var], mesh)
+
+
+def _pinned(trace: Trace, var: Var, spec: PartitionSpec, mesh: BaseMesh) -> Var:
+    assert trace.specs is not None
+    if trace.mesh is None:
+        trace.require_mesh(mesh)
+    (held,) = trace.builder.emit(REGISTRY["sharding_constraint"], [var], {"spec": pin_of(spec, mesh)})
+    trace.specs[held] = spec
+    return held
+
+
+def type_results(trace: Trace, operands: Sequence[Tracer], source: Source | None) -> Sequence[Var]:
+    """The results of the equation that was staged last, typed, behind constraints where it combines elements of several places.
+    ShardingTypeError where its operands' placements do not say where they are."""
+    eqn, mesh = trace.builder.eqns[-1], governing(trace.mesh)
+    assert trace.specs is not None
+    if mesh is None or not is_explicit(mesh):
+        return eqn.outputs
+    specs = [explicit_part(trace.specs.get(v), v.rank, mesh) for v in eqn.inputs]
+    try:
+        results = result_specs(eqn, specs, mesh)
+    except Unclear as unclear:
+        raise unclear_placement(eqn, specs, mesh, unclear, source, lambda i: origin(operands[i])) from None
+    trace.specs.update(zip(eqn.outputs, results, strict=True))
+    if not _combines(eqn):
+        return eqn.outputs
+    pairs = zip(eqn.outputs, results, strict=True)
+    return [_pinned(trace, v, s, mesh) if v.rank and not s.unreduced else v for v, s in pairs]
+
+
+def _combines(eqn: Eqn) -> bool:
+    if eqn.op.seed is not None or eqn.op.regions is not None or eqn.op.pinned is not None:
+        return False
+    return not (rule_of(eqn).is_passthrough and rule_of(eqn).is_simple)
+
+
+def type_inlined(trace: Trace, first: int) -> None:
+    """Type the equations from number `first` on, which a transformation wrote: what they leave unclear is whole."""
+    mesh = governing(trace.mesh)
+    if trace.specs is not None and mesh is not None and is_explicit(mesh):
+        follow(trace.builder.eqns[first:], trace.specs, mesh)
+
+
+def unclear_placement(
+    eqn: Eqn,
+    specs: Sequence[PartitionSpec],
+    mesh: BaseMesh,
+    unclear: Unclear,
+    source: Source | None,
+    origin_of: Callable[[int], str],
+) -> ShardingTypeError:
+    """The error, with both operands' types and lines, and what each way out sends."""
+    operands = eqn.inputs
+    lines = [f"{eqn.op.name} at {line_of(source)}: {unclear.what}"]
+    lines += [f"  operand {i} is {typed(operands[i].type, specs[i])}: {origin_of(i)}" for i in unclear.operands]
+    ways: list[str] = []
+    for i, dims in zip(unclear.operands, unclear.resharded, strict=False):
+        sent = _bytes(operands[i], _placed(specs[i]), dims, mesh)
+        ways.append(f"meshjit.sharding.reshard(operand {i}, {_text(dims)}) before, which sends {sent}")
+    if unclear.left is not None:
+        left, result = unclear.left, eqn.outputs[0]
+        ways += [f"out_sharding={_text(dims)}, which sends {_bytes(result, left, dims, mesh)}" for dims in unclear.choices]
+    ways = ways or ["say where the result shall be by out_sharding=, or leave it to the compiler by meshjit.sharding.auto_axes"]
+    return ShardingTypeError("\n".join([*lines, *(f"  {'fix:' if n == 0 else '  or'} {way}" for n, way in enumerate(ways))]))
+
+
+def _placed(spec: PartitionSpec) -> Placement:
+    return Placement(tuple(entry_axes(entry) for entry in spec))
+
+
+def _text(dims: Sequence[Any]) -> str:
+    return spec_text((axes[0] if len(axes) == 1 else axes or None) for axes in dims)
+
+
+def _bytes(var: Var, source: Placement, dims: Any, mesh: BaseMesh) -> str:
+    return f"{plan_reshard(var.shape, var.dtype.itemsize, source, Placement(dims), mesh).bytes:,.0f} bytes per device"

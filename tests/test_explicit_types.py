@@ -1,0 +1,196 @@
+"""Placements in types: errors word for word, resolutions that were tried, mixed axes, nested transformations, uneven extents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit.errors import ShardingTypeError
+from meshjit.sharding import AxisType, NamedSharding, auto_axes, explicit_axes, reshard
+from sharding.spec import P
+
+pytestmark = pytest.mark.device
+
+MESH = mj.make_mesh((4, 2), ("X", "Y"), axis_types=AxisType.Explicit)
+MIXED = mj.make_mesh((4, 2), ("X", "Y"), axis_types=(AxisType.Explicit, AxisType.Auto))
+
+
+def placed(shape: tuple[int, ...], *entries: Any, mesh: Any = MESH, dtype: Any = np.float32) -> Any:
+    values = (np.arange(np.prod(shape)).reshape(shape) % 5).astype(dtype)
+    return mj.device_put(values, NamedSharding(mesh, P(*entries)))
+
+
+def message(function: Any, *args: Any, kind: type[Exception] = ShardingTypeError) -> str:
+    with pytest.raises(kind) as caught:
+        mj.jit(function)(*args)
+    return str(caught.value)
+
+
+def test_a_conflict_names_both_operands_and_what_each_way_out_sends() -> None:
+    def f(x: Any, y: Any) -> Any:
+        doubled = y * 2
+        return x + doubled
+
+    text = message(f, placed((8, 4), "X"), placed((8, 4), "Y"))
+    assert text.splitlines()[0].startswith("add at test_explicit_types.py:")
+    assert text.splitlines()[0].endswith(": dim 0 of operand 0 is sharded over X, dim 0 of operand 1 over Y")
+    assert text.splitlines()[1] == "  operand 0 is f32[8@X,4]: argument x"
+    assert text.splitlines()[2].startswith("  operand 1 is f32[8@Y,4]: computed at test_explicit_types.py:")
+    assert text.splitlines()[3:] == [
+        '  fix: meshjit.sharding.reshard(operand 0, P("Y", None)) before, which sends 64 bytes per device',
+        '    or meshjit.sharding.reshard(operand 1, P("X", None)) before, which sends 32 bytes per device',
+    ]
+
+
+def test_a_sum_over_shards_says_what_each_placement_of_the_result_costs() -> None:
+    text = message(lambda x, y: x @ y, placed((8, 4), "X", "Y"), placed((4, 16), "Y"))
+    assert text.splitlines()[0].endswith(
+        ": dim 1 of operand 0 and dim 0 of operand 1 are summed over and both sharded over Y: each device has a part of the sum"
+    )
+    assert text.splitlines()[3:] == [
+        '  fix: out_sharding=P("X", None), which sends 128 bytes per device',
+        '    or out_sharding=P("X", "Y"), which sends 64 bytes per device',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (lambda x: x.reshape(2, 16), "dim 0 of extent 8 is cut into 4 shards, which are no parts of the result's dims (2, 16)"),
+        (lambda x: x[0], "dim 0 of extent 8 is sharded 4 ways over X, which do not divide the result's 1"),
+        (lambda x: x[mnp.array([1, 2])], "dim 0 of operand 0 is looked up by computed places, and is sharded over X"),
+        (lambda x: mnp.linalg.inv(x[:4]), "has to be whole, and is sharded over X"),
+        (lambda x: mnp.outer(x[:, 0], x[:, 1]), "its result f32[8@X,8@X] would use X twice"),
+    ],
+)
+def test_what_is_unclear_is_said(function: Any, text: str) -> None:
+    assert text in message(function, placed((8, 4), "X"))
+
+
+def test_a_constraint_moves_nothing() -> None:
+    text = message(lambda x: mj.lax.with_sharding_constraint(x, NamedSharding(MESH, P("Y"))), placed((8, 4), "X"), kind=AssertionError)
+    assert text.startswith('with_sharding_constraint of x: f32[8@X,4] is not P("Y", None) in dim 0')
+
+
+def test_loops_and_branches_keep_placements() -> None:
+    text = message(
+        lambda x: mj.lax.scan(lambda c, _: (reshard(c, NamedSharding(MESH, P("Y"))), None), x, None, length=2),
+        placed((8, 4), "X"), kind=TypeError,
+    )  # fmt: skip
+    assert "init is f32[8@X,4] at first and f32[8@Y,4] after one iteration" in text
+    assert 'fix: meshjit.sharding.reshard it to P("Y", None)' in text
+    text = message(lambda x: mj.lax.scan(lambda c, row: (c + row, None), x[0], x), placed((8, 4), "X"), kind=ValueError)
+    assert "do not divide" in text
+    text = message(lambda x: mj.lax.scan(lambda c, row: (c, row), 0.0, x), placed((8, 4), "X"), kind=ValueError)
+    assert text.startswith("scan: xs is f32[8@X,4], sharded along the dim that the loop takes slices of")
+    text = message(lambda x, y: mj.vmap(lambda a, b: a + b)(x, y), placed((8, 4), "X"), placed((8, 4), "Y"), kind=ValueError)
+    assert text.startswith("vmap: the mapped dims are placed differently: that of a over ('X',), that of b over ('Y',)")
+
+
+def test_explicit_and_automatic_axes_mix() -> None:
+    seen: list[str] = []
+
+    def f(x: Any, w: Any) -> Any:
+        y = mnp.sin(x @ w)
+        seen.append(str(mj.typeof(y)))
+        return y
+
+    x, w = placed((8, 4), "X", mesh=MIXED), placed((4, 6), None, "Y", mesh=MIXED)
+    assert str(mj.typeof(w)) == "f32[4,6]"  # over automatic axes nothing is said
+    result = mj.jit(f)(x, w)
+    assert seen == ["f32[8@X,6]"]
+    assert result.sharding.spec[0] == "X"
+    np.testing.assert_allclose(result, np.sin(np.asarray(x) @ np.asarray(w)), rtol=1e-5)
+    both = auto_axes(lambda a, b: a + b, out_sharding=P("X"))(x, placed((8, 4), None, "X", mesh=MIXED))
+    assert both.sharding.spec[0] == "X"
+
+
+@pytest.mark.parametrize("shape", [(10, 3), (3, 5), (0, 4), (1, 1)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
+def test_any_extent_may_be_sharded(shape: tuple[int, int], dtype: Any) -> None:
+    x = placed(shape, "X", "Y", dtype=dtype)
+    for f in (lambda x: x | x if dtype is np.bool_ else x + x, lambda x: mnp.sum(x, 1), lambda x: x.T, lambda x: mnp.max(x) if x.size else x):
+        for g in (f, mj.jit(f)):
+            np.testing.assert_array_equal(g(x), f(np.asarray(x)) if f(np.asarray(x)) is not None else None)
+
+
+def test_gradients_are_placed_as_their_arguments() -> None:
+    x, w, b = placed((8, 4), "X"), placed((4, 6), None, "Y"), placed((6,), "Y")
+
+    def loss(params: Any) -> Any:
+        w, b = params
+        return mnp.mean((mnp.tanh(x @ w + b)) ** 2)
+
+    for run in (mj.grad(loss), mj.jit(mj.grad(loss)), mj.jit(mj.grad(mj.checkpoint(loss)))):
+        dw, db = run((w, b))
+        assert (dw.sharding, db.sharding) == (w.sharding, b.sharding)
+    hessian = mj.jit(mj.grad(lambda p: sum(g.sum() for g in mj.grad(loss)(p))))((w, b))
+    assert hessian[0].sharding == w.sharding
+
+
+def test_nested_transformations_agree_with_one_device() -> None:
+    x = placed((8, 4), "X", "Y")
+
+    def f(x: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            return mj.checkpoint(lambda c: mnp.sin(c) * 2)(c), c.sum()
+
+        last, sums = mj.lax.scan(step, x, None, length=3)
+        return mj.lax.cond(sums[0] > 0, lambda c: c * 2, lambda c: c, last).sum() + mj.vmap(lambda row: (row**2).sum())(x).sum()
+
+    with mj.set_mesh(MESH):
+        value, slope = mj.jit(mj.value_and_grad(f))(x)
+    alone = mj.value_and_grad(f)(np.asarray(x))
+    np.testing.assert_allclose(value, alone[0], rtol=1e-5)
+    np.testing.assert_allclose(slope, alone[1], rtol=1e-4)
+    assert slope.sharding == x.sharding
+
+
+def test_out_sharding_is_planned_with_the_function() -> None:
+    def f(x: Any, y: Any) -> Any:
+        return mnp.einsum("bd,df->bf", x, y, out_sharding=P("X", "Y"))
+
+    x, y = placed((8, 4), "X", "Y"), placed((4, 16), "Y")
+    with mj.set_mesh(MESH):
+        collectives = mj.jit(f).lower(x, y).plan.collectives
+        result = f(x, y)
+    assert [c.kind for c in collectives] == ["reduce_scatter"]
+    np.testing.assert_allclose(result, np.asarray(x) @ np.asarray(y))
+
+
+def test_functions_around_which_axes_change() -> None:
+    with mj.set_mesh(MESH):
+        with pytest.raises(TypeError, match="auto_axes: where the results are is not said"):
+            auto_axes(lambda x: x)(placed((8, 4), "X"))
+        pair = auto_axes(lambda x: {"a": x, "b": x.T}, out_sharding={"a": P("X"), "b": P(None, "X")})(placed((8, 4), "Y"))
+        assert pair["a"].sharding.spec == P("X", None) and pair["b"].sharding.spec == P(None, "X")
+    with pytest.raises(ValueError, match="explicit_axes: there is no mesh in the context"):
+        explicit_axes(lambda x: x, in_sharding=P("X"))(np.ones(8))
+
+
+def test_the_type_of_a_value_says_where_it_is() -> None:
+    x = placed((8, 4), "X")
+    assert mj.typeof(x).sharding == NamedSharding(MESH.abstract_mesh, P("X", None))
+    assert (mj.typeof(x).shape, mj.typeof(x).dtype, mj.typeof(x).ndim, mj.typeof(x).vma) == ((8, 4), np.float32, 2, frozenset())
+    assert mj.typeof(np.ones(3)).sharding.mesh.empty
+    with mj.set_mesh(MESH):
+        assert mj.typeof(mnp.ones((8, 4))).sharding == NamedSharding(MESH.abstract_mesh, P(None, None))
+        assert mnp.ones((8, 4)).sharding == NamedSharding(MESH, P(None, None))
+    assert isinstance(mnp.ones(3).sharding, mj.sharding.SingleDeviceSharding)
+
+
+def test_the_jitted_function_is_made_anew_for_other_types_of_axes() -> None:
+    traces: list[str] = []
+
+    def f(x: Any) -> Any:
+        traces.append(str(mj.typeof(x)))
+        return x * 2
+
+    jitted = mj.jit(f)
+    for mesh in (MESH, MESH.update(axis_types=AxisType.Auto), MESH):
+        jitted(placed((8, 4), "X", mesh=mesh))
+    assert traces == ["f32[8@X,4]", "f32[8,4]"]

@@ -1,0 +1,406 @@
+"""Programs with explicit axes, run by meshjit in the tests and by JAX to record what is expected.
+
+    XLA_FLAGS=--xla_force_host_platform_device_count=8 python tests/tools/explicit_scenarios.py      (where JAX is installed)
+
+writes tests/goldens/explicit_scenarios.json: for each expression the type that jit's trace gives its result, where jit and eager
+calls put it, and its elements; or the kind of error. The expressions' arguments are `a(shape, *spec)` on a mesh X=4, Y=2.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+GOLDEN = Path(__file__).parents[1] / "goldens" / "explicit_scenarios.json"
+
+SCENARIOS = """
+# elementwise
+on(lambda x: jnp.sin(x) * 2, a((8, 4), 'X', 'Y'))
+on(lambda x: x + 1, a((8, 4), 'X'))
+on(lambda x: x + np.ones((8, 4), np.float32), a((8, 4), 'X'))
+on(lambda x, y: x + y, a((8, 4), 'X', 'Y'), a((8, 4), 'X', 'Y'))
+on(lambda x, y: x + y, a((8, 4), 'X'), a((8, 4), None, 'Y'))
+on(lambda x, y: x + y, a((8, 4), 'X'), a((8, 4)))
+on(lambda x, y: x + y, a((8, 4), 'X'), a((8, 4), 'Y'))
+on(lambda x, y: x + y, a((8, 8), 'X'), a((8, 8), None, 'X'))
+on(lambda x, y: x * y, a((8, 4), 'X'), a((8, 4), ('X', 'Y')))
+on(lambda x, y: x + y, a((8, 4), 'X', 'Y'), a((4,), 'Y'))
+on(lambda x, y: x + y, a((8, 4), 'X', 'Y'), a((4,)))
+on(lambda x, y: x + y, a((8, 1), 'X'), a((1, 4), None, 'Y'))
+on(lambda x, y: x[:, None] + y[None, :], a((8,), 'X'), a((4,), 'Y'))
+on(lambda x, y: x[:, None] + y[None, :], a((8,), 'X'), a((8,), 'X'))
+on(lambda x, y: jnp.where(x > 3, x, y), a((8, 4), 'X'), a((8, 4), 'X'))
+on(lambda x: jnp.where(x > 3, x, 0), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.clip(x, 1, 3), a((8, 4), 'X', 'Y'))
+on(lambda x: x.astype(jnp.int32), a((8, 4), 'X', 'Y'))
+on(lambda x: x > 3, a((8, 4), 'X', 'Y'))
+on(lambda x: jax.nn.relu(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.nn.gelu(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.nn.softmax(x), a((8, 4), 'X'))
+on(lambda x: jax.nn.softmax(x), a((8, 4), 'X', 'Y'))
+on(lambda x: x ** 2, a((8, 4), ('X', 'Y')))
+on(lambda x: jnp.power(x, 2.5), a((8, 4), ('X', 'Y')))
+on(lambda x: -x, a((8, 4), None, ('X',)))
+# reductions
+on(lambda x: x.sum(), a((8, 4), 'X', 'Y'))
+on(lambda x: x.sum(0), a((8, 4), 'X', 'Y'))
+on(lambda x: x.sum(1), a((8, 4), 'X', 'Y'))
+on(lambda x: x.sum(1, keepdims=True), a((8, 4), 'X', 'Y'))
+on(lambda x: x.mean(0), a((8, 4), 'X', 'Y'))
+on(lambda x: x.max(0), a((8, 4), 'X', 'Y'))
+on(lambda x: x.min(1), a((8, 4), 'X', 'Y'))
+on(lambda x: x.prod(1), a((8, 4), 'X', 'Y'))
+on(lambda x: (x > 1).any(0), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.argmax(x, 0), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.argmax(x, 1), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.var(x, 0), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.std(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.linalg.norm(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.nn.logsumexp(x, 1), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.cumsum(x, 0), a((8, 4), None, 'Y'))
+on(lambda x: jnp.cumsum(x, 0), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.sort(x, 0), a((8, 4), None, 'Y'))
+# products
+on(lambda x, y: x @ y, a((8, 4), 'X'), a((4, 16)))
+on(lambda x, y: x @ y, a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x, y: x @ y, a((8, 4), 'X', 'Y'), a((4, 16)))
+on(lambda x, y: x @ y, a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: x @ y, a((8, 4), None, 'Y'), a((4, 16), 'Y', None))
+on(lambda x, y: x @ y, a((8, 8), 'X'), a((8, 16), None, 'X'))
+on(lambda x, y: x @ y, a((8, 8), None, 'X'), a((8, 16), 'Y'))
+on(lambda x, y: x @ y, a((8, 8), None, 'X'), a((8, 16), None, 'X'))
+on(lambda x, y: jnp.dot(x, y), a((8, 4), 'X'), a((4,)))
+on(lambda x, y: jnp.matmul(x, y), a((2, 8, 4), 'Y', 'X'), a((2, 4, 16), 'Y'))
+on(lambda x, y: jnp.matmul(x, y), a((2, 8, 4), 'Y', 'X'), a((4, 16)))
+on(lambda x, y: jnp.matmul(x, y), a((4, 8, 4), 'X'), a((4, 4, 16), 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y), a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->fb', x, y), a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x: jnp.einsum('ij->ji', x), a((8, 4), 'X', 'Y'))
+on(lambda x, y: jnp.outer(x, y), a((8,), 'X'), a((4,), 'Y'))
+on(lambda x, y: jnp.vdot(x, y), a((8,), 'X'), a((8,), 'X'))
+on(lambda x, y: jnp.tensordot(x, y, 1), a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x, y: jax.lax.dot_general(x, y, (((1,), (0,)), ((), ()))), a((8, 4), 'X'), a((4, 16), None, 'Y'))
+# out_sharding
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=P('X')), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', 'Y')), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=NamedSharding(mesh, P('Y'))), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.dot(x, y, out_sharding=P('X', None)), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.matmul(x, y, out_sharding=P('X', None)), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.tensordot(x, y, 1, out_sharding=P('X', None)), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jax.lax.dot(x, y, out_sharding=P('X', None)), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jax.lax.dot_general(x, y, (((1,), (0,)), ((), ())), out_sharding=P('X', None)), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x: jnp.reshape(x, (2, 4, 4), out_sharding=P(None, 'X', 'Y')), a((8, 4), 'X', 'Y'))
+on(lambda x: x.reshape(2, 4, 4, out_sharding=P(None, 'X', 'Y')), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.reshape(x, (2, 4, 4), out_sharding=P(None, 'X', 'Y')), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.ravel(x, out_sharding=P('X')), a((8, 4), 'X', 'Y'))
+on(lambda x: x.ravel(out_sharding=P('X')), a((8, 4), 'X', 'Y'))
+on(lambda: jnp.zeros((8, 4), out_sharding=P('X')))
+on(lambda: jnp.ones((8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jnp.full((8, 4), 3., out_sharding=P('X', 'Y')))
+on(lambda: jnp.empty((8, 4), out_sharding=P('X', 'Y')) * 0)
+on(lambda: jnp.arange(8., out_sharding=P('X')))
+on(lambda: jnp.eye(8, out_sharding=P('X')))
+on(lambda: jnp.linspace(0., 1., 8, out_sharding=P('X')))
+on(lambda x: jnp.zeros_like(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.ones_like(x, out_sharding=P('Y')), a((8, 4), 'X'))
+on(lambda x: jnp.full_like(x, 2., out_sharding=P('Y')), a((8, 4), 'X'))
+on(lambda x: jnp.broadcast_to(x, (8, 4), out_sharding=P('X', 'Y')), a((4,), 'Y'))
+on(lambda x: jax.lax.broadcast_in_dim(x, (8, 4), (1,), out_sharding=P('X', 'Y')), a((4,), 'Y'))
+on(lambda x: jax.lax.broadcast(x, (8,), out_sharding=P('X', 'Y')), a((4,), 'Y'))
+on(lambda: jax.lax.broadcasted_iota(jnp.int32, (8, 4), 1, out_sharding=P('X', 'Y')))
+on(lambda: jax.lax.full((8, 4), 1., out_sharding=P('X', 'Y')))
+on(lambda: jnp.array(np.ones((8, 4), np.float32), out_sharding=P('X')))
+on(lambda x: jnp.sum(x, 0, out_sharding=P('X')), a((8, 4), 'Y'))
+on(lambda x: jnp.take(x, jnp.array([1, 2]), axis=0, out_sharding=P(None, 'Y')), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.repeat(x, 2, axis=0, out_sharding=P('X', 'Y')), a((8, 4), 'X', 'Y'))
+on(lambda x, i: x.at[i].get(out_sharding=P('X', None)), a((8, 4), 'X'), i([0, 1, 2, 3]))
+on(lambda x, i: x.at[i].get(out_sharding=P()), a((8, 4), 'X'), i([0, 1, 2, 3]))
+on(lambda x, i: x.at[i].set(1., out_sharding=P('X')), a((8, 4), 'X'), i([0, 1, 2, 3]))
+on(lambda x, i: x.at[i].add(1., out_sharding=P('X', 'Y')), a((8, 4), 'X', 'Y'), i([0, 1, 2, 3]))
+on(lambda x: x.at[0].get(out_sharding=P('Y')), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.reshape(x, (2, 4, 4), out_sharding=P('Q')), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.reshape(x, (2, 4, 4), out_sharding='X'), a((8, 4), 'X', 'Y'))
+# random numbers
+on(lambda: jax.random.normal(jax.random.key(1), (8, 4), out_sharding=P('X')))
+on(lambda: jax.random.uniform(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.randint(jax.random.key(1), (8, 4), 0, 9, out_sharding=P('X', 'Y')))
+on(lambda: jax.random.bernoulli(jax.random.key(1), 0.5, (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.truncated_normal(jax.random.key(1), -1., 1., (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.bits(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.gumbel(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.exponential(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.laplace(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.cauchy(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.rademacher(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.random.permutation(jax.random.key(1), 8, out_sharding=P('X')))
+on(lambda: jax.random.normal(jax.random.key(1), (8, 4)))
+on(lambda: jax.nn.initializers.normal()(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.nn.initializers.zeros(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+on(lambda: jax.nn.initializers.glorot_uniform()(jax.random.key(1), (8, 4), out_sharding=P('X', 'Y')))
+# shapes
+on(lambda x: x.T, a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.transpose(x, (1, 2, 0)), a((2, 8, 4), None, 'X', 'Y'))
+on(lambda x: x[None], a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.expand_dims(x, 1), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.squeeze(x, 1), a((8, 1, 4), 'X', None, 'Y'))
+on(lambda x: x.reshape(8, 4), a((4, 8), 'X', 'Y'))
+on(lambda x: x.reshape(32), a((8, 4), 'X'))
+on(lambda x: x.reshape(32), a((8, 4), None, 'Y'))
+on(lambda x: x.reshape(32), a((8, 4), 'X', 'Y'))
+on(lambda x: x.reshape(32), a((4, 8), 'X', 'Y'))
+on(lambda x: x.reshape(4, 2, 4), a((8, 4), 'X'))
+on(lambda x: x.reshape(2, 4, 4), a((8, 4), 'X'))
+on(lambda x: x.reshape(4, 2, 4), a((8, 4), ('X', 'Y')))
+on(lambda x: x.reshape(8, 1, 4), a((8, 4), 'X', 'Y'))
+on(lambda x: x.reshape(8, 4, 1, 1), a((1, 8, 4), None, 'X', 'Y'))
+on(lambda x: x.reshape(8, 2, 2), a((8, 4), 'X', 'Y'))
+on(lambda x: x.reshape(2, 16), a((8, 4)))
+on(lambda x: x.reshape(16, 2), a((8, 4), 'X'))
+on(lambda x: x.reshape(-1), a((1, 8), None, 'X'))
+on(lambda x: jnp.broadcast_to(x, (8, 4)), a((4,), 'Y'))
+on(lambda x: jnp.broadcast_to(x, (8, 4)), a((8, 1), 'X'))
+on(lambda x, y: jnp.concatenate([x, y]), a((8, 4), 'X', 'Y'), a((8, 4), 'X', 'Y'))
+on(lambda x, y: jnp.concatenate([x, y], 1), a((8, 4), 'X'), a((8, 4), 'X'))
+on(lambda x, y: jnp.concatenate([x, y], 1), a((8, 4), 'X'), a((8, 4), 'Y'))
+on(lambda x, y: jnp.concatenate([x, y], 1), a((8, 4), 'X'), a((8, 4)))
+on(lambda x, y: jnp.stack([x, y]), a((8, 4), 'X'), a((8, 4), 'X'))
+on(lambda x, y: jnp.stack([x, y]), a((8, 4), 'X'), a((8, 4), 'Y'))
+on(lambda x: jnp.pad(x, ((0, 0), (1, 1))), a((8, 4), 'X'))
+on(lambda x: jnp.pad(x, ((4, 4), (0, 0))), a((8, 4), 'X'))
+on(lambda x: jnp.tile(x, (1, 2)), a((8, 4), 'X'))
+on(lambda x: jnp.flip(x, 0), a((8, 4), 'X'))
+on(lambda x: jnp.swapaxes(x, 0, 1), a((8, 4), 'X', 'Y'))
+on(lambda x: jnp.moveaxis(x, 0, -1), a((8, 4, 2), 'X', None, 'Y'))
+on(lambda x: jnp.split(x, 2, axis=1)[0], a((8, 4), 'X'))
+on(lambda x: jnp.split(x, 2, axis=0)[0], a((8, 4), 'X'))
+# parts
+on(lambda x: x[:, 0], a((8, 4), 'X'))
+on(lambda x: x[0], a((8, 4), None, 'Y'))
+on(lambda x: x[0], a((8, 4), 'X', 'Y'))
+on(lambda x: x[:4], a((8, 4), 'X', 'Y'))
+on(lambda x: x[:, :2], a((8, 4), 'X', 'Y'))
+on(lambda x: x[:, 1:4], a((8, 4), 'X'))
+on(lambda x: x[..., None], a((8, 4), 'X', 'Y'))
+on(lambda x, i: x[i], a((8, 4), 'X'), i([0, 1, 2, 3]))
+on(lambda x, i: x[i], a((8, 4), None, 'Y'), i([0, 1, 2, 3]))
+on(lambda x, i: x[i], a((8, 4), None, 'Y'), i([0, 1, 2, 3], 'X'))
+on(lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (4, 4)), a((8, 4), None, 'Y'), 1)
+on(lambda x, i: jax.lax.dynamic_slice(x, (i, 0), (4, 4)), a((8, 4), 'X', 'Y'), 1)
+on(lambda x, i: jax.lax.dynamic_index_in_dim(x, i, 0), a((8, 4), None, 'Y'), 1)
+on(lambda x, y: jax.lax.dynamic_update_slice(x, y, (2, 0)), a((8, 4), None, 'Y'), a((4, 4), None, 'Y'))
+on(lambda x, y: jax.lax.dynamic_update_slice(x, y, (2, 0)), a((8, 4), 'X', 'Y'), a((4, 4), None, 'Y'))
+on(lambda x: x.at[0].set(1.), a((8, 4), None, 'Y'))
+on(lambda x: x.at[:, 0].set(1.), a((8, 4), 'X'))
+on(lambda x: jnp.take_along_axis(x, jnp.argsort(x, 1), 1), a((8, 4), 'X'))
+on(lambda x: jax.nn.one_hot(x, 4), i([0, 1, 2, 3], 'X'))
+# new arrays under a mesh
+on(lambda: jnp.zeros((8, 4)))
+on(lambda: jnp.arange(8.))
+on(lambda: jnp.array([1., 2.]))
+on(lambda x: x * 2, np.ones((8, 4), np.float32))
+on(lambda x: x + jnp.arange(4.), a((8, 4), 'X', 'Y'))
+on(lambda x: x + jnp.ones((8, 1)), a((8, 4), 'X', 'Y'))
+# reshard, auto_axes, explicit_axes
+on(lambda x: reshard(x, P('Y', 'X')), a((8, 4), 'X', 'Y'))
+on(lambda x: reshard(x, P()), a((8, 4), 'X', 'Y'))
+on(lambda x: reshard(x, P(None, ('X', 'Y'))), a((8, 8), 'X', 'Y'))
+on(lambda x: reshard(x, NamedSharding(mesh, P('Y'))), a((8, 4), 'X'))
+on(lambda x: reshard(x, None), a((8, 4), 'X'))
+on(lambda x, y: reshard(x, P('Y')) + y, a((8, 4), 'X'), a((8, 4), 'Y'))
+on(lambda x, y: auto_axes(lambda p, q: p + q, out_sharding=P('X'))(x, y), a((8, 4), 'X'), a((8, 4), 'Y'))
+on(lambda x, y: auto_axes(lambda p, q: p @ q)(x, y, out_sharding=P('X', None)), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x: auto_axes(lambda p: noted(p) * 2, out_sharding=P('X', 'Y'))(x), a((8, 4), 'X', 'Y'))
+on(lambda x: auto_axes(lambda p: noted(p) * 2, axes='X', out_sharding=P('X', 'Y'))(x), a((8, 4), 'X', 'Y'))
+on(lambda x: auto_axes(lambda p: p * 2)(x), a((8, 4), 'X', 'Y'))
+within(automesh, lambda: on(lambda x: explicit_axes(lambda p: noted(p) * 2, in_sharding=P('X', 'Y'))(x), np.ones((8, 4), np.float32)))
+within(automesh, lambda: on(lambda x: explicit_axes(lambda p: noted(p) * 2, axes=('X',), in_sharding=P('X'))(x), np.ones((8, 4), np.float32)))
+within(automesh, lambda: on(lambda x: explicit_axes(lambda p: p + p.T, in_sharding=P('X', 'Y'))(x), np.ones((8, 8), np.float32)))
+within(automesh, lambda: on(lambda x: reshard(x, P('X')), np.ones((8, 4), np.float32)))
+within(automesh, lambda: on(lambda x: jnp.reshape(x, (32,), out_sharding=P('X')), np.ones((8, 4), np.float32)))
+on(lambda x: wsc(x, P('X')), a((8, 4), 'X'))
+on(lambda x: wsc(x, P('Y')), a((8, 4), 'X'))
+# derivatives
+on(lambda x: jax.grad(lambda p: (p ** 2).sum())(x), a((8, 4), 'X', 'Y'))
+on(lambda x, w: jax.grad(lambda w: ((x @ w) ** 2).sum())(w), a((8, 4), 'X'), a((4, 16)))
+on(lambda x, w: jax.grad(lambda w: ((x @ w) ** 2).sum())(w), a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x, w: jax.grad(lambda x, w: ((x @ w) ** 2).sum(), (0, 1))(x, w)[0], a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x, w: jax.grad(lambda w: (jnp.dot(x, w, out_sharding=P('X', None)) ** 2).sum())(w), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, w: jax.value_and_grad(lambda w: ((x @ w) ** 2).mean())(w)[1], a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x: jax.grad(lambda p: (noted(jnp.sin(p)) * 2).sum())(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.jvp(jnp.sin, (x,), (x,))[1], a((8, 4), 'X', 'Y'))
+on(lambda x: jax.vjp(jnp.sin, x)[1](x)[0], a((8, 4), 'X', 'Y'))
+on(lambda x, b: jax.grad(lambda b: ((x + b) ** 2).sum())(b), a((8, 4), 'X', 'Y'), a((4,)))
+on(lambda x: jax.checkpoint(lambda p: noted(jnp.sin(p)))(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.grad(jax.checkpoint(lambda p: jnp.sin(p).sum()))(x), a((8, 4), 'X', 'Y'))
+# batches
+on(lambda x: jax.vmap(lambda p: noted(p) * 2)(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.vmap(lambda p: p.sum())(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.vmap(lambda p: noted(p) * 2, in_axes=1, out_axes=1)(x), a((8, 4), 'X', 'Y'))
+on(lambda x, y: jax.vmap(lambda p, q: p + q)(x, y), a((8, 4), 'X'), a((8, 4), 'X', 'Y'))
+on(lambda x, y: jax.vmap(lambda p, q: p + q)(x, y), a((8, 4), 'X'), a((8, 4), 'Y'))
+on(lambda x, y: jax.vmap(lambda p, q: p @ q, (0, None))(x, y), a((8, 4), 'X'), a((4, 16), None, 'Y'))
+on(lambda x: jax.vmap(lambda p: reshard(p, P('Y')))(x), a((8, 4), 'X'))
+# loops and branches
+on(lambda x: jax.lax.scan(lambda c, _: (noted(c) * 2, None), x, None, length=3)[0], a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.scan(lambda c, y: (c + y, noted(y)), x[0], x)[1], a((8, 4), None, 'Y'))
+on(lambda x: jax.lax.scan(lambda c, y: (c + y, noted(c)), jnp.zeros(4), x)[0], a((8, 4), None, 'Y'))
+on(lambda x: jax.lax.scan(lambda c, y: (c + y, noted(c)), x[0], x)[1], a((8, 4), None, 'Y'))
+on(lambda x: jax.lax.scan(lambda c, y: (c, y), x.sum(0), x)[1], a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.scan(lambda c, _: (reshard(c, P('Y', 'X')), None), x, None, length=3)[0], a((8, 8), 'X', 'Y'))
+on(lambda x: jax.lax.fori_loop(0, 3, lambda k, c: noted(c) * 2, x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.while_loop(lambda c: c.sum() < 1000, lambda c: c * 2, x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.while_loop(lambda c: c.sum() < 1000, lambda c: reshard(c, P('Y')), x), a((8, 4), 'X'))
+on(lambda x: jax.lax.cond(x.sum() > 0, lambda c: noted(c) * 2, lambda c: c, x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.cond(x.sum() > 0, lambda c: reshard(c, P('Y')), lambda c: c, x), a((8, 4), 'X'))
+on(lambda x: jax.lax.map(lambda c: noted(c) * 2, x), a((8, 4), None, 'Y'))
+on(lambda x: jax.jit(lambda c: noted(c) * 2)(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.jit(lambda c: noted(c) * 2, out_shardings=NamedSharding(mesh, P('Y')))(x), a((8, 4), 'X'))
+# placements of jit
+jitted(lambda x: x * 2, a((8, 4), 'X'), in_shardings=P('X'))
+jitted(lambda x: x * 2, a((8, 4), 'X'), in_shardings=P('Y'))
+jitted(lambda x: noted(x) * 2, np.ones((8, 4), np.float32), in_shardings=P('X'))
+jitted(lambda x: x * 2, a((8, 4), 'X'), out_shardings=P('Y'))
+jitted(lambda x: x * 2, a((8, 4), 'X'), out_shardings=None)
+jitted(lambda x: x * 2, a((8, 4), 'X', None))
+# neural networks
+on(lambda x, k: jax.lax.conv(x, k, (1, 1), 'SAME'), a((8, 3, 6, 6), 'X'), a((4, 3, 3, 3)))
+on(lambda x, k: jax.lax.conv(x, k, (1, 1), 'SAME'), a((8, 4, 6, 6), 'X', 'Y'), a((4, 4, 3, 3), None, 'Y'))
+on(lambda x, e: jnp.einsum('bsd,de->bse', x, e), a((4, 8, 4), 'X', 'Y'), a((4, 2)))
+on(lambda x: jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2), (1, 2), 'VALID'), a((8, 4), 'X'))
+on(lambda x: jnp.linalg.cholesky(x @ x.mT + jnp.eye(4)), a((4, 4, 4), 'X'))
+# specs as they were written
+spec(jax.jit(lambda x: x * 2)(a((8, 4, 2), 'X', None, None)))
+spec(jax.jit(lambda x: x * 2)(a((8, 4, 2), 'X')))
+spec(jax.jit(lambda x: x * 2)(auto((8, 4, 2), 'X')))
+spec(jax.jit(lambda x: x.T)(auto((8, 4), 'X', None)))
+NamedSharding(mesh, P('X')) == NamedSharding(mesh, P('X', None))
+P('X') == P('X', None)
+P('X', unreduced={'Y'}) == P('X')
+P('X', unreduced={'Y'}).unreduced
+P('X', reduced={'Y'}).reduced
+P('X', unreduced={'X'})
+P(unreduced={'X'}, reduced={'X'})
+# sums that are not finished
+on(lambda x, y: reshard(noted(jnp.einsum('bd,df->bf', x, y, out_sharding=P(None, None, unreduced={'Y'}))), P()), a((8, 4), None, 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: reshard(jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'})), P('X')), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: reshard(jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'})) + jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'})), P('X')), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'})) + 1, a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.sin(jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'}))), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=P(None, None, unreduced={'X'})), a((8, 4), None, 'Y'), a((4, 16), 'Y'))
+"""
+
+
+def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, Any]:
+    """What the expressions may use, of JAX or of meshjit."""
+    import numpy as np
+
+    types = placement.AxisType
+    mesh = jax.make_mesh((4, 2), ("X", "Y"), axis_types=(types.Explicit,) * 2)
+    automesh = jax.make_mesh((4, 2), ("X", "Y"), axis_types=(types.Auto,) * 2)
+    ones = jax.make_mesh((1, 1), ("p", "q"), axis_types=(types.Auto,) * 2)
+    notes: list[str] = []
+
+    def made(on: Any, shape: Any, *entries: Any) -> Any:
+        x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape) % 7
+        return jax.device_put(x, placement.NamedSharding(on, placement.PartitionSpec(*entries)))
+
+    def indices(values: Any, *entries: Any) -> Any:
+        return jax.device_put(np.array(values), placement.NamedSharding(mesh, placement.PartitionSpec(*entries)))
+
+    def noted(x: Any) -> Any:
+        notes.append(type_text(jax.typeof(x)))
+        return x
+
+    def typed(f: Any) -> Any:
+        def traced(*args: Any) -> Any:
+            result = f(*args)
+            noted(result) if hasattr(result, "dtype") else None
+            return result
+
+        return traced
+
+    def current() -> Any:
+        return placement.get_mesh() if not placement.get_mesh().empty else mesh
+
+    def jitted(f: Any, *args: Any, **options: Any) -> str:
+        notes.clear()
+        with jax.set_mesh(current()):
+            return f"{where(jax.jit(typed(f), **options)(*args))} of {', '.join(notes)}"
+
+    def on(f: Any, *args: Any) -> str:
+        text = jitted(f, *args)
+        try:
+            with jax.set_mesh(current()):
+                return f"{text}; eager {where(f(*args))}"
+        except Exception as error:
+            return f"{text}; eager {kind(error)}"
+
+    def within(mesh: Any, use: Any) -> Any:
+        with jax.set_mesh(mesh):
+            return use()
+
+    return {
+        "jax": jax, "jnp": jnp, "np": np, "P": placement.PartitionSpec, "NamedSharding": placement.NamedSharding, "mesh": mesh,
+        "automesh": automesh, "a": lambda *s: made(mesh, *s), "auto": lambda *s: made(automesh, *s), "one": lambda *s: made(ones, *s),
+        "i": indices, "noted": noted, "on": on, "jitted": jitted, "within": within, "reshard": placement.reshard,
+        "auto_axes": getattr(placement, "auto_axes", None), "explicit_axes": getattr(placement, "explicit_axes", None),
+        "spec": lambda x: spec_text(x.sharding.spec), "wsc": jax.lax.with_sharding_constraint,
+    }  # fmt: skip
+
+
+def type_text(type: Any) -> str:
+    """float32[8@X,4] and f32[8@X,4] are the same."""
+    return re.sub(r"(float|int|uint)(\d+)\[", lambda m: m[1][0].replace("u", "ui")[-2:] + m[2] + "[", str(type).lstrip("~")).replace("ui", "u")
+
+
+def spec_text(spec: Any) -> str:
+    extra = "".join(f"; {n} {','.join(sorted(getattr(spec, n, ())))}" for n in ("unreduced", "reduced") if getattr(spec, n, ()))
+    return f"P({', '.join(repr(entry) for entry in spec)}{extra})"
+
+
+def where(value: Any) -> str:
+    """Spec and elements: their sum, and the sum of each times its number."""
+    import numpy as np
+
+    if isinstance(value, tuple):
+        return repr(value)
+    spec = spec_text(value.sharding.spec) if hasattr(value.sharding, "spec") else "one device"
+    flat = np.asarray(value).astype(np.float64).ravel() if not getattr(value.sharding.spec, "unreduced", ()) else np.zeros(1)
+    return f"{spec} sum {flat.sum():.4g} at {(flat * np.arange(flat.size)).sum():.4g}"
+
+
+def kind(error: Exception) -> str:
+    kinds = ("ShardingTypeError", "ValueError", "TypeError", "RuntimeError", "NotImplementedError", "AttributeError")
+    names = [base.__name__ for base in type(error).__mro__]
+    return f"raises {next((name for name in names if name in kinds), type(error).__name__)}"
+
+
+def outcome(expression: str, scope: dict[str, Any]) -> str:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            value = eval(expression, scope)
+            return value if isinstance(value, str) else repr(sorted(value) if isinstance(value, frozenset) else value)
+        except Exception as error:
+            return kind(error)
+
+
+def expressions() -> list[str]:
+    return [line for line in SCENARIOS.strip().splitlines() if not line.startswith("#")]
+
+
+def record() -> None:
+    import importlib
+
+    jax, jnp, placement = (importlib.import_module(n) for n in ("jax", "jax.numpy", "jax.sharding"))
+    scope = names(jax, jnp, placement)
+    GOLDEN.write_text(json.dumps({e: outcome(e, scope) for e in expressions()}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()
