@@ -41,6 +41,7 @@ from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
 from meshjit.transform.numbers import numbers_of, without_numbers
 from meshjit.transform.pair_permutes import pair_permutes
+from meshjit.transform.separate_uses import separate_uses
 from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
@@ -171,6 +172,7 @@ PASSES = {
     "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size, Machine(MESH, target_of(MESH)).border_prices)),
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),
+    "separate_uses": Pass(separate_uses, lambda p: separate_uses(p, {p.eqns[-1]: (p.inputs[:1], p.eqns[-1].inputs[-1])})),
     "share_halos": plain(share_halos, values_on_devices_stay),
     "merge_permutes": Pass(merge_permutes, lambda p: merge_permutes(p, MESH, Topology.cpu(MESH)), values_on_devices_stay),
     "pair_permutes": Pass(pair_permutes, lambda p: pair_permutes(p, MESH), values_on_devices_stay),

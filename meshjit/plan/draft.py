@@ -13,6 +13,7 @@ from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
 from meshjit.plan.graph import Annotations, Flattened, flatten
+from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.recall import run_through
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
@@ -102,6 +103,9 @@ def _plan(
     course = Course(program, machine, placements, flow=Flow(program, machine, limit))
     equations = Planner(assigner, flat.rules, blocks).equations(course, outputs)
     cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
+    if cost.peak_bytes > machine.topology.memory:
+        held = Lifetimes(program, machine, equations, inputs, outputs).held_bytes()
+        cost = dataclasses.replace(cost, peak_bytes=float(max(held)))
     events = (*course.delays.events, *moves, *assigner.choices(program, equations))
     return Plan(
         program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),

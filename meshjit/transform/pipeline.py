@@ -14,19 +14,20 @@ Before planning (`simplify`, on the global Program):
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
     10 align             stencils along sharded dims; before the others, since slices are then seen as shifts
     11 commute           transforms along whole dims come first
-    12 keep_dims_apart   last: what a reshape merges is gathered only if no other change has spared it
+    12 keep_dims_apart   after 11: what a reshape merges is gathered only if no other change has spared it
+    13 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
 
 After partitioning (`finish`, on local Programs; collectives are there now):
-    13 cse               with constants, which no longer need a copy for each use
-    14 share_halos       before 15: overlapping borders are one, and not two to be merged
-    15 merge_permutes    before 16: it copies little, and 16 computes masks
-    16 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    14 cse               with constants, which no longer need a copy for each use
+    15 share_halos       before 16: overlapping borders are one, and not two to be merged
+    16 merge_permutes    before 17: it copies little, and 17 computes masks
+    17 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    17 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    18 fuse              after all else that moves or cuts transforms: several dims in one
-    19 share_shifts      where the target needs it: after 17, which makes shifts of pads
-    20 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    18 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    19 fuse              after all else that moves or cuts transforms: several dims in one
+    20 share_shifts      where the target needs it: after 18, which makes shifts of pads
+    21 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def simplify(program: Program) -> Program:
 
 
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 13 to 16: fewer collectives for the same bytes, in nested Programs too."""
+    """Passes 14 to 17: fewer collectives for the same bytes, in nested Programs too."""
     local = share_halos(cse(local, constants=True))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 17 to 20: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 18 to 21: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     return materialize_updates(local) if target.materializes_updates else local

@@ -14,6 +14,7 @@ from meshjit.plan.proposals import (
     align_stencils,
     block_iterations,
     commute_transforms,
+    gather_again,
     hand_over_slices,
     keep_dims_apart,
     turn_conflicts,
@@ -27,4 +28,5 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "commute": commute_transforms.propose,
     "apart": keep_dims_apart.propose,
     "block": block_iterations.propose,
+    "again": gather_again.propose,
 }
