@@ -57,7 +57,8 @@ def annotated(layers: int) -> Annotations:
 
 def random_program(draw: random.Random) -> tuple[Program, Annotations]:
     """Several equal layers of drawn ops, maybe with the gradient, under drawn placements."""
-    kinds = [draw.choice(("dot", "back", "tanh", "sum", "turn", "twice", "norm", "mask")) for _ in range(draw.randint(2, 6))]
+    ops = ("dot", "back", "tanh", "sum", "turn", "twice", "norm", "mask", "loop")
+    kinds = [draw.choice(ops) for _ in range(draw.randint(2, 6))]
     layers, size = draw.randint(3, 6), draw.choice((16, 24, 30))
 
     def layer(x: Any, w: Any, v: Any) -> Any:
@@ -71,6 +72,7 @@ def random_program(draw: random.Random) -> tuple[Program, Annotations]:
                 "twice": lambda x: mnp.dot(x, w) + mnp.dot(x, w * 2.0),
                 "norm": lambda x: x / (1.0 + mnp.sqrt(mnp.mean(x * x, axis=0))),
                 "mask": lambda x: mnp.where(mnp.arange(size)[:, None] < 5, x, v),
+                "loop": lambda x: mj.lax.scan(lambda x, row: (mnp.tanh(mnp.dot(x, w) + row), None), x, w[:3])[0],
             }[kind](x)
         return x
 
@@ -124,6 +126,24 @@ def test_layers_are_found_with_their_gradients_and_updates() -> None:
     covered = sum(repeat.stop - repeat.start for repeat in found)
     assert covered > 0.8 * len(program.eqns)
     assert all(a.stop <= b.start for a, b in zip(found, found[1:], strict=False))
+
+
+def test_what_stands_between_loops_is_found() -> None:
+    def layer(x: Any, w: Any) -> Any:
+        x = mnp.tanh(mnp.dot(x, w)) / (1.0 + mnp.sqrt(mnp.mean(x * x, axis=0)))
+        x, _ = mj.lax.scan(lambda x, row: (mnp.tanh(mnp.dot(x, w) + row), None), x, w[:3])
+        return mnp.where(x > 0.5, x * x, mnp.exp(x)) + mnp.sum(x * w, axis=1, keepdims=True) * mnp.cos(x)
+
+    def layers(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            x = layer(x, w)
+        return x
+
+    program = traced(layers, ["f32[16,16]"] * 9)
+    loops = {at for at, eqn in enumerate(program.eqns) if eqn.op.regions is not None}
+    spans = [range(repeat.start, repeat.stop) for repeat in repeats(program)]
+    assert len(loops) == 8 and not any(loops & {*span} for span in spans)
+    assert sum(map(len, spans)) > 0.8 * len(program.eqns)
 
 
 def test_repeats_of_a_kind_are_alike() -> None:

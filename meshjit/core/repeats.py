@@ -7,6 +7,7 @@ results of one another. The values that they read from outside may be any of the
 what it worked out for the first, provided that these outer values are in the same states.
 
 They are detected as periods: each equation has a number, and the row of numbers is compared with itself some distance further on.
+Equations that hold Programs are like no other: of layers with a loop inside, what stands before, between and behind the loops repeats.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
     if len(program.eqns) < 2 * SHORTEST:
         return ()
     kinds = np.array(list(_kinds(program)), np.int64)
-    periods = [(start, stop, period) for period in _distances(kinds) for start, stop in _periodic(kinds, period)]
-    spans = sorted(_without_overlap(periods, len(kinds)))
+    series = [each for period in _distances(kinds) for each in _series(kinds, period)]
+    spans = sorted(_without_overlap(series, len(kinds)))
     if not spans:
         return ()
     wiring = _Wiring(program, kinds)
@@ -114,25 +115,25 @@ def _distances(kinds: Numbers) -> list[int]:
     return list(dict.fromkeys(int(n) * -(-SHORTEST // int(n)) for n in distances[best]))
 
 
-def _periodic(kinds: Numbers, period: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) of sequences of at least two periods."""
-    if 2 * period > len(kinds):
-        return
+def _series(kinds: Numbers, period: int) -> Iterator[tuple[int, range]]:
+    """Equal sequences, (length of each, where they start): whole periods, or what stands between loops in two of them."""
     same = np.concatenate([[False], kinds[:-period] == kinds[period:], [False]])
     edges = np.flatnonzero(same[1:] != same[:-1])
     for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
         if stop - start >= period:
-            yield start, stop + period
+            yield period, range(start, stop + 1, period)
+        elif stop - start >= SHORTEST:
+            yield stop - start, range(start, start + period + 1, period)
 
 
-def _without_overlap(periods: list[tuple[int, int, int]], size: int) -> Iterator[tuple[int, int]]:
-    """Single sequences: of the periods that save most, as many as do not overlap."""
+def _without_overlap(series: list[tuple[int, range]], size: int) -> Iterator[tuple[int, int]]:
+    """Single sequences: of the series that save most, as many as do not overlap."""
     taken = np.zeros(size, bool)
-    for start, stop, period in sorted(periods, key=lambda run: (run[2] - (run[1] - run[0]) // run[2] * run[2], run)):
-        for at in range(start, stop - period + 1, period):
-            if not taken[at : at + period].any():
-                taken[at : at + period] = True
-                yield at, at + period
+    for length, starts in sorted(series, key=lambda each: (-each[0] * (len(each[1]) - 1), each[1].start, each[1].stop)):
+        for at in starts:
+            if not taken[at : at + length].any():
+                taken[at : at + length] = True
+                yield at, at + length
 
 
 # -- who reads whom
