@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from meshjit import (
     ad_checkpoint as ad_checkpoint,
+    core as core,
     custom_derivatives as custom_derivatives,
     debug as debug,
     distributed as distributed,
@@ -27,7 +28,7 @@ from meshjit import (
     tree_util as tree_util,
     typing as typing,
 )
-from meshjit.api import jit as jit, pjit as pjit
+from meshjit.api import jaxpr as _jaxpr, jit as jit, pjit as pjit
 from meshjit.api.caches import clear_caches as clear_caches
 from meshjit.api.callbacks import pure_callback as pure_callback
 from meshjit.api.constraint import reshard as reshard
@@ -74,6 +75,7 @@ from meshjit.autodiff import (
     vmap as vmap,
 )
 from meshjit.config import config as config
+from meshjit.core.types import TensorType as _TensorType
 from meshjit.custom_derivatives import custom_jvp as custom_jvp, custom_vjp as custom_vjp
 from meshjit.dtypes import float0 as float0
 from meshjit.inspect.verify import verify as verify
@@ -100,6 +102,7 @@ from meshjit.runtime.client import (
 )
 from meshjit.runtime.effects import barrier as effects_barrier  # noqa: F401
 from meshjit.trace import (
+    Tracer as _Tracer,
     ensure_compile_time_eval as ensure_compile_time_eval,
     named_scope as named_scope,
     register_concrete as _register_concrete,
@@ -117,6 +120,13 @@ from sharding import (
 # The package of ops, which knows no arrays, is also where JAX keeps these four.
 for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
     setattr(ops, _name, getattr(segments, _name))
+
+# So is the package of Programs where JAX keeps these.
+for _name, _value in {
+    "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "Tracer": _Tracer, "ensure_compile_time_eval": ensure_compile_time_eval,
+    "eval_jaxpr": _jaxpr.eval_jaxpr, "jaxprs_in_params": _jaxpr.jaxprs_in_params,
+}.items():  # fmt: skip
+    setattr(core, _name, _value)
 
 setattr(errors, "JaxRuntimeError", _jaxlib.XlaError)  # noqa: B010 - jaxlib's own, which knows our errors and not they it
 

@@ -65,7 +65,7 @@ def test_what_every_stage_knows_of_arguments_and_results() -> None:
 
 def test_traced() -> None:
     traced = mj.jit(step, static_argnames="n").trace({"w": X.T}, X, n=3)
-    assert traced.jaxpr is traced.program
+    assert traced.jaxpr.program is traced.program
     assert str(parse_program(traced.as_text())) == str(traced.program)
     weak = mj.jit(lambda x: x + 1).trace(2)
     assert weak.in_avals[0][0].weak_type and weak.out_info.weak_type

@@ -110,7 +110,7 @@ def test_a_nested_jit_is_one_call_traced_once() -> None:
         return x
 
     w = np.eye(4, dtype=np.float32)
-    program = mj.make_jaxpr(model)(X, w)
+    program = mj.make_jaxpr(model)(X, w).program
     assert [eqn.op.name for eqn in program.eqns] == ["call"] * 3 and len(traces) == 1
     assert str(parse_program(str(program))) == str(program)
     np.testing.assert_allclose(mj.jit(model)(X, w), np.tanh(np.tanh(np.tanh(X))), rtol=1e-5)
@@ -122,7 +122,7 @@ def test_a_nested_jit_is_one_call_traced_once() -> None:
 
 def test_inline_makes_no_call() -> None:
     double = mj.jit(lambda x: x * 2, inline=True)
-    assert [eqn.op.name for eqn in mj.make_jaxpr(lambda x: double(x))(3.0).eqns] == ["constant", "multiply"]
+    assert [eqn.op.name for eqn in mj.make_jaxpr(lambda x: double(x))(3.0).program.eqns] == ["constant", "multiply"]
 
 
 def test_nested_functions_that_close_over_outer_values() -> None:
@@ -155,8 +155,8 @@ def test_nested_functions_of_every_kind() -> None:
 
 def test_make_jaxpr_and_eval_shape() -> None:
     program, shape = mj.make_jaxpr(lambda x, n: {"y": x[:n]}, static_argnums=1, return_shape=True)(X, 2)
-    assert program.input_types[0].shape == (8, 4) and shape["y"].shape == (2, 4)
-    assert mj.make_jaxpr(lambda x: x)(mj.ShapeDtypeStruct((3,), np.int8)).name == "lambda"
+    assert program.in_avals[0].shape == (8, 4) and shape["y"].shape == (2, 4)
+    assert mj.make_jaxpr(lambda x: x)(mj.ShapeDtypeStruct((3,), np.int8)).program.name == "lambda"
     info = mj.eval_shape(lambda x: {"a": x, "b": 2, "c": None}, mj.ShapeDtypeStruct((3,), np.float32))
     assert (info["a"].shape, info["b"].dtype, info["b"].weak_type, info["c"]) == ((3,), np.int32, True, None)
 

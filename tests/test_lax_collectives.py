@@ -147,7 +147,7 @@ def test_results_that_all_members_share() -> None:
 def test_make_jaxpr_of_a_member() -> None:
     program, shape = mj.make_jaxpr(lambda a: lax.psum(a, "i"), axis_env=[("i", 4)], return_shape=True)(X[0])
     assert "gather_members" in str(program) and shape.shape == (3,)
-    assert [str(t) for t in program.input_types] == ["f32[3]", "i32[]"]
+    assert [str(t) for t in program.program.input_types] == ["f32[3]", "i32[]"]
     sized = [mj.make_jaxpr(lambda a: mnp.ones(lax.axis_size("i")), axis_env=[("i", n)], return_shape=True)(X)[1] for n in (2, 5)]
     assert [s.shape for s in sized] == [(2,), (5,)]
 

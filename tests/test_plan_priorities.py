@@ -67,7 +67,7 @@ def test_a_constraint_may_have_priorities_and_programs_say_so() -> None:
     mesh = mj.make_mesh((4,), ("x",))
     place = NamedSharding(mesh, P("x", None).with_priorities(3))
     traced = mj.jit(lambda a: lax.with_sharding_constraint(a * 2, place)).trace(np.ones((8, 8), np.float32))
-    text = print_program(traced.jaxpr)
+    text = print_program(traced.program)
     assert "P('x', None)/(3, 0)" in text
     assert print_program(parse_program(text)) == text
 

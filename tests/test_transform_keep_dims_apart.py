@@ -42,7 +42,7 @@ def test_values_stay_the_same_in_drawn_programs(start: int) -> None:
 
 
 def traced(fun: Any, *args: Any) -> Program:
-    return mj.jit(fun).trace(*args).jaxpr
+    return mj.jit(fun).trace(*args).program
 
 
 def names(program: Program) -> list[str]:

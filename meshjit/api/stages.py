@@ -14,6 +14,7 @@ import numpy as np
 from meshjit.api.call import ArgInfo, Call, Stage
 from meshjit.api.compiled import Compiled
 from meshjit.api.donated import warn_of_unused
+from meshjit.api.jaxpr import ClosedJaxpr, closed_jaxpr
 from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, placements
 from meshjit.api.putting import ShapeDtypeStruct
@@ -50,9 +51,10 @@ class Traced(Stage):
         return self._compiled(*args, **kwargs)
 
     @property
-    def jaxpr(self) -> Program:
-        """The Program, under the name that JAX gives to what a function was traced to."""
-        return self.program
+    def jaxpr(self) -> ClosedJaxpr:
+        """The Program, and the arrays that the function closed over, under JAX's names."""
+        traced = self.traced_program
+        return closed_jaxpr(self.program, traced.captured, traced.out_weak, traced.mesh)
 
     def as_text(self) -> str:
         """The Program as text, which `meshjit.core.parser` reads back."""

@@ -81,11 +81,11 @@ def make_jaxpr(
     return_shape: bool = False,
     abstracted_axes: Any = None,
 ) -> Callable[..., Any]:
-    """A function that gives the Program that `fun` is traced to for its arguments (arrays, or shapes with dtypes).
+    """A function that gives what `fun` is traced to for its arguments (arrays, or shapes with dtypes): a Program under JAX's
+    names, see `meshjit/api/jaxpr.py`.
 
-    With `return_shape` also the tree of its results' shapes. A Program prints as text; `.inputs`, `.eqns` and `.outputs`
-    are its parts. `axis_env` names batches that `fun` is taken to be a member of, with their sizes: the member's numbers
-    become further inputs. Source: `jax.make_jaxpr`."""
+    With `return_shape` also the tree of its results' shapes. `axis_env` names batches that `fun` is taken to be a member of,
+    with their sizes: the member's numbers become further inputs. Source: `jax.make_jaxpr`."""
     wrapped = Wrapped(fun, static_argnums=static_argnums, abstracted_axes=abstracted_axes)
 
     @functools.wraps(fun)
@@ -98,7 +98,7 @@ def make_jaxpr(
                 number = outer.input(TensorType((), np.dtype(np.int32)), hint=str(name))
                 stack.enter_context(member_axis(name, int(size), number))
             traced = wrapped.trace(*args, **kwargs)
-        return (traced.program, traced.out_info) if return_shape else traced.program
+        return (traced.jaxpr, traced.out_info) if return_shape else traced.jaxpr
 
     return make
 

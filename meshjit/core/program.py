@@ -66,6 +66,11 @@ class Var:
     def rank(self) -> int:
         return self.type.rank
 
+    @property
+    def aval(self) -> TensorType:
+        """The type, under JAX's name."""
+        return self.type
+
     def __repr__(self) -> str:
         return f"Var({self.hint or hex(id(self))}: {self.type})"
 

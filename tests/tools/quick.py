@@ -31,7 +31,7 @@ QUICK: dict[str, dict[str, int]] = {
     "runtime": {"test_runtime_config": 1, "test_runtime_eager": 4, "test_runtime_fast": 4},
     "api": {
         "test_explicit_mesh": 1, "test_explicit_types": 3, "test_explicit_like_jax": 12, "test_api_callbacks": 5, "test_api_debugging": 4,
-        "test_api_errors": 1, "test_api_jit": 8, "test_api_memory": 1, "test_api_like_jax": 40,
+        "test_api_errors": 1, "test_api_jit": 8, "test_api_jaxpr": 5, "test_api_memory": 1, "test_api_like_jax": 40,
     },
     "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_numpy_of_numpy": 9, "test_promotion": 7},
     "lax": {"test_lax_errors": 4, "test_lax_control_flow": 6, "test_lax_collectives": 13, "test_shard_map": 13},
