@@ -7,7 +7,7 @@ results of one another. The values that they read from outside may be any of the
 what it worked out for the first, provided that these outer values are in the same states.
 
 They are detected as periods: each equation has a number, and the row of numbers is compared with itself some distance further on.
-Equations that hold Programs are like no other: of layers with a loop inside, what stands before, between and behind the loops repeats.
+Equations that hold Programs are like no other: of layers with a loop inside, what stands before and behind the loop repeats.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ def _plan(
     blocks: Mapping[Eqn, int],
 ) -> Plan:
     machine = assigner.machine
-    placements = dict(zip(flat.numbers, propagated.placements, strict=True))
+    placements = {var: propagated.placements[i] for var, i in flat.numbers.items()}
     inputs = tuple(placements[v] for v in program.inputs)
     outputs = tuple(
         placements[v] if spec is None else normalized(_completed(spec, placements[v]), machine.mesh)

@@ -34,7 +34,7 @@ class Flattened:
     """A Program's graph, with the numbers of its Vars and the rules of its equations, nested ones included."""
 
     graph: Graph
-    numbers: Mapping[Var, int]  # in this order, from 0 on
+    numbers: Mapping[Var, int]
     rules: Mapping[Eqn, FactorRule]
 
     def source(self, node: int) -> str:
