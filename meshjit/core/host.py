@@ -111,7 +111,7 @@ def without_numbers(text: str) -> str:
 
 def calls_host(eqn: Eqn) -> bool:
     """Whether its params hold a function, which a cache by params would keep alive."""
-    return "host" in eqn.params
+    return "host" in eqn.params or "messages" in eqn.params
 
 
 HostCall = tuple[HostFunction, bool]  # the function, and whether it is called in order, with a token

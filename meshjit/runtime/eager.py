@@ -22,6 +22,8 @@ from meshjit.runtime.executable import Executable, build, default_mesh, fits, me
 from meshjit.runtime.placing import move, place
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.source import line_of, user_source
+from meshjit.transform.checkify import checkify, first_error, has_checks, values_of
+from meshjit.transform.checks import JaxRuntimeError
 from meshjit.transform.numbers import Number, numbers_of, with_operands, without_numbers
 from sharding.mesh import Mesh, named_mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
@@ -55,6 +57,8 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
 
     The key is its text but for its constants. Those that turn out to differ from call to call (a learning rate, elements of
     a batch) become operands: a Program is compiled twice, not once for each of their values."""
+    if has_checks(program):
+        return _run_checked(program, operands, weak, named)
     keys = tuple(_key(x) for x in operands)
     mesh = common_mesh(operands, program.name) if named is None else _named_mesh(named, operands, program.name)
     numbers = numbers_of(program)
@@ -71,6 +75,17 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
         entry = _Compiled(executable, varying, fixed)
     _keep(key, entry)
     return _call(entry.executable, [*operands, *extra])
+
+
+def _run_checked(program: Program, operands: Sequence[Value], weak: Sequence[bool], named: Any) -> list[Array]:
+    """Outside of jit a check that fails raises once everything is computed."""
+    checked = checkify(program, ["FailedCheckError"])
+    count = len(checked.program.outputs) - len(program.outputs)
+    results = run_program(checked.program, operands, [*[False] * count, *weak], named)
+    error = first_error(values_of(checked.kinds, results), checked.messages)
+    if error is not None:
+        raise JaxRuntimeError.of(error) from error
+    return results[count:]
 
 
 def _keep(key: Any, entry: _Compiled) -> None:

@@ -18,6 +18,7 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.errors import InternalError
+from meshjit.ops.control.check import UnaskedCheck
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.exhausted import too_large_to_compile
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _HEAD = """\
 What meshjit needs to see an internal error again. This file holds the whole program, with the values of its constants:
 if they are data that others must not see, do not send it."""
-_NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError)
+_NOT_OURS = (ShardingError, NotImplementedError, MemoryError, RecursionError, UnaskedCheck)
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from meshjit.ops.control import (
     call,
     callback,
     case,
+    check,
     checkpoint,
     custom,
     guarding,

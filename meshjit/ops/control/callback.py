@@ -200,7 +200,7 @@ def _partition_shards(local: LocalEquation) -> list[Var]:
     return _emitted(debug_callback_shards, [*local.operands, *indices], {**local.params, "host": trimmed})
 
 
-def _free_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+def free_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
     """Every operand is placed as it likes: `a b, c -> | sum a b c`, of which no result remains."""
     names = iter(factor_names(sum(t.rank for t in in_types)))
     dims = tuple(tuple((next(names),) for _ in t.shape) for t in in_types)
@@ -271,7 +271,7 @@ debug_callback = Op(
 debug_callback_shards = Op(
     name="debug_callback_shards",
     type_rule=_type("debug_callback_shards"),
-    factor_rule=_free_rule,
+    factor_rule=free_rule,
     evaluate=_evaluate,
     emit=_emit,
     samples=_no_samples,
@@ -287,7 +287,7 @@ debug_callback_shards = Op(
 inspect_sharding = Op(
     name="inspect_sharding",
     type_rule=_type("inspect_sharding"),
-    factor_rule=_free_rule,
+    factor_rule=free_rule,
     evaluate=lambda x, host: (),
     emit=lambda e, operands, ins, outs, params: [],
     samples=_no_samples,
