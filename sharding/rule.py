@@ -55,6 +55,7 @@ class FactorRule:
     kinds: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     sizes: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
     uneven: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()  # mesh axes that do not spread here: what comes first on a dim of theirs stays as it is
 
     def __post_init__(self) -> None:
         for value in (*self.operands, *self.results):

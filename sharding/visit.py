@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from sharding.axes import canonical_axes, common_prefix, is_prefix, overlap, span, without_prefix
+from sharding.axes import canonical_axes, common_prefix, is_prefix, name_of, overlap, span, without_prefix
 from sharding.displace import refuge
 from sharding.graph import Axes
 from sharding.mesh import BaseMesh
@@ -80,6 +80,8 @@ class Visit:
 
     def _factor_axes(self, name: str, place: Place, value: Value) -> Axes:
         axes = value.dims[place.dim]
+        if self.rule.hidden and axes:
+            return tuple([axis for axis in axes if name_of(axis) not in self.rule.hidden])
         if len(place.factors) == 1 or not axes:
             return axes
         return self.rule.split_dim(place.factors, axes, self.mesh)[0][name]
@@ -164,6 +166,8 @@ class Visit:
 
     def _with_factor(self, name: str, place: Place, value: Value, axes: Axes) -> Axes:
         """The dim's axes when `name` has `axes`, and its other factors what they have."""
+        if self.rule.hidden:
+            return (*(axis for axis in value.dims[place.dim] if name_of(axis) in self.rule.hidden), *axes)
         if len(place.factors) == 1:
             return axes
         assignment, _ = self.rule.split_dim(place.factors, value.dims[place.dim], self.mesh)

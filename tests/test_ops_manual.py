@@ -11,12 +11,14 @@ import pytest
 import meshjit as mj
 import meshjit.ops  # noqa: F401  the parser looks ops up by name
 from meshjit.core.collective import collectives_in
+from meshjit.core.op import REGISTRY
 from meshjit.core.parser import parse_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import TensorType
 from meshjit.core.verify import verify
 from meshjit.ops.base.arithmetic import multiply
 from meshjit.ops.base.reduction import reduce_sum
+from meshjit.ops.collective.collectives import all_reduce
 from meshjit.ops.reduce.contraction import dot_general
 from meshjit.partition.partition import write_locally
 from meshjit.plan.make import Annotations, make_plan
@@ -44,7 +46,7 @@ def manual(
     specs = f"in_specs=({''.join(s + ',' for _, s in ins)}), out_specs=({''.join(s + ',' for s in outs)})"
     program = f"program f({inner}) -> () {{ {body} }}"
     made = ", ".join(f"%r{i}: {results or outer}" for i in range(len(outs)))
-    params = f"mesh=(('x', 4), ('y', 2),), {specs}, checked=False, body={program}"
+    params = f"mesh=(('x', 4), ('y', 2),), {specs}, checked=False, auto=False, body={program}"
     call = f"manual({', '.join('%' + n for n in names)})"
     returned = ", ".join(f"%r{i}" for i in range(len(outs)))
     return verify(parse_program(f"program main({with_types}) -> () {{ {made} = {call} {{{params}}}\n return {returned} }}"))
@@ -117,6 +119,49 @@ def test_partitioned_is_unpartitioned(make: Any, seed: int) -> None:
         program = builder.build([*outputs, reduce_sum(outputs[0], axes=(0,))])
     specs = [random_spec(generator, 2, MESH) for _ in inputs]
     check_law(simplify(program), MESH, specs, [random_spec(generator, v.rank, MESH) for v in program.outputs], numbers(program))
+
+
+LARGER = [AbstractMesh((4, 3, 2), ("x", "z", "y")), AbstractMesh((2, 4, 2), ("z", "x", "y"))]
+
+
+@every
+@pytest.mark.parametrize("mesh", LARGER)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_body_is_partitioned_over_further_axes(make: Any, mesh: AbstractMesh, seed: int) -> None:
+    """In front of other equations and behind them, and with a gradient; plans predict its collectives."""
+    generator, program = np.random.default_rng(seed), left_to_us(make())
+    with Builder("main") as builder:
+        inputs = [builder.input(v.type) for v in program.inputs]
+        outputs = builder.inline(program, [multiply(v, v) for v in inputs])
+        whole = builder.build([*outputs, reduce_sum(outputs[0], axes=(0,))])
+    for each in (whole, vjp(program, [True] * len(program.inputs)).backward):
+        ins = [random_spec(generator, v.rank, mesh) for v in each.inputs]
+        check_law(simplify(each), mesh, ins, [random_spec(generator, v.rank, mesh) for v in each.outputs], numbers(each))
+
+
+def left_to_us(program: Program) -> Program:
+    """Its bodies are planned over the axes that their mesh does not have."""
+    eqns = tuple(e.with_params({**e.params, "auto": True}) if "auto" in e.params else e for e in program.eqns)
+    return Program(program.name, program.inputs, eqns, program.outputs)
+
+
+def test_what_is_spread_over_further_axes_stays_so() -> None:
+    """Rows over z, the contracted dim over y by the body: nothing but the body's own sum is sent, of a part of the rows."""
+    mesh = AbstractMesh((2, 2), ("z", "y"))
+    body = product().eqns[0].params["body"]
+    ins = [("f32[8, 4]", "P(None, 'y')"), ("f32[4, 8]", "P('y')")]
+    with Builder("f") as builder:
+        a, b = (builder.input(TensorType.parse(t)) for t, _ in ins)
+        part = dot_general(a, b, **body.eqns[0].params)
+        inner = builder.build([all_reduce(part, axes=("y",), kind="sum")])
+    params = {"mesh": (("y", 2),), "in_specs": (P(None, "y"), P("y", None)), "out_specs": (P(None, None),)}
+    with Builder("main") as builder:
+        x, w = (builder.input(TensorType.parse("f32[8,8]")) for _ in range(2))
+        outputs = builder.emit(REGISTRY["manual"], [x, w], {**params, "checked": False, "auto": True, "body": inner})
+        program = builder.build(outputs)
+    plan = make_plan(program, mesh, Annotations([P("z", "y"), P("y")], [P("z")]))
+    assert [str(c) for c in plan.collectives] == ["all_reduce over y, 128 bytes"]
+    check_law(program, mesh, [P("z", "y"), P("y")], [P("z")], numbers(program))
 
 
 @every

@@ -57,8 +57,9 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
     seed(params) -> PartitionSpec
                                 where the user pinned the result
-    pinned(params) -> (specs, specs)
-                                where the operands must be, and where the results are; `partition` writes the equation
+    pinned(params) -> (specs, specs, names)
+                                where the operands must be, where the results are, and the mesh axes that it is written for;
+                                `partition` writes the equation
 
   Ops that hold Programs in their params (`core/region.py`)
     regions(params) -> Regions  how their inputs and outputs relate to operands and results, in the order of the Programs
@@ -183,7 +184,7 @@ class Op:
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
     written_out: Callable[[Sequence[Var], Params, bool], list[Var] | None] | None = None
-    pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec]]] | None = None
+    pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec], frozenset[str]]] | None = None
     effects: Effect | Callable[[Params], Effect] = Effect.NONE
 
     def __post_init__(self) -> None:

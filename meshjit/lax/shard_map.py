@@ -22,7 +22,7 @@ from meshjit.lax.shard_map_checks import (
     named,
 )
 from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
-from meshjit.trace.members import device_axes
+from meshjit.trace.members import device_axes, device_axis_names
 from meshjit.trace.program import function_name
 from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import PartitionSpec, padded
@@ -123,6 +123,7 @@ class _Call:
         self.mesh = mesh_of_call(settings.mesh, self.name)
         self.names = manual_axes(settings.axis_names, self.mesh)
         self.axes = tuple((name, size) for name, size in self.mesh.shape_tuple if name in self.names)
+        self.auto = [n for n in self.mesh.axis_names if n not in self.names and n not in device_axis_names()]
         check_specs(settings.in_specs, self.names, "in_specs", inferred=settings.in_specs is Infer, mesh=self.mesh)
         if not callable(settings.out_specs):
             check_specs(settings.out_specs, self.names, "out_specs")
@@ -156,6 +157,7 @@ class _Call:
             + tuple(PartitionSpec(*[None] * v.rank) for v in body.inputs[len(placed) :]),
             "out_specs": tuple(padded(s, v.rank) for s, v in zip(out_specs, outputs.outputs, strict=True)),
             "checked": self.settings.check_vma,
+            "auto": bool(self.auto),
             "body": outputs,
         }
         values = [x for x, spec in zip(self.leaves, self.specs, strict=True) if spec is not None]

@@ -98,6 +98,8 @@ class Partitioner(Versions[Var]):
         if plan.bodies:
             if plan.block:
                 return write_in_blocks(eqn, plan, operands, self.builder, self.moves)
+            if eqn.op.pinned is not None:
+                return self.builder.inline(write_locally(plan.bodies[0], self.target), operands)
             local = iter([write_locally(body, self.target) for body in plan.bodies])
             return self.builder.emit(eqn.op, operands, with_run_programs(eqn, lambda _: next(local), device=False))
         rule = own_rule(eqn, plan)

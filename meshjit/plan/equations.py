@@ -23,6 +23,8 @@ from meshjit.plan.course import Course
 from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.graph import programs_in
 from meshjit.plan.recall import PlanRecall, run_through
+from sharding.axes import name_of
+from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, Placement, placement_of
 
@@ -67,10 +69,11 @@ class Planner:
         self, eqn: Eqn, regions: Sequence[Region], placements: Mapping[Var, Placement]
     ) -> tuple[EquationPlan, dict[Var, Placement]]:
         """The plan of an equation whose op has regions, or says where its values are, and where that places values."""
-        entering = {} if any(region.loops for region in regions) else _as_they_are(eqn, regions, placements)
         if eqn.op.pinned is not None:
-            step = self.pinned(eqn, *eqn.op.pinned(eqn.params))
-            return step, {**entering, **dict(zip(eqn.outputs, step.results, strict=True))}
+            step = self.pinned(eqn, regions, placements, *eqn.op.pinned(eqn.params))
+            inside = {var: placement for body in step.bodies for var, placement in body.placements.items()}
+            return step, {**inside, **dict(zip(eqn.outputs, step.results, strict=True))}
+        entering = {} if any(region.loops for region in regions) else _as_they_are(eqn, regions, placements)
         bodies = [self.body(eqn, region, placements, entering) for region in regions]
         operands = [p.without_partial() for p in map(placements.__getitem__, eqn.inputs)]
         results = [placements[v].without_partial() for v in eqn.outputs]
@@ -84,11 +87,30 @@ class Planner:
         block = self.blocks.get(eqn, 0)
         return EquationPlan(self.rules[eqn], {}, tuple(operands), tuple(results), tuple(bodies), block), inside
 
-    def pinned(self, eqn: Eqn, operands: Sequence[PartitionSpec], results: Sequence[PartitionSpec]) -> EquationPlan:
-        """The plan of an equation whose op says where its operands and results are."""
+    def pinned(
+        self,
+        eqn: Eqn,
+        regions: Sequence[Region],
+        placements: Mapping[Var, Placement],
+        operands: Sequence[PartitionSpec],
+        results: Sequence[PartitionSpec],
+        names: frozenset[str],
+    ) -> EquationPlan:
+        """The plan of an equation whose op says where its operands and results are. A region that is planned computes with
+        shards, over the axes that the op leaves."""
         sides = (operands, eqn.inputs), (results, eqn.outputs)
         here, there = (tuple(placement_of(s, v.rank) for s, v in zip(*side, strict=True)) for side in sides)
-        return EquationPlan(self.rules[eqn], {}, here, there)
+        if not regions:
+            return EquationPlan(self.rules[eqn], {}, here, there)
+        (region,), mesh = regions, self.machine.mesh
+        outer, inner = eqn.inputs, region.program.inputs
+        entering = {v: _shared(own, placements[x], v, names, mesh) for x, v, own in zip(outer, inner, here, strict=True)}
+        body = self.body(eqn, region, placements, entering)
+        here, there = (
+            tuple(Placement(tuple((*a, *b) for a, b in zip(own.dims, p.dims, strict=True))) for own, p in zip(*side, strict=True))
+            for side in ((here, body.inputs), (there, body.outputs))
+        )
+        return EquationPlan(self.rules[eqn], {}, here, there, (body,))
 
     def body(
         self, eqn: Eqn, region: Region, outside: Mapping[Var, Placement], entering: Mapping[Var, Placement]
@@ -99,7 +121,7 @@ class Planner:
 
         def attempt(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
             course = Course(program, machine, inside, {program.inputs[i]: p for i, p in sums.items()})
-            return course, self.equations(course, _output_placements(eqn, region, outside, course.placements))
+            return course, self.equations(course, _output_placements(eqn, region, outside, course.placements, machine.mesh))
 
         sums: dict[int, Placement] = {}
         course, steps = attempt(sums)
@@ -110,7 +132,7 @@ class Planner:
         hoists = list(self.bring_before(eqn, region, steps, outside, course.placements))
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
-        outputs = _output_placements(eqn, region, outside, placements)
+        outputs = _output_placements(eqn, region, outside, placements, machine.mesh)
         cost, collectives, moves = run_through(program, machine, steps, inputs, outputs)
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],
@@ -141,6 +163,14 @@ class Planner:
             yield Hoist(var, tuple(sorted(prices.items(), key=lambda option: option[1])))
 
 
+def _shared(own: Placement, placement: Placement, inner: Var, names: frozenset[str], mesh: BaseMesh) -> Placement:
+    """How shards of the op's placement `own` over axes `names` lie over further axes, if the value lies like this. What is
+    spread over both is spread evenly: else blocks of blocks were no blocks."""
+    rest = [tuple(axis for axis in dim if name_of(axis) not in names) for dim in placement.dims]
+    sides = zip(rest, own.dims, inner.shape, strict=True)
+    return Placement(tuple(() if first and extent % mesh.axes_size(axes) else axes for axes, first, extent in sides))
+
+
 def _as_they_are(eqn: Eqn, regions: Sequence[Region], placements: Mapping[Var, Placement]) -> dict[Var, Placement]:
     """The operands of branches, inside of them."""
     return {
@@ -151,10 +181,14 @@ def _as_they_are(eqn: Eqn, regions: Sequence[Region], placements: Mapping[Var, P
 
 
 def _output_placements(
-    eqn: Eqn, region: Region, outside: Mapping[Var, Placement], inside: Mapping[Var, Placement]
+    eqn: Eqn, region: Region, outside: Mapping[Var, Placement], inside: Mapping[Var, Placement], mesh: BaseMesh
 ) -> tuple[Placement, ...]:
     """Carries leave as they came; branches give the placements of the results, other regions what they have."""
     outputs = [inside[v].without_partial() for v in region.program.outputs]
+    if eqn.op.pinned is not None:
+        _, specs, names = eqn.op.pinned(eqn.params)
+        sides = zip(region.program.outputs, specs, outputs, strict=True)
+        return tuple(_shared(placement_of(s, v.rank), p, v, names, mesh) for v, s, p in sides)
     for i, result in enumerate(region.results):
         if result is not None and not region.loops and i not in region.stacked:
             outputs[i] = outside[eqn.outputs[result]].without_partial()

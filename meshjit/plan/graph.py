@@ -111,21 +111,28 @@ class _Label:
 
 
 def _links(eqn: Eqn, region: Region, numbers: Mapping[Var, int]) -> Iterator[Node]:
+    hidden = _hidden(eqn)
     for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
         outer = eqn.inputs[operand]
-        yield Node(_same(inner, i in region.sliced, True), (numbers[outer],), (numbers[inner],), _Label(eqn, "into "))
+        yield Node(_same(inner, i in region.sliced, True, hidden), (numbers[outer],), (numbers[inner],), _Label(eqn, "into "))
     for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
         if result is not None:
-            rule = _same(inner, i in region.stacked, False)
+            rule = _same(inner, i in region.stacked, False, hidden)
             yield Node(rule, (numbers[inner],), (numbers[eqn.outputs[result]],), _Label(eqn, "out of "))
 
 
-def _same(inner: Var, is_slice: bool, inwards: bool) -> FactorRule:
+def _hidden(eqn: Eqn) -> frozenset[str]:
+    """The mesh axes along which the op's regions compute with shards."""
+    return frozenset() if eqn.op.pinned is None else eqn.op.pinned(eqn.params)[2]
+
+
+def _same(inner: Var, is_slice: bool, inwards: bool, hidden: frozenset[str]) -> FactorRule:
     """The dims of a value are those of another; dim 0 of what is cut into slices is never sharded."""
     (dims,) = FactorRule.elementwise(inner.rank, 1).results
     outer = ((), *dims) if is_slice else dims
     sizes = dict(zip((name for (name,) in dims), inner.shape, strict=True))
-    return FactorRule((outer,), (dims,), {}, sizes) if inwards else FactorRule((dims,), (outer,), {}, sizes)
+    sides = ((outer,), (dims,)) if inwards else ((dims,), (outer,))
+    return FactorRule(*sides, {}, sizes, hidden=hidden)
 
 
 def _ties(regions: Sequence[Region], numbers: Mapping[Var, int]) -> Iterator[tuple[int, ...]]:
@@ -143,9 +150,10 @@ def _seeds(
     """Inputs first, then constraints, then outputs: the first to speak about a value is its seed."""
     seeds: dict[int, Seed] = {}
 
-    def add(var: Var, spec: PartitionSpec | None) -> None:
+    def add(var: Var, spec: PartitionSpec | None, is_open: bool = False) -> None:
         if spec is not None and numbers[var] not in seeds:
-            placement, opened = normalized(placement_of(spec, var.rank), mesh), open_dims(spec, var.rank)
+            placement = normalized(placement_of(spec, var.rank), mesh)
+            opened = (True,) * var.rank if is_open else open_dims(spec, var.rank)
             seeds[numbers[var]] = Seed(placement, opened, priorities=padded(spec, var.rank).priorities)
 
     for var, spec in zip(program.inputs, annotations.inputs, strict=True):
@@ -156,7 +164,7 @@ def _seeds(
                 add(eqn.outputs[0], eqn.op.seed(eqn.params))
             if eqn.op.pinned is not None:
                 for var, spec in zip(eqn.outputs, eqn.op.pinned(eqn.params)[1], strict=True):
-                    add(var, spec)
+                    add(var, spec, is_open=bool(run_regions(eqn)))
     for var, spec in zip(program.outputs, annotations.outputs, strict=True):
         add(var, spec)
     return seeds

@@ -104,6 +104,7 @@ def _all_gather_samples() -> list[Sample]:
 
 all_gather = collective(
     "all_gather",
+    moves=("dim",),
     type_rule=_all_gather_type,
     emit=_all_gather_emit,
     simulate=_all_gather_simulate,
@@ -157,6 +158,7 @@ def _all_to_all_samples() -> list[Sample]:
 
 all_to_all = collective(
     "all_to_all",
+    moves=("split_dim", "concat_dim"),
     type_rule=_all_to_all_type,
     emit=_all_to_all_emit,
     simulate=_all_to_all_simulate,
@@ -297,6 +299,7 @@ def _reduce_scatter_samples() -> list[Sample]:
 
 reduce_scatter = collective(
     "reduce_scatter",
+    moves=("dim",),
     type_rule=_reduce_scatter_type,
     emit=_reduce_scatter_emit,
     simulate=_reduce_scatter_simulate,

@@ -10,9 +10,10 @@ import numpy as np
 from meshjit.core.op import Absent, MissingRule, Op, Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import TensorType
-from meshjit.ops.base.families import require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param
 from sharding.axes import AxisRef, SubAxis
 from sharding.mesh import BaseMesh
+from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
 Values = list[tuple[Array, ...]]  # per device, by flat position: the operands or results
@@ -25,17 +26,27 @@ def axis_refs(axes: Sequence[Any]) -> tuple[AxisRef, ...]:
     return tuple(axis if isinstance(axis, str) else SubAxis(*axis) for axis in axes)
 
 
-def collective(name: str, **rules: Any) -> Op:
-    def no_rule(what: str) -> Any:
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            raise MissingRule(f"{name} has no {what} rule: {_LOCAL_ONLY}")
+def collective(name: str, moves: Sequence[str] = (), **rules: Any) -> Op:
+    """`moves`: the params that name dims along which it moves elements between devices; in a body that is planned these are
+    whole, and all others may be sharded over further axes."""
 
-        return refuse
+    def no_meaning(*args: Any, **kwargs: Any) -> Any:
+        raise MissingRule(f"{name} has no evaluate rule: {_LOCAL_ONLY}")
+
+    def factor_rule(in_types: Types, out_types: Types, params: Params) -> FactorRule:
+        rank, whole = out_types[0].rank, {params[param] for param in moves}
+        names = factor_names(rank)
+        operand, result = (tuple((f"{side}{d}",) if d in whole else (names[d],) for d in range(rank)) for side in ("in", "out"))
+        kinds = {f"{side}{d}": "replicate" for d in sorted(whole) for side in ("in", "out")}
+        rule = FactorRule((operand,) * len(in_types), (result,), kinds)
+        return rule.with_sizes([t.shape for t in in_types], [t.shape for t in out_types])
 
     linear = rules.setdefault("linear", ((0,),))
     if linear:
         rules.setdefault("jvp", Absent("only sums have a derivative"))
-    return Op(name=name, factor_rule=no_rule("factor"), evaluate=no_rule("evaluate"), **rules)
+    rules.setdefault("partition", lambda local: [op(*local.operands, **local.params)])
+    op = Op(name=name, factor_rule=factor_rule, evaluate=no_meaning, **rules)
+    return op
 
 
 def batched(op: Op, operands: Sequence[Var], dims: Sequence[int | None], params: Params, *names: str) -> Any:

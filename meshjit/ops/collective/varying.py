@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.op import Op, Params, Sample, Types
-from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import require
 from meshjit.ops.collective.collectives import all_gather, all_reduce, axis_index, collective_permute
@@ -43,6 +42,7 @@ def _float_samples(*calls: Params) -> Callable[[], list[Sample]]:
 
 pvary = collective(
     "pvary",
+    partition=lambda local: list(local.operands),
     type_rule=lambda in_types, params: (one_operand("pvary", in_types),),
     emit=lambda e, operands, ins, outs, params: operands,
     simulate=lambda values, mesh, params: values,
@@ -59,6 +59,7 @@ def _sum(params: Params) -> Params:
 
 psum_invariant = collective(
     "psum_invariant",
+    partition=lambda local: [all_reduce(*local.operands, **_sum(local.params))],
     type_rule=lambda in_types, params: all_reduce.type_rule(in_types, _sum(params)),
     emit=lambda e, operands, ins, outs, params: all_reduce.emit(e, operands, ins, outs, _sum(params)),
     simulate=lambda values, mesh, params: _rule(all_reduce)(values, mesh, _sum(params)),
@@ -80,6 +81,8 @@ _PARTS = _float_samples({"axes": ("x",), "size": 4, "dim": 0}, {"axes": ("y", "x
 
 all_gather_invariant = collective(
     "all_gather_invariant",
+    moves=("dim",),
+    partition=lambda local: [all_gather(*local.operands, **local.params)],
     type_rule=all_gather.type_rule,
     emit=all_gather.emit,
     simulate=all_gather.simulate,
@@ -114,6 +117,7 @@ def _part_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
 
 own_part = collective(
     "own_part",
+    moves=("dim",),
     type_rule=_part_type,
     emit=_part_emit,
     simulate=_part_simulate,
@@ -142,6 +146,7 @@ def positions(params: Params, mesh: BaseMesh) -> dict[str, Any]:
 
 ppermute = collective(
     "ppermute",
+    partition=lambda local: [collective_permute(*local.operands, **positions(local.params, local.mesh))],
     type_rule=_permute_type,
     emit=lambda e, operands, ins, outs, params: collective_permute.emit(e, operands, ins, outs, positions(params, e.mesh)),
     simulate=lambda values, mesh, params: _rule(collective_permute)(values, mesh, positions(params, mesh)),
@@ -155,15 +160,3 @@ ppermute = collective(
     ),
 )
 
-
-def as_written(eqn_op: Op, operands: Sequence[Var], params: Params, mesh: BaseMesh) -> list[Var] | None:
-    """These ops as the collectives that devices run; None for any other op."""
-    if eqn_op is pvary:
-        return list(operands)
-    if eqn_op is psum_invariant:
-        return [all_reduce(operands[0], **_sum(params))]
-    if eqn_op is all_gather_invariant:
-        return [all_gather(operands[0], **params)]
-    if eqn_op is ppermute:
-        return [collective_permute(operands[0], **positions(params, mesh))]
-    return None

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,6 @@ from meshjit.ops.base.shape import reshape
 from meshjit.ops.base.transcendental import tanh
 from meshjit.ops.collective.collectives import all_reduce
 from meshjit.ops.collective.rules import Values
-from meshjit.ops.collective.varying import as_written
 from meshjit.ops.control.call import call_prune
 from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
 from sharding.axes import AxisRef, name_of
@@ -138,19 +138,20 @@ def _partition(local: LocalEquation) -> list[Var]:
     axes, mesh = local.params["mesh"], local.mesh
     if any(mesh.shape.get(name) != size for name, size in axes):
         raise ValueError(f"manual: its body is for a mesh {dict(axes)}, the program is for one of {mesh.shape}")
-    return current_builder().inline(_written(local.params["body"], mesh), local.operands)
+    return current_builder().inline(_written(local.params["body"], local), local.operands)
 
 
-def _written(body: Program, mesh: BaseMesh) -> Program:
+def _written(body: Program, outer: LocalEquation) -> Program:
     """The body with the collectives that devices of the mesh run."""
     with Builder(body.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in body.inputs}
         for eqn in body.eqns:
-            operands = [env[v] for v in eqn.inputs]
+            operands = tuple([env[v] for v in eqn.inputs])
             with builder.at(eqn.source):
-                outputs = as_written(eqn.op, operands, eqn.params, mesh)
-                if outputs is None:
-                    params = with_regions_changed(eqn, lambda nested: _written(nested, mesh)).params
+                if eqn.op.is_local and eqn.op.partition is not None:
+                    outputs = eqn.op.partition(replace(outer, eqn=eqn, operands=operands))
+                else:
+                    params = with_regions_changed(eqn, lambda nested: _written(nested, outer)).params
                     outputs = builder.emit(eqn.op, operands, params)
             env.update(zip(eqn.outputs, outputs, strict=True))
         return builder.build([env[v] for v in body.outputs])
@@ -314,7 +315,8 @@ def _samples() -> Iterator[Sample]:
             a, b = (builder.input(t) for t in types)
             body = builder.build([multiply(tanh(a), b), a])
         specs = (PartitionSpec(), PartitionSpec())
-        yield Sample(types, {"mesh": (), "in_specs": specs, "out_specs": specs, "checked": False, "body": body}, "unit")
+        settings = {"mesh": (), "in_specs": specs, "out_specs": specs, "checked": False, "auto": False}
+        yield Sample(types, {**settings, "body": body}, "unit")
 
 
 manual = Op(
@@ -330,9 +332,12 @@ manual = Op(
     jvp=_jvp,
     transpose=_transpose,
     partition=_partition,
-    pinned=lambda params: (params["in_specs"], params["out_specs"]),
+    pinned=lambda params: (params["in_specs"], params["out_specs"], frozenset(name for name, _ in params["mesh"])),
     regions=lambda params: (
-        Region(params["body"], tuple(range(len(params["in_specs"]))), tuple(range(len(params["out_specs"]))), role="device"),
+        Region(
+            params["body"], tuple(range(len(params["in_specs"]))), tuple(range(len(params["out_specs"]))),
+            role="run" if params["auto"] else "device",
+        ),
     ),
     prune=_prune,
 )
