@@ -35,6 +35,7 @@ __all__ = [
     "SubAxis",
     "canonical",
     "current_mesh",
+    "manual_mesh",
     "set_mesh",
     "use_mesh",
 ]
@@ -412,6 +413,22 @@ def use_abstract_mesh(mesh: AbstractMesh) -> Generator[None]:
         raise ValueError(f"use_abstract_mesh: {mesh} has {mesh.size} devices, but the current {former} has {former.size}")
     with set_mesh(_typed_as(mesh, former)):
         yield
+
+
+@contextlib.contextmanager
+def manual_mesh(mesh: BaseMesh, names: Iterable[str]) -> Generator[None]:
+    """Code for single devices along axes `names` of the mesh, which is current inside; `get_abstract_mesh` says that they are
+    Manual."""
+    before = _STATE.current, _STATE.named
+    outer = _STATE.named if _STATE.named is not None and _STATE.named.shape_tuple == mesh.shape_tuple else mesh
+    types = [AxisType.Manual if name in names else kind for name, kind in zip(mesh.axis_names, outer.axis_types, strict=True)]
+    _STATE.named = AbstractMesh(mesh.axis_sizes, mesh.axis_names, types)
+    _make_current(mesh)
+    try:
+        yield
+    finally:
+        _STATE.named = before[1]
+        _make_current(before[0])
 
 
 def _typed_as(mesh: AbstractMesh, current: BaseMesh | None) -> BaseMesh:

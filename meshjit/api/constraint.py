@@ -13,7 +13,9 @@ from meshjit.runtime.executable import mesh_of
 from meshjit.runtime.placing import device_put
 from meshjit.trace import Argument, argument_of, as_operand, bind, line_of, staging, user_source
 from meshjit.trace.explicit import governing, is_explicit
+from meshjit.trace.members import device_axis_names
 from meshjit.trace.meshes import spec_in_words_of
+from sharding.axes import name_of
 from sharding.mesh import current_mesh
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec, ShardingError, check_spec, entry_axes, open_dims, padded, spec_text
@@ -96,6 +98,19 @@ def _check_held(argument: Argument, sharding: NamedSharding, what: str) -> None:
         )
 
 
+def _check_automatic(spec: PartitionSpec, what: str) -> None:
+    """ValueError for an axis along which the code around is for single devices."""
+    manual = device_axis_names()
+    if manual:
+        named = [name_of(r) for e in spec if isinstance(e, tuple | str) for r in (e if isinstance(e, tuple) else (e,))]
+        name = next((name for name in named if name in manual), None)
+        if name is not None:
+            raise ValueError(
+                f"{what}: {spec} names {name!r}, but inside of shard_map each device along {name!r} has a value of its own\n"
+                f"  fix: leave {name!r} out; constraints are for the axes that axis_names leave out"
+            )
+
+
 def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[Any, PartitionSpec]:
     """The mesh, and a checked spec with an entry for every dim."""
     if isinstance(sharding, Sharding) and not isinstance(sharding, NamedSharding):
@@ -108,4 +123,5 @@ def _mesh_and_spec(sharding: Any, shape: tuple[int, ...], what: str) -> tuple[An
         )
     spec = sharding.spec if isinstance(sharding, NamedSharding) else sharding
     check_spec(spec, shape, mesh, what)
+    _check_automatic(spec, what)
     return mesh, padded(spec, len(shape))

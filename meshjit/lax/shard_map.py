@@ -24,7 +24,7 @@ from meshjit.lax.shard_map_checks import (
 from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
 from meshjit.trace.members import device_axes, device_axis_names
 from meshjit.trace.program import function_name
-from sharding.mesh import AbstractMesh, BaseMesh
+from sharding.mesh import AbstractMesh, BaseMesh, manual_mesh
 from sharding.spec import PartitionSpec, padded
 
 Function = Callable[..., Any]
@@ -181,7 +181,8 @@ class _Call:
             return self.f(*tree.unflatten(self.in_tree, leaves)[0])
 
         structure = tree.structure(((0,) * len(shards), {}))
-        with device_axes(self.axes, self.settings.check_vma):
+        around = {*self.names, *device_axis_names()}
+        with device_axes(self.axes, self.settings.check_vma), manual_mesh(self.mesh, around):
             return trace_to_program(of_shards, shards, structure, self.name)
 
     def _shard(self, argument: Argument, spec: PartitionSpec) -> Argument:

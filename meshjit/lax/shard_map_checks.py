@@ -11,6 +11,7 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, Axes
 from meshjit.trace import Argument, Traced, line_of, user_source
+from meshjit.trace.members import device_axis_names
 from sharding.axes import name_of
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh, current_mesh
 from sharding.spec import PartitionSpec, padded, placement_of
@@ -58,7 +59,14 @@ def manual_axes(axis_names: Names, mesh: BaseMesh) -> Names:
     strange = sorted(axis_names - set(mesh.axis_names))
     if strange:
         raise ValueError(f"shard_map: axis_names has {', '.join(map(repr, strange))}, the mesh has {mesh.axis_names}")
-    return axis_names or frozenset(mesh.axis_names)
+    outer = device_axis_names()
+    twice = sorted(axis_names & set(outer))
+    if twice:
+        raise ValueError(
+            f"shard_map: axis_names has {twice[0]!r}, along which the code around it is for single devices already\n"
+            f"  at {line_of(user_source())}\n  fix: axis_names among {tuple(n for n in mesh.axis_names if n not in outer)}"
+        )
+    return axis_names or frozenset(mesh.axis_names) - set(outer)
 
 
 # -- specs

@@ -252,6 +252,46 @@ several(
 )  # fmt: skip
 
 
+# -- axes that are left automatic
+
+
+def mean_of_squares(e: Any) -> Any:
+    """Its gradient is that of a layer whose rows are over x by hand, and whose columns the compiler spreads over y."""
+
+    def f(a: Any, w: Any) -> Any:
+        h = e.lax.with_sharding_constraint(e.jnp.tanh(a @ w), e.P(None, "y"))
+        return e.lax.pmean((h**2).mean(), "x")
+
+    return e.jax.jit(e.sm(f, (e.P("x"), e.P()), e.P(), axis_names={"x"}))
+
+
+def inside(e: Any, f: Any) -> Any:
+    """f under the mesh of the context, as nested shard_maps are written."""
+    with e.jax.set_mesh(e.mesh):
+        return f()
+
+
+several(
+    "partial",
+    constraint=lambda e: inside(e, lambda: mean_of_squares(e)(e.x, np.tile(e.w, 2)[:, :4])),
+    gradient=lambda e: inside(e, lambda: e.jax.jit(e.jax.grad(mean_of_squares(e), (0, 1)))(e.x, np.tile(e.w, 2)[:, :4])),
+    constraint_by_hand=lambda e: inside(e, lambda: e.jax.jit(e.sm(lambda a: e.lax.with_sharding_constraint(a, e.P("x")),
+        e.P("x"), e.P("x"), axis_names={"x"}))(e.x)),
+    nested=lambda e: inside(e, lambda: e.jax.jit(e.jax.shard_map(lambda a: e.lax.psum(e.jax.shard_map(
+        lambda b: e.lax.psum(b, "y") + e.lax.axis_index("x"), in_specs=e.P(None, "y"), out_specs=e.P(), axis_names={"y"})(a), "x"),
+        in_specs=e.P("x"), out_specs=e.P(), axis_names={"x"}))(e.x)),
+    nested_sums=lambda e: inside(e, lambda: e.jax.jit(e.jax.shard_map(lambda a: e.jax.shard_map(
+        lambda b: e.lax.psum(b, ("x", "y")), in_specs=e.P(None, "y"), out_specs=e.P(), axis_names={"y"})(a),
+        in_specs=e.P("x"), out_specs=e.P(), axis_names={"x"}))(e.x)),
+    nested_gradient=lambda e: inside(e, lambda: e.jax.jit(e.jax.grad(lambda x: e.jax.shard_map(lambda a: e.lax.psum(e.jax.shard_map(
+        lambda b: e.lax.psum((e.jnp.sin(b) ** 2).sum(), "y"), in_specs=e.P(None, "y"), out_specs=e.P(), axis_names={"y"})(a), "x"),
+        in_specs=e.P("x"), out_specs=e.P(), axis_names={"x"})(x)))(e.x)),
+    in_a_scan=lambda e: e.jax.jit(lambda x: e.lax.scan(lambda c, _: (e.sm(lambda a: e.lax.ppermute(a, "x", [(0, 1), (1, 0)]),
+        e.P("x"), e.P("x"), axis_names={"x"})(c) + 1, None), x, None, length=2)[0])(e.x),
+    mesh_inside=lambda e: inside(e, lambda: e.sm(lambda a: a * len(e.jax.sharding.get_abstract_mesh().manual_axes), e.P("x"), e.P("x"))(e.x)),
+)  # fmt: skip
+
+
 def record() -> None:
     import jax  # where it is installed, to record what it gives
 

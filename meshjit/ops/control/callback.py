@@ -214,9 +214,9 @@ def _debug_effect(params: Params) -> Effect:
     return Effect.DEBUG | Effect.ORDERED if params["ordered"] else Effect.DEBUG
 
 
-def _pinned(params: Params) -> tuple[list[PartitionSpec], list[PartitionSpec]]:
+def _pinned(params: Params) -> tuple[list[PartitionSpec], list[PartitionSpec], frozenset[str]]:
     host = params["host"]
-    return [PartitionSpec()] * host.operands, [PartitionSpec()] * len(host.results)
+    return [PartitionSpec()] * host.operands, [PartitionSpec()] * len(host.results), frozenset()
 
 
 def _no_samples() -> list[Sample]:
