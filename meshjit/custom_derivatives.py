@@ -7,3 +7,9 @@ from meshjit.lax.custom_vjp import (
     custom_vjp as custom_vjp,
     custom_vjp_primal_tree_values as custom_vjp_primal_tree_values,
 )
+from meshjit.ops.control.custom import custom_jvp as custom_jvp_call_p, custom_vjp as custom_vjp_call_p
+
+__all__ = [
+    "CustomVJPPrimal", "SymbolicZero", "custom_jvp", "custom_jvp_call_p", "custom_vjp", "custom_vjp_call_p",
+    "custom_vjp_primal_tree_values",
+]  # fmt: skip

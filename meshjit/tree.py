@@ -154,21 +154,21 @@ def path_names(tree: Any, root: str, is_leaf: IsLeaf = None) -> list[str]:
     return [root + _jaxlib.path_text(path) for path, _ in _jaxlib.flatten_with_path(tree, is_leaf)[0]]
 
 
-def register_node(kind: type, flatten_node: Any, unflatten_node: Any, flatten_with_keys: Any = None) -> None:
-    """Make instances of `kind` nodes: flatten_node(x) -> (children, hashable aux), unflatten_node(aux, children) -> x.
+def register_node(nodetype: type, flatten_func: Any, unflatten_func: Any, flatten_with_keys_func: Any = None) -> None:
+    """Make instances of a class nodes: flatten_func(x) -> (children, hashable aux), unflatten_func(aux, children) -> x.
 
-    flatten_with_keys(x) -> ((key, child) pairs, aux) names the children in paths."""
-    _jaxlib.register_node(kind, flatten_node, unflatten_node, flatten_with_keys)
+    flatten_with_keys_func(x) -> ((key, child) pairs, aux) names the children in paths."""
+    _jaxlib.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
 
 
-def register_node_with_keys(kind: type, flatten_with_keys: Any, unflatten_node: Any, flatten_node: Any = None) -> None:
+def register_node_with_keys(nodetype: type, flatten_with_keys: Any, unflatten_func: Any, flatten_func: Any = None) -> None:
     """`register_node` for classes that name their children."""
 
     def without_keys(x: Any) -> tuple[list[Any], Any]:
         pairs, aux = flatten_with_keys(x)
         return [child for _, child in pairs], aux
 
-    register_node(kind, without_keys if flatten_node is None else flatten_node, unflatten_node, flatten_with_keys)
+    register_node(nodetype, without_keys if flatten_func is None else flatten_func, unflatten_func, flatten_with_keys)
 
 
 def register_pytree_node_class(kind: Any) -> Any:

@@ -17,6 +17,7 @@ LATE = {
     "meshjit/core/program.py": "a Program prints itself, and the printer reads Programs",
     "meshjit/numpy/promote.py": "a list of arrays is a stack of them, and stacking takes what this file makes of operands",
     "meshjit/numpy/selection.py": "apply_along_axis is a vmap, which stands above numpy",
+    "meshjit/numpy/vectorize.py": "it is a vmap, which stands above numpy",
     "meshjit/runtime/array.py": "methods that make Arrays",
     "meshjit/runtime/array_shards.py": "methods that make Arrays",
     "meshjit/runtime/array_values.py": "methods that make Arrays",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+from collections.abc import Callable
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+from meshjit.missing import refuse
 
 _BESIDE = "meshjit.as_jax.jax"  # what only libraries ask JAX for; wins over a module of meshjit's of the same name
 
@@ -17,6 +20,9 @@ OWN_MODULES = frozenset(
     "api as_jax autodiff cli config core emit inspect missing ops_table partition plan runtime segments simulate targets trace"
     " transform".split()
 )
+
+
+_ABSENT = object()
 
 
 class _Finder:
@@ -53,6 +59,8 @@ def module_for(name: str) -> str | None:
 
 
 def _exists(name: str) -> bool:
+    if name in sys.modules:
+        return True
     try:
         return importlib.util.find_spec(name) is not None
     except ModuleNotFoundError:  # of a parent, or that the parent is no package
@@ -68,6 +76,29 @@ def _absent(name: str) -> str:
     return f"no module {name!r}: meshjit, which stands for jax here, has no such module yet"
 
 
+def forward(module: str, of: str, name: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a module that stands for another of meshjit's, and is known to users by a name of jax's."""
+    here, theirs = sys.modules[module], importlib.import_module(of)
+
+    def attribute(wanted: str) -> Any:
+        value = getattr(theirs, wanted, _ABSENT)
+        if value is _ABSENT or _is_own(wanted, value):
+            if wanted.startswith("__") or module_for(f"{name}.{wanted}") is None:
+                refuse(of, wanted, sys._getframe(1), f"{name}.{wanted}: ")
+            value = importlib.import_module(f"{name}.{wanted}")
+        setattr(here, wanted, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({n for n in dir(theirs) if not _is_own(n, getattr(theirs, n))} | vars(here).keys())
+
+    return attribute, names
+
+
+def _is_own(name: str, value: Any) -> bool:
+    return isinstance(value, ModuleType) and name in OWN_MODULES
+
+
 def install() -> None:
     """From now on `import jax` finds meshjit. RuntimeError where jax itself is in the process already."""
     present = sys.modules.get("jax")
@@ -78,4 +109,3 @@ def install() -> None:
         )
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]
-

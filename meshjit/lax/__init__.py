@@ -210,6 +210,11 @@ class Precision(enum.Enum):
     HIGHEST = 2
 
 
+def dtype(x: Any) -> np.dtype[Any]:
+    """The dtype of an array, or that a number gets as an array."""
+    return mnp.result_type(x)
+
+
 @_takes_out_sharding
 def broadcast(x: Any, sizes: Sequence[int]) -> Any:
     """New dims of these extents in front."""

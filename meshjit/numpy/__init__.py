@@ -1,6 +1,7 @@
 """`jax.numpy` for meshjit: `import meshjit.numpy as mnp`. Thin functions on ops, staged under jit and run at once outside."""
 
 import meshjit.ops as _ops  # noqa: F401  fills the registry
+from meshjit.api.kinds import Array as ndarray  # noqa: F401
 from meshjit.missing import explain as _explain
 from meshjit.numpy import fft as fft, linalg as linalg, methods as _methods
 from meshjit.numpy.calculus import (
@@ -71,7 +72,9 @@ from meshjit.numpy.dtypes import (
     dtype,
     finfo,
     float8_e4m3fn,
+    float8_e4m3fnuz,
     float8_e5m2,
+    float8_e5m2fnuz,
     float16,
     float32,
     float64,
@@ -136,6 +139,7 @@ from meshjit.numpy.elementwise import (
     signbit,
     sinc,
 )
+from meshjit.numpy.files import load, save, savez
 from meshjit.numpy.index_tricks import c_, index_exp, ix_, mgrid, ogrid, r_, s_
 from meshjit.numpy.indexing import (
     take,
@@ -349,6 +353,7 @@ from meshjit.numpy.ufuncs import (
     trunc,
 )
 from meshjit.numpy.updates import put_along_axis
+from meshjit.numpy.vectorize import vectorize
 from meshjit.numpy.views import *  # noqa: F403
 from meshjit.runtime.exchange import from_dlpack as from_dlpack
 

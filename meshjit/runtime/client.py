@@ -83,6 +83,11 @@ def client(backend: str | None = None) -> Any:
         return _clients[platform]
 
 
+def made_clients() -> dict[str, Any]:
+    """jaxlib's clients that exist so far, by platform."""
+    return dict(_clients)
+
+
 def _platform(backend: str | None) -> str:
     if backend is None:
         return _default_platform()

@@ -3,6 +3,8 @@
 Not there yet: distribution functions that need incomplete gamma and beta functions, `vonmises`, `gaussian_kde`.
 """
 
+import sys
+
 from meshjit.missing import explain as _explain
 from meshjit.scipy.stats.continuous import (
     beta as beta,
@@ -39,5 +41,10 @@ from meshjit.scipy.stats.vectors import (
     multinomial as multinomial,
     multivariate_normal as multivariate_normal,
 )
+
+# JAX's distributions are modules: `import meshjit.scipy.stats.norm` finds them, too.
+for _name, _value in list(globals().items()):
+    if hasattr(_value, "logpdf") or hasattr(_value, "logpmf"):
+        sys.modules[f"{__name__}.{_name}"] = _value
 
 _explain(__name__)

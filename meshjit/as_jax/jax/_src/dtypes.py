@@ -1,0 +1,24 @@
+"""`jax._src.dtypes`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from meshjit.dtypes import TypePromotionError as TypePromotionError, extended as extended, finfo as finfo
+from meshjit.missing import explain as _explain
+
+DType = np.dtype
+
+
+class ExtendedDType:
+    """The base of dtypes of a library's own, of which meshjit can make no arrays."""
+
+
+def supports_inf(dtype: Any) -> bool:
+    """Whether the floating dtype has infinities."""
+    return bool(np.isinf(np.array(np.inf).astype(dtype)))
+
+
+_explain(__name__)

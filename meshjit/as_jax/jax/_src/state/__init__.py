@@ -1,0 +1,1 @@
+"""`jax._src.state`: mutable arrays, which meshjit does not have."""

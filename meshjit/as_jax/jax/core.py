@@ -1,0 +1,43 @@
+"""`jax.core`, as far as libraries ask for it: what a traced value is, and what types look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshjit.api.tools import typeof
+from meshjit.core.types import TensorType, tensor_type
+from meshjit.missing import explain as _explain
+from meshjit.trace import Tracer as Tracer, ensure_compile_time_eval as ensure_compile_time_eval
+from meshjit.trace.types import ShapedArray as _ShapedArray
+
+AbstractValue = TensorType
+
+
+class _TypeMeta(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, TensorType | _ShapedArray)
+
+
+class ShapedArray(metaclass=_TypeMeta):
+    """The type of an array. Called, it makes one; what `jax.typeof` gives is an instance."""
+
+    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False) -> Any:
+        return tensor_type(shape, dtype)
+
+
+def get_aval(x: Any) -> Any:
+    """The type of a value: `jax.typeof`."""
+    return typeof(x)
+
+
+def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
+    """The type of one member of a batch of this type."""
+    return aval if axis is None else tensor_type((*aval.shape[:axis], *aval.shape[axis + 1 :]), aval.dtype)
+
+
+def unmapped_aval(size: int, axis: int | None, aval: Any) -> Any:
+    """The type of a batch of `size` members of this type."""
+    return aval if axis is None else tensor_type((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype)
+
+
+_explain(__name__)

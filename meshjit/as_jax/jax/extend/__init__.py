@@ -1,0 +1,1 @@
+"""`jax.extend`: what JAX offers to libraries that extend it."""

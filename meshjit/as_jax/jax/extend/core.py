@@ -1,0 +1,41 @@
+"""`jax.extend.core`: ops of a library's own, and which trace is running."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from meshjit.as_jax.jax.core import mapped_aval as mapped_aval, unmapped_aval as unmapped_aval
+from meshjit.as_jax.jax.interpreters.primitive import Primitive as Primitive
+from meshjit.core.program import Program as Jaxpr, Var as Var
+from meshjit.missing import explain as _explain
+from meshjit.trace import active_trace
+
+__all__ = ["ClosedJaxpr", "Effect", "Jaxpr", "Primitive", "Var", "get_opaque_trace_state", "mapped_aval", "unmapped_aval"]
+
+ClosedJaxpr = Jaxpr
+
+
+class Effect:
+    """The base of effects of a library's own. meshjit's ops have effects of their own (`meshjit.core.effects`)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _TraceState:
+    """Which trace is running. Equal while it is the same."""
+
+    trace: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _TraceState) and self.trace is other.trace
+
+    def __hash__(self) -> int:
+        return id(self.trace)
+
+
+def get_opaque_trace_state(convention: str | None = None) -> _TraceState:
+    """Something that is equal as long as the same function is traced; libraries ask whether an object is of this trace."""
+    return _TraceState(active_trace())
+
+
+_explain(__name__)

@@ -1,0 +1,42 @@
+"""`jax.interpreters.ad`: tangents that are zero, and where libraries put derivative rules of their primitives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meshjit import numpy as mnp
+from meshjit.lax.custom_rules import SymbolicZero
+from meshjit.missing import explain as _explain
+
+primitive_jvps: dict[Any, Any] = {}
+primitive_transposes: dict[Any, Any] = {}
+
+
+class Zero(SymbolicZero):
+    """A tangent that is zero, of the type `aval`."""
+
+    @staticmethod
+    def from_primal_value(value: Any) -> Zero:
+        return Zero(SymbolicZero.from_primal_value(value).aval)
+
+
+class UndefinedPrimal:
+    """In transpose rules, an operand that the op is linear in: its type `aval` alone is known."""
+
+    def __init__(self, aval: Any) -> None:
+        self.aval = aval
+
+    def __repr__(self) -> str:
+        return f"UndefinedPrimal({self.aval})"
+
+
+def is_undefined_primal(x: Any) -> bool:
+    return type(x) is UndefinedPrimal
+
+
+def instantiate_zeros(tangent: Any) -> Any:
+    """An array in place of a `Zero`; others are themselves."""
+    return mnp.zeros(tangent.aval.shape, tangent.aval.dtype) if isinstance(tangent, SymbolicZero) else tangent
+
+
+_explain(__name__)

@@ -1,0 +1,11 @@
+"""`jax.interpreters.batching`: where libraries put the batch rules of their primitives."""
+
+from typing import Any
+
+from meshjit.missing import explain as _explain
+
+primitive_batchers: dict[Any, Any] = {}
+axis_primitive_batchers: dict[Any, Any] = {}
+not_mapped = None
+
+_explain(__name__)
