@@ -18,9 +18,15 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as jnp
+from meshjit.core.evaluate import evaluate
 from meshjit.core.parser import parse_program
+from meshjit.core.simulate import simulate
+from meshjit.core.verify import verify
 from meshjit.experimental import io_callback
+from meshjit.partition.partition import partition
+from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
+from sharding.mesh import AbstractMesh
 
 pytestmark = pytest.mark.device
 
@@ -428,7 +434,7 @@ def test_other_platforms_say_that_they_cannot() -> None:
 
 
 def test_texts_parse_back() -> None:
-    program = mj.make_jaxpr(lambda x: (mj.debug.print("{}", x), mj.pure_callback(fail, FOUR, x))[1])(X)
+    program = mj.jit(lambda x: (mj.debug.print("{}", x), mj.pure_callback(fail, FOUR, x))[1]).trace(X).program
     text = str(program)
     assert "host('fail', " in text and str(parse_program(text)) == text
     number = text.split("host('fail', ")[1].split(",")[0]
@@ -468,3 +474,89 @@ def test_effects_are_over_when_python_ends() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ), check=True)
     assert run.stdout == "seen 2.0\n"
+
+
+# -- in custom derivatives and code for single devices, as JAX's documents use them
+
+
+def test_a_callback_with_a_derivative_of_its_own() -> None:
+    def on_host(function: Any, x: Any) -> Any:
+        return mj.pure_callback(lambda v: function(np.asarray(v)), x, x, vmap_method="expand_dims")
+
+    @mj.custom_jvp
+    def sine(x: Any) -> Any:
+        return on_host(np.sin, x)
+
+    @sine.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        return sine(*primals), on_host(np.cos, primals[0]) * tangents[0]
+
+    def total(x: Any) -> Any:
+        return jnp.sum(sine(x) ** 2)
+
+    for wrap in (lambda f: f, mj.jit):
+        np.testing.assert_allclose(wrap(mj.grad(total))(X), 2 * np.sin(X) * np.cos(X), atol=1e-6)
+        np.testing.assert_allclose(wrap(mj.vmap(mj.grad(sine)))(X), np.cos(X), atol=1e-6)
+        np.testing.assert_allclose(wrap(lambda x: mj.lax.scan(lambda c, y: (c, mj.grad(sine)(y)), 0.0, x)[1])(X), np.cos(X), atol=1e-6)
+    np.testing.assert_allclose(mj.jit(mj.grad(total))(sharded()), 2 * np.sin(X) * np.cos(X), atol=1e-6)
+
+
+def test_rules_print_gradients_and_tangents(printed: Any) -> None:
+    @mj.custom_vjp
+    def watched(x: Any) -> Any:
+        return x
+
+    def backward(_: Any, ct: Any) -> Any:
+        mj.debug.print("gradient {}", ct)
+        return (ct,)
+
+    watched.defvjp(lambda x: (x, None), backward)
+    f = mj.grad(lambda x: jnp.sin(watched(x) * 3.0))
+    for each in (f, mj.jit(f)):
+        assert printed(each, 0.0) == ["gradient 3.0"]
+
+    @mj.custom_jvp
+    def pushed(x: Any) -> Any:
+        return x
+
+    @pushed.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        mj.debug.print("tangent {}", tangents[0])
+        return primals[0], tangents[0]
+
+    assert printed(lambda x: mj.jvp(pushed, (x,), (2.0,)), 1.0) == ["tangent 2.0"]
+    assert printed(mj.grad(pushed), 1.0) == []  # backwards there is no tangent
+
+
+def test_code_for_single_devices_calls_on_each(printed: Any) -> None:
+    def shard(x: Any) -> Any:
+        mj.debug.print("shard {}", x)
+        return mj.pure_callback(lambda v: np.asarray(v) * 2, x, x)
+
+    f = mj.shard_map(shard, mesh=mesh(), in_specs=P("x"), out_specs=P("x"))
+    results: list[Any] = []
+    assert sorted(printed(lambda: results.append(mj.jit(f)(sharded())))) == [f"shard [{i}.]" for i in range(4)]
+    np.testing.assert_array_equal(results[0], X * 2)
+
+    def first(x: Any) -> Any:
+        return mj.lax.cond(mj.lax.axis_index("x") == 2, lambda: mj.debug.print("only {}", x), lambda: None)
+
+    each = mj.shard_map(lambda x: (first(x), x)[1], mesh=mesh(), in_specs=P("x"), out_specs=P("x"))
+    assert printed(mj.jit(each), sharded()) == ["only [2.]"]
+
+
+def test_meaning_and_devices_call_alike() -> None:
+    """In NumPy, and on imaginary devices, a function is called as often as by the compiled program."""
+    seen: list[list[float]] = []
+
+    def double(x: Any) -> Any:
+        seen.append(np.asarray(x).tolist())
+        return np.asarray(x) * 2
+
+    program = mj.jit(lambda x: io_callback(double, FOUR, x, ordered=True) + 1).trace(X).program
+    np.testing.assert_array_equal(evaluate(program, [X])[0], X * 2 + 1)
+    plan = make_plan(program, AbstractMesh((4,), ("x",)), Annotations([P("x")], [P("x")]))
+    local = verify(partition(plan))
+    shards = simulate(local, plan.mesh, [[X[i : i + 1] for i in range(4)]])
+    np.testing.assert_array_equal(np.concatenate(shards[0]), X * 2 + 1)
+    assert seen == [X.tolist()] * 2

@@ -250,5 +250,5 @@ def test_sharded_values_and_code_for_single_devices() -> None:
 
 
 def test_texts_parse_back() -> None:
-    text = str(mj.make_jaxpr(positive)(np.float32(2)))
+    text = str(mj.jit(positive).trace(np.float32(2)).program)
     assert "check(" in text and str(parse_program(text)) == text
