@@ -104,8 +104,8 @@ class Sharding:
 class NamedSharding(Sharding):
     """NamedSharding(mesh, P("data", None)): the spec's axes are those of the mesh.
 
-    ShardingError at once for an axis that the mesh lacks or that is used twice. `memory_kind` is kept and compared,
-    None meaning "device". On an AbstractMesh everything works that needs no devices.
+    ShardingError at once for an axis that the mesh lacks or that is used twice. `memory_kind` is kept and compared;
+    None is "device" where the mesh has devices. On an AbstractMesh everything works that needs no devices.
     """
 
     def __init__(self, mesh: BaseMesh, spec: PartitionSpec | tuple[Entry, ...], memory_kind: str | None = None) -> None:
@@ -115,7 +115,7 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding: spec must be a PartitionSpec, got {spec!r} of type {type(spec).__name__}")
         self.mesh: Final = mesh
         self.spec: Final = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
-        self.memory_kind = memory_kind
+        self.memory_kind = "device" if memory_kind is None and isinstance(mesh, Mesh) else memory_kind
         check_spec(self.spec, None, mesh, "NamedSharding")
 
     @property
@@ -183,7 +183,7 @@ class SingleDeviceSharding(Sharding):
                 "  fix: use one of meshjit.devices(), or a sharding"
             )
         self.device: Final = device
-        self.memory_kind = memory_kind
+        self.memory_kind = "device" if memory_kind is None else memory_kind
 
     @property
     def _device_assignment(self) -> tuple[Any, ...]:

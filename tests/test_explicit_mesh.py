@@ -110,3 +110,12 @@ def test_traced_functions_know_the_axes() -> None:
 def test_a_sharding_of_one_device() -> None:
     device = mj.devices()[1]
     assert make_single_device_sharding(device) == SingleDeviceSharding(device)
+
+
+def test_a_setting_says_what_axes_make_mesh_makes() -> None:
+    assert mj.make_mesh((2,), ("x",)).are_all_axes_auto
+    with mj.config.using(mesh_axis_types="explicit"):
+        assert mj.make_mesh((2,), ("x",)).are_all_axes_explicit
+        assert mj.make_mesh((2,), ("x",), axis_types=AxisType.Auto).are_all_axes_auto
+    with pytest.raises(ValueError, match="expected one of 'auto', 'explicit'"):
+        mj.config.update("mesh_axis_types", "manual")

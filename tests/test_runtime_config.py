@@ -13,7 +13,7 @@ def test_defaults() -> None:
     config = Config({})
     assert {option.name: config.read(option.name) for option in OPTIONS} == {
         "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None,
-        "device_model": None, "threefry_partitionable": True,
+        "device_model": None, "threefry_partitionable": True, "mesh_axis_types": "auto",
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "numpy_dtype_promotion": "standard", "numpy_rank_promotion": "allow",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from meshjit.api.shardings import spec_of
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.runtime import _jaxlib, nans
 from meshjit.runtime.array import Array, LeafKey
-from meshjit.runtime.executable import Executable, fits
+from meshjit.runtime.executable import Executable, fits, spelling_of
 from meshjit.runtime.fast import fast_call
 from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.trace import Tracer, active_trace
@@ -49,6 +50,16 @@ class Compiled(Stage):
         self.outer = [self.traced_program.captured[i - count] for i in lowered.kept if i >= count]
         self.checks = bool(nans.active_tests())
         self._captured: list[Array] | None = None
+
+    def spelt(self, keys: Sequence[LeafKey]) -> Compiled:
+        """The same for arguments whose shardings mean the same and are written as in `keys`, for results that lie as they do."""
+        spellings = [spelling_of(keys[i]) for i in self.kept] + list(self.executable.spellings[len(self.kept) :])
+        executable = self.executable.spelt(spellings)
+        if executable is self.executable:
+            return self
+        other = copy.copy(self)
+        other.executable = executable
+        return other
 
     @property
     def input_shardings(self) -> Any:

@@ -26,7 +26,9 @@ from sharding.spec import PartitionSpec, check_spec, entry_axes, padded
 
 
 def takes_out_sharding(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with one more keyword, `out_sharding`: a NamedSharding, or a PartitionSpec under a mesh, of explicit axes."""
+    """The function with one more keyword, `out_sharding`: a NamedSharding, or a PartitionSpec under a mesh.
+
+    Over automatic axes it is a constraint."""
     name = function.__name__
 
     @functools.wraps(function)
@@ -45,7 +47,7 @@ def takes_out_sharding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def checked_sharding(sharding: Any, what: str) -> NamedSharding:
-    """TypeError for what is no sharding, ValueError for a spec without a mesh or of axes that are not explicit."""
+    """TypeError for what is no sharding, ValueError for a spec without a mesh, or of axes of code for single devices."""
     if not isinstance(sharding, NamedSharding | PartitionSpec):
         raise TypeError(
             f"{what}: out_sharding is {sharding!r} of type {type(sharding).__name__}\n"
@@ -62,10 +64,10 @@ def checked_sharding(sharding: Any, what: str) -> NamedSharding:
     types = sharding.mesh.types_by_name if named_mesh() is None else {**sharding.mesh.types_by_name, **_types_of(named_mesh())}
     for entry in sharding.spec:
         for axis in entry_axes(entry):
-            if types.get(str(axis)) is not AxisType.Explicit:
+            if types.get(str(axis)) is AxisType.Manual:
                 raise ValueError(
                     f"{what}: out_sharding={sharding.spec} names axis {axis!r}, whose type is {types.get(str(axis))}\n"
-                    "  fix: leave it out (with_sharding_constraint is for such axes), or make the axis AxisType.Explicit"
+                    "  fix: leave it out: each device has its own part along it already"
                 )
     return sharding
 
@@ -145,17 +147,20 @@ def _held(x: Any, sharding: NamedSharding, what: str) -> Any:
     mesh = named_mesh() or sharding.mesh
     check_spec(sharding.spec, tracer.shape, sharding.mesh, f"{what}: out_sharding of {tracer.type}")
     spec = explicit_part(sharding.spec, tracer.ndim, mesh)
-    if trace.specs is None:
+    if trace.specs is None and mesh.explicit_axes:
         trace.specs = {}
     if trace.mesh is None:
         trace.require_mesh(sharding.mesh)
-    before = explicit_part(trace.specs.get(tracer.variable), tracer.ndim, mesh)
+    specs = {} if trace.specs is None else trace.specs
+    before = explicit_part(specs.get(tracer.variable), tracer.ndim, mesh)
     if spec.unreduced:  # planning decides where the sum is finished
         result = bind(REGISTRY["copy"], tracer)
     else:
-        pins = zip(pin_of(spec, mesh), before, strict=True)
+        full = padded(sharding.spec, tracer.ndim)
+        pins = zip(pin_of(full, mesh) if mesh.explicit_axes else full, before, strict=True)
         pin = PartitionSpec(*(None if p is PartitionSpec.UNCONSTRAINED and was else p for p, was in pins))
         result = bind(REGISTRY["sharding_constraint"], tracer, spec=pin)
     result.weak_type = tracer.weak_type
-    trace.specs[result.variable] = spec
+    if trace.specs is not None:
+        trace.specs[result.variable] = spec
     return result

@@ -14,11 +14,13 @@ from meshjit import tree
 from meshjit.api.constraint import reshard
 from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import is_sharding_leaf
+from meshjit.config import config
 from meshjit.runtime import client
 from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
+from sharding.axis_types import AxisType
 from sharding.mesh import Mesh, current_mesh
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -203,7 +205,10 @@ def _is_shape(x: Any) -> bool:
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], axis_types: Any = None, *, devices: Sequence[Any] | None = None
 ) -> Mesh:
-    """A mesh of the first devices (`jax.make_mesh`)."""
+    """A mesh of the first devices (`jax.make_mesh`). `axis_types`: one for all axes, or one for each; by default what
+    `config.mesh_axis_types` says: Auto, or Explicit, which is JAX 0.10's default."""
+    if axis_types is None:
+        axis_types = AxisType.Explicit if config.mesh_axis_types == "explicit" else AxisType.Auto
     return sharding.named.make_mesh(axis_shapes, axis_names, devices or client.devices(), axis_types=axis_types)
 
 

@@ -25,7 +25,7 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Program
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib, client
-from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program
+from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program, spelling_of
 from meshjit.runtime.reproduce import compiling, lowering
 from meshjit.runtime.targets import calls_cpu_kernels, target_for
 from meshjit.targets import PLATFORMS
@@ -213,8 +213,12 @@ class Lowered(Stage):
         lowered = self._on_devices(device_assignment)
         self._check_platform(lowered.mesh)
         with compiling(self.call.title, lowered, options):
-            executable = Executable(lowered, self.traced_program.out_weak, options, self.planned.committed)
+            executable = Executable(lowered, self.traced_program.out_weak, options, self.planned.committed, self._spellings())
         return Compiled(self, executable)
+
+    def _spellings(self) -> list[Any]:
+        keys = [*self.call.keys, *(x._key for x in self.traced_program.captured)]
+        return [spelling_of(keys[i]) for i in self.kept]
 
     def _on_devices(self, devices: Sequence[Any] | None) -> Lowering:
         """The same with devices, where it was lowered for a mesh that has none."""

@@ -174,7 +174,7 @@ class Wrapped:
         compiled = self.cache.by_meaning.get(normal)
         if compiled is None:
             compiled = self.cache.by_meaning[normal] = self._build(split, in_tree, keys)
-        return compiled
+        return compiled.spelt(keys)
 
     def _build(self, split: Split, in_tree: Any, keys: Sequence[LeafKey]) -> Compiled:
         call = self._call(split, in_tree, keys)

@@ -18,7 +18,7 @@ from meshjit.errors import OutOfMemoryError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on
+from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.runtime.placing import move, place
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.source import line_of, user_source
@@ -118,7 +118,7 @@ def compiled(
 ) -> Executable:
     """A Program for operands with these keys, which stay where they are committed; `outputs`: where its results go."""
     annotations = Annotations([_spec(k, mesh) for k in keys], outputs or [None] * len(program.outputs))
-    return build(program, mesh, annotations, weak, any(k.committed for k in keys))
+    return build(program, mesh, annotations, weak, any(k.committed for k in keys), [spelling_of(k) for k in keys])
 
 
 def _specs_of_results(program: Program, keys: Sequence[LeafKey], mesh: Mesh) -> list[PartitionSpec]:

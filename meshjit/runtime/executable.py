@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,6 +35,7 @@ from meshjit.runtime.targets import target_for
 from meshjit.transform.pipeline import clean, simplify
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
+from sharding.placement import normalized
 from sharding.spec import PartitionSpec, Placement, padded, spec_of
 from sharding.translate import translate
 
@@ -117,8 +119,10 @@ class Executable:
         out_weak: Sequence[bool],
         options: Mapping[str, Any] | None = None,
         committed: bool = False,
+        spellings: Sequence[Sharding | None] = (),
     ) -> None:
-        """`committed`: somebody chose the devices, so that results stay there; on a named mesh that goes without saying."""
+        """`committed`: somebody chose the devices, so that results stay there; on a named mesh that goes without saying.
+        `spellings`: the inputs' shardings as users wrote them, for results that lie as one of them does."""
         plan, mesh = lowering.plan, lowering.plan.mesh
         assert isinstance(mesh, Mesh), "only a mesh of devices can run a program"
         self.lowering = lowering
@@ -138,16 +142,39 @@ class Executable:
         outputs = [(v.shape, v.dtype) for v in local.outputs]
         annotations = lowering.annotations
         self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, annotations.inputs, strict=True)]
-        self.out_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.outputs, annotations.outputs, strict=True)]
-        self.out_keys = [
-            leaf_key(v.type, weak, s, committed or not isinstance(s, SingleDeviceSharding))
-            for v, s, weak in zip(plan.program.outputs, self.out_shardings, out_weak, strict=True)
-        ]
-        layouts = [key.layout for key in self.out_keys]
-        self.run = self.steady = self._executor(outputs, layouts)
+        self.local_outputs, self.out_weak, self.committed = outputs, out_weak, committed
+        self._spell(spellings)
         tell_shardings(plan, plan.program)
         if mesh.is_multi_process and self.devices[0].platform == "cpu":
             self.run = self._first_run
+
+    def _spell(self, spellings: Sequence[Sharding | None]) -> None:
+        plan, mesh = self.lowering.plan, self.lowering.plan.mesh
+        assert isinstance(mesh, Mesh)
+        self.spellings = tuple(spellings)
+        written = {
+            (len(p.dims), normalized(p, mesh)): s.spec
+            for p, s in zip(plan.inputs, self.spellings, strict=False)
+            if isinstance(s, NamedSharding) and s.mesh == mesh
+        }
+        self.out_shardings = [
+            sharding_of(p, mesh, s, written.get((len(p.dims), normalized(p, mesh))))
+            for p, s in zip(plan.outputs, self.lowering.annotations.outputs, strict=True)
+        ]
+        self.out_keys = [
+            leaf_key(v.type, weak, s, self.committed or not isinstance(s, SingleDeviceSharding))
+            for v, s, weak in zip(plan.program.outputs, self.out_shardings, self.out_weak, strict=True)
+        ]
+        layouts = [key.layout for key in self.out_keys]
+        self.run = self.steady = self._executor(self.local_outputs, layouts)
+
+    def spelt(self, spellings: Sequence[Sharding | None]) -> Executable:
+        """The same for inputs whose shardings are written otherwise; itself where that makes no difference to its results."""
+        if tuple(spellings) == self.spellings:
+            return self
+        other = copy.copy(self)
+        other._spell(spellings)
+        return self if other.out_shardings == self.out_shardings else other
 
     def _executor(self, outputs: list[Any], layouts: list[Any]) -> Callable[[Sequence[Any]], list[Any]]:
         if not self.calls_host:
@@ -201,15 +228,25 @@ def tell_shardings(plan: Plan, program: Program) -> None:
             tell_shardings(plan, region.program)
 
 
+def spelling_of(key: LeafKey) -> Sharding | None:
+    """The sharding of a committed array, as it was written."""
+    return key.sharding if key.committed else None
+
+
 def build(
-    program: Program, mesh: Any, annotations: Annotations, out_weak: Sequence[bool], committed: bool
+    program: Program,
+    mesh: Any,
+    annotations: Annotations,
+    out_weak: Sequence[bool],
+    committed: bool,
+    spellings: Sequence[Sharding | None] = (),
 ) -> Executable:
     """Lower and compile a Program that nobody holds the stages of."""
     target = target_for(mesh)
     with reproduce.lowering(program, mesh, annotations, target):
         lowering = lower(program, mesh, annotations, target=target)
     with reproduce.compiling(program.name, lowering, {}):
-        return Executable(lowering, out_weak, committed=committed)
+        return Executable(lowering, out_weak, committed=committed, spellings=spellings)
 
 
 @functools.lru_cache(maxsize=65536)
@@ -220,12 +257,16 @@ def fits(key: LeafKey, target: Sharding) -> bool:
     return same_place(key.sharding, target, rank)
 
 
-def sharding_of(placement: Placement, mesh: Mesh, annotation: PartitionSpec | None) -> Sharding:
-    """What users see of a placement: the spec that they gave, if they gave a whole one."""
+def sharding_of(
+    placement: Placement, mesh: Mesh, annotation: PartitionSpec | None, written: PartitionSpec | None = None
+) -> Sharding:
+    """What users see of a placement: the spec that they gave, if they gave a whole one, else as it is `written` elsewhere."""
     if mesh.size == 1 and mesh.axis_names == ONE_DEVICE_AXES:
         return SingleDeviceSharding(mesh.flat_devices[0])
     whole = annotation is not None and PartitionSpec.UNCONSTRAINED not in annotation
-    return NamedSharding(mesh, annotation if whole else spec_of(placement))  # pyright: ignore[reportArgumentType]
+    if not whole:
+        annotation = spec_of(placement) if written is None else written
+    return NamedSharding(mesh, annotation)  # pyright: ignore[reportArgumentType]
 
 
 ONE_DEVICE_AXES = ("_",)

@@ -274,6 +274,15 @@ on(lambda x, e: jnp.einsum('bsd,de->bse', x, e), a((4, 8, 4), 'X', 'Y'), a((4, 2
 on(lambda x: jax.lax.reduce_window(x, -np.inf, jax.lax.max, (1, 2), (1, 2), 'VALID'), a((8, 4), 'X'))
 on(lambda x: jnp.linalg.cholesky(x @ x.mT + jnp.eye(4)), a((4, 4, 4), 'X'))
 # specs as they were written
+spec(jax.jit(lambda x: x * 2)(auto((8, 4, 2), 'X', None, None)))
+spec(auto((8, 4, 2), 'X', None, None) * 2)
+spec(jax.jit(lambda x: x * 2)(one((8, 4), 'p', 'q')))
+spec(one((8, 4), 'p', 'q') + 1)
+auto((8, 4, 2), 'X', None, None).sharding == jax.jit(lambda x: x * 2)(auto((8, 4, 2), 'X', None, None)).sharding
+NamedSharding(mesh, P('X')) == NamedSharding(mesh, P('X'), memory_kind='device')
+NamedSharding(mesh, P('X')).memory_kind
+a((8, 4), 'X').sharding.memory_kind
+spec(jax.jit(lambda x, y: (x, y * 2))(auto((8, 4), 'X', None), auto((8, 4), None, 'Y'))[1])
 spec(jax.jit(lambda x: x * 2)(a((8, 4, 2), 'X', None, None)))
 spec(jax.jit(lambda x: x * 2)(a((8, 4, 2), 'X')))
 spec(jax.jit(lambda x: x * 2)(auto((8, 4, 2), 'X')))
