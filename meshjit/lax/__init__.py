@@ -31,6 +31,7 @@ from meshjit.lax.collectives import (
     psum_scatter as psum_scatter,
     pswapaxes as pswapaxes,
     pvary as pvary,
+    ragged_all_to_all as ragged_all_to_all,
 )
 from meshjit.lax.convolution import (
     ConvDimensionNumbers as ConvDimensionNumbers,

@@ -339,6 +339,38 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
 
+def ragged_all_to_all(
+    operand: Any,
+    output: Any,
+    input_offsets: Any,
+    send_sizes: Any,
+    output_offsets: Any,
+    recv_sizes: Any,
+    *,
+    axis_name: AxisName,
+    axis_index_groups: Any = None,
+) -> Any:
+    """`output` with rows that devices send each other (`jax.lax.ragged_all_to_all`): to device i go `send_sizes[i]` rows of
+    operand from `input_offsets[i]` on, and stand there from `output_offsets[i]` on.
+
+    Offsets and sizes are i32[devices]. All rows are gathered, since sizes are known only when it runs; `recv_sizes` are what
+    follows from the others."""
+    what = "ragged_all_to_all"
+    operand, output = _array(operand, what), _array(output, what)
+    parts = [_array(x, what) for x in (input_offsets, send_sizes, output_offsets)]
+    if shape_of(operand)[1:] != shape_of(output)[1:]:
+        raise ValueError(f"{what}: rows of operand {shape_of(operand)} and of output {shape_of(output)} must have one shape")
+    groups = axis_index_groups
+    starts, sizes, targets = (
+        mnp.expand_dims(all_to_all(x, axis_name, 0, 0, axis_index_groups=groups, tiled=True), 1) for x in parts
+    )
+    rows = mnp.arange(shape_of(operand)[0], dtype=np.int32)
+    is_sent = (rows >= starts) & (rows < starts + sizes)
+    places = mnp.where(is_sent, rows - starts + targets, shape_of(output)[0])
+    everyone = all_gather(operand, axis_name, axis_index_groups=groups, tiled=True)
+    return output.at[mnp.ravel(places)].set(everyone, mode="drop")
+
+
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
     """The arrays of a tree, taken to vary over axes of a shard_map (`to="varying"`) along which they are the same.
 
