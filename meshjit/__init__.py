@@ -109,6 +109,7 @@ from meshjit.trace import (
     set_eager as _set_eager,
     set_put as _set_put,
 )
+from meshjit.trace.types import ShapedArray as _ShapedArray
 from meshjit.version import __version__ as __version__
 from sharding import (
     AxisType as AxisType,
@@ -123,8 +124,9 @@ for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
 
 # So is the package of Programs where JAX keeps these.
 for _name, _value in {
-    "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "Tracer": _Tracer, "ensure_compile_time_eval": ensure_compile_time_eval,
-    "eval_jaxpr": _jaxpr.eval_jaxpr, "jaxprs_in_params": _jaxpr.jaxprs_in_params,
+    "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "ShapedArray": _ShapedArray, "Tracer": _Tracer,
+    "ensure_compile_time_eval": ensure_compile_time_eval, "eval_jaxpr": _jaxpr.eval_jaxpr,
+    "jaxprs_in_params": _jaxpr.jaxprs_in_params,
 }.items():  # fmt: skip
     setattr(core, _name, _value)
 

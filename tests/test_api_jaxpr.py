@@ -125,6 +125,6 @@ def test_names_in_core() -> None:
     seen: list[bool] = []
     mj.jit(lambda x: seen.append(isinstance(x, mj.core.Tracer)) or x)(1.0)
     assert seen == [True] and not isinstance(mnp.ones(2), mj.core.Tracer)
-    assert isinstance(mj.typeof(1.0), mj.core.AbstractValue)
+    assert isinstance(mj.typeof(1.0), mj.core.ShapedArray)
     with mj.core.ensure_compile_time_eval():
         assert int(mnp.arange(3).sum()) == 3

@@ -233,6 +233,34 @@ def test_checkpoint_traces_again_where_it_was_asked_for_values() -> None:
     assert signs == [True, False]
 
 
+def test_custom_rules_see_values() -> None:
+    seen: list[float] = []
+
+    @mj.custom_jvp
+    def f(x: Any) -> Any:
+        return x * 2 if x > 0 else x
+
+    @f.defjvp
+    def _(primals: Any, tangents: Any) -> Any:
+        seen.append(primals[0].item())
+        return f(*primals), tangents[0] * (3 if primals[0] > 1 else 4)
+
+    assert [float(mj.grad(f)(x)) for x in (2.0, 0.5)] == [3, 4] and seen == [2, 0.5]
+    assert [float(mj.jvp(f, (x,), (1.0,))[1]) for x in (2.0, -1.0)] == [3, 4]
+    layer = mj.checkpoint(f)  # traced for each value
+    assert float(mj.grad(lambda x: layer(x) + layer(x - 2))(2.5)) == 7
+
+    @mj.custom_vjp
+    def g(x: Any) -> Any:
+        return x
+
+    g.defvjp(lambda x: (x * 2 if x > 1 else x, x if x > 1 else 5 * x), lambda x, ct: (ct * 3 * x,))
+    assert [float(mj.grad(g)(x)) for x in (2.0, 0.5)] == [6, 7.5] and float(mj.vjp(g, 3.0)[0]) == 6
+    for wrong in (mj.jit(mj.grad(f)), mj.grad(mj.jit(g)), lambda x: mj.vmap(mj.grad(f))(mnp.ones(2) * x)):
+        with pytest.raises(TracerBoolConversionError):
+            wrong(2.0)
+
+
 def test_what_leaked_can_still_be_looked_at() -> None:
     kept: list[Any] = []
     mj.grad(lambda x: kept.append(x * 2) or x)(3.0)

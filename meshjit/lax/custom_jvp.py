@@ -115,7 +115,7 @@ class _Rule:
             out_flags[:] = [has_tangent(type) and not isinstance(t, SymbolicZero) for type, t in pairs]
             return [*outs, *(t for t, flag in zip(pushed, out_flags, strict=True) if flag)]
 
-        program, _ = traced_rule(of_leaves, self.call, [*leaves.arguments, *tangents], self.name)
+        program, _ = traced_rule(of_leaves, self.call, [*leaves.arguments, *tangents], self.name, primals=True)
         return program, tuple(out_flags)
 
     def _checked(self, pair: Any) -> tuple[list[Any], list[Any]]:

@@ -141,7 +141,11 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
         return None
     name = function_name(fun)
     leaves = _named(fun, args, static)
-    traced = trace_region(with_static(fun, args, static), leaves.arguments, *_trees(args, static), name=name)
+    function = with_static(fun, args, static)
+    traced = trace_region(function, leaves.arguments, *_trees(args, static), name=name, operands=leaves.values)
+    trace = active_trace()
+    if trace is not None and trace.values is not None:
+        trace.values.asked = True  # by the rules, maybe, once a derivative is
     closed = list(traced.captured)
     seen = {id(x) for x in (*closed, *leaves.values)}
     axes = named_axes()
@@ -237,8 +241,12 @@ def _is_set(cell: Any) -> bool:
 # -- rules
 
 
-def traced_rule(rule: Function, call: CustomCall, arguments: Sequence[Argument], name: str) -> tuple[Program, Sequence[Argument]]:
-    """(closed values, then the arguments) -> what rule(*arguments) returns, as a Program; and its results as arguments."""
+def traced_rule(
+    rule: Function, call: CustomCall, arguments: Sequence[Argument], name: str, primals: bool = False
+) -> tuple[Program, Sequence[Argument]]:
+    """(closed values, then the arguments) -> what rule(*arguments) returns, as a Program; and its results as arguments.
+
+    `primals`: the first arguments are those of the call, whose values Python may ask outside of jit."""
     closed = call.closed
 
     def of_all(*inputs: Any) -> Any:
@@ -251,7 +259,9 @@ def traced_rule(rule: Function, call: CustomCall, arguments: Sequence[Argument],
     everything = [*(argument_of(x) for x in closed), *arguments]
     in_tree = tree.structure(((0,) * len(everything), {}))
     with under(call.axes):
-        traced = trace_to_program(of_all, everything, in_tree, name)
+        values = [*closed, *(call.leaves.values if primals else ())]
+        operands = [*values, *[None] * (len(everything) - len(values))]
+        traced = trace_to_program(of_all, everything, in_tree, name, operands=operands)
     return _closed(traced), traced.out_arguments
 
 

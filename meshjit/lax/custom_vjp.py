@@ -138,7 +138,7 @@ class _Rules:
             trees[:] = [structure]
             return [*outs, *kept, *self.call.closed]
 
-        program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0])
+        program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0], primals=True)
         kept = results[len(self.call.out_types) :]
         residuals = [replace(a, weak=False) for a in kept[: len(kept) - count]]
         bwd = Rule(self.names[1], lambda takes: self.backward(takes, residuals, trees[0], flags))

@@ -97,12 +97,13 @@ def trace_region(
     *structures: Any,
     name: str | None = None,
     everywhere: Axes = NOWHERE,
+    operands: Sequence[Any] | None = None,
 ) -> Traced:
     """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together, and `everywhere`
-    axes over which all that it is given varies, what it closes over included."""
+    axes over which all that it is given varies, what it closes over included. `operands`: what Python may ask the values of."""
     dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
     in_tree = tree.structure((dummies, {}))
-    return trace_to_program(fun, arguments, in_tree, name or function_name(fun), array_paths(), everywhere=everywhere)
+    return trace_to_program(fun, arguments, in_tree, name or function_name(fun), array_paths(), operands, everywhere)
 
 
 def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:
