@@ -58,7 +58,7 @@ def _untried(
 def _attempt(draft: Draft, proposal: Proposal) -> Draft | None:
     """The draft that a proposal leads to; None where it is clearly worse."""
     fits = draft.cost.peak_bytes <= draft.machine.topology.memory
-    limit = Limit(_hopeless_from(draft.cost), 0.0 if fits else draft.cost.peak_bytes) if proposal.more is None else None
+    limit = Limit(_hopeless_from(draft.cost), 0.0 if fits else draft.upper_peak) if proposal.more is None else None
     try:
         rival = proposal.apply(draft, limit)
         for _ in range(ROUNDS if proposal.more is not None else 0):
