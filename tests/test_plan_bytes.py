@@ -43,6 +43,21 @@ def test_minor_dims_that_do_not_divide() -> None:
 # -- conflicts settled by cost
 
 
+def test_what_several_contractions_read_is_gathered_once_for_all() -> None:
+    """For one of them it is cheaper to gather the weight and to exchange the result; for three, to gather what they share."""
+    tpu = target_of(MESH, ("tpu",))
+    weights = {f"f32[64, 64] #{i}": P(None, "model") for i in range(3)}
+    arguments: dict[str, P | None] = {"f32[32, 512, 64]": P("data", "model"), **weights}
+    result = P("data", None, "model")
+
+    def several(x: Any, *weights: Any) -> Any:
+        return tuple([mnp.dot(x, w) for w in weights])
+
+    assert moved(several, arguments, [result] * 3, target=tpu) == ["1 all_gather(model) 524288"]
+    alone: dict[str, P | None] = dict([*arguments.items()][:2])
+    assert moved(several, alone, [result], target=tpu) == ["1 all_to_all(model) 262144", "1 all_gather(model) 8192"]
+
+
 def fsdp_layers(table: Any, tokens: Any, up: Any, down: Any) -> Any:
     x = table[tokens]
     for i in range(3):

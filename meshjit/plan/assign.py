@@ -43,22 +43,24 @@ class Assigner:
         placements: Mapping[Var, Placement],
         have_of: Callable[[Var], tuple[Placement, ...]],
         joins: bool = False,
+        sharers: tuple[int, ...] = (),
     ) -> EquationPlan:
         """The cheapest legal assignment for one equation, and the placements that follow from it.
 
         `placements` is where propagation would have every value, `have_of` says which versions of an operand exist; none of
         values that come from no operands (iota): partitioning makes these again wherever they are wanted.
         `joins`: whether a partial result is added to another, so that its reduction may cost nothing.
+        `sharers`: how many equations share each operand's price, see `Uses.sharers`; (): none is shared.
         """
         inputs = eqn.inputs
         have = tuple([have_of(v) for v in inputs])
         homes = tuple([placements[v] for v in eqn.outputs])
         sides = tuple([placements[v] for v in inputs])
         kind = self.kinds.get(eqn)
-        key = self._kind_of(eqn, rule) if kind is None else kind, joins, have, sides, homes
+        key = self._kind_of(eqn, rule) if kind is None else kind, joins, sharers, have, sides, homes
         step = self.assigned.get(key)
         if step is None:
-            step = self.assigned[key] = self._cheapest(eqn, rule, have, sides, homes, joins)
+            step = self.assigned[key] = self._cheapest(eqn, rule, have, sides, homes, joins, sharers)
         return step
 
     def _kind_of(self, eqn: Eqn, rule: FactorRule) -> int:
@@ -76,6 +78,7 @@ class Assigner:
         sides: Sequence[Placement],
         homes: Sequence[Placement],
         joins: bool,
+        sharers: tuple[int, ...],
     ) -> EquationPlan:
         wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
         views = self._views(rule, have, sides, homes)
@@ -97,7 +100,7 @@ class Assigner:
             return equation_plan(rule, {}, self.mesh)
         if len(candidates) == 1:
             return next(iter(candidates.values()))
-        prices = [(p, dearer.get(id(p), 1.0) * self._seconds(eqn, p, have, homes)) for p in candidates.values()]
+        prices = [(p, dearer.get(id(p), 1.0) * self._seconds(eqn, p, have, homes, sharers)) for p in candidates.values()]
         prices.sort(key=lambda option: option[1])
         self.options[id(prices[0][0])] = tuple(prices)
         return prices[0][0]
@@ -142,7 +145,12 @@ class Assigner:
         return views
 
     def _seconds(
-        self, eqn: Eqn, step: EquationPlan, have: Sequence[Sequence[Placement]], homes: Sequence[Placement]
+        self,
+        eqn: Eqn,
+        step: EquationPlan,
+        have: Sequence[Sequence[Placement]],
+        homes: Sequence[Placement],
+        sharers: tuple[int, ...],
     ) -> float:
         """Predicted seconds of bringing the operands, of the work, and of bringing the results home."""
         machine = self.machine
@@ -150,10 +158,11 @@ class Assigner:
         seconds = work + exchange.moving
         for i, placement in exchange.requests:
             seconds += machine.seconds(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(placement))
-        for type, versions, target in zip(eqn.input_types, have, step.operands, strict=True):
+        shares = sharers or (1,) * len(have)
+        for type, versions, target, share in zip(eqn.input_types, have, step.operands, shares, strict=True):
             target = machine.normal(target)
             if versions and target not in versions:
-                seconds += machine.nearest(type, versions, target).seconds
+                seconds += machine.nearest(type, versions, target).seconds / share
         for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
             seconds += machine.seconds(type, natural, home.without_partial())
         return seconds

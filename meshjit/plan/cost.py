@@ -209,9 +209,29 @@ class Uses:
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
         self.addends = {v for v in _addends(program) if self.counts[v] == 1}
+        self.reads = dict(_contractions(program))
+        self.readers = Counter([key for keys in self.reads.values() for key in keys])
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
         self.joins = {at: tuple([v in self.addends for v in repeat.inner]) for at, repeat in self.repeats.items()}
         self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
+
+
+    def sharers(self, eqn: Eqn) -> tuple[int, ...]:
+        """For each operand of a contraction how many alike contractions read it; () for other equations. What is brought for the
+        first of them is there for the others: q, k and v share the gather of what they are made of."""
+        return tuple([self.readers[key] for key in self.reads.get(eqn, ())])
+
+
+def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
+    """With their operands, each as it is read: alike for equal ops and params, whatever the other operand is."""
+    copies: dict[tuple[int, ...], bool] = {}
+    for eqn in program.eqns:
+        if len(eqn.inputs) > 1 and eqn.op.regions is None:
+            contracts = copies.get(eqn.identity)
+            if contracts is None:
+                contracts = copies[eqn.identity] = bool(rule_of(eqn).reductions) and not work_passes(eqn)
+            if contracts:
+                yield eqn, [(var, i, eqn.op, tuple(eqn.params.items())) for i, var in enumerate(eqn.inputs)]
 
 
 def _addends(program: Program) -> Iterator[Var]:

@@ -58,7 +58,8 @@ class Planner:
     def equation(self, eqn: Eqn, course: Course) -> EquationPlan:
         if eqn.op.regions is None and eqn.op.pinned is None:
             joins = course.delays.joins(eqn)
-            step = self.assigner.assign(eqn, self.rules[eqn], course.placements, course.flow.have, joins)
+            sharers = self.machine.uses_of(course.program).sharers(eqn)
+            step = self.assigner.assign(eqn, self.rules[eqn], course.placements, course.flow.have, joins, sharers)
         else:
             regions = run_regions(eqn) if eqn.op.regions is not None else ()
             step, inside = self.with_regions(eqn, regions, course.placements)
