@@ -98,7 +98,7 @@ def test_versions_end_with_their_own_last_use(program: Program) -> None:
 def test_as_many_weights_are_gathered_again_as_do_not_fit(program: Program, fewer: int) -> None:
     room = most(planned(program, 1e12)) - fewer * WEIGHT_BYTES + WEIGHT_BYTES // 2
     plan = planned(program, room)
-    assert plan.cost is not None and plan.cost.peak_bytes <= room
+    assert most(plan) <= room
     assert gathers(plan) == LAYERS + fewer
     (trial,) = [trial for trial in plan.trials if trial.is_accepted]
     assert trial.text == f"move {fewer} values again, not keep {fewer * WEIGHT_BYTES:,} bytes of them"
@@ -109,7 +109,7 @@ def test_as_many_weights_are_gathered_again_as_do_not_fit(program: Program, fewe
 def test_what_is_gathered_again_has_the_same_values(program: Program) -> None:
     generator = np.random.default_rng(0)
     arrays = [(generator.integers(-4, 5, t.shape) / 64).astype(t.dtype) for t in program.input_types]
-    plans = planned(program, 1e12), planned(program, 1.0)  # where nothing fits, as little is held as may be
+    plans = planned(program, 1e12), planned(program, most(planned(program, 1e12)) - 3 * WEIGHT_BYTES)
     assert gathers(plans[1]) > gathers(plans[0])
     kept, again = ([gather(r, p, (WIDTH, WIDTH), MESH) for r, p in zip(run(plan, arrays), plan.outputs, strict=True)] for plan in plans)
     for mine, its, whole in zip(again, kept, evaluate(program, arrays), strict=True):

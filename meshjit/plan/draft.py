@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 from meshjit.core.plan import Plan, PlanCost
@@ -31,7 +32,6 @@ class Draft:
     propagated: Propagated
     plan: Plan
     assigner: Assigner
-    upper_peak: float  # bytes held at most if all versions of a value last as long as it: what a Flow says while it plans
     blocks: Mapping[Eqn, int] = dataclasses.field(default_factory=dict[Eqn, int])  # loops done in blocks of iterations
 
     @property
@@ -42,6 +42,16 @@ class Draft:
     def cost(self) -> PlanCost:
         assert self.plan.cost is not None
         return self.plan.cost
+
+    @functools.cached_property
+    def lifetimes(self) -> Lifetimes:
+        plan = self.plan
+        return Lifetimes(self.program, self.machine, plan.equations, plan.inputs, plan.outputs)
+
+    @property
+    def exact_cost(self) -> PlanCost:
+        """The cost where every version of a value is held until its own last use, not until the value's."""
+        return dataclasses.replace(self.cost, peak_bytes=float(max(self.lifetimes.held_bytes())))
 
     def with_seeds(self, seeds: Mapping[int, Seed], limit: Limit | None) -> Draft:
         """The same Program with other seeds, by the number of their value. TooDear beyond the limit."""
@@ -54,8 +64,8 @@ class Draft:
         return self._replanned(self.propagated, {**self.blocks, **blocks}, limit)
 
     def _replanned(self, propagated: Propagated, blocks: Mapping[Eqn, int], limit: Limit | None) -> Draft:
-        plan, peak = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks)
-        return dataclasses.replace(self, propagated=propagated, plan=plan, upper_peak=peak, blocks=blocks)
+        plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks)
+        return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks)
 
     def with_program(self, program: Program, limit: Limit | None) -> Draft:
         """A rewritten Program, which the seeds that proposals planted follow as far as it has their values."""
@@ -72,8 +82,8 @@ def first_draft(
         planted = _planted(before, flat)
         flat = dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}))
     propagated = propagate(flat.graph, mesh)
-    plan, peak = _plan(program, annotations, flat, propagated, assigner, limit, {})
-    return Draft(program, annotations, flat, propagated, plan, assigner, peak)
+    plan = _plan(program, annotations, flat, propagated, assigner, limit, {})
+    return Draft(program, annotations, flat, propagated, plan, assigner)
 
 
 def _planted(before: Draft, flat: Flattened) -> dict[int, Seed]:
@@ -92,8 +102,7 @@ def _plan(
     assigner: Assigner,
     limit: Limit | None,
     blocks: Mapping[Eqn, int],
-) -> tuple[Plan, float]:
-    """The plan, and the upper bound of its peak."""
+) -> Plan:
     machine = assigner.machine
     placements = {var: propagated.placements[i] for var, i in flat.numbers.items()}
     inputs = tuple(placements[v] for v in program.inputs)
@@ -105,17 +114,12 @@ def _plan(
     course = Course(program, machine, placements, flow=Flow(program, machine, limit))
     equations = Planner(assigner, flat.rules, blocks).equations(course, outputs)
     cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
-    upper_peak = cost.peak_bytes
-    if upper_peak > machine.topology.memory:
-        held = Lifetimes(program, machine, equations, inputs, outputs).held_bytes()
-        cost = dataclasses.replace(cost, peak_bytes=float(max(held)))
     events = (*course.delays.events, *moves, *assigner.choices(program, equations))
-    plan = Plan(
+    return Plan(
         program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),
         tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,
         describe=Describer(flat, propagated, annotations),
     )  # fmt: skip
-    return plan, upper_peak
 
 
 def _completed(spec: PartitionSpec, placement: Placement) -> Placement:

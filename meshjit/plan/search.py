@@ -34,9 +34,10 @@ def search(draft: Draft) -> Plan:
         tried.add(proposal.key)
         counts[proposal.kind] += 1
         rival = _attempt(draft, proposal)
-        is_better = rival is not None and is_cheaper(rival.cost, draft.cost, draft.machine.topology.memory)
-        cost = None if rival is None else rival.cost
-        trials.append(Trial(proposal.kind, proposal.text, proposal.source, draft.cost, cost, is_better))
+        costs = [None if d is None else d.exact_cost if proposal.saves_memory else d.cost for d in (rival, draft)]
+        cost, before = costs[0], costs[1] or draft.cost
+        is_better = cost is not None and is_cheaper(cost, before, draft.machine.topology.memory)
+        trials.append(Trial(proposal.kind, proposal.text, proposal.source, before, cost, is_better))
         if rival is None or _is_hopeless(rival.cost, draft.cost):
             hopeless.add(proposal.key)
         if rival is not None and is_better:
@@ -58,7 +59,7 @@ def _untried(
 def _attempt(draft: Draft, proposal: Proposal) -> Draft | None:
     """The draft that a proposal leads to; None where it is clearly worse."""
     fits = draft.cost.peak_bytes <= draft.machine.topology.memory
-    limit = Limit(_hopeless_from(draft.cost), 0.0 if fits else draft.upper_peak) if proposal.more is None else None
+    limit = Limit(_hopeless_from(draft.cost), 0.0 if fits else draft.cost.peak_bytes) if proposal.more is None else None
     try:
         rival = proposal.apply(draft, limit)
         for _ in range(ROUNDS if proposal.more is not None else 0):

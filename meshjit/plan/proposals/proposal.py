@@ -17,6 +17,7 @@ class Proposal:
 
     key: the same for the same proposal on another draft. family: the key of a proposal that this one is a part of.
     text: what it does, in words a user understands, about the value at `source`, the user's line.
+    saves_memory: whether it is for the sake of memory, which is then compared exactly.
     more: what to propose on top before the plans are compared, where one step alone need not pay.
     """
 
@@ -25,6 +26,7 @@ class Proposal:
     text: str
     family: object = None
     source: str = ""
+    saves_memory: bool = False
     seeds: Callable[[], dict[int, Seed]] | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)
     blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
