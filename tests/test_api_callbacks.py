@@ -365,6 +365,21 @@ def test_eagerly_a_debug_callback_raises_its_own_error() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
+def test_a_callback_may_not_wait_for_its_own_program() -> None:
+    with pytest.raises(RuntimeError, match="effects_barrier: called inside of a callback"):
+        mj.block_until_ready(mj.jit(lambda x: mj.pure_callback(lambda a: mj.effects_barrier(), FOUR, x))(X))
+
+
+def test_callbacks_call_jitted_functions_and_callbacks() -> None:
+    seen: list[float] = []
+    inner = mj.jit(lambda x: (io_callback(lambda v: seen.append(float(v)), None, jnp.sum(x), ordered=True), jnp.sin(x))[1])
+    outer = mj.jit(lambda x: mj.pure_callback(lambda a: inner(a + 1), FOUR, x) * 2)
+    for _ in range(3):
+        np.testing.assert_allclose(outer(X), np.sin(X + 1) * 2, rtol=1e-6)
+    mj.effects_barrier()
+    assert seen == [10.0] * 3
+
+
 def test_arguments_are_arrays_of_their_own() -> None:
     kept: list[Any] = []
 

@@ -12,6 +12,7 @@ import numpy as np
 from meshjit.core.host import HostFunction
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array
+from meshjit.runtime.effects import calling
 from meshjit.runtime.placing import place
 from meshjit.trace import ensure_compile_time_eval
 from sharding.named import SingleDeviceSharding
@@ -24,7 +25,7 @@ def as_callback(host: HostFunction, ordered: bool) -> Callable[..., tuple[Any, .
 
     def callback(*arrays: Any) -> tuple[Any, ...]:
         try:
-            with ensure_compile_time_eval():  # the thread may be in the middle of tracing
+            with calling(), ensure_compile_time_eval():  # the thread may be in the middle of tracing
                 results = host(arrays[ordered:])
         except BaseException:
             log.exception("%s failed", host.name)

@@ -10,7 +10,7 @@ import atexit
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 from meshjit.runtime import _jaxlib
@@ -22,12 +22,23 @@ class _Tokens(threading.local):
     def __init__(self) -> None:
         self.row: tuple[Any, ...] = ()
         self.handle: Any = None
+        self.calling = 0  # functions of the host's that this thread is in, for a program that waits for them
 
 
 _tokens = _Tokens()
 _lock = threading.Lock()
 _running: deque[Any] = deque()
 _failures: list[Exception] = []
+
+
+@contextlib.contextmanager
+def calling() -> Generator[None, None, None]:
+    """Inside, this thread is in a function that a program calls."""
+    _tokens.calling += 1
+    try:
+        yield
+    finally:
+        _tokens.calling -= 1
 
 
 def token_for(row: tuple[Any, ...]) -> Any:
@@ -52,7 +63,7 @@ def note_running(run: Any) -> None:
     """Something with effects was started: jaxlib's token of the run, which is ready when it has ended."""
     with _lock:
         _running.append(run)
-        oldest = _running.popleft() if len(_running) > MOST_RUNNING else None
+        oldest = _running.popleft() if len(_running) > MOST_RUNNING and not _tokens.calling else None
     if oldest is not None:
         _wait(oldest)
 
@@ -66,7 +77,12 @@ def _wait(run: Any) -> None:
 
 def barrier() -> None:
     """Wait until all effects of programs that were called so far have happened (`jax.effects_barrier`). Raises the first
-    failure among them."""
+    failure among them. RuntimeError inside of a callback, whose own program would have to be over."""
+    if _tokens.calling:
+        raise RuntimeError(
+            "effects_barrier: called inside of a callback, whose own program it would wait for\n"
+            "  fix: call it behind the function that makes the callback"
+        )
     while True:
         with _lock:
             run = _running.popleft() if _running else None
