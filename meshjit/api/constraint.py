@@ -102,7 +102,7 @@ def _check_automatic(spec: PartitionSpec, what: str) -> None:
     """ValueError for an axis along which the code around is for single devices."""
     manual = device_axis_names()
     if manual:
-        named = [name_of(r) for e in spec if isinstance(e, tuple | str) for r in (e if isinstance(e, tuple) else (e,))]
+        named = [name_of(axis) for entry in spec for axis in entry_axes(entry)]
         name = next((name for name in named if name in manual), None)
         if name is not None:
             raise ValueError(
