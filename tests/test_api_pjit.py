@@ -88,7 +88,7 @@ def test_arguments_are_replicated_too_and_committed_ones_elsewhere_are_errors() 
         (found,) = mj.tree.leaves(fun.lower(X).compile().input_shardings)
         assert found.is_equivalent_to(R, 1)
         for shardings in (None, (None,)):
-            with pytest.raises(ShardingError, match=r'argument a f32\[16\] is committed to .*\'x\'.*, but in_shardings say Part'):
+            with pytest.raises(ShardingError, match=r'argument a f32\[16\] is committed to .*\'x\'.*, but in_shardings say P'):
                 mj.pjit(double, in_shardings=shardings)(x)
         assert fun(mj.device_put(X, R)).sharding == S
         assert mj.jit(double, in_shardings=None)(x).sharding == S

@@ -41,7 +41,9 @@ class ShapedArray:
         return self.type.size
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
-        return str(self)
+        """`float32[8@X,4]`; with short_dtypes as `str` gives it."""
+        text = str(self)
+        return text if short_dtypes else f"{self.dtype.name}{text[text.index('[') :]}"
 
     def __str__(self) -> str:
         return typed(self.type, self.sharding.spec, self.vma)

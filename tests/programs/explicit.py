@@ -10,7 +10,7 @@ jax.set_mesh(mesh)
 
 
 def describe(name, x):
-    print(name, jax.typeof(x))
+    print(name, jax.typeof(x).str_short(short_dtypes=True))
 
 
 @jax.jit
