@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from meshjit import (
     ad_checkpoint as ad_checkpoint,
     core as core,
+    custom_batching as custom_batching,
     custom_derivatives as custom_derivatives,
     debug as debug,
     distributed as distributed,
@@ -76,7 +77,13 @@ from meshjit.autodiff import (
 )
 from meshjit.config import config as config
 from meshjit.core.types import TensorType as _TensorType
-from meshjit.custom_derivatives import custom_jvp as custom_jvp, custom_vjp as custom_vjp
+from meshjit.custom_derivatives import (
+    closure_convert as closure_convert,
+    custom_gradient as custom_gradient,
+    custom_jvp as custom_jvp,
+    custom_vjp as custom_vjp,
+    linear_transpose as linear_transpose,
+)
 from meshjit.dtypes import float0 as float0
 from meshjit.inspect.verify import verify as verify
 from meshjit.lax.pmap import pmap as pmap

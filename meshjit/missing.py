@@ -20,10 +20,8 @@ _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
 # Module → name → what does the same today ("" where nothing does).
 NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
-        "custom_batching": "", "custom_gradient": "custom_vjp",
         "export": "",
         "ffi": "", "image": "",
-        "linear_transpose": "vjp(f, zeros)[1] of a linear f is its transpose",
         "profiler": "", "transfer_guard": "",
     },
     "meshjit.numpy": {
@@ -34,7 +32,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
         "unpackbits": _NUMPY, "unwrap": _NUMPY,
     },
     "meshjit.lax": {
-        "betainc": "", "bessel_i0e": "", "bessel_i1e": "", "composite": "", "custom_linear_solve": "", "custom_root": "",
+        "betainc": "", "bessel_i0e": "", "bessel_i1e": "", "composite": "",
         "igamma": "", "igammac": "", "platform_dependent": "", "ragged_dot": "", "rng_bit_generator": "random.bits",
         "scatter_apply": "x.at[i].apply(f)", "split": "numpy.split", "stack": "numpy.stack", "tile": "numpy.tile",
     },

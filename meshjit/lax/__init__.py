@@ -174,6 +174,7 @@ from meshjit.lax.slicing import (
     slice as slice,  # noqa: A004
     slice_in_dim as slice_in_dim,
 )
+from meshjit.lax.solving import custom_linear_solve as custom_linear_solve, custom_root as custom_root
 from meshjit.lax.windows import reduce_window as reduce_window
 from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs

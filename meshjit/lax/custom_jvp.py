@@ -82,7 +82,7 @@ class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
         if call is None:
             return self.fun(*args)
         asked = _Rule(call, rule, tuple(args[i] for i in static), self.symbolic_zeros)
-        params = {"body": call.body, "consts": len(call.closed), "jvp": Rule(function_name(rule), asked.program)}
+        params = {"body": call.body, **call.counts, "jvp": Rule(function_name(rule), asked.program)}
         results = apply(ops("custom_jvp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
         return tree.unflatten(call.out_tree, results)
 
@@ -116,6 +116,7 @@ class _Rule:
             return [*outs, *(t for t, flag in zip(pushed, out_flags, strict=True) if flag)]
 
         program, _ = traced_rule(of_leaves, self.call, [*leaves.arguments, *tangents], self.name, primals=True)
+        self.call.require_arguments_only(program, flags, "custom_jvp")
         return program, tuple(out_flags)
 
     def _checked(self, pair: Any) -> tuple[list[Any], list[Any]]:

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
-from meshjit.core.program import Builder, Program
+from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
 from meshjit.numpy.promote import ops
+from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.program import function_name
@@ -126,12 +127,29 @@ class CustomCall:
         return [*(argument_of(x).type for x in self.closed), *self.leaves.types]
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The op's params that tell the operands apart."""
+        return {"consts": len(self.traced.captured), "closed": len(self.closed)}
+
+    def require_arguments_only(self, program: Program, flags: Sequence[bool], kind: str) -> None:
+        """A rule's Program may not compute with a closed value that has a tangent; `flags` say which operands have."""
+        read = {v for eqn in program.eqns for v in _read(eqn)}
+        if any(flag and v in read for v, flag in zip(program.inputs, flags[: len(self.closed)], strict=False)):
+            raise closed_over(kind, self.name)
+
+    @property
     def out_tree(self) -> Any:
         return self.traced.out_tree
 
     @property
     def out_types(self) -> Sequence[TensorType]:
         return self.traced.program.output_types
+
+
+def _read(eqn: Eqn) -> Sequence[Var]:
+    """The operands but for those that only rules may use, which were not asked for."""
+    consts, closed = eqn.params.get("consts", 0), eqn.params.get("closed", 0)
+    return (*eqn.inputs[:consts], *eqn.inputs[max(consts, closed) :])
 
 
 def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rules: Iterable[Function]) -> CustomCall | None:
@@ -147,7 +165,7 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
     if trace is not None and trace.values is not None:
         trace.values.asked = True  # by the rules, maybe, once a derivative is
     closed = list(traced.captured)
-    seen = {id(x) for x in (*closed, *leaves.values)}
+    seen = {id(x) for x in closed}
     axes = named_axes()
     numbers = [axis.number for axis in axes if isinstance(axis, MemberAxis)]
     closed += [x for x in tracers_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen]
@@ -265,9 +283,14 @@ def traced_rule(
     return _closed(traced), traced.out_arguments
 
 
+def derivable(program: Program) -> Program:
+    """The Program as derivatives need it: jitted functions are part of it, and parts at known places are seen whole."""
+    return dce(everywhere(inline_calls(program), fold_slices))
+
+
 def _closed(traced: Traced) -> Program:
     """The Program as derivatives need it, with what it captured besides as constants."""
-    program = dce(everywhere(inline_calls(traced.program), fold_slices))
+    program = derivable(traced.program)
     if not traced.captured:
         return program
     with Builder(program.name) as builder:

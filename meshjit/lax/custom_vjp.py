@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +28,7 @@ from meshjit.lax.custom_rules import (
     with_static,
 )
 from meshjit.lax.device_collectives import as_varying
+from meshjit.lax.linear import Closed, closed
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
@@ -100,7 +102,7 @@ class custom_vjp(CustomFunction):  # noqa: N801 - JAX's name
         if call is None:
             return self.fun(*args)
         rules = _Rules(call, with_static(fwd, args, static), fwd, bwd, tuple(args[i] for i in static), self.symbolic_zeros)
-        params = {"body": call.body, "consts": len(call.closed), "fwd": Rule(function_name(fwd), rules.forward)}
+        params = {"body": call.body, **call.counts, "fwd": Rule(function_name(fwd), rules.forward)}
         results = apply(ops("custom_vjp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
         return tree.unflatten(call.out_tree, results)
 
@@ -139,6 +141,7 @@ class _Rules:
             return [*outs, *kept, *self.call.closed]
 
         program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0], primals=True)
+        self.call.require_arguments_only(program, flags, "custom_vjp")
         kept = results[len(self.call.out_types) :]
         residuals = [replace(a, weak=False) for a in kept[: len(kept) - count]]
         bwd = Rule(self.names[1], lambda takes: self.backward(takes, residuals, trees[0], flags))
@@ -175,7 +178,9 @@ class _Rules:
             flat = self._cotangents(result)
             return [x for x, flag in zip(flat, flags[len(self.call.closed) :], strict=True) if flag]
 
-        return traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1])[0]
+        program, _ = traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1])
+        self.call.require_arguments_only(program, flags, "custom_vjp")
+        return program
 
     def _cotangents(self, result: Any) -> list[Any]:
         """One per leaf of the arguments, of its type; None in the rule's result is zero."""
@@ -234,3 +239,34 @@ def _closed_first(program: Program, outs: int, count: int) -> Program:
     """The closed values come before the residuals, as bwd takes them."""
     values, kept = program.outputs[:outs], program.outputs[outs:]
     return program.with_outputs([*values, *kept[len(kept) - count :], *kept[: len(kept) - count]])
+
+
+def custom_gradient(fun: Function) -> custom_vjp:
+    """A function that gives (value, rule), as one that gives the value, and whose reverse mode is the rule: cotangent -> one
+    cotangent per argument, a tuple if there are several (`jax.custom_gradient`). The rule may use what fun computed."""
+
+    @custom_vjp
+    @functools.wraps(fun)
+    def value_of(*args: Any, **kwargs: Any) -> Any:
+        return fun(*args, **kwargs)[0]
+
+    def fwd(*args: Any) -> Any:
+        value, rule = fun(*args)
+        return value, _Residuals(closed(rule, value))
+
+    def bwd(residuals: _Residuals, cotangent: Any) -> Any:
+        result = residuals.rule(residuals.kept, cotangent)
+        return (result,) if residuals.rule.out_tree == tree.structure(0) else result
+
+    value_of.defvjp(fwd, bwd)
+    return value_of
+
+
+class _Residuals:
+    """A rule of custom_gradient's without its closure: a tree whose leaves are what it closed over."""
+
+    def __init__(self, rule: Closed, kept: Sequence[Any] | None = None) -> None:
+        self.rule, self.kept = rule, rule.captured if kept is None else kept
+
+
+tree.register_node(_Residuals, lambda r: (tuple(r.kept), r.rule), lambda rule, kept: _Residuals(rule, list(kept)))

@@ -19,6 +19,7 @@ from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.constants import zeros
+from meshjit.ops.control.nested import chosen, takes_cotangents
 from meshjit.transform.dce import dce
 from meshjit.transform.jvp import push_forward
 from meshjit.transform.split import split
@@ -104,7 +105,8 @@ def _backwards(builder: Builder, seeds: Sequence[Var], pairs: Sequence[tuple[Var
 def backward(program: Program, linear: Sequence[bool]) -> Program:
     """The transpose of a program that is linear in the marked inputs.
 
-    (the other inputs, a cotangent for every inexact output) -> the marked inputs' cotangents.
+    (the other inputs, a cotangent for every inexact output) -> the marked inputs' cotangents. Where these are all
+    integers, integer outputs have cotangents, too.
     """
     return _backward(program, tuple(linear))
 
@@ -114,7 +116,8 @@ def _backward(program: Program, linear: tuple[bool, ...]) -> Program:
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v, flag in zip(program.inputs, linear, strict=True) if not flag}
         seeds = {v: Var(v.type) for v, flag in zip(program.inputs, linear, strict=True) if flag}
-        cotangents = [(v, builder.input(v.type)) for v in program.outputs if is_inexact(v.dtype)]
+        takes = takes_cotangents(program, linear)
+        cotangents = [(v, builder.input(v.type)) for v in chosen(program.outputs, takes)]
         env.update(seeds)
         values = builder.inline(program, [env[v] for v in program.inputs])
         named = dict(zip(program.outputs, values, strict=True))

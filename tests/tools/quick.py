@@ -38,7 +38,7 @@ QUICK: dict[str, dict[str, int]] = {
     "nn": {"test_nn": 4},
     "random": {"test_random": 13},
     "scipy": {"test_linalg_errors": 4},
-    "autodiff": {"test_autodiff_checkify": 6, "test_custom_derivatives": 3, "test_autodiff_functions": 3, "test_autodiff_checkpoint": 4, "test_autodiff_arguments": 6, "test_autodiff_values": 5, "test_autodiff_kinks": 20},
+    "autodiff": {"test_autodiff_checkify": 6, "test_custom_derivatives": 3, "test_custom_batching": 3, "test_custom_linear": 4, "test_autodiff_functions": 3, "test_autodiff_checkpoint": 4, "test_autodiff_arguments": 6, "test_autodiff_values": 5, "test_autodiff_kinks": 20},
     "inspect": {"test_verify": 6},
     "cli": {"test_reproduce": 6},
     "as_jax": {"test_as_jax": 3},

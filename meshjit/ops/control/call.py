@@ -16,7 +16,7 @@ from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply
-from meshjit.ops.control.nested import Flags, chosen, reached, require_types, whole_rule
+from meshjit.ops.control.nested import Flags, chosen, reached, require_types, takes_cotangents, whole_rule
 
 
 def call_type(in_types: Types, params: Params) -> Types:
@@ -67,7 +67,8 @@ def call_transpose(write: Write) -> Callable[..., list[Var | None]]:
         cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
     ) -> list[Var | None]:
         linear = [x is None for x in operands]
-        primals, directions = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
+        takes = takes_cotangents(params["body"], linear)
+        primals, directions = [x for x in operands if x is not None], [ct for ct in chosen(cotangents, takes) if ct is not None]
         rest = iter(write(params, [*primals, *directions], backward(params["body"], linear)))
         return [next(rest) if flag else None for flag in linear]
 

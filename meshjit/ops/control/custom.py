@@ -2,9 +2,9 @@
 
     %y = custom_jvp(%c, %x) {body=program f(%c, %x) …, consts=1, jvp=rule('f_jvp')}
 
-Params: body; consts, how many of the first operands the function closed over; and the rules, which are asked only by who
-differentiates, and are functions until then (`core/region.py`). Like a call they mean their body, which stands in their place
-before anything is planned.
+Params: body; consts, how many of the first operands the function closed over; closed, how many these and those are that only
+its rules may have closed over; and the rules, which are asked only by who differentiates, and are functions until then
+(`core/region.py`). Like a call they mean their body, which stands in their place before anything is planned.
 
     jvp(flags) -> (Program, flags)      (operands, tangents of those marked) -> (results, tangents of those marked)
     fwd(flags) -> (Program, bwd)        (operands) -> (results, residuals)
@@ -35,11 +35,21 @@ class CustomVJPException(TypeError):
     """A derivative with respect to a value that a custom_vjp function closes over, of which its rule says nothing."""
 
 
+def closed_over(kind: str, name: str) -> Exception:
+    """What is raised where a value that a custom function, or its rule, closes over has a tangent."""
+    return (CustomVJPException if kind == "custom_vjp" else UnexpectedTracerError)(
+        f"Detected differentiation of a {kind} function, {name}, with respect to a closed-over value. That isn't supported: "
+        "its rule only says how to differentiate it with respect to its arguments\n"
+        "  fix: pass the value to it as an argument, of which its rule says the derivative, too"
+    )
+
+
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     return e.program(params["body"], operands)
 
 
-def _written_out(operands: Sequence[Var], params: Params, final: bool) -> list[Var] | None:
+def written_out_at_last(operands: Sequence[Var], params: Params, final: bool) -> list[Var] | None:
+    """The body in place of the op, once no transformation will ask for its rules."""
     return current_builder().inline(params["body"], operands) if final else None
 
 
@@ -66,7 +76,7 @@ def _sample_body() -> Program:
         return builder.build([multiply(a, b), add(a, b)])
 
 
-def _member_sizes(operands: Sequence[Var], dims: Dims) -> int:
+def member_count(operands: Sequence[Var], dims: Dims) -> int:
     return next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
 
 
@@ -77,24 +87,21 @@ def _jvp(
     primals: Sequence[Var], tangents: Sequence[Var | None], params: Params, derivative: Any
 ) -> tuple[list[Var], list[Var | None]]:
     if any(t is not None for t in tangents[: params["consts"]]):
-        raise UnexpectedTracerError(
-            f"Detected differentiation of a custom_jvp function, {_name(params)}, with respect to a closed-over value: its rule "
-            "only says how to differentiate it with respect to its arguments\n"
-            "  fix: pass the value to it as an argument, of which its rule says the derivative, too"
-        )
+        raise closed_over("custom_jvp", _name(params))
     program, flags = params["jvp"](tuple(t is not None for t in tangents))
-    results = current_builder().inline(program, [*primals, *_directions(tangents)])
+    results = current_builder().inline(program, [*primals, *_directions(tangents[params["closed"] :])])
     rest = iter(results[len(flags) :])
     return results[: len(flags)], [next(rest) if flag else None for flag in flags]
 
 
 def _batch_jvp(operands: Sequence[Var], dims: Dims, params: Params, batched: Batch) -> tuple[list[Var], list[int | None]]:
     """The body for all members, and the rule: all results have members, since their tangents may."""
-    size, rule = _member_sizes(operands, dims), params["jvp"]
+    size, rule, closed = member_count(operands, dims), params["jvp"], params["closed"]
 
     def make(flags: tuple[bool, ...]) -> tuple[Program, Flags]:
         program, out_flags = rule(flags)
-        return batched(program, [*dims, *chosen(dims, flags)], size, [0] * len(program.outputs)), out_flags
+        directions = chosen(dims[closed:], flags[closed:])
+        return batched(program, [*dims, *directions], size, [0] * len(program.outputs)), out_flags
 
     places: list[int | None] = [0] * len(params["body"].outputs)
     body = batched(params["body"], dims, size, places)
@@ -110,7 +117,7 @@ def _sample_jvp(flags: tuple[bool, ...]) -> tuple[Program, Flags]:
 
 
 def _samples_jvp() -> Iterator[Sample]:
-    yield Sample(_SAMPLE, {"body": _sample_body(), "consts": 0, "jvp": Rule("inner_jvp", _sample_jvp)})
+    yield Sample(_SAMPLE, {"body": _sample_body(), "consts": 0, "closed": 0, "jvp": Rule("inner_jvp", _sample_jvp)})
 
 
 custom_jvp = Op(
@@ -125,7 +132,7 @@ custom_jvp = Op(
     transpose=call_transpose(_inlined),
     regions=call_regions,
     steps=call_steps,
-    written_out=_written_out,
+    written_out=written_out_at_last,
 )
 
 
@@ -137,28 +144,27 @@ def _vjp(
 ) -> tuple[list[Var], list[Var | None]]:
     flags, types = tuple(t is not None for t in tangents), params["body"].output_types
     if any(flags[: params["consts"]]):
-        raise CustomVJPException(
-            f"Detected differentiation of a custom_vjp function, {_name(params)}, with respect to a closed-over value. That "
-            "isn't supported: its rule only says how to differentiate it with respect to its arguments\n"
-            "  fix: pass the value to it as an argument, for which bwd gives a cotangent, too"
-        )
+        raise closed_over("custom_vjp", _name(params))
     program, bwd = params["fwd"](flags)
     results = current_builder().inline(program, primals)
     residuals, out_flags = results[len(types) :], [is_inexact(t.dtype) for t in types]
     settings = {"types": tuple(chosen(types, out_flags)), "residuals": len(residuals), "bwd": bwd}
-    pushed = current_builder().emit(custom_tangent, [*residuals, *_directions(tangents)], settings)
+    directions = _directions(tangents[params["closed"] :])
+    pushed = current_builder().emit(custom_tangent, [*residuals, *directions], settings)
     rest = iter(pushed)
     return results[: len(types)], [next(rest) if flag else None for flag in out_flags]
 
 
 def _batch_vjp(operands: Sequence[Var], dims: Dims, params: Params, batched: Batch) -> tuple[list[Var], list[int | None]]:
-    size, count, rule = _member_sizes(operands, dims), len(params["body"].outputs), params["fwd"]
+    size, count, rule = member_count(operands, dims), len(params["body"].outputs), params["fwd"]
+    closed = params["closed"]
 
     def make(flags: tuple[bool, ...]) -> tuple[Program, Rule]:
         program, bwd = rule(flags)
         kept: list[int | None] = [0 if flag else None for flag in reached(program, [d is not None for d in dims])[count:]]
         forward = batched(program, dims, size, [*[0] * count, *kept])
-        return forward, Rule(bwd.name, lambda takes: _batched_bwd(bwd(takes), kept, chosen(dims, flags), size, batched))
+        own = chosen(dims[closed:], flags[closed:])
+        return forward, Rule(bwd.name, lambda takes: batched_bwd(bwd(takes), kept, own, size, batched))
 
     places: list[int | None] = [0] * count
     body = batched(params["body"], dims, size, places)
@@ -166,7 +172,7 @@ def _batch_vjp(operands: Sequence[Var], dims: Dims, params: Params, batched: Bat
     return list(current_builder().emit(custom_vjp, operands, settings)), places
 
 
-def _batched_bwd(program: Program, kept: Dims, dims: Dims, size: int, batched: Batch) -> Program:
+def batched_bwd(program: Program, kept: Dims, dims: Dims, size: int, batched: Batch) -> Program:
     """Cotangents of operands that all members share are added up."""
     in_dims = [*kept, *[0] * (len(program.inputs) - len(kept))]
     program = batched(program, in_dims, size, [0 if d is None else d for d in dims])
@@ -188,7 +194,7 @@ def _sample_fwd(flags: tuple[bool, ...]) -> tuple[Program, Rule]:
 
 
 def _samples_vjp() -> Iterator[Sample]:
-    yield Sample(_SAMPLE, {"body": _sample_body(), "consts": 0, "fwd": Rule("inner_fwd", _sample_fwd)})
+    yield Sample(_SAMPLE, {"body": _sample_body(), "consts": 0, "closed": 0, "fwd": Rule("inner_fwd", _sample_fwd)})
 
 
 custom_vjp = Op(
@@ -203,7 +209,7 @@ custom_vjp = Op(
     transpose=call_transpose(_inlined),
     regions=call_regions,
     steps=call_steps,
-    written_out=_written_out,
+    written_out=written_out_at_last,
 )
 
 

@@ -9,7 +9,7 @@ from meshjit.core.effects import Effect, effect_of
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.region import depending
-from meshjit.core.types import TensorType
+from meshjit.core.types import TensorType, is_inexact
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.families import factor_names, require
 from sharding.rule import FactorRule
@@ -50,6 +50,13 @@ def require_no_io(op: str, programs: Sequence[Program]) -> None:
 def chosen(values: Sequence[Any], flags: Flags) -> list[Any]:
     """The values whose flag is set."""
     return [v for v, flag in zip(values, flags, strict=True) if flag]
+
+
+def takes_cotangents(program: Program, linear: Flags) -> list[bool]:
+    """Which outputs of a Program that is linear in the marked inputs have cotangents: the inexact ones, or where these inputs are
+    integers, all."""
+    integers = not any(is_inexact(v.dtype) for v in chosen(program.inputs, linear))
+    return [integers or is_inexact(v.dtype) for v in program.outputs]
 
 
 def reached(program: Program, flags: Flags) -> list[bool]:

@@ -1,0 +1,127 @@
+"""custom_vmap and sequential_vmap as JAX documents them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.custom_batching import custom_vmap, sequential_vmap
+
+pytestmark = pytest.mark.device
+
+
+def close(result: Any, expected: Any) -> None:
+    np.testing.assert_allclose(np.asarray(result), np.asarray(expected), rtol=1e-5)
+
+
+def test_a_rule_instead_of_the_batch() -> None:
+    seen: list[Any] = []
+
+    @custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return x + y
+
+    @f.def_vmap
+    def rule(size: int, batched: Any, xs: Any, ys: Any) -> Any:
+        seen.append((size, batched))
+        return xs * ys, True
+
+    xs, ys = mnp.arange(3), mnp.arange(1, 4)
+    for mapped in (mj.vmap(f), mj.jit(mj.vmap(f)), mj.vmap(mj.jit(f))):
+        close(mapped(xs, ys), [0, 2, 6])
+    assert int(f(2, 3)) == 5 and int(mj.jit(f)(2, 3)) == 5
+    close(mj.vmap(f, (0, None))(xs, 5), [0, 5, 10])
+    assert seen[0] == (3, [True, True]) and seen[-1] == (3, [True, False])
+    close(mj.vmap(lambda x: lax.scan(lambda c, _: (f(c, x), None), x, None, length=2)[0])(xs), [0, 1, 8])
+    close(mj.vmap(lambda x: f(x, x), in_axes=1, out_axes=1)(mnp.ones((2, 3))), np.ones((2, 3)))
+
+
+def test_results_that_are_not_batched_and_trees() -> None:
+    @custom_vmap
+    def f(tree: Any, y: Any = 1.0) -> Any:
+        return {"a": tree["x"] + y, "b": y}
+
+    @f.def_vmap
+    def rule(size: int, batched: Any, tree: Any, y: Any) -> Any:
+        assert batched == [{"x": True}, False]
+        return {"a": 10 * tree["x"], "b": y}, {"a": True, "b": False}
+
+    result = mj.vmap(f, out_axes={"a": 0, "b": None})({"x": mnp.arange(3.0)})
+    close(result["a"], [0, 10, 20])
+    assert result["b"].shape == ()
+
+
+def test_forward_mode_goes_through_the_rule() -> None:
+    @custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return x + y
+
+    f.def_vmap(lambda size, batched, xs, ys: (xs * ys, True))
+    xs, ys = mnp.arange(3.0), mnp.full(3, 2.0)
+    close(mj.jvp(mj.vmap(f), (xs, ys), (mnp.ones(3), mnp.ones(3)))[1], np.arange(3) + 2)
+    close(mj.vmap(lambda x, y: mj.jvp(f, (x, y), (1.0, y))[1])(xs, ys), 2 + 2 * np.arange(3.0))
+    close(mj.jvp(f, (1.0, 2.0), (1.0, 1.0))[1], 2.0)
+    close(mj.grad(f)(1.0, 2.0), 1.0)
+
+
+def test_together_with_rules_for_derivatives() -> None:
+    @mj.custom_vjp
+    @custom_vmap
+    def f(x: Any, y: Any) -> Any:
+        return mnp.sin(x) * y
+
+    f.fun.def_vmap(lambda size, batched, xs, ys: (mnp.cos(xs) * ys, True))  # pyright: ignore[reportFunctionMemberAccess]
+    f.defvjp(lambda x, y: (f(x, y), (mnp.cos(x), mnp.sin(x), y)), lambda r, g: (r[0] * g * r[2], r[1] * g))
+    close(mj.vmap(f)(mnp.zeros(3), mnp.ones(3)), np.ones(3))
+    close(mj.grad(f)(0.0, 1.0), 1.0)
+
+
+def test_one_member_after_the_other() -> None:
+    calls: list[Any] = []
+
+    @sequential_vmap
+    def f(x: Any, y: Any = 1.0) -> Any:
+        calls.append(x.shape)
+        return x + y, mnp.sum(x)
+
+    close(mj.vmap(f)(mnp.arange(3.0))[0], [1, 2, 3])
+    assert set(calls) == {()}
+    close(mj.vmap(mj.vmap(f))(mnp.ones((2, 3)), mnp.ones((2, 3)))[0], np.full((2, 3), 2.0))
+    close(mj.grad(lambda x: mj.vmap(f)(x)[0].sum())(mnp.arange(3.0)), np.ones(3))
+    text = str(mj.jit(mj.vmap(f)).trace(mnp.arange(3.0)).program)
+    assert "scan" in text
+
+
+@pytest.mark.parametrize(
+    ("rule", "kind", "words"),
+    [
+        (None, AttributeError, "No batching rule defined for custom_vmap function lambda using def_vmap."),
+        (lambda size, batched, x: x, TypeError, "must return (result, is_batched), it returned an array f32[3]"),
+        (lambda size, batched, x: ((x,), True), ValueError, "do not match."),
+        (lambda size, batched, x: ((x,), (True,)), ValueError, "does not match that of original custom-vmapped function"),
+        (lambda size, batched, x: (x, False), ValueError, "that is not batched: expected f32[]"),
+    ],
+)
+def test_errors(rule: Any, kind: type[Exception], words: str) -> None:
+    f = custom_vmap(lambda x: x)
+    if rule is not None:
+        f.def_vmap(rule)
+    with pytest.raises(kind, match=re.escape(words)):
+        mj.vmap(f)(mnp.arange(3.0))
+
+
+def test_values_that_the_function_closes_over_may_not_differ() -> None:
+    def outer(x: Any) -> Any:
+        f = custom_vmap(lambda y: x * y)
+        f.def_vmap(lambda size, batched, ys: (x * ys, True))
+        return f(2.0)
+
+    close(mj.jit(outer)(3.0), 6.0)
+    with pytest.raises(ValueError, match="says nothing of values that the function closes over"):
+        mj.vmap(outer)(mnp.arange(3.0))

@@ -1,0 +1,230 @@
+"""Transposes, solutions with implicit derivatives, closures as arguments and custom_gradient, as JAX documents them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.custom_derivatives import closure_convert, linear_call, linear_transpose
+
+pytestmark = pytest.mark.device
+A, B = np.array([[2.0, 1.0], [0.5, 3.0]], np.float32), np.array([1.0, 2.0], np.float32)
+
+
+def close(result: Any, expected: Any, rtol: float = 1e-5) -> None:
+    for a, b in zip(mj.tree.leaves(result), mj.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=rtol, atol=1e-6)
+
+
+# -- linear_transpose, linear_call
+
+
+def test_transposes() -> None:
+    scalar = mj.ShapeDtypeStruct((), np.dtype(np.float32))
+    close(linear_transpose(lambda x, y: 0.5 * x - 0.5 * y, scalar, scalar)(1.0), (0.5, -0.5))
+    matrix = mj.linear_transpose(lambda tree: {"y": A @ tree["x"]}, {"x": B})
+    close(matrix({"y": B}), ({"x": A.T @ B},))
+    close(mj.jit(lambda a, ct: mj.linear_transpose(lambda x: a @ x, B)(ct))(A, B), (A.T @ B,))
+    close(mj.linear_transpose(lambda x: 3 * x, np.int32(1))(np.int32(5)), (15,))
+    close(mj.linear_transpose(lambda x: lax.scan(lambda c, _: (2 * c, None), x, None, length=3)[0], 1.0)(1.0), (8.0,))
+    close(mj.linear_transpose(mj.jit(lambda x: x[::-1] * A[0]), B)(B), ((A[0] * B)[::-1],))
+
+
+@pytest.mark.parametrize(
+    ("use", "words"),
+    [
+        (lambda: linear_transpose(lambda x: x.astype(mnp.int32), 1.0), "but got float32 -> int32."),
+        (lambda: linear_transpose(lambda x: (x, x), 1.0)(1.0), "cotangent tree does not match function output"),
+        (lambda: linear_transpose(lambda x: x, 1.0)(mnp.ones(2)), "cotangent type does not match function output, expected f32[] but got f32[2]"),
+        (lambda: mj.grad(lambda x: linear_call(lambda r, x: x, lambda r, ct: (ct, ct), (), x))(1.0), "transpose output pytree structure must match"),
+    ],
+)
+def test_errors(use: Callable[[], Any], words: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(words)):
+        use()
+
+
+def transposed(f: Any) -> Any:
+    return lambda y: linear_transpose(f, 1.0)(y)[0]
+
+
+def test_a_transpose_of_the_users() -> None:
+    def divided(x: Any, d: Any) -> Any:
+        return x + linear_call(lambda r, x: x / r, lambda r, ct: ct / r, d, x)
+
+    close(divided(9.0, 3.0), 12.0)
+    close(transposed(lambda x: divided(x, 3.0))(18.0), 24.0)
+    close(mj.jit(mj.grad(divided, (0, 1)))(1.0, 2.0), (1.5, -0.25))
+    close(mj.vmap(mj.grad(divided), (None, 0))(1.0, mnp.array([1.0, 2.0])), np.array([2.0, 1.5]))
+    close(mj.grad(lambda x: mj.vmap(divided, (None, 0))(x, mnp.array([1.0, 2.0])).sum())(1.0), 3.5)
+    close(mj.jvp(divided, (1.0, 2.0), (1.0, 0.0)), (1.5, 1.5))
+
+    def seven(x: Any) -> Any:
+        return linear_call(lambda _, x: x, lambda _, ct: 7.0, (), x)
+
+    functions = [seven, transposed(seven), transposed(transposed(seven)), transposed(transposed(transposed(seven)))]
+    close([f(1.0) for f in functions], [1.0, 7.0, 1.0, 7.0])
+
+
+# -- custom_linear_solve, custom_root
+
+
+def dense(matvec: Any, b: Any) -> Any:
+    return mnp.linalg.solve(mj.jacobian(matvec)(b), b)
+
+
+def solution(a: Any, b: Any, **settings: Any) -> Any:
+    return lax.custom_linear_solve(lambda x: a @ x, b, dense, **(settings or {"transpose_solve": dense}))
+
+
+DERIVATIVES: dict[str, Callable[[Any], Any]] = {
+    "value": lambda f: f(A, B),
+    "grad": lambda f: mj.grad(lambda a, b: f(a, b).sum(), (0, 1))(A, B),
+    "jit of grad": lambda f: mj.jit(mj.grad(lambda a, b: f(a, b).sum(), (0, 1)))(A, B),
+    "jvp": lambda f: mj.jvp(f, (A, B), (2 * A, B + 1)),
+    "hessian": lambda f: mj.hessian(lambda a: f(a, B).sum())(A),
+    "grad of grad": lambda f: mj.grad(lambda a: (mj.grad(lambda a: (f(a, B) ** 2).sum())(a) ** 2).sum())(A),
+    "vmap": lambda f: mj.vmap(f)(np.stack([A, A + 1]), np.stack([B, B + 1])),
+    "vmap of b": lambda f: mj.grad(lambda a: mj.vmap(f, (None, 0))(a, np.stack([B, B + 1])).sum())(A),
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+def test_a_linear_system(name: str) -> None:
+    close(DERIVATIVES[name](solution), DERIVATIVES[name](mnp.linalg.solve), 1e-4)
+
+
+def test_an_iterative_solver_with_aux() -> None:
+    def solve(matvec: Any, b: Any) -> Any:
+        def step(carry: Any) -> Any:
+            x, n = carry
+            return x + 0.2 * (b - matvec(x)), n + 1
+
+        return lax.while_loop(lambda c: mnp.abs(b - matvec(c[0])).max() > 1e-5, step, (mnp.zeros_like(b), 0))
+
+    def f(a: Any, b: Any) -> Any:
+        return lax.custom_linear_solve(lambda x: (a + a.T) @ x, b, solve, symmetric=True, has_aux=True)
+
+    def exact(a: Any, b: Any) -> Any:
+        return mnp.linalg.solve(a + a.T, b)
+
+    x, count = mj.jit(f)(A, B)
+    assert 5 < int(count) < 100
+    close(x, exact(A, B), 1e-3)
+    value, slopes = mj.value_and_grad(lambda a, b: (f(a, b)[0] ** 2).sum(), (0, 1))(A, B)
+    close(slopes, mj.grad(lambda a, b: (exact(a, b) ** 2).sum(), (0, 1))(A, B), 1e-3)
+
+
+def test_what_a_linear_system_needs() -> None:
+    one_way = partial(solution, symmetric=False)
+    close(mj.jvp(one_way, (A, B), (A, B))[1], mj.jvp(mnp.linalg.solve, (A, B), (A, B))[1])
+    with pytest.raises(TypeError, match="transpose_solve required for backwards mode"):
+        mj.grad(lambda b: one_way(A, b).sum())(B)
+    with pytest.raises(TypeError, match=re.escape("matvec() output pytree structure must match b")):
+        lax.custom_linear_solve(lambda x: (x,), B, dense)
+    with pytest.raises(ValueError, match=re.escape("solve() output shapes must match b")):
+        lax.custom_linear_solve(lambda x: x, B, lambda f, b: b[:1])
+
+
+def root(a: Any) -> Any:
+    def newton(f: Any, x: Any) -> Any:
+        return lax.while_loop(lambda x: mnp.abs(f(x)) > 1e-6, lambda x: x - f(x) / mj.grad(f)(x), x)
+
+    return lax.custom_root(lambda x: x**2 - a, 1.0, newton, lambda g, y: y / g(1.0))
+
+
+def test_a_root() -> None:
+    close(root(2.0), np.sqrt(2))
+    for f in (mj.grad(root), mj.jit(mj.grad(root)), mj.grad(mj.jit(root)), lambda a: mj.jvp(root, (a,), (1.0,))[1]):
+        close(f(2.0), 0.5 / np.sqrt(2))
+    close(mj.grad(mj.grad(root))(2.0), -0.25 * 2**-1.5)
+    close(mj.vmap(mj.grad(root))(mnp.array([2.0, 3.0])), 0.5 / np.sqrt(np.array([2.0, 3.0])))
+
+
+def test_a_root_of_a_tree_with_aux() -> None:
+    def f(theta: Any, x: Any) -> Any:
+        return {"p": x["p"] ** 3 - theta, "q": x["q"] - x["p"]}
+
+    def solve(f: Any, guess: Any) -> Any:
+        flat = mnp.stack([guess["p"], guess["q"]])
+        residual = lambda v: mnp.stack(mj.tree.leaves(f({"p": v[0], "q": v[1]})))  # noqa: E731
+        for _ in range(20):
+            flat = flat - mnp.linalg.solve(mj.jacfwd(residual)(flat), residual(flat))
+        return {"p": flat[0], "q": flat[1]}, 20
+
+    def tangent(g: Any, y: Any) -> Any:
+        matrix = mnp.stack([mnp.stack(mj.tree.leaves(g({"p": p, "q": 1.0 - p}))) for p in (1.0, 0.0)], axis=1)
+        x = mnp.linalg.solve(matrix, mnp.stack(mj.tree.leaves(y)))
+        return {"p": x[0], "q": x[1]}
+
+    def solved(theta: Any) -> Any:
+        return lax.custom_root(partial(f, theta), {"p": 1.0, "q": 1.0}, solve, tangent, has_aux=True)
+
+    x, steps = mj.jit(solved)(8.0)
+    close((x["p"], x["q"]), (2.0, 2.0))
+    assert int(steps) == 20
+    close(mj.grad(lambda t: solved(t)[0]["q"])(8.0), 1 / 12)
+
+
+# -- closure_convert, custom_gradient
+
+
+def test_a_closure_as_an_argument() -> None:
+    def minimized(objective: Any, x0: Any) -> Any:
+        converted, values = closure_convert(objective, x0)
+        return minimum(converted, x0, *values)
+
+    @partial(mj.custom_vjp, nondiff_argnums=(0,))
+    def minimum(objective: Any, x0: Any, *args: Any) -> Any:
+        for _ in range(20):
+            x0 = x0 - mj.grad(objective)(x0, *args) / mj.grad(mj.grad(objective))(x0, *args)
+        return x0
+
+    def fwd(objective: Any, x0: Any, *args: Any) -> Any:
+        x = minimum(objective, x0, *args)
+        return x, (x, args)
+
+    def bwd(objective: Any, residuals: Any, g: Any) -> Any:
+        x, args = residuals
+        curvature = mj.grad(mj.grad(objective))(x, *args)
+        pulled = mj.vjp(lambda *args: mj.grad(objective)(x, *args), *args)[1](-g / curvature)
+        return mnp.zeros_like(x), *pulled
+
+    minimum.defvjp(fwd, bwd)
+
+    def f(c: Any) -> Any:
+        return minimized(lambda x: (x - c) ** 2 + mnp.exp(0.1 * x * c), 0.0)
+
+    expected = (f(1.0 + 1e-2) - f(1.0 - 1e-2)) / 2e-2
+    close(mj.grad(f)(1.0), expected, 1e-2)
+    close(mj.jit(mj.grad(f))(1.0), expected, 1e-2)
+    converted, values = closure_convert(lambda x: x + B[0], 1.0)
+    assert values == [] and float(converted(2.0)) == 3.0
+    with pytest.raises(TypeError, match="must have the same Pytree structure as the example arguments"):
+        converted((1.0, 2.0))
+
+
+def test_a_gradient_beside_the_value() -> None:
+    @mj.custom_gradient
+    def f(x: Any) -> Any:
+        return x**2, lambda g: (g * x,)
+
+    close((f(3.0), mj.grad(f)(3.0), mj.jit(mj.grad(f))(3.0)), (9.0, 3.0, 3.0))
+    close(mj.vmap(mj.grad(f))(mnp.arange(3.0)), np.arange(3.0))
+
+    @mj.custom_gradient
+    def product(x: Any, y: Any) -> Any:
+        z = mnp.sin(x)
+        return {"z": z * y}, lambda g: (mnp.cos(x) * g["z"], z * g["z"])
+
+    close(mj.grad(lambda x, y: product(x, y)["z"], (0, 1))(2.0, 3.0), (np.cos(2), np.sin(2)))
+    bare = mj.custom_gradient(lambda x: (x, lambda g: 5 * g))
+    close(mj.grad(bare)(1.0), 5.0)
