@@ -33,6 +33,7 @@ OTHERWISE = {
     "jax.lax.with_sharding_constraint(x, P('x'))": NO_MESH,
     "jit(same, compiler_options={'xla_nope': 1})(x)": OPTION,
     "jit(same).lower(x).compile({'xla_nope': True})": OPTION,
+    "jit(lambda a: np.sin(a))(3.0)": ("float32[] sum 0.1411 at 0 0:", "NumPy's functions of traced values trace"),
     "deleted(lambda y: jit(lambda b, a: a + b, donate_argnums=-1)(1.0, y))": ("True", "-1 is the last argument"),
     "deleted(lambda y: jit(lambda a: a.sum(), donate_argnums=0)(y))": DELETED,
     "deleted(lambda y: jit(lambda a, b: b, donate_argnums=0, keep_unused=True)(y, 1.0))": DELETED,

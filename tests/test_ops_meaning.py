@@ -23,7 +23,7 @@ def test_evaluate_gives_the_declared_types(op: Op) -> None:
         assert tuple(map(type_of, results)) == out_types(op, sample), describe(op, sample)
 
 
-@pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
+@pytest.mark.parametrize("op", [op for op in GLOBAL_OPS if list(samples(op))], ids=str)  # callbacks have none
 def test_xla_agrees_with_numpy(op: Op) -> None:
     generator = np.random.default_rng(1)
     arrays = [(sample, sample.arrays(generator)) for sample in samples(op)]

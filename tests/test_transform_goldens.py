@@ -188,7 +188,8 @@ PASSES = {
     "gradient": Pass(gradient, lambda p: gradient(p, all_inputs(p)), cotangents_are_transposed_differences),
 }  # fmt: skip
 
-NO_PASSES = {"choose_frames", "pipeline", "rewriting"}  # what `align` asks, the order of passes, what they share
+# What `align` asks, the order of passes, what they share; checkify needs lines of the user's: test_autodiff_checkify.
+NO_PASSES = {"choose_frames", "pipeline", "rewriting", "checkify", "checks"}
 
 
 # -- goldens

@@ -203,7 +203,7 @@ def growing() -> Iterator[str]:
     yield from _names("scipy.linalg", "lu lu_factor det inv", "q")
     yield from _calls("""lax.associative_scan(lax.add, v); lax.reduce_xor(i, (0,)); np.linalg.solve(q, q[..., :1]);
         np.linalg.tensorinv(q[None], 2); np.linalg.tensorsolve(q, q[0]); np.polyval(v[:M], s); np.repeat(o, o, total_repeat_length=M); np.nonzero(f[0], size=8);
-        np.flatnonzero(f[0], size=8); np.argwhere(f[0], size=8); np.unique(f[0], size=8); scipy.linalg.solve(q, q); scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), q); random.permutation(k, f[0])""")
+        np.flatnonzero(f[0], size=8); np.ix_(o, o); np.argwhere(f[0], size=8); np.unique(f[0], size=8); scipy.linalg.solve(q, q); scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), q); random.permutation(k, f[0])""")
 
 
 def computed() -> Iterator[str]:
@@ -218,7 +218,10 @@ NOT_CALLED = {
     **dict.fromkeys("""np.can_cast np.complex_ np.float_ np.int_ np.uint np.isdtype np.isscalar np.issubdtype np.promote_types
         np.result_type np.broadcast_shapes np.iscomplexobj np.isrealobj np.iterable np.ndim np.shape np.size np.from_dlpack
         np.install_methods lax.conv_dimension_numbers lax.broadcast_shapes lax.padtype_to_pads random.key_impl
-        lax.axis_size""".split(), _NO_ARRAYS),
+        lax.axis_size lax.dtype lax.create_token lax.after_all np.vectorize""".split(), _NO_ARRAYS),
+    **dict.fromkeys(["np.save", "np.savez", "np.load"], "reads or writes a file"),
+    **dict.fromkeys(["lax.custom_linear_solve", "lax.custom_root"], "calls the user's functions"),
+    **dict.fromkeys(["lax.pcast", "lax.pvary", "lax.ragged_all_to_all"], "is for code of single devices: test_shard_map"),
     **dict.fromkeys(["np.trim_zeros", "np.extract"], "needs the elements"),
     **dict.fromkeys(["lax.ppermute", "lax.pshuffle"], "is given a list as long as the axis"),
     **dict.fromkeys(["lax.with_sharding_constraint"], "every call on a mesh has some"),
