@@ -30,6 +30,7 @@ INTENDED: dict[str, str] = {
     "case": "linear where all its branches are; planning looks into them",
     "gather": "with a fill value it is affine, and which indices are filled is not known",
     "integer_pow": "linear only for exponent 1, and that is a no-op which `simplify` removes",
+    "linear_call": "linear where its body is, which is written out before planning",
     "optimization_barrier": "each value keeps a factor of its own; no axis serves two factors, so barriers take one value",
     "reduce_max": "linear only where no dim is reduced, and that is a no-op which `simplify` removes",
     "reduce_min": "linear only where no dim is reduced, and that is a no-op which `simplify` removes",
