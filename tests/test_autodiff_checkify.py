@@ -11,6 +11,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as jnp
 from meshjit.core.parser import parse_program
+from meshjit.custom_derivatives import linear_call
 from meshjit.experimental import checkify
 from meshjit.experimental.checkify import check
 from meshjit.sharding import NamedSharding, PartitionSpec as P
@@ -196,6 +197,27 @@ def test_derivatives() -> None:
         assert told(f, half * 4) is None
     assert float(mj.grad(lambda x: checkify.checkify(positive)(x)[1])(half)) == 2
     assert told(mj.grad(jnp.sqrt), np.float32(0)) == "division by zero"
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, mj.jit], ids=["eager", "jit"])
+def test_checks_in_functions_with_rules_of_their_own_are_told(wrap: Callable[..., Any]) -> None:
+    def root(x: Any) -> Any:
+        checkify.check(x > 0, "no root of {}", x)
+        return jnp.sqrt(x)
+
+    batched = mj.custom_batching.custom_vmap(root)
+    batched.def_vmap(lambda size, flags, x: (mj.vmap(root)(x), True))
+
+    def scaled(x: Any, y: Any) -> Any:
+        checkify.check(x > 0, "no scale {}", x)
+        return x * y
+
+    linear = lambda x: linear_call(scaled, lambda x, z: x * z, x, x)  # noqa: E731
+    for function, text in ((batched, "no root of -1.0"), (mj.vmap(batched), "no root of -1.0"), (linear, "no scale -1.0")):
+        x = np.full((2,) if function not in (batched, linear) else (), -1, np.float32)
+        error, _ = checkify.checkify(wrap(function))(x)
+        assert text in error.get()
+        assert checkify.checkify(wrap(function))(-x)[0].get() is None
 
 
 def test_custom_derivatives_keep_their_rules() -> None:

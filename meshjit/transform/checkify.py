@@ -111,7 +111,7 @@ class _Checker:
             self.noted(eqn, operands, errors)
             return ()
         if eqn.op.regions is not None:
-            return _REGIONS.get(eqn.op.name, _Checker.unknown)(self, eqn, operands, errors)
+            return _REGIONS.get(eqn.op.name, _Checker.beside)(self, eqn, operands, errors)
         results = current_builder().emit(eqn.op, operands, eqn.params)
         self.automatic(eqn, operands, results, errors)
         return results
@@ -217,19 +217,20 @@ class _Checker:
             _note(errors, category, one, which, values)
         return results[len(flat) :]
 
-    def custom(self, eqn: Eqn, operands: list[Var], errors: Errors) -> Sequence[Var]:
-        body = eqn.params["body"]
-        if self.nested(body, {}):
-            self.write(without_effects(body), [stop_gradient(v) for v in operands], errors)
-        return current_builder().emit(eqn.op, operands, with_regions_changed(eqn, without_checks).params)
-
-    def unknown(self, eqn: Eqn, operands: list[Var], errors: Errors) -> Sequence[Var]:
+    def beside(self, eqn: Eqn, operands: list[Var], errors: Errors) -> Sequence[Var]:
+        """Errors of an op whose rules know of none: its body, if it takes the operands, is computed once more for them."""
+        for body in run_programs(eqn):
+            if body.input_types == tuple([v.type for v in operands]):
+                if self.nested(body, {}):
+                    self.write(without_effects(body), [stop_gradient(v) for v in operands], errors)
+            elif has_checks(body):
+                raise NotImplementedError(f"checkify: {eqn.op.name} cannot carry the errors of checks inside of it")
         return current_builder().emit(eqn.op, operands, with_regions_changed(eqn, without_checks).params)
 
 
 _REGIONS: Mapping[str, Callable[[_Checker, Eqn, list[Var], Errors], Sequence[Var]]] = {
     "call": _Checker.call, "checkpoint": _Checker.checkpoint, "case": _Checker.case, "scan": _Checker.scan,
-    "while": _Checker.while_, "manual": _Checker.manual, "custom_jvp": _Checker.custom, "custom_vjp": _Checker.custom,
+    "while": _Checker.while_, "manual": _Checker.manual,
 }  # fmt: skip
 
 
