@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sharding.current import set_mesh as set_mesh, use_abstract_mesh as use_abstract_mesh, use_mesh as use_mesh
 from sharding.mesh import (
     AbstractDevice as AbstractDevice,
     AbstractMesh as AbstractMesh,
@@ -12,9 +13,6 @@ from sharding.mesh import (
     SubAxis as SubAxis,
     canonical as canonical,
     current_mesh as current_mesh,
-    set_mesh as set_mesh,
-    use_abstract_mesh as use_abstract_mesh,
-    use_mesh as use_mesh,
 )
 from sharding.named import (
     AUTO as AUTO,

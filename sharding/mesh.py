@@ -12,7 +12,7 @@ import functools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, ClassVar, TypeAlias, cast
 
@@ -35,9 +35,6 @@ __all__ = [
     "SubAxis",
     "canonical",
     "current_mesh",
-    "manual_mesh",
-    "set_mesh",
-    "use_mesh",
 ]
 
 
@@ -296,17 +293,17 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
         return self._hash
 
     def __enter__(self) -> Mesh:
-        _STATE.outer.append((_STATE.current, _STATE.named))
-        _STATE.entered.append(self)
-        _make_current(self)
+        STATE.outer.append((STATE.current, STATE.named))
+        STATE.entered.append(self)
+        make_current(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _STATE.entered.pop()
-        current, _STATE.named = _STATE.outer.pop()
-        _make_current(current)
+        STATE.entered.pop()
+        current, STATE.named = STATE.outer.pop()
+        make_current(current)
 
 
 def canonical(ref: AxisRef, mesh: BaseMesh) -> AxisRef:
@@ -337,105 +334,39 @@ class _State(threading.local):
         self.outer: list[tuple[BaseMesh | None, BaseMesh | None]] = []
 
 
-_STATE = _State()
+STATE = _State()
 on_current_mesh: list[Callable[[], None]] = []  # called in the thread whose current mesh was set
 
 
 def current_mesh() -> BaseMesh | None:
     """The mesh of the innermost `with mesh:` or `set_mesh` in this thread, or None."""
-    return _STATE.current
+    return STATE.current
 
 
 def named_mesh() -> BaseMesh | None:
     """The mesh that `set_mesh` (or `use_abstract_mesh`) named last in this thread, whatever `with mesh:` says, or None."""
-    return _STATE.named
+    return STATE.named
 
 
 def entered_mesh() -> Mesh | None:
     """The mesh of the innermost `with mesh:` in this thread, whatever `set_mesh` says, or None."""
-    return _STATE.entered[-1] if _STATE.entered else None
+    return STATE.entered[-1] if STATE.entered else None
 
 
 def mesh_context() -> tuple[BaseMesh | None, BaseMesh | None, Mesh | None]:
     """All that this thread's contexts say of meshes, to find by what was made under them."""
-    return _STATE.current, _STATE.named, entered_mesh()
+    return STATE.current, STATE.named, entered_mesh()
 
 
-def _make_current(mesh: BaseMesh | None) -> None:
-    _STATE.current = mesh
+def make_current(mesh: BaseMesh | None) -> None:
+    STATE.current = mesh
     for tell in on_current_mesh:
         tell()
 
 
-def _make_named(mesh: BaseMesh | None) -> None:
-    _STATE.named = mesh
-    _make_current(mesh)
-
-
-class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
-    """Make `mesh` (or None) current in this thread, at once. After a `with` block the former one is current again."""
-
-    def __init__(self, mesh: BaseMesh | None) -> None:
-        if mesh is not None and not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise TypeError(f"set_mesh: expected a Mesh, AbstractMesh or None, got {type(mesh).__name__}")
-        self.mesh = mesh
-        self._former = _STATE.current, _STATE.named
-        _make_named(mesh)
-
-    def __enter__(self) -> BaseMesh | None:
-        _make_named(self.mesh)
-        return self.mesh
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        current, _STATE.named = self._former
-        _make_current(current)
-
-
-@contextlib.contextmanager
-def use_mesh(mesh: BaseMesh | None) -> Generator[BaseMesh | None]:
-    """`with use_mesh(mesh):` — current inside the block only."""
-    with set_mesh(mesh) as current:
-        yield current
-
-
-@contextlib.contextmanager
-def use_abstract_mesh(mesh: AbstractMesh) -> Generator[None]:
-    """`with use_abstract_mesh(mesh):` — what `get_abstract_mesh` says inside the block (``jax.sharding.use_abstract_mesh``).
-
-    Where the current mesh has the same axes, it stays, and only the types of its axes are those of `mesh`. ValueError for what is
-    no AbstractMesh, or of another size than the current one."""
-    if not isinstance(mesh, AbstractMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"use_abstract_mesh: expected an AbstractMesh, got {type(mesh).__name__}\n  fix: mesh.abstract_mesh")
-    former = named_mesh()
-    if former is not None and not former.empty and not mesh.empty and former.size != mesh.size:
-        raise ValueError(f"use_abstract_mesh: {mesh} has {mesh.size} devices, but the current {former} has {former.size}")
-    with set_mesh(_typed_as(mesh, former)):
-        yield
-
-
-@contextlib.contextmanager
-def manual_mesh(mesh: BaseMesh, names: Iterable[str]) -> Generator[None]:
-    """Code for single devices along axes `names` of the mesh, which is current inside; `get_abstract_mesh` says that they are
-    Manual."""
-    before = _STATE.current, _STATE.named
-    outer = _STATE.named if _STATE.named is not None and _STATE.named.shape_tuple == mesh.shape_tuple else mesh
-    types = [AxisType.Manual if name in names else kind for name, kind in zip(mesh.axis_names, outer.axis_types, strict=True)]
-    _STATE.named = AbstractMesh(mesh.axis_sizes, mesh.axis_names, types)
-    _make_current(mesh)
-    try:
-        yield
-    finally:
-        _STATE.named = before[1]
-        _make_current(before[0])
-
-
-def _typed_as(mesh: AbstractMesh, current: BaseMesh | None) -> BaseMesh:
-    """The current mesh, with its devices, under the axis types of `mesh`; `mesh` itself where their axes differ."""
-    if isinstance(current, Mesh) and current.shape_tuple == mesh.shape_tuple:
-        return current if current.axis_types == mesh.axis_types else current.update(axis_types=mesh.axis_types)
-    return mesh
+def make_named(mesh: BaseMesh | None) -> None:
+    STATE.named = mesh
+    make_current(mesh)
 
 
 # --- checks and arithmetic --------------------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from meshjit.api.out_sharding import axes_typed
 from meshjit.trace import Tracer, active_trace
 from meshjit.trace.explicit import governing, sharding_in_type
 from sharding.axis_types import AxisType
-from sharding.mesh import BaseMesh, set_mesh
+from sharding.current import set_mesh
+from sharding.mesh import BaseMesh
 from sharding.named import NamedSharding
 
 Function = Callable[..., Any]

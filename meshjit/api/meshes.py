@@ -8,7 +8,8 @@ from collections.abc import Generator
 import numpy as np
 
 from meshjit.trace import active_trace, line_of, user_source
-from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh, set_mesh as _set_mesh
+from sharding.current import set_mesh as _set_mesh
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh
 
 _EMPTY = Mesh(np.empty((), object), ())
 

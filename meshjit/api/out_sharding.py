@@ -20,7 +20,8 @@ from meshjit.runtime.placing import device_put
 from meshjit.trace import Tracer, active_trace, bind, bind_program, line_of, trace_to_program, user_source
 from meshjit.trace.explicit import governing, sharding_in_type
 from sharding.axis_types import AxisType
-from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh, set_mesh
+from sharding.current import set_mesh
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec, check_spec, entry_axes, padded
 

@@ -24,7 +24,8 @@ from meshjit.inspect.comparison import TOLERANCES, Difference, difference, follo
 from meshjit.inspect.running import ReplicasDiffer, Shards, assemble, run_partitioned, run_whole
 from meshjit.inspect.verification import Deviation, Verification, VerificationError, mismatch_text
 from meshjit.simulate.evaluate import evaluate_eqn
-from sharding.mesh import Mesh, set_mesh
+from sharding.current import set_mesh
+from sharding.mesh import Mesh
 
 
 def verify(

@@ -24,7 +24,8 @@ from meshjit.lax.shard_map_checks import (
 from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
 from meshjit.trace.members import device_axes, device_axis_names
 from meshjit.trace.program import function_name
-from sharding.mesh import AbstractMesh, BaseMesh, manual_mesh
+from sharding.current import manual_mesh
+from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import PartitionSpec, padded
 
 Function = Callable[..., Any]
