@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sharding.current import set_mesh as set_mesh, use_abstract_mesh as use_abstract_mesh, use_mesh as use_mesh
+from sharding.manual_type import ManualAxisType as ManualAxisType
 from sharding.mesh import (
     AbstractDevice as AbstractDevice,
     AbstractMesh as AbstractMesh,

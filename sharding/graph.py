@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from sharding.axes import AxisRef, overlap
@@ -64,14 +64,29 @@ class Seed:
         return bool(self.open_dims) and self.open_dims[dim]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Repeat:
+    """Nodes in a row that are those of another repeat of the same kind on other values. They make the values `made`, and of those
+    others read them at the positions `public`; `others` are the values that they read besides, in the same order."""
+
+    kind: Hashable
+    start: int
+    stop: int
+    made: range
+    others: tuple[int, ...]
+    public: tuple[int, ...]
+
+
 @dataclasses.dataclass
 class Graph:
-    """Values (their shapes), nodes, ties (values that must share one placement, as loop carries) and seeds by value."""
+    """Values (their shapes), nodes, ties (values that must share one placement, as loop carries) and seeds by value. Repeats, in
+    order, may be told; they change nothing but the time that propagation takes."""
 
     shapes: list[tuple[int, ...]]
-    nodes: list[Node]
+    nodes: Sequence[Node]
     ties: list[tuple[int, ...]] = dataclasses.field(default_factory=list[tuple[int, ...]])
     seeds: dict[int, Seed] = dataclasses.field(default_factory=dict[int, Seed])
+    repeats: Sequence[Repeat] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 
 from sharding.axes import NAME, AxisRef, SubAxis, atoms, canonical_axes, check_ref, cut_points, first_overlap, overlap
 from sharding.axis_types import AxisType, AxisTypes, checked_types
+from sharding.drawing import mesh_html
+from sharding.figures import Figures
 
 Int64Array: TypeAlias = NDArray[np.int64]
 ObjectArray: TypeAlias = NDArray[np.object_]
@@ -112,17 +114,23 @@ class BaseMesh(AxisTypes):
             axes += f", axis_types={self.axis_types}"
         return axes
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the axes, and the devices where there are some."""
+        return mesh_html(self, tuple(getattr(self, "flat_devices", ())))
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._axes_text()})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AbstractDevice:
-    """What the devices of an AbstractMesh are: AbstractDevice("TPU v5 lite", 1, "tpu") (``jax.sharding.AbstractDevice``)."""
+    """What the devices of an AbstractMesh are: AbstractDevice("TPU v5 lite", 1, "tpu") (``jax.sharding.AbstractDevice``).
+    figures: what they can do, where a file says so and the kind does not."""
 
     device_kind: str
     num_cores: int | None
     platform: str
+    figures: Figures | None = dataclasses.field(default=None, repr=False)
 
 
 class AbstractMesh(BaseMesh):

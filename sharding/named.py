@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from sharding.drawing import spec_html
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh, is_addressable
 from sharding.spec import Entry, PartitionSpec, Placement, ShardingError, check_spec, placement_of, shard_bounds
 
@@ -92,10 +93,10 @@ class Sharding:
             return True
         if (self.memory_kind or "device") != (other.memory_kind or "device"):
             return False
-        return self._device_assignment == other._device_assignment and all(
-            self._shard_index(mine) == other._shard_index(theirs)
-            for mine, theirs in zip(self.placement(ndim).dims, other.placement(ndim).dims, strict=True)
-        )
+        if self._device_assignment != other._device_assignment:
+            return False
+        sides = ((*p.dims, p.partial_axes) for p in (self.placement(ndim), other.placement(ndim)))
+        return all(self._shard_index(mine) == other._shard_index(theirs) for mine, theirs in zip(*sides, strict=True))
 
     def _checked_placement(self, global_shape: Sequence[int]) -> Placement:
         return self.placement(len(global_shape))
@@ -111,12 +112,15 @@ class NamedSharding(Sharding):
     def __init__(self, mesh: BaseMesh, spec: PartitionSpec | tuple[Entry, ...], memory_kind: str | None = None) -> None:
         if not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"NamedSharding: mesh must be a Mesh or AbstractMesh, got {type(mesh).__name__}")
+        refuse_auto(spec, "NamedSharding")
         if not isinstance(spec, PartitionSpec | tuple):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"NamedSharding: spec must be a PartitionSpec, got {spec!r} of type {type(spec).__name__}")
         self.mesh: Final = mesh
         self.spec: Final = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
         self.memory_kind = "device" if memory_kind is None and isinstance(mesh, Mesh) else memory_kind
         check_spec(self.spec, None, mesh, "NamedSharding")
+        if self.spec.unreduced or self.spec.reduced:
+            _check_sums(self.spec, mesh)
 
     @property
     def _device_assignment(self) -> tuple[Any, ...]:
@@ -126,7 +130,8 @@ class NamedSharding(Sharding):
 
     @property
     def is_fully_replicated(self) -> bool:
-        return all(self._shard_index(axes)[0] == 1 for axes in self.placement(len(self.spec)).dims)
+        placement = self.placement(len(self.spec))
+        return all(self._shard_index(axes)[0] == 1 for axes in (*placement.dims, placement.partial_axes))
 
     @property
     def num_devices(self) -> int:
@@ -147,12 +152,20 @@ class NamedSharding(Sharding):
     def _shard_index(self, dim_axes: tuple[Any, ...]) -> tuple[int, list[int]]:
         return self.mesh.axes_size(dim_axes), self.mesh.axes_index(dim_axes).tolist()
 
+    def addends(self) -> list[int]:
+        """Which addend of the value each flat position holds, over the axes over which it is unreduced."""
+        return self._shard_index(self.placement(len(self.spec)).partial_axes)[1]
+
     def with_spec(self, spec: PartitionSpec | tuple[Entry, ...]) -> NamedSharding:
         """The same mesh and memory with another spec."""
         return NamedSharding(self.mesh, spec, self.memory_kind)
 
     def with_memory_kind(self, kind: str | None) -> NamedSharding:
         return NamedSharding(self.mesh, self.spec, kind)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the spec, and the mesh."""
+        return f"<div>{spec_html(self.mesh, self.spec)} on</div>{self.mesh._repr_html_()}"  # pyright: ignore[reportPrivateUsage]
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -172,11 +185,24 @@ class NamedSharding(Sharding):
         return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}, memory_kind={self.memory_kind})"
 
 
+def _check_sums(spec: PartitionSpec, mesh: BaseMesh) -> None:
+    for name, axes in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
+        for axis in sorted(axes):
+            if axis not in mesh.shape:
+                raise ShardingError(f"NamedSharding: {spec!r} is {name} over {axis!r}; the mesh has axes {mesh.axis_names}")
+            if axis not in mesh.explicit_axes:
+                raise ShardingError(
+                    f"NamedSharding: {spec!r} is {name} over {axis!r}, an axis of type {mesh.types_by_name[axis]}\n"
+                    "  fix: an Explicit axis; over automatic ones the compiler decides where sums are finished"
+                )
+
+
 class SingleDeviceSharding(Sharding):
     """The whole array on one device."""
 
     def __init__(self, device: Any, *, memory_kind: str | None = None) -> None:
         """TypeError for what is no device."""
+        refuse_auto(device, "device")
         if not hasattr(device, "process_index"):
             raise TypeError(
                 f"{device!r} of type {type(device).__name__} is neither a device nor a sharding\n"
@@ -233,6 +259,15 @@ class AUTO:
 def is_auto(sharding: object) -> bool:
     """Whether `sharding` is AUTO or AUTO(mesh)."""
     return sharding is AUTO or isinstance(sharding, AUTO)
+
+
+def refuse_auto(sharding: object, where: str) -> None:
+    """TypeError for AUTO in a place where nothing can be chosen."""
+    if is_auto(sharding):
+        raise TypeError(
+            f"{where}: AUTO lets the planner choose where arguments and results of jit live; here nothing can be chosen\n"
+            "  fix: a NamedSharding, or a PartitionSpec under a mesh; AUTO in in_shardings or out_shardings of jit"
+        )
 
 
 class UnspecifiedValue:

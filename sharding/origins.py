@@ -7,38 +7,66 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.graph import Axes, Origin, Seed
-from sharding.propagation_state import Change, Structure
+from sharding.propagation_state import Trail
+from sharding.structure import Structure, Visits
 
 _OriginMap: TypeAlias = dict[tuple[int, int], Mapping[AxisRef, Origin]]  # by first value of a tie, and dim
 _NOWHERE: Final[Mapping[AxisRef, Origin]] = {}
 
 
+class Edge(NamedTuple):
+    """In the visit with number `step`, `node` gave `target` an axis that `source` has: firsts of ties."""
+
+    step: int
+    node: int
+    axis: AxisRef
+    source: int
+    target: int
+
+
 class History:
-    """What happened in one propagation: seeds planted, then visits (node, changes) in order."""
+    """What happened in one propagation: seeds planted, then visits in order: (node, changes), or of a repeat several."""
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
         self.planted: list[tuple[int, int, Axes, int, Seed]] = []  # first, dim, axes, value, seed
-        self.visits: list[tuple[int, tuple[Change, ...]]] = []
+        self.visits: list[tuple[int, Trail] | Visits] = []
 
-    def origins(self) -> _OriginMap:
-        """The origins of all axes, by planting and visiting again."""
+    def single_visits(self) -> Iterator[tuple[int, Sequence[int], Trail]]:
+        """Nodes, the firsts of their values and the changes."""
+        for visit in self.visits:
+            if isinstance(visit, Visits):
+                occurrence, members = visit.occurrence, visit.occurrence.members
+                for i, changes in visit.trails:
+                    yield occurrence.start + i, [members[slot] for slot in occurrence.model.part.slots[i]], changes
+            else:
+                yield visit[0], self.structure.slots_of(visit[0]), visit[1]
+
+    def replayed(self) -> tuple[_OriginMap, list[Edge]]:
+        """The origins of all axes, and their steps from value to value, by planting and visiting again."""
         origins: _OriginMap = {}
+        edges: list[Edge] = []
         for first, dim, axes, index, seed in self.planted:
             lost, here = dict(seed.origins), origins.get((first, dim), _NOWHERE)
             origins[first, dim] = {a: here.get(a) or lost.get(a) or Origin(index) for a in axes}
-        for index, changes in self.visits:
-            slots = self.structure.slots[index]
+        for step, (index, slots, changes) in enumerate(self.single_visits()):
             for slot, dim, axes, offers in changes:
-                here = origins.get((slots[slot], dim), _NOWHERE)
-                origins[slots[slot], dim] = {
-                    a: _origin_of(here, a) or _origin_at(index, a, slots, offers, origins) for a in axes
-                }
-        return origins
+                first = slots[slot]
+                now: dict[AxisRef, Origin] = {}
+                here = origins.get((first, dim))
+                for axis in axes:
+                    origin = None if here is None else _origin_of(here, axis)
+                    if origin is None:
+                        source, before = _offered(index, axis, slots, offers, origins)
+                        origin = Origin(before.seed, index, before)
+                        edges.append(Edge(step, index, axis, source, first))
+                    now[axis] = origin
+                origins[first, dim] = now
+        return origins, edges
 
 
 class Origins(Mapping[tuple[int, int, AxisRef], Origin]):
@@ -48,8 +76,17 @@ class Origins(Mapping[tuple[int, int, AxisRef], Origin]):
         self._history = history
 
     @functools.cached_property
+    def _replayed(self) -> tuple[_OriginMap, list[Edge]]:
+        return self._history.replayed()
+
+    @property
     def _origins(self) -> _OriginMap:
-        return self._history.origins()
+        return self._replayed[0]
+
+    @property
+    def edges(self) -> Sequence[Edge]:
+        """Every step of an axis from one value to another, in order."""
+        return self._replayed[1]
 
     def __getitem__(self, key: tuple[int, int, AxisRef]) -> Origin:
         value, dim, axis = key
@@ -76,12 +113,12 @@ def _origin_of(origins: Mapping[AxisRef, Origin], axis: AxisRef) -> Origin | Non
     return own
 
 
-def _origin_at(
+def _offered(
     index: int, axis: AxisRef, slots: Sequence[int], offers: Sequence[tuple[int, int]], origins: _OriginMap
-) -> Origin:
-    """By way of this node, from the first offer that has the axis."""
+) -> tuple[int, Origin]:
+    """The first value at this node that offers the axis, and where it came from there."""
     for slot, dim in offers:
         origin = _origin_of(origins.get((slots[slot], dim), _NOWHERE), axis)
         if origin is not None:
-            return Origin(origin.seed, index, origin)
+            return slots[slot], origin
     raise AssertionError(f"axis {axis} of node {index} was offered by nobody")

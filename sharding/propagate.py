@@ -30,7 +30,11 @@ plan in which a conflict goes the other way, propagate again with a Seed for the
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import Any
+
 from sharding.axes import is_prefix
+from sharding.collisions import Collisions
 from sharding.graph import (
     Axes,
     Conflict,
@@ -47,14 +51,16 @@ from sharding.origins import History, Origins
 from sharding.propagation_state import (
     CONTESTS,
     DISPLACEMENTS,
+    NodeKey,
     Outcome,
     State,
-    Structure,
+    Trail,
     Value,
+    VisitKind,
     cache_of,
-    structure_of,
 )
 from sharding.spec import ShardingError
+from sharding.structure import Occurrence, Outcome as RepeatOutcome, Structure, Visits
 from sharding.visit import Visit
 
 
@@ -73,15 +79,14 @@ class _Propagation:
         self.graph, self.mesh, self.sizes = graph, mesh, mesh.shape
         self.cache = cache_of(tuple(self.sizes.items()))
         if structure is None or structure.cache is not self.cache:
-            structure = structure_of(graph, self.cache)
-        self.structure, self.kinds = structure, structure.kinds
-        untouched = {shape: self.cache.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
-        self.states = [untouched[shape] for shape in graph.shapes]  # that of a tie stands at its first value
+            structure = Structure(graph, self.cache)
+        self.structure = structure
+        self.states = [*structure.untouched]  # that of a tie stands at its first value
         self.conflicts: list[Conflict] = []
         self.history = History(structure)
         self.waiting: dict[int, int] = {}  # values that take no part yet → their priority
         self._plant_seeds()
-        self.is_due = bytearray((DISPLACEMENTS + 1) * len(self.kinds))  # by visit: stage * nodes + node
+        self.is_due = bytearray((DISPLACEMENTS + 1) * structure.count)  # by visit: stage * nodes + node
 
     # --- seeds --------------------------------------------------------------------------------------------------------
 
@@ -94,22 +99,39 @@ class _Propagation:
                     f"the seed of value {index} is {seed.placement} of {seed.placement.rank} dims, its shape "
                     f"{shape} has {len(shape)}"
                 )
-            is_first = first not in planted
-            value = planted.setdefault(first, self._value(first))
-            if is_first:
-                self.waiting[first] = priority = min(seed.priorities, default=seed.priority)
-                value.is_active = False
-                value.is_quiet = tuple([p > priority for p in seed.priorities]) or value.is_quiet
-                value.partial = seed.placement.partial
-            for dim, axes in enumerate(seed.placement.dims):
-                self._plant(value, dim, axes, index, seed, is_first)
+            if not self.graph.ties:
+                self.states[first], marks = self._state_of(seed, shape)
+                self._note_seed(first, marks, index, seed)
+            elif first in planted:
+                for dim, axes in enumerate(seed.placement.dims):
+                    self._plant(planted[first], dim, axes, index, seed)
+            else:
+                number, marks = self._state_of(seed, shape)
+                self._note_seed(first, marks, index, seed)
+                planted[first] = Value(first, self.cache.states[number])
         for first, value in planted.items():
             self.states[first] = self.cache.number_of(value.state)
 
-    def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed, is_first: bool) -> None:
-        """Give a dim its seed. Of tied values with several seeds the first, by priority, is right."""
+    def _note_seed(self, first: int, marks: Sequence[tuple[int, Axes]], index: int, seed: Seed) -> None:
+        self.waiting[first] = min(seed.priorities, default=seed.priority)
+        self.history.planted += [(first, dim, axes, index, seed) for dim, axes in marks]
+
+    def _state_of(self, seed: Seed, shape: tuple[int, ...]) -> tuple[int, Sequence[tuple[int, Axes]]]:
+        """The number of the state of a value that a seed is the first to speak about, and the dims that it gives axes to."""
+        entry = self.structure.seeded.get((id(seed), shape))
+        if entry is None or entry[0] is not seed:
+            priority = min(seed.priorities, default=seed.priority)
+            quiet = tuple([p > priority for p in seed.priorities]) or (False,) * len(shape)
+            is_open = tuple([seed.is_open(dim) for dim in range(len(shape))])
+            state = State(shape, seed.placement.dims, is_open, seed.placement.partial, False, quiet)
+            marks = [(dim, axes) for dim, axes in enumerate(seed.placement.dims) if axes]
+            entry = self.structure.seeded[id(seed), shape] = seed, self.cache.number_of(state), marks
+        return entry[1:]
+
+    def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed) -> None:
+        """Give a dim another seed. Of tied values with several seeds the first, by priority, is right."""
         have = value.dims[dim]
-        if is_first or (
+        if (
             value.is_open[dim]
             and is_prefix(have, axes, self.sizes)
             and not any(value.blockers(dim, axis) for axis in axes)
@@ -121,9 +143,6 @@ class _Propagation:
         elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
 
-    def _value(self, first: int) -> Value:
-        return Value(first, self.cache.states[self.states[first]])
-
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
     def run(self) -> Propagated:
@@ -132,9 +151,10 @@ class _Propagation:
             self._activate(priority)
             self._let_speak(priority)
             self._settle()
-        self._record_conflicts()
-        placed = {number: self.cache.placement_of(number) for number in {*self.states}}
-        placements = [placed[self.states[first]] for first in self.structure.firsts]
+        self.conflicts += Collisions(self.graph, self.structure, self.mesh, self.states).conflicts()
+        placed, states = {number: self.cache.placement_of(number) for number in {*self.states}}, self.states
+        numbers = [states[first] for first in self.structure.firsts] if self.graph.ties else states
+        placements = [*map(placed.__getitem__, numbers)]
         return Propagated(self.graph, placements, Origins(self.history), self.conflicts, self.structure)
 
     def _activate(self, priority: int) -> None:
@@ -155,58 +175,118 @@ class _Propagation:
 
     def _put(self, first: int, state: State) -> None:
         self.states[first] = self.cache.number_of(state)
-        for visit in self.structure.visits_of[first]:
-            self.is_due[visit] = True
+        self.structure.tell(first, self.is_due)
 
     def _settle(self) -> None:
         """Visit nodes until none is due, the first one each time. The outcome of a visit is computed once for all nodes of a
-        kind whose values have the same states."""
-        states, is_due, kinds, count = self.states, self.is_due, self.kinds, len(self.kinds)
-        structure, history = self.structure, self.history.visits
-        picks, slots, visits_of = structure.picks, structure.slots, structure.visits_of
+        kind whose values have the same states; that of several visits once for all repeats of a kind."""
+        states, is_due, structure, count = self.states, self.is_due, self.structure, self.structure.count
+        history, numbers, tell = self.history.visits, structure.at, structure.tell
+        picks, slots, kinds = structure.part.picks, structure.part.slots, structure.part.kinds
         visit = is_due.find(1)
         while visit >= 0:
-            is_due[visit] = False
             stage, index = divmod(visit, count)
-            key, outcomes = picks[index](states), kinds[index].changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0]
-            outcome = outcomes.get(key)
+            at = numbers.get(index)
+            if at is None:
+                visit = is_due.find(1, min(visit, self._settle_repeat(stage, structure.occurrence_of(index))))
+                continue
+            is_due[visit] = False
+            key, kind = picks[at](states), kinds[at]
+            outcome = kind.changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0].get(key)
             if outcome is None:
-                outcome = outcomes[key] = self._visit(index, max(stage, CONTESTS - 1))
+                outcome = self._visit(kind, key, stage, index, slots[at], states)
             if outcome:
                 trail, after = outcome
                 history.append((index, trail))
                 for slot, number in after:
-                    first = slots[index][slot]
+                    first = slots[at][slot]
                     states[first] = number
-                    for other in visits_of[first]:
-                        is_due[other] = True
-                        if other < visit:
-                            visit = other
-            elif stage < CONTESTS:  # drop the later visits that change nothing either, according to the outcomes in the cache
-                _, contests, displacements = kinds[index].changes
-                if contests.get(key) == ():
-                    is_due[CONTESTS * count + index] = False
-                if displacements.get(key) == ():
-                    is_due[DISPLACEMENTS * count + index] = False
+                    visit = min(visit, tell(first, is_due))
+            elif stage < CONTESTS:
+                for later in _idle(kind, key):
+                    is_due[later * count + index] = False
             visit = is_due.find(1, visit)
 
-    def _visit(self, index: int, stage: int) -> Outcome:
-        members = self.structure.slots[index]
-        values = {first: self._value(first) for first in members}
-        trail = Visit(self.graph.nodes[index].rule, [values[first] for first in members], self.mesh).run(stage)
-        changed = {members[slot]: slot for slot, *_ in trail}
-        return (trail, tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])) if trail else ()
+    def _settle_repeat(self, stage: int, occurrence: Occurrence | None) -> int:
+        """Visit nodes of a repeat for as long as theirs are the first due; gives the first visit that is due because of it."""
+        assert occurrence is not None, "a node stands in a repeat or outside"
+        is_due, count, states, model = self.is_due, self.structure.count, self.states, occurrence.model
+        firsts = range(occurrence.start, len(is_due), count)
+        size = occurrence.stop - occurrence.start
+        due = tuple([bytes(is_due[at : at + size]) for at in firsts])
+        key = stage, due, occurrence.pick(states), *states[occurrence.made]
+        outcome = model.outcomes.get(key)
+        if outcome is None:
+            outcome = model.outcomes[key] = self._visit_repeat(stage, occurrence, due)
+        if outcome.trails:
+            self.history.visits.append(Visits(occurrence, outcome.trails))
+            if outcome.states:
+                states[occurrence.made] = outcome.states
+            for position, number in outcome.others:
+                states[occurrence.others[position]] = number
+        for at, before, after in zip(firsts, due, outcome.due, strict=True):
+            if before != after:
+                is_due[at : at + size] = after
+        return min([self.structure.tell(occurrence.member(i), is_due) for i in outcome.told], default=len(is_due))
 
-    def _record_conflicts(self) -> None:
-        states, picks, kinds = self.states, self.structure.picks, self.kinds
-        for index in range(len(kinds)):
-            key, recorded = picks[index](states), kinds[index].clashes
-            clashes = recorded.get(key)
-            if clashes is None:
-                values = [self._value(first) for first in self.structure.slots[index]]
-                clashes = recorded[key] = tuple(Visit(self.graph.nodes[index].rule, values, self.mesh).clashes())
-            if clashes:
-                node = self.graph.nodes[index]
-                ids = (*node.operands, *node.results)
-                for name, slot, dim, kept, lost, by in clashes:
-                    self.conflicts.append(Conflict(index, name, ids[slot], dim, kept, lost, ids[by]))
+    def _visit_repeat(self, stage: int, occurrence: Occurrence, before: Sequence[bytes]) -> RepeatOutcome:
+        """The outcome of these visits one by one."""
+        members, model, count = occurrence.members, occurrence.model, self.structure.count
+        states, due = [self.states[first] for first in members], [bytearray(each) for each in before]
+        part, trails, told, changed = model.part, list[tuple[int, Trail]](), list[int](), set[int]()
+        while not told and (here := _first_due(due, stage)) is not None:
+            now, i = here
+            due[now][i] = False
+            kind, key = part.kinds[i], part.picks[i](states)
+            outcome = kind.changes[now - CONTESTS + 1 if now >= CONTESTS else 0].get(key)
+            if outcome is None:
+                slots = [members[position] for position in part.slots[i]]
+                known = {first: states[position] for first, position in zip(slots, part.slots[i], strict=True)}
+                outcome = self._visit(kind, key, now, occurrence.start + i, slots, known)
+            if not outcome:
+                for later in _idle(kind, key) if now < CONTESTS else ():
+                    due[later][i] = False
+                continue
+            trail, after = outcome
+            trails.append((i, trail))
+            for slot, number in after:
+                position = part.slots[i][slot]
+                states[position] = number
+                changed.add(position)
+                for visit in part.visits_of[position]:
+                    later, other = divmod(visit, count)
+                    due[later][other] = True
+                if position in model.public:
+                    told.append(position)
+        made = len(members) - len(occurrence.others)
+        others = tuple([(position - made, states[position]) for position in sorted(changed) if position >= made])
+        after = tuple(states[:made]) if min(changed, default=made) < made else ()
+        return RepeatOutcome(tuple(trails), after, others, tuple(map(bytes, due)), tuple(told))
+
+    def _visit(self, kind: VisitKind, key: NodeKey, stage: int, index: int, slots: Sequence[int], states: Any) -> Outcome:
+        """What comes of a visit of the node whose values have these firsts; `states`: first → number of its state."""
+        values = {first: Value(first, self.cache.states[states[first]]) for first in slots}
+        trail = Visit(self.graph.nodes[index].rule, [values[first] for first in slots], self.mesh).run(max(stage, CONTESTS - 1))
+        changed = {slots[slot]: slot for slot, *_ in trail}
+        after = tuple([(slot, self.cache.number_of(values[v].state)) for v, slot in changed.items()])
+        outcome: Outcome = (trail, after) if trail else ()
+        kind.changes[stage - CONTESTS + 1 if stage >= CONTESTS else 0][key] = outcome
+        return outcome
+
+
+def _first_due(due: Sequence[bytearray], stage: int) -> tuple[int, int] | None:
+    """The stage and the node of a repeat that are visited next, of those up to this stage."""
+    for now in range(stage + 1):
+        i = due[now].find(1)
+        if i >= 0:
+            return now, i
+    return None
+
+
+def _idle(kind: VisitKind, key: NodeKey) -> Iterator[int]:
+    """The later stages in which a node changes nothing either, according to the outcomes in the cache."""
+    _, contests, displacements = kind.changes
+    if contests.get(key) == ():
+        yield CONTESTS
+    if displacements.get(key) == ():
+        yield DISPLACEMENTS

@@ -1,4 +1,4 @@
-"""What propagation holds while it runs: values, the places and offers of factors, and what visits of nodes came to."""
+"""What propagation holds while it runs: values, the holders and offers of factors, and what visits of nodes came to."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import dataclasses
 import functools
 import itertools
 import math
-import operator
-from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from sharding.axes import AxisRef, overlap
-from sharding.graph import Axes, Graph, Node
+from sharding.graph import Axes
 from sharding.rule import FactorRule
-from sharding.spec import Placement, ShardingError
+from sharding.spec import Placement
 
 NodeKey: TypeAlias = Any  # which states a node's values are in, by number: one number, or a tuple of several
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
 Change: TypeAlias = tuple[int, int, Axes, tuple[tuple[int, int], ...]]  # slot, dim, its axes now, who offered them
+Trail: TypeAlias = tuple[Change, ...]
 # The changes of a visit, in order, and (slot, number of the new state) of every value that changed; () if none did.
-Outcome: TypeAlias = tuple[()] | tuple[tuple[Change, ...], tuple[tuple[int, int], ...]]
+Outcome: TypeAlias = tuple[()] | tuple[Trail, tuple[tuple[int, int], ...]]
 
 CONTESTS: Final = 3  # the last stages of propagation; see the text of propagate.py
 DISPLACEMENTS: Final = 4
@@ -137,87 +136,7 @@ class Value:
 
 
 @dataclasses.dataclass(frozen=True)
-class Structure:
-    """What does not depend on seeds: for every value the first of its tie; for every node the firsts of its values, a
-    function that picks these out of a list, and its kind; for every first the visits (stage * nodes + node) of its nodes,
-    once for each time that it stands there."""
-
-    cache: VisitCache
-    firsts: list[int]
-    slots: list[tuple[int, ...]]
-    picks: Sequence[Callable[[list[int]], NodeKey]]
-    kinds: list[VisitKind]
-    visits_of: list[list[int]]
-
-
-def structure_of(graph: Graph, cache: VisitCache) -> Structure:
-    """ShardingError when shapes of tied values differ, or a rule does not fit its values."""
-    firsts, count = firsts_of(graph), len(graph.nodes)
-    ranks = [len(shape) for shape in graph.shapes]
-    slots: list[tuple[int, ...]] = []
-    kinds: list[VisitKind] = []
-    known: dict[tuple[int, tuple[int, ...]], VisitKind] = {}  # by id of the rule: equal layers share theirs
-    visits_of: list[list[int]] = [[] for _ in firsts]
-    for index, node in enumerate(graph.nodes):
-        values = node.operands + node.results
-        members = tuple([firsts[v] for v in values]) if graph.ties else values
-        key = id(node.rule), _order(members)
-        kind = known.get(key)
-        if kind is None:
-            kind = known[key] = cache.kind_of(node.rule, key[1])
-        if kind.operands != len(node.operands) or kind.ranks != [ranks[v] for v in values]:
-            raise ShardingError(_unfit(node, ranks))
-        slots.append(members)
-        kinds.append(kind)
-        for stage in kind.stages:
-            visit = stage * count + index
-            for first in members:
-                visits_of[first].append(visit)
-    return Structure(cache, firsts, slots, [_picker(members) for members in slots], kinds, visits_of)
-
-
-def _order(members: tuple[int, ...]) -> tuple[int, ...]:
-    """How many of the members are less than each: the same for nodes of one kind."""
-    ordered = sorted(members)
-    return tuple(map(ordered.index, members))
-
-
-def _picker(members: tuple[int, ...]) -> Callable[[list[int]], NodeKey]:
-    if not members:
-        return lambda states: ()
-    pick: Any = cast(Any, operator.itemgetter)(*members)
-    return pick
-
-
-def _unfit(node: Node, ranks: Sequence[int]) -> str:
-    sides = ((node.rule.operands, node.operands, "operands"), (node.rule.results, node.results, "results"))
-    sought = [([len(value) for value in dims], [ranks[v] for v in values], what) for dims, values, what in sides]
-    asked, have, what = next(side for side in sought if side[0] != side[1])
-    return f"node {node.label or node.rule}: the rule's {what} have ranks {asked}, its values {have}"
-
-
-def firsts_of(graph: Graph) -> list[int]:
-    """For every value the first of those that are tied to it, directly or through others."""
-    leader = list(range(len(graph.shapes)))
-
-    def find(value: int) -> int:
-        while leader[value] != value:
-            leader[value] = leader[leader[value]]
-            value = leader[value]
-        return value
-
-    for tie in graph.ties:
-        for value in tie:
-            if graph.shapes[value] != graph.shapes[tie[0]]:
-                shapes = graph.shapes[tie[0]], graph.shapes[value]
-                raise ShardingError(f"tied values {tie[0]} and {value} differ in shape: {shapes[0]} and {shapes[1]}")
-            low, high = sorted((find(tie[0]), find(value)))
-            leader[high] = low
-    return [find(v) for v in range(len(graph.shapes))]
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
+class Holder:
     """A dim of a value of a node that holds a factor; `slot` counts operands, then results."""
 
     slot: int
@@ -236,21 +155,21 @@ class Offer:
 
 
 @functools.lru_cache(maxsize=65536)
-def places_of(rule: FactorRule) -> tuple[tuple[str, tuple[Place, ...]], ...]:
+def holders_of(rule: FactorRule) -> tuple[tuple[str, tuple[Holder, ...]], ...]:
     """Every factor that may be sharded, with the dims that hold it."""
-    places: dict[str, list[Place]] = {name: [] for name in rule.factors if rule.kinds.get(name) != "replicate"}
+    holders: dict[str, list[Holder]] = {name: [] for name in rule.factors if rule.kinds.get(name) != "replicate"}
     for slot, value in enumerate((*rule.operands, *rule.results)):
         for dim, factors in enumerate(value):
             for name in factors:
-                if name in places:
-                    places[name].append(Place(slot, dim, factors))
-    return tuple((name, tuple(factor_places)) for name, factor_places in places.items())
+                if name in holders:
+                    holders[name].append(Holder(slot, dim, factors))
+    return tuple((name, tuple(dims)) for name, dims in holders.items())
 
 
 @functools.lru_cache(maxsize=65536)
 def stages_of(rule: FactorRule) -> tuple[int, ...]:
     """The stages in which a node of this rule is visited; none where no factor stands twice, so that nothing has offers."""
-    if all(len(places) < 2 for _, places in places_of(rule)) and "replicate" not in rule.kinds.values():
+    if all(len(holders) < 2 for _, holders in holders_of(rule)) and "replicate" not in rule.kinds.values():
         return ()
     of_operands = {name for value in rule.operands for dim in value for name in dim}
     first = 0 if rule.is_passthrough else 1

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, canonical_axes, name_of
 from sharding.cost import seconds_over, slice_seconds
+from sharding.floor import Floor
 from sharding.mesh import AbstractMesh
 from sharding.space import search_space
 from sharding.spec import Placement
@@ -74,11 +75,9 @@ class WalkSearch:
         self.latency = [topology.latency[piece.name] for piece in self.atoms]
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
         self.links: dict[_Atoms, tuple[float, float]] = {}
-        self.cheapest_start = min(topology.latency.values(), default=0.0)
-        quickest = max(topology.bandwidth.values(), default=1.0)
-        growing = ("all_gather",) if self.is_even else ("all_gather", "all_to_all")
-        prices = [[topology.slowdown.get(k, 1.0) / quickest for k in kinds] for kinds in (growing, _COLLECTIVES.values())]
-        self.growing_byte, self.cheapest_byte = map(min, prices)
+        self.prices: dict[tuple[str, _Atoms, bool], tuple[float, float]] = {}
+        self.every = tuple(range(len(self.atoms)))
+        self.floor = Floor(topology, self.is_even)
         self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
 
@@ -126,7 +125,7 @@ class WalkSearch:
             at.is_done = True
             self._follow(state, at, self._changes_of_count(state), bound)
             lacking = state[1] != self.target[1] or at.size < self.target_bytes  # then another collective follows
-            if at.seconds + (2 if lacking else 1) * self.cheapest_start <= self.quickest:
+            if at.seconds + (2 if lacking else 1) * self.floor.start <= self.quickest:
                 self._follow(state, at, self._permutations(state), bound)
         return None, self.refused
 
@@ -144,9 +143,9 @@ class WalkSearch:
             if there.size > bound:
                 self.refused = min(self.refused, there.size)
                 continue
-            if here + there.rest + (0.0 if edge[0] == "slice" else self.cheapest_start) > self.quickest:
+            if here + there.rest + (0.0 if edge[0] == "slice" else self.floor.start) > self.quickest:
                 continue  # without asking for its price
-            reached = here + self._seconds(edge, state, at.local)
+            reached = here + self._seconds(edge, state, at)
             if reached < there.seconds:
                 there.seconds, there.came = reached, (state, edge)
                 heapq.heappush(self.heap, (reached + there.rest, self.pushed, after))
@@ -286,19 +285,25 @@ class WalkSearch:
     def _bytes(self, state: _State) -> float:
         return math.prod(self._local_shape(state[0])) * self.itemsize
 
-    def _seconds(self, edge: _Edge, state: _State, local: tuple[int, ...]) -> float:
-        local = self._operand(edge, local)
-        key = (edge[0], edge[1], self._edge_atoms(edge, state), local)
-        if key not in self._prices:
-            self._prices[key] = self._price(edge[0], edge[1], key[2], local)
-        return self._prices[key]
+    def _seconds(self, edge: _Edge, state: _State, at: _Seen) -> float:
+        """Every step costs something to start, and something a byte of its operand."""
+        name, dims, atoms, _ = edge
+        if name == "permute":
+            atoms = self._moved_atoms(edge, state)
+        key = name, atoms, name in ("gather", "scatter") and math.prod(at.local[: dims[0]]) != 1
+        price = self.prices.get(key)
+        if price is None:
+            price = self.prices[key] = self._price(*key)
+        size = at.size if self.is_even else math.prod(self._operand(edge, at.local)) * self.itemsize
+        return price[0] + size * price[1]
 
-    def _price(self, name: str, dims: tuple[int, ...], atoms: _Atoms, local: tuple[int, ...]) -> float:
+    def _price(self, name: str, atoms: _Atoms, is_minor: bool) -> tuple[float, float]:
+        """Seconds of the start, and of a byte."""
         if name == "slice":
-            return slice_seconds(self.counts[atoms], self.topology)
-        is_minor = name in ("gather", "scatter") and math.prod(local[: dims[0]]) != 1
-        size = math.prod(local) * self.itemsize
-        return seconds_over(self._links(atoms), _COLLECTIVES[name], size, self.counts[atoms], self.topology, is_minor)
+            return slice_seconds(self.counts[atoms], self.topology), 0.0
+        ends = self._links(atoms), _COLLECTIVES[name]
+        start, whole = (seconds_over(*ends, size, self.counts[atoms], self.topology, is_minor) for size in (0.0, 1.0))
+        return start, whole - start
 
     def _operand(self, edge: _Edge, local: tuple[int, ...]) -> tuple[int, ...]:
         """The local shape that the edge's collective is given: a dim that it scatters is grown to whole blocks first."""
@@ -316,33 +321,17 @@ class WalkSearch:
             links = self.links[atoms] = max([self.latency[a] for a in atoms], default=0.0), slowest
         return links
 
-    @functools.cached_property
-    def _prices(self) -> dict[tuple[str, tuple[int, ...], _Atoms, tuple[int, ...]], float]:
-        return {}
-
     def _at_least(self, state: _State, size: float) -> float:
-        """A lower bound on the seconds from here to the target: what A* needs to look in the right direction.
+        """A lower bound on the seconds from here to the target."""
+        dims = [pair for pair in zip(state[0], self.target[0], strict=True) if pair[0]]
+        is_extended = all([target[: len(axes)] == axes for axes, target in dims])
+        too_sharded = sum([self.counts[axes] > self.counts[target] for axes, target in dims])
+        return self.floor.seconds(state[1] == self.target[1], is_extended, too_sharded, size, self.target_bytes)
 
-        Slices alone reach the target from placements that it extends. Otherwise a collective has to start. Where the shard is
-        too small, others make it larger, by at most as many bytes as they put on the wire: gathers, and exchanges where
-        extents are uneven. A reduction sends at least as many bytes as it leaves, so with what gathers add, the whole target.
-        """
-        lacks_sum, lacks_bytes = state[1] != self.target[1], size < self.target_bytes
-        if lacks_sum:
-            return (1 + lacks_bytes) * self.cheapest_start + self.target_bytes * self.cheapest_byte
-        if lacks_bytes:
-            return self.cheapest_start + (self.target_bytes - size) * self.growing_byte
-        for axes, target in zip(state[0], self.target[0], strict=True):
-            if axes and target[: len(axes)] != axes:
-                return self.cheapest_start
-        return 0.0
-
-    def _edge_atoms(self, edge: _Edge, state: _State) -> _Atoms:
-        """The atoms over which the edge's groups run; of a permutation those whose place changes."""
-        if edge[0] != "permute":
-            return edge[2]
+    def _moved_atoms(self, edge: _Edge, state: _State) -> _Atoms:
+        """The atoms whose place a permutation changes."""
         if self.topology.is_uniform:  # all axes are alike: no need to ask which
-            return tuple(range(len(self.atoms)))
+            return self.every
         before, after = (
             {(dim, at, atom) for dim, axes in enumerate(dims) for at, atom in enumerate(axes)}
             for dims in (state[0], edge[3][0])

@@ -98,6 +98,11 @@ class PartitionSpec:
         return PartitionSpec(*entries, **{"unreduced": self.unreduced, "reduced": self.reduced, **changes})
 
     @property
+    def dual(self) -> PartitionSpec:
+        """The spec of a cotangent: that of an unreduced value is reduced, and the other way round."""
+        return self.update(unreduced=self.reduced, reduced=self.unreduced) if self.unreduced or self.reduced else self
+
+    @property
     def priorities(self) -> tuple[int, ...]:
         """One number per entry; () where all are 0."""
         missing = len(self._entries) - len(self._priorities)
@@ -174,6 +179,7 @@ def _sums_text(spec: PartitionSpec) -> list[str]:
 
 
 def _axis_set(axes: Iterable[str], name: str) -> frozenset[str]:
+    axes = axes if isinstance(axes, str) else tuple(axes)
     if isinstance(axes, str) or not all(isinstance(axis, str) for axis in axes):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"PartitionSpec: {name} must be a set of axis names, got {axes!r}")
     return frozenset(axes)
@@ -227,20 +233,32 @@ def entry_axes(entry: Entry) -> tuple[AxisRef, ...]:
 
 
 def placement_of(spec: Iterable[Entry], rank: int) -> Placement:
-    """The placement that `spec` asks for on a value of `rank`: missing and UNCONSTRAINED entries shard nothing yet.
+    """The placement that `spec` asks for on a value of `rank`: missing and UNCONSTRAINED entries shard nothing yet. Over axes
+    that the spec has as unreduced the value is a partial sum.
 
     ShardingError when there are more entries than dims, or an axis is used twice.
     """
     dims = tuple(entry_axes(entry) for entry in spec)
     if len(dims) > rank:
         raise ShardingError(f"spec {tuple(spec)} has {len(dims)} entries but the value has {rank} dims")
-    return Placement((*dims, *((),) * (rank - len(dims))))
+    partial = tuple((axis, "sum") for axis in sorted(spec.unreduced)) if isinstance(spec, PartitionSpec) else ()
+    return Placement((*dims, *((),) * (rank - len(dims))), partial)
 
 
 def open_dims(spec: Iterable[Entry], rank: int) -> tuple[bool, ...]:
     """For every dim whether the compiler may choose it: True where the entry is UNCONSTRAINED."""
     marks = tuple(isinstance(entry, UnconstrainedType) for entry in spec)
     return (*marks, *(False,) * (rank - len(marks)))
+
+
+def completed(spec: PartitionSpec, placement: Placement) -> Placement:
+    """The spec's placement, its UNCONSTRAINED dims as in `placement`, as far as axes are still free."""
+    whole = placement_of(spec, placement.rank)
+    for dim, is_open in enumerate(open_dims(spec, placement.rank)):
+        used = {str(axis) for axis in whole.axes()}
+        if is_open and not used & {str(axis) for axis in placement.dims[dim]}:
+            whole = whole.with_dim(dim, placement.dims[dim])
+    return whole
 
 
 def spec_of(placement: Placement) -> PartitionSpec:

@@ -1,7 +1,6 @@
 """Links of a machine: what a collective over a mesh axis costs to start, and how many bytes a second it moves.
 
-Figures are published peak rates for TPUs and GPUs, and measured ones for XLA on a CPU. They serve to compare plans, not
-to foretell times: only their ratios matter.
+`sharding/figures.py` has what machines can do, with its sources.
 """
 
 from __future__ import annotations
@@ -9,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 
 from sharding.axes import AxisRef, name_of
+from sharding.figures import DEVICES, Figures
 from sharding.mesh import BaseMesh
 
 
@@ -26,8 +25,8 @@ class Topology:
     slowdown: collective -> factor on its bytes; minor_slowdown: the same again when it gathers or scatters along a dim
     other than the first. Such a collective runs along the first dim, and a local transposition makes that dim the
     right one; where a collective is not listed, the machine does as well along any dim.
-    flops, memory_bandwidth (bytes/s), memory (bytes): of one device; step_latency: seconds that a local op costs at
-    least.
+    flops, memory_bandwidth (bytes/s), memory (bytes): of one device; flops_of: dtype -> flops where they differ; step_latency:
+    seconds that a local op costs at least. overlaps: the collectives that run while the device computes.
     """
 
     name: str
@@ -39,14 +38,16 @@ class Topology:
     memory_bandwidth: float = 1e11
     memory: float = 16e9
     step_latency: float = 1e-6
+    flops_of: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+    overlaps: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return self._hash
 
     @functools.cached_property
     def _hash(self) -> int:
-        tables = (self.latency, self.bandwidth, self.slowdown, self.minor_slowdown)
-        scalars = (self.name, self.flops, self.memory_bandwidth, self.memory, self.step_latency)
+        tables = (self.latency, self.bandwidth, self.slowdown, self.minor_slowdown, self.flops_of)
+        scalars = (self.name, self.flops, self.memory_bandwidth, self.memory, self.step_latency, self.overlaps)
         return hash((scalars, *(frozenset(table.items()) for table in tables)))
 
     @functools.cached_property
@@ -64,95 +65,46 @@ class Topology:
 
     @staticmethod
     def cpu(mesh: BaseMesh) -> Topology:
-        """XLA:CPU devices of one host, measured on 8 of them over 2 cores (jaxlib 0.10.2, 4 KiB to 1 MiB).
-
-        A collective costs 0.13 to 0.2 ms however small, so fewer is better. XLA's own reduce-scatter along a minor dim is
-        some nine times as dear per byte as along the first, its all-gather three times; with a local transposition,
-        as the figures below have it, they cost 1.5 to 2 times as much. Then a reduce-scatter takes as long as an
-        all-reduce and a slice, and moves half the bytes.
-        """
-        return Topology(
-            "cpu",
-            latency=dict.fromkeys(mesh.axis_names, 160e-6),
-            bandwidth=dict.fromkeys(mesh.axis_names, 0.9e9),
-            slowdown={"all_reduce": 1.15, "all_gather": 1.35, "all_to_all": 6.3, "collective_permute": 4.0},
-            minor_slowdown={"reduce_scatter": 1.9, "all_gather": 1.6},
-            flops=20e9,
-            memory_bandwidth=5e9,
-            memory=8e9,
-            step_latency=2e-6,
-        )
-
-    @staticmethod
-    def tpu(mesh: BaseMesh, chip: str = "v5e", dcn_axes: Sequence[str] = ()) -> Topology:
-        """A TPU slice: each axis a ring of both directions of one link; axes in `dcn_axes` cross slices."""
-        flops, memory_bandwidth, memory, link, dcn = _pick(TPU_CHIPS, chip, "TPU chip")
-        hop = 1e-6
-        across = set(dcn_axes)
-        return Topology(
-            f"tpu {chip}",
-            latency={a: 50e-6 if a in across else hop * max(2, n // 2) for a, n in mesh.shape.items()},
-            bandwidth={a: dcn if a in across else 2 * link for a in mesh.axis_names},
-            flops=flops,
-            memory_bandwidth=memory_bandwidth,
-            memory=memory,
-        )
-
-    @staticmethod
-    def gpu(mesh: BaseMesh, model: str = "h100", node_size: int = 8) -> Topology:
-        """GPUs in nodes of `node_size`: an axis whose groups stay inside a node runs over NVLink, others over the
-        network.
-
-        Nodes hold consecutive flat positions, so these are the minor axes of the mesh.
-        """
-        flops, memory_bandwidth, memory, nvlink, network = _pick(GPU_MODELS, model, "GPU model")
-        reach, inside = 1, set[str]()
-        for axis, size in reversed(mesh.shape.items()):
-            reach *= size
-            if reach <= node_size:
-                inside.add(axis)
-        return Topology(
-            f"gpu {model}",
-            latency={a: 10e-6 if a in inside else 30e-6 for a in mesh.axis_names},
-            bandwidth={a: nvlink if a in inside else network for a in mesh.axis_names},
-            flops=flops,
-            memory_bandwidth=memory_bandwidth,
-            memory=memory,
-            step_latency=3e-6,
-        )
+        """XLA:CPU devices of one host."""
+        return topology_of(DEVICES["cpu"], mesh)
 
 
-# flops (bfloat16, dense), memory bytes/s, memory bytes, bytes/s of one link in one direction, bytes/s of the network
-_Figures = tuple[float, float, float, float, float]
+def topology_of(figures: Figures, mesh: BaseMesh, slow_axes: Sequence[str] = ()) -> Topology:
+    """What collectives over the axes of `mesh` cost on devices of these figures. `slow_axes` cross from one slice, or one pod,
+    to another. Hosts hold consecutive flat positions, so it is the major axes that leave them. A group of which k devices
+    lie in each host has k networks to leave it by:
 
-TPU_CHIPS: Final[dict[str, _Figures]] = {
-    "v4": (275e12, 1.23e12, 32e9, 45e9, 6.25e9),
-    "v5e": (197e12, 0.82e12, 16e9, 45e9, 3.1e9),
-    "v5p": (459e12, 2.77e12, 95e9, 90e9, 6.25e9),
-    "v6e": (918e12, 1.64e12, 32e9, 90e9, 12.5e9),
-}
-
-GPU_MODELS: Final[dict[str, _Figures]] = {
-    "a100": (312e12, 2.04e12, 80e9, 300e9, 25e9),
-    "h100": (989e12, 3.35e12, 80e9, 450e9, 50e9),
-    "h200": (989e12, 4.8e12, 141e9, 450e9, 50e9),
-    "b200": (2250e12, 8e12, 192e9, 900e9, 50e9),
-}
-
-_TPU_KINDS: Final = {
-    "tpu v4": "v4", "tpu v5 lite": "v5e", "tpu v5e": "v5e", "tpu v5": "v5p", "tpu v5p": "v5p", "tpu v6 lite": "v6e",
-    "tpu v6e": "v6e",
-}  # fmt: skip
-
-
-def tpu_chip(kind: str) -> str | None:
-    """The name in TPU_CHIPS of a device_kind ("TPU v5 lite"); None where there are no figures."""
-    return _TPU_KINDS.get(kind.lower())
-
-
-def gpu_model(kind: str) -> str | None:
-    """The name in GPU_MODELS of a device_kind ("NVIDIA H100 80GB HBM3"); None where there are no figures."""
-    return next((name for name in GPU_MODELS if name in kind.lower()), None)
+        h100, mesh {hosts: 4, gpus: 8}    gpus: 450 GB/s    hosts: 50 GB/s, one of 8 GPUs is in the group
+        h100, mesh {x: 32}                x: 400 GB/s, all eight are
+    """
+    latency, bandwidth = dict[str, float](), dict[str, float]()
+    reach = 1  # devices that the minor axes hold
+    for axis, size in reversed(mesh.shape.items()):
+        inside = 1 if axis in slow_axes else max(1, min(size, figures.host // reach))
+        reach *= size
+        if inside < size:
+            rate = figures.network * inside if figures.network else figures.link
+            latency[axis], bandwidth[axis] = figures.network_latency, min(figures.link, rate)
+        elif figures.wraps:
+            latency[axis] = figures.latency * max(2, size // 2)
+            bandwidth[axis] = figures.link * (2 if size % figures.wraps == 0 else 1)
+        else:
+            latency[axis], bandwidth[axis] = figures.latency, figures.link
+    names = mesh.axis_names
+    first, *_ = figures.flops.values()
+    return Topology(
+        figures.name if figures.platform == "cpu" else f"{figures.platform} {figures.name}",
+        {axis: latency[axis] for axis in names},
+        {axis: bandwidth[axis] for axis in names},
+        figures.slowdown,
+        figures.minor_slowdown,
+        first,
+        figures.memory_bandwidth,
+        figures.memory,
+        figures.step_latency,
+        {dtype: rate for dtype, rate in figures.flops.items() if rate != first},
+        figures.overlaps,
+    )
 
 
 def slice_axes(mesh: BaseMesh) -> tuple[str, ...]:
@@ -165,8 +117,3 @@ def slice_axes(mesh: BaseMesh) -> tuple[str, ...]:
     changing = [bool(np.any(np.diff(numbers, axis=i))) for i in range(numbers.ndim)]
     return tuple(axis for axis, changes in zip(mesh.axis_names, changing, strict=True) if changes)
 
-
-def _pick(table: Mapping[str, _Figures], name: str, what: str) -> _Figures:
-    if name not in table:
-        raise ValueError(f"unknown {what} {name!r}; known are {', '.join(table)}")
-    return table[name]

@@ -13,7 +13,7 @@ from sharding.axes import canonical_axes, common_prefix, is_prefix, name_of, ove
 from sharding.displace import refuge
 from sharding.graph import Axes
 from sharding.mesh import BaseMesh
-from sharding.propagation_state import CONTESTS, DISPLACEMENTS, Change, Clash, Offer, Place, Value, places_of
+from sharding.propagation_state import CONTESTS, DISPLACEMENTS, Change, Clash, Holder, Offer, Value, holders_of
 from sharding.rule import FactorRule
 
 
@@ -37,19 +37,19 @@ class Visit:
     def _exchange(self) -> None:
         offers = self._offers()
         claims = {name: tuple(axis for offer in group for axis in offer.axes) for name, group in offers.items()}
-        for name, places in places_of(self.rule):
+        for name, holders in holders_of(self.rule):
             if offers[name]:
                 agreed = self._agreed([offer.axes for offer in offers[name]])
-                for place in places:
-                    self._extend(name, place, agreed, offers[name], claims)
+                for holder in holders:
+                    self._extend(name, holder, agreed, offers[name], claims)
 
     def _settle_one(self) -> None:
         """The first contest that changes something: whatever follows from it comes before the next."""
         offers = self._offers()
-        contested = [(name, places) for name, places in places_of(self.rule) if offers[name]]
-        for name, places in sorted(contested, key=lambda item: _rank(_heaviest(offers[item[0]]))):
+        contested = [(name, holders) for name, holders in holders_of(self.rule) if offers[name]]
+        for name, holders in sorted(contested, key=lambda item: _rank(_heaviest(offers[item[0]]))):
             best = _heaviest(offers[name])
-            if any([self._extend(name, place, best.axes, offers[name], None) for place in places]):
+            if any([self._extend(name, holder, best.axes, offers[name], None) for holder in holders]):
                 return
 
     def _displace(self) -> None:
@@ -64,27 +64,27 @@ class Visit:
                 chosen = refuge(rule, sides[slot], offer.axes, busy, self.mesh) if offer.value.is_active else None
                 for other, _ in holders:
                     if chosen and (chosen,) in sides[other] and not _uses_any(slots[other], offer.axes):
-                        place = Place(other, sides[other].index((chosen,)), (chosen,))
-                        self._extend(chosen, place, offer.axes, [offer], None)
+                        holder = Holder(other, sides[other].index((chosen,)), (chosen,))
+                        self._extend(chosen, holder, offer.axes, [offer], None)
 
     def _offers(self) -> dict[str, list[Offer]]:
         offers: dict[str, list[Offer]] = {}
-        for name, places in places_of(self.rule):
+        for name, holders in holders_of(self.rule):
             group = offers[name] = []
-            for place in places:
-                value = self.slots[place.slot]
-                axes = self._factor_axes(name, place, value)
-                if axes and value.is_active and not value.is_quiet[place.dim]:
-                    group.append(Offer(axes, value, place.slot, place.dim))
+            for holder in holders:
+                value = self.slots[holder.slot]
+                axes = self._factor_axes(name, holder, value)
+                if axes and value.is_active and not value.is_quiet[holder.dim]:
+                    group.append(Offer(axes, value, holder.slot, holder.dim))
         return offers
 
-    def _factor_axes(self, name: str, place: Place, value: Value) -> Axes:
-        axes = value.dims[place.dim]
+    def _factor_axes(self, name: str, holder: Holder, value: Value) -> Axes:
+        axes = value.dims[holder.dim]
         if self.rule.hidden and axes:
             return tuple([axis for axis in axes if name_of(axis) not in self.rule.hidden])
-        if len(place.factors) == 1 or not axes:
+        if len(holder.factors) == 1 or not axes:
             return axes
-        return self.rule.split_dim(place.factors, axes, self.mesh)[0][name]
+        return self.rule.split_dim(holder.factors, axes, self.mesh)[0][name]
 
     def _agreed(self, offered: Sequence[Axes]) -> Axes:
         """The longest axes that all offers are prefixes of; where some part ways, the prefix before they do."""
@@ -102,102 +102,102 @@ class Visit:
     # --- extending a dim ----------------------------------------------------------------------------------------------
 
     def _extend(
-        self, name: str, place: Place, offered: Axes, offers: Sequence[Offer], claims: Mapping[str, Axes] | None
+        self, name: str, holder: Holder, offered: Axes, offers: Sequence[Offer], claims: Mapping[str, Axes] | None
     ) -> bool:
-        """Give the dim at `place` what it may take of `offered`, behind what it has; whether that was anything."""
-        value = self.slots[place.slot]
-        if not value.is_open[place.dim] or not value.is_active:
+        """Give the dim at `holder` what it may take of `offered`, behind what it has; whether that was anything."""
+        value = self.slots[holder.slot]
+        if not value.is_open[holder.dim] or not value.is_active:
             return False
-        have = self._factor_axes(name, place, value)
+        have = self._factor_axes(name, holder, value)
         if have == offered or not is_prefix(have, offered, self.sizes):
             return False
-        room = self._room(name, place, value, offers)
-        allowed = self._allowed(name, place, have, offered, claims, room)
-        joined = self._with_factor(name, place, value, allowed)
-        old = value.dims[place.dim]
+        room = self._room(name, holder, value, offers)
+        allowed = self._allowed(name, holder, have, offered, claims, room)
+        joined = self._with_factor(name, holder, value, allowed)
+        old = value.dims[holder.dim]
         if joined == old or not is_prefix(old, joined, self.sizes):
             return False
         ranked = sorted(offers, key=_rank)
-        self.trail.append((place.slot, place.dim, joined, tuple([(offer.slot, offer.dim) for offer in ranked])))
-        value.put(place.dim, joined)
+        self.trail.append((holder.slot, holder.dim, joined, tuple([(offer.slot, offer.dim) for offer in ranked])))
+        value.put(holder.dim, joined)
         return True
 
-    def _room(self, name: str, place: Place, value: Value, offers: Sequence[Offer]) -> int:
+    def _room(self, name: str, holder: Holder, value: Value, offers: Sequence[Offer]) -> int:
         """Into how many shards a factor may be cut: its extent, or more where a seed has done so to as long a dim."""
-        if len(place.factors) > 1:
+        if len(holder.factors) > 1:
             return self.rule.sizes[name]
-        extent = value.shape[place.dim]
+        extent = value.shape[holder.dim]
         alike = [offer for offer in offers if offer.value.shape[offer.dim] == extent]
         return max([extent, *(self._shards(offer.axes) for offer in alike)]) if extent > 1 else extent
 
     def _allowed(
         self,
         name: str,
-        place: Place,
+        holder: Holder,
         have: Axes,
         offered: Axes,
         claims: Mapping[str, Axes] | None,
         room: int,
     ) -> Axes:
         """The longest part of `offered` whose axes are free in the value, not contested, and not too many."""
-        value = self.slots[place.slot]
-        rivals = self._siblings(name, place, value)
-        rivals += () if claims is None else self._rivals(name, place, claims)
+        value = self.slots[holder.slot]
+        rivals = self._siblings(name, holder, value)
+        rivals += () if claims is None else self._rivals(name, holder, claims)
         taken = list(have)
         for axis in without_prefix(offered, have, self.sizes):
-            busy = value.blockers(place.dim, axis) or any(overlap(axis, rival) for rival in rivals)
+            busy = value.blockers(holder.dim, axis) or any(overlap(axis, rival) for rival in rivals)
             if busy or self._shards((*taken, axis)) > room:
                 break
             taken.append(axis)
         return offered if len(taken) == len(have) + len(offered) else canonical_axes(taken, self.sizes)
 
-    def _siblings(self, name: str, place: Place, value: Value) -> Axes:
-        """The axes that the dim at `place` spends on its other factors."""
-        if len(place.factors) == 1:
+    def _siblings(self, name: str, holder: Holder, value: Value) -> Axes:
+        """The axes that the dim at `holder` spends on its other factors."""
+        if len(holder.factors) == 1:
             return ()
-        split, rest = self.rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
+        split, rest = self.rule.split_dim(holder.factors, value.dims[holder.dim], self.mesh)
         return (*(axis for other, axes in split.items() if other != name for axis in axes), *rest)
 
-    def _rivals(self, name: str, place: Place, claims: Mapping[str, Axes]) -> Axes:
+    def _rivals(self, name: str, holder: Holder, claims: Mapping[str, Axes]) -> Axes:
         """The axes that other factors of the same value are offered at this node."""
-        value_dims = (*self.rule.operands, *self.rule.results)[place.slot]
+        value_dims = (*self.rule.operands, *self.rule.results)[holder.slot]
         others = (other for dim in value_dims for other in dim if other != name)
         return tuple(axis for other in others for axis in claims.get(other, ()))
 
-    def _with_factor(self, name: str, place: Place, value: Value, axes: Axes) -> Axes:
+    def _with_factor(self, name: str, holder: Holder, value: Value, axes: Axes) -> Axes:
         """The dim's axes when `name` has `axes`, and its other factors what they have."""
         if self.rule.hidden:
-            return (*(axis for axis in value.dims[place.dim] if name_of(axis) in self.rule.hidden), *axes)
-        if len(place.factors) == 1:
+            return (*(axis for axis in value.dims[holder.dim] if name_of(axis) in self.rule.hidden), *axes)
+        if len(holder.factors) == 1:
             return axes
-        assignment, _ = self.rule.split_dim(place.factors, value.dims[place.dim], self.mesh)
-        return self.rule.join_dim(place.factors, {**assignment, name: axes}, self.mesh)
+        assignment, _ = self.rule.split_dim(holder.factors, value.dims[holder.dim], self.mesh)
+        return self.rule.join_dim(holder.factors, {**assignment, name: axes}, self.mesh)
 
     # --- what collided ------------------------------------------------------------------------------------------------
 
     def clashes(self) -> Iterator[Clash]:
         """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
         slots, offers = self.slots, self._offers()
-        for name, places in places_of(self.rule):
+        for name, holders in holders_of(self.rule):
             if not offers[name]:
                 continue
             best = max(offers[name], key=lambda offer: (self._shards(offer.axes), offer.value.elements))
             by = next(slot for slot, value in enumerate(slots) if value is best.value)
-            for place in places:
-                kept = self._kept_instead(name, place, slots[place.slot], best.axes)
+            for holder in holders:
+                kept = self._kept_instead(name, holder, slots[holder.slot], best.axes)
                 if kept:
-                    yield name, place.slot, place.dim, kept, best.axes, by
+                    yield name, holder.slot, holder.dim, kept, best.axes, by
 
-    def _kept_instead(self, name: str, place: Place, value: Value, offered: Axes) -> Axes:
-        """What keeps `offered` from the dim at `place`: other axes on it, or the same ones elsewhere; () if neither."""
-        have = self._factor_axes(name, place, value)
+    def _kept_instead(self, name: str, holder: Holder, value: Value, offered: Axes) -> Axes:
+        """What keeps `offered` from the dim at `holder`: other axes on it, or the same ones elsewhere; () if neither."""
+        have = self._factor_axes(name, holder, value)
         if is_prefix(offered, have, self.sizes):
             return ()
         if not is_prefix(have, offered, self.sizes):
             return have
-        if not value.is_open[place.dim]:
+        if not value.is_open[holder.dim]:
             return ()
-        return value.blockers(place.dim, without_prefix(offered, have, self.sizes)[0])
+        return value.blockers(holder.dim, without_prefix(offered, have, self.sizes)[0])
 
 
 def _heaviest(offers: Sequence[Offer]) -> Offer:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from sharding import AbstractMesh, SubAxis, Topology
 from sharding.cost import COLLECTIVES, collective_bytes, collective_seconds
+from sharding.figures import DEVICES
+from sharding.topology import topology_of
 
 MESH = AbstractMesh((4, 2), ("data", "model"))
 
@@ -35,12 +39,16 @@ def test_cpu_collectives_are_dear_to_start_and_minor_dims_dearer() -> None:
 
 
 def test_machines() -> None:
-    tpu = Topology.tpu(AbstractMesh((2, 16, 16), ("slice", "x", "y")), "v5e", dcn_axes=("slice",))
+    tpu = topology_of(DEVICES["v5e"], AbstractMesh((2, 16, 16), ("slice", "x", "y")), ("slice",))
     assert not tpu.is_uniform and tpu.bandwidth_over(("x", "y")) == 90e9 and tpu.bandwidth_over(("slice", "x")) == 3.1e9
-    gpu = Topology.gpu(AbstractMesh((4, 8), ("hosts", "gpus")))
-    assert gpu.bandwidth == {"hosts": 50e9, "gpus": 450e9} and Topology.cpu(MESH).is_uniform
+    assert topology_of(DEVICES["v5e"], AbstractMesh((4, 4), ("x", "y"))).bandwidth["x"] == 45e9  # a line: no ring, no way around
+    h100 = DEVICES["h100"]
+    gpu = topology_of(h100, AbstractMesh((4, 8), ("hosts", "gpus")))
+    assert gpu.bandwidth == {"hosts": 50e9, "gpus": 450e9} and gpu.latency["hosts"] > gpu.latency["gpus"]
+    assert topology_of(h100, AbstractMesh((32,), ("x",))).bandwidth == {"x": 400e9}  # all eight networks of a host
+    across = topology_of(h100, AbstractMesh((4, 4, 2), ("a", "b", "c"))).bandwidth
+    assert across == {"a": 50e9, "b": 450e9, "c": 450e9}
+    assert topology_of(h100, AbstractMesh((8, 4), ("a", "b"))).bandwidth == {"a": 100e9, "b": 450e9}
+    assert Topology.cpu(MESH).is_uniform and not topology_of(DEVICES["cpu-ethernet"], AbstractMesh((2, 8), ("a", "b"))).is_uniform
     assert hash(Topology.cpu(MESH)) == hash(Topology.cpu(MESH)) and Topology.cpu(MESH) == Topology.cpu(MESH)
-    with pytest.raises(ValueError, match="unknown TPU chip 'v9'; known are v4, v5e"):
-        Topology.tpu(MESH, "v9")
-    with pytest.raises(ValueError, match="unknown GPU model 'k80'"):
-        Topology.gpu(MESH, "k80")
+    assert all(figures.source and hash(figures) == hash(dataclasses.replace(figures)) for figures in DEVICES.values())

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from sharding import AbstractMesh, AxisRef, Placement, ShardingError, SubAxis, Topology, plan_reshard
+from sharding.figures import DEVICES
 from sharding.reshard import Walk, step_cost
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step
+from sharding.topology import topology_of
 
 REDUCERS = {"sum": np.add.reduce, "max": np.maximum.reduce, "min": np.minimum.reduce, "prod": np.multiply.reduce}
 
@@ -236,7 +238,7 @@ def test_axes_of_size_one_are_ignored() -> None:
 
 def test_a_slow_axis_is_used_after_slicing_over_a_fast_one() -> None:
     mesh = AbstractMesh((2, 8), ("dcn", "ici"))
-    topology = Topology.tpu(mesh, "v5e", dcn_axes=("dcn",))
+    topology = topology_of(DEVICES["v5e"], mesh, ("dcn",))
     walk = plan_reshard((4096, 4096), 4, place("[-, -] partial sum(dcn)"), place("[-, -]"), mesh, topology)
     assert [step.collective for step in walk.steps] == [None, "all_reduce", "all_gather"]
 

@@ -18,6 +18,7 @@ import pytest
 from sharding import AbstractMesh, Placement, SubAxis, Topology, plan_reshard
 from sharding.axes import canonical_axes
 from sharding.cost import collective_seconds
+from sharding.floor import least_seconds
 
 State = tuple[tuple[tuple[SubAxis, ...], ...], frozenset[SubAxis]]
 
@@ -182,3 +183,13 @@ def test_no_walk_is_better(
             assert walk.peak_bytes == max(bound, size[source])
             optimum = best[bound][target]
             assert walk.seconds <= optimum * (1 + 1e-9), f"{walk}\n{walk.seconds} against {optimum}"
+            assert least_seconds(shape, 4, written(source, mesh), written(target, mesh), mesh, topology) <= optimum * (1 + 1e-9)
+
+
+def test_the_floor_is_below_every_walk_among_parts_of_axes() -> None:
+    mesh, shape = AbstractMesh((4, 2), ("x", "y")), (10, 8)
+    states = [written(state, mesh) for state in all_states(prime_atoms(mesh), 2, True)]
+    draw, topology = random.Random(0), Topology.cpu(mesh)
+    for source, target in [(draw.choice(states), draw.choice(states).without_partial()) for _ in range(600)]:
+        walk = plan_reshard(shape, 4, source, target, mesh, topology)
+        assert least_seconds(shape, 4, source, target, mesh, topology) <= walk.seconds * (1 + 1e-9), f"{walk}"
