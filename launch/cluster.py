@@ -6,6 +6,7 @@ has some SLURM_ variables but is no task of a step; believing those makes one pr
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -33,19 +34,49 @@ class Cluster:
         return self.launcher in ("open mpi", "mpich", "intel mpi", "mvapich", "pmix")
 
     @property
+    def doubts(self) -> list[str]:
+        """Of what was passed over, what looks like a job of several processes of which a part is missing."""
+        return [reason for reason in self.passed_over if " is set but " in reason]
+
+    @property
     def is_alone(self) -> bool:
         return self.size == 1
 
     def explain(self) -> str:
-        """A few lines for people: the launcher, its variables, and what was not believed."""
-        size = self.size or "? (MPI will say)"
-        lines = [f"launcher: {self.launcher}", f"process {self.rank} of {size}"]
-        lines[1] += f", {self.local_rank} of {self.local_size} on this host"
+        """Sentences for people: who this process is, by which variables, where it meets the others, and what was not believed."""
+        if self.launcher == "none":
+            lines = ["This process is alone: no variables say that a launcher has started it."]
+        else:
+            by = _STARTERS[self.launcher]
+            size = self.size or "several (MPI will say how many)"
+            here = f"{self.local_rank} of {self.local_size}"
+            lines = [f"This is process {self.rank} of {size}, started by {by}; on this host it is {here}."]
+            lines += [f"That is what these variables say: {', '.join(self.evidence)}."]
+            lines += [] if self.is_alone else [self._meeting()]
+        return "\n".join([*lines, *(f"Not believed: {reason}." for reason in self.passed_over)])
+
+    def _meeting(self) -> str:
         if self.coordinator:
-            lines.append(f"coordinator: {self.coordinator}")
-        lines += [f"because {fact}" for fact in self.evidence]
-        lines += [f"not believed: {reason}" for reason in self.passed_over]
-        return "\n".join(lines)
+            return f"The processes meet at {self.coordinator}."
+        if self.is_mpi:
+            return "MPI tells them where they meet: at a free port of process 0's host."
+        return "They meet on the first host of SLURM_STEP_NODELIST, at a port that job and step determine."
+
+
+_STARTERS = {
+    "explicit": "somebody who set MESHJIT_ variables",
+    "kubernetes": "a Kubernetes indexed job",
+    "jobset": "a Kubernetes JobSet",
+    "open mpi": "Open MPI's mpirun",
+    "mvapich": "MVAPICH's mpirun",
+    "mpich": "MPICH's mpirun (Hydra)",
+    "intel mpi": "Intel MPI's mpirun",
+    "slurm": "SLURM's srun",
+    "pmix": "a PMIx launcher",
+    "torchrun": "torchrun",
+    "jsrun": "LSF's jsrun",
+    "tpu": "whoever started every host of a Cloud TPU slice",
+}
 
 
 Environment = Mapping[str, str]
@@ -95,11 +126,25 @@ def _explicit(environ: Environment) -> Cluster | str | None:
         names, launcher = (*names[:2], "JOB_COMPLETION_INDEX"), "kubernetes"
     elif len(variables) == 3:
         launcher = "explicit"
+    elif "MESHJIT_NUM_PROCESSES" in variables and (cluster := _job_set(environ)):
+        return cluster
     else:
         return _partial_explicit(variables, names)
     evidence = _evidence(environ, *names)
     size, rank = _number(environ, names[1]), _number(environ, names[2])
-    return Cluster(rank, size, coordinator=environ[names[0]], launcher=launcher, evidence=evidence)
+    local = _number(environ, "MESHJIT_LOCAL_RANK", 0), _number(environ, "MESHJIT_LOCAL_SIZE", 1)  # `meshjit run` sets them
+    return Cluster(rank, size, *local, environ[names[0]], launcher, evidence)
+
+
+def _job_set(environ: Environment) -> Cluster | None:
+    """A pod of a Kubernetes JobSet, whose pods find each other by name: <set>-<job>-<number>-<index>.<set>."""
+    index, group, host = (environ.get(name, "") for name in ("JOB_COMPLETION_INDEX", "JOBSET_NAME", "HOSTNAME"))
+    if not index or not group or not host.endswith(f"-{index}"):
+        return None
+    first = f"{host.removesuffix(index)}0.{group}"
+    evidence = _evidence(environ, "MESHJIT_NUM_PROCESSES", "JOB_COMPLETION_INDEX", "JOBSET_NAME", "HOSTNAME")
+    rank, size = _number(environ, "JOB_COMPLETION_INDEX"), _number(environ, "MESHJIT_NUM_PROCESSES")
+    return Cluster(rank, size, coordinator=f"{first}:{port_of(first, str(size))}", launcher="jobset", evidence=evidence)
 
 
 def _partial_explicit(variables: list[str], names: tuple[str, ...]) -> None:
@@ -170,6 +215,77 @@ def _pmix(environ: Environment) -> Cluster | str | None:
     return Cluster(_number(environ, "PMIX_RANK"), 0, launcher="pmix", evidence=evidence)
 
 
+def _torchrun(environ: Environment) -> Cluster | str | None:
+    """torchrun's variables. Its own store has MASTER_PORT; we meet at another port of that host."""
+    if "TORCHELASTIC_RUN_ID" not in environ:
+        return None
+    needed = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in needed if not environ.get(name)]
+    if missing:
+        return f"torchrun: TORCHELASTIC_RUN_ID is set but {' and '.join(missing)} is not"
+    port = port_of(environ["TORCHELASTIC_RUN_ID"], environ["MASTER_PORT"], environ.get("TORCHELASTIC_RESTART_COUNT", ""))
+    return Cluster(
+        _number(environ, "RANK"), _number(environ, "WORLD_SIZE"), _number(environ, "LOCAL_RANK", 0),
+        _number(environ, "LOCAL_WORLD_SIZE", 1), f"{environ['MASTER_ADDR']}:{port}", "torchrun",
+        _evidence(environ, *needed, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+    )  # fmt: skip
+
+
+def _jsrun(environ: Environment) -> Cluster | str | None:
+    """LSF's jsrun: the first host of the job that is none of its launch nodes has process 0."""
+    if "LSB_JOBID" not in environ:
+        return None
+    needed = ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE", "LSB_MCPU_HOSTS")
+    missing = [name for name in needed if not environ.get(name)]
+    if missing:
+        return f"LSF: {' and '.join(missing)} not set: a shell in a job, not a task that jsrun started"
+    hosts = environ["LSB_MCPU_HOSTS"].split()[::2]
+    host = next((name for name in hosts if not name.startswith(("batch", "login"))), hosts[0])
+    port = port_of(environ["LSB_JOBID"], environ.get("JSM_NAMESPACE_ID", ""))
+    local = ("JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE")
+    return Cluster(
+        _number(environ, needed[0]), _number(environ, needed[1]), _number(environ, local[0], 0), _number(environ, local[1], 1),
+        f"{host}:{port}", "jsrun", _evidence(environ, *needed, *local, "LSB_JOBID"),
+    )  # fmt: skip
+
+
+def _pbs(environ: Environment) -> str | None:
+    """PBS starts one shell; processes are mpirun's."""
+    if "PBS_JOBID" not in environ:
+        return None
+    return "PBS: PBS_JOBID is set, but PBS numbers no processes: start them with mpirun, or set MESHJIT_ variables"
+
+
+def _tpu(environ: Environment) -> Cluster | str | None:
+    """One process per host of a Cloud TPU slice, or of several slices (MEGASCALE_)."""
+    if not environ.get("TPU_WORKER_HOSTNAMES"):
+        return None
+    if not environ.get("TPU_WORKER_ID"):
+        return "Cloud TPU: TPU_WORKER_HOSTNAMES is set but TPU_WORKER_ID is not"
+    platforms = environ.get("MESHJIT_PLATFORMS") or environ.get("JAX_PLATFORMS") or "tpu"
+    if "tpu" not in platforms.split(","):
+        return f"Cloud TPU: TPU_WORKER_HOSTNAMES belongs to this machine, but only the platforms {platforms} are used"
+    hosts = environ["TPU_WORKER_HOSTNAMES"].split(",")
+    slices, number = _number(environ, "MEGASCALE_NUM_SLICES", 1), _number(environ, "MEGASCALE_SLICE_ID", 0)
+    first = hosts[0]
+    if slices > 1:
+        first = environ.get("MEGASCALE_COORDINATOR_ADDRESS", "").partition(":")[0]
+        if not first:
+            return "Cloud TPU: MEGASCALE_NUM_SLICES is set but MEGASCALE_COORDINATOR_ADDRESS is not"
+    of_slices = ("MEGASCALE_NUM_SLICES", "MEGASCALE_SLICE_ID", "MEGASCALE_COORDINATOR_ADDRESS")
+    evidence = _evidence(environ, "TPU_WORKER_ID", "TPU_WORKER_HOSTNAMES", *of_slices)
+    rank, size = number * len(hosts) + _number(environ, "TPU_WORKER_ID"), slices * len(hosts)
+    if (rank, size) == (0, 1):
+        return None  # a slice of one host: nobody has started anything
+    return Cluster(rank, size, coordinator=f"{first}:{port_of(first, str(size))}", launcher="tpu", evidence=evidence)
+
+
+def port_of(*facts: str) -> int:
+    """A port that processes which know the same facts of their job work out alone: above those that Linux gives away (32768 to
+    60999)."""
+    return 61440 + zlib.crc32("\n".join(facts).encode()) % 4096
+
+
 def _kubernetes(environ: Environment) -> Cluster | str | None:
     """A pod knows neither its job's size nor where its kin are: only explicit variables count (see _explicit)."""
     if "KUBERNETES_SERVICE_HOST" in environ and environ.get("JOB_COMPLETION_INDEX"):
@@ -177,7 +293,9 @@ def _kubernetes(environ: Environment) -> Cluster | str | None:
     return None
 
 
-DETECTORS: tuple[Detector, ...] = (_explicit, _open_mpi, _mvapich, _hydra, _slurm, _pmix, _kubernetes)
+DETECTORS: tuple[Detector, ...] = (
+    _explicit, _open_mpi, _mvapich, _hydra, _slurm, _pmix, _torchrun, _jsrun, _tpu, _kubernetes, _pbs,
+)  # fmt: skip
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -48,7 +48,8 @@ class Meeting:
 
 
 def meet(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
-    """Agree on the coordinator. Under MPI all processes must call this together. Raises RendezvousError."""
+    """Agree on the coordinator. Under MPI all processes must call this together: it waits for them (`arrival`). Raises
+    RendezvousError."""
     environ = os.environ if environ is None else environ
     if cluster.coordinator is not None:
         return meeting_at(cluster.coordinator, cluster.rank, cluster.size, environ)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 import selectors
 import socket
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from launch import peer, proof
 from launch.rendezvous import Meeting, RendezvousError, split_address
 
 _RETRY_SECONDS = 0.1
+_NOTICE_SECONDS = 5.0
 _HELLO_SECONDS = 5.0  # in which the other side says its next line, if it is one of ours
 _GRACE_SECONDS = 2.0  # process 0 may have started its clock later than a caller
 _MOST_STRANGERS = 256  # connections that have said nothing yet; the oldest goes for a new one, and one of ours calls again
@@ -90,6 +92,18 @@ def _held(listener: socket.socket, bind: str) -> socket.socket | None:
     return held
 
 
+class _Notice:
+    """Says once, on standard error, what a process waits for, when it has waited for a while."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.at = rank, time.monotonic() + _NOTICE_SECONDS
+
+    def say(self, text: Callable[[], str]) -> None:
+        if time.monotonic() >= self.at:
+            self.at = float("inf")
+            print(f"[rank {self.rank}] {text()}", file=sys.stderr, flush=True)
+
+
 class _Caller:
     """A connection that has not said yet who it is."""
 
@@ -125,10 +139,12 @@ class _Roll:
     def call(self, timeout: float) -> str:
         """ "go" when all have called, else what is wrong."""
         deadline = time.monotonic() + timeout
+        notice = _Notice(0)
         while not self.verdict and len(self.called) < self.meeting.size - 1:
             if (left := deadline - time.monotonic()) <= 0:
-                return self._missing(timeout)
-            for key, _ in self.selector.select(min(left, _HELLO_SECONDS)):
+                return self._missing(f"within {timeout:g} s")
+            notice.say(lambda: f"{self._missing('so far')}; waiting at {self.meeting.address}")
+            for key, _ in self.selector.select(min(left, _NOTICE_SECONDS / 5)):
                 if key.fileobj is self.listener:
                     self._accept()
                 elif caller := self.strangers.get(key.fileobj):  # pyright: ignore[reportArgumentType, reportCallIssue] - a socket
@@ -136,11 +152,12 @@ class _Roll:
             self._drop([c for c in self.strangers.values() if c.until < time.monotonic()])
         return self.verdict or "go"
 
-    def _missing(self, timeout: float) -> str:
+    def _missing(self, how: str) -> str:
         size = self.meeting.size
         names = name_processes(sorted(set(range(1, size)) - set(self.called)))
         strangers = f"; of those that came, {self.unproven} did not know this job's token" if self.unproven else ""
-        return f"{names} of {size} did not come within {timeout:g} s{strangers}"
+        here = f"; {name_processes([0, *sorted(self.called)])} came" if self.called else ""
+        return f"{names} of {size} did not come {how}{here}{strangers}"
 
     def _accept(self) -> None:
         try:
@@ -231,7 +248,7 @@ def _send(connection: socket.socket, line: bytes) -> None:
 def _call(meeting: Meeting, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     host, port = split_address(meeting.address)
-    reason = "no answer"
+    reason, notice = "no answer", _Notice(meeting.rank)
     while (left := deadline - time.monotonic()) > 0:
         try:
             with socket.create_connection((host.strip("[]"), port), timeout=left) as connection:
@@ -244,6 +261,7 @@ def _call(meeting: Meeting, timeout: float) -> None:
             if verdict == "go":
                 return
             raise RendezvousError(f"{verdict}\n{_FIX}")
+        notice.say(lambda: f"waits for process 0 at {meeting.address}: {reason}")  # noqa: B023 - said at once
         time.sleep(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
     raise RendezvousError(
         f"process {meeting.rank} of {meeting.size} could not reach process 0 at {meeting.address} "

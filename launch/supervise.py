@@ -36,6 +36,7 @@ class Supervisor:
         self.pid = os.getpid()
         self.exit_code: Any = None  # the last that sys.exit was given; it may have been caught since
         self.outermost = _outermost_frame()
+        self.explain: Callable[[BaseException], str] = lambda error: ""  # more about an error that ends the job
         self.previous = (sys.excepthook, threading.excepthook, sys.exit)
 
     def install(self) -> None:
@@ -54,9 +55,7 @@ class Supervisor:
         _unwatch_unwinding(self.monitoring)
         self.outermost = None
 
-    def on_exception(
-        self, kind: type[BaseException], error: BaseException, trace: TracebackType | None, where: str = ""
-    ) -> None:
+    def on_exception(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None, where: str = "") -> None:
         """sys.excepthook: say what happened, under the rank, and end the job."""
         if self.previous[0] is sys.__excepthook__:
             lines = "".join(traceback.format_exception(kind, error, trace))
@@ -66,7 +65,10 @@ class Supervisor:
             self.previous[0](kind, error, trace)
         if self.pid == os.getpid() and not _is_interactive():  # a forked child's failure is its parent's business
             code = 130 if issubclass(kind, KeyboardInterrupt) else 1
-            self.end(code, "".join(traceback.format_exception_only(kind, error)).strip())
+            more = self.explain(error)
+            if more:
+                self.say(more)
+            self.end(code, more.partition("\n")[0] or "".join(traceback.format_exception_only(kind, error)).strip())
 
     def on_thread_exception(self, args: threading.ExceptHookArgs) -> None:
         """threading.excepthook: a thread that fails leaves work undone that others may wait for."""

@@ -6,15 +6,22 @@ import pytest
 
 from launch.cluster import Cluster, ClusterError, detect, expand_counts, expand_nodes
 from tests.tools.cluster_environments import (
+    BSUB,
     EXPLICIT,
     HYDRA,
     INTEL,
+    JOBSET,
+    JSRUN,
     KUBERNETES,
     OPEN_MPI_4,
     OPEN_MPI_5,
+    QSUB,
     SBATCH,
     SRUN,
     SSH_INTO_ALLOCATION,
+    TORCHRUN,
+    TPU_SLICE,
+    TPU_SLICES,
 )
 
 
@@ -38,12 +45,24 @@ from tests.tools.cluster_environments import (
             "kubernetes",
             (3, 8, 0, 1),
         ),
+        (TORCHRUN, "torchrun", (3, 8, 1, 2)),
+        (JSRUN, "jsrun", (3, 8, 1, 4)),
+        ({**JSRUN, **OPEN_MPI_4}, "open mpi", (3, 8, 1, 2)),  # Spectrum MPI under jsrun
+        ({**QSUB, **HYDRA}, "mpich", (3, 8, 1, 2)),
+        (TPU_SLICE, "tpu", (3, 4, 0, 1)),
+        (TPU_SLICES, "tpu", (7, 8, 0, 1)),
+        (JOBSET, "jobset", (3, 8, 0, 1)),
+        (BSUB, "none", (0, 1, 0, 1)),
+        (QSUB, "none", (0, 1, 0, 1)),
+        ({"RANK": "3", "WORLD_SIZE": "8"}, "none", (0, 1, 0, 1)),  # anybody's words
         ({}, "none", (0, 1, 0, 1)),
         (SBATCH, "none", (0, 1, 0, 1)),
         (SSH_INTO_ALLOCATION, "none", (0, 1, 0, 1)),
         ({**SRUN, "SLURM_STEP_ID": "4294967291"}, "none", (0, 1, 0, 1)),  # the batch step
         ({**SRUN, "SLURM_STEP_ID": "batch"}, "none", (0, 1, 0, 1)),
         (KUBERNETES, "none", (0, 1, 0, 1)),
+        ({**TPU_SLICE, "MESHJIT_PLATFORMS": "cpu"}, "none", (0, 1, 0, 1)),  # the machine's variables, of which nothing is used
+        ({"TPU_WORKER_ID": "0", "TPU_WORKER_HOSTNAMES": "localhost"}, "none", (0, 1, 0, 1)),  # a slice of one host
     ],
 )
 def test_launcher_and_numbers(environ: dict[str, str], launcher: str, numbers: tuple[int, ...]) -> None:
@@ -62,12 +81,25 @@ def test_what_is_not_believed_is_said() -> None:
 
 
 def test_explain() -> None:
-    assert detect({**HYDRA, "SLURM_JOB_ID": "7"}).explain().splitlines()[:4] == [
-        "launcher: mpich",
-        "process 3 of 8, 1 of 2 on this host",
-        "because PMI_RANK=3",
-        "because PMI_SIZE=8",
+    assert detect({**HYDRA, "SLURM_JOB_ID": "7"}).explain().splitlines() == [
+        "This is process 3 of 8, started by MPICH's mpirun (Hydra); on this host it is 1 of 2.",
+        "That is what these variables say: PMI_RANK=3, PMI_SIZE=8, MPI_LOCALRANKID=1, MPI_LOCALNRANKS=2.",
+        "MPI tells them where they meet: at a free port of process 0's host.",
     ]
+    assert detect(SRUN).explain().splitlines()[2].startswith("They meet on the first host of SLURM_STEP_NODELIST")
+    assert detect(TORCHRUN).explain().splitlines()[2].startswith("The processes meet at a:6")
+    assert detect(QSUB).explain().splitlines() == [
+        "This process is alone: no variables say that a launcher has started it.",
+        "Not believed: PBS: PBS_JOBID is set, but PBS numbers no processes: start them with mpirun, or set MESHJIT_ variables.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "environ", [OPEN_MPI_4, OPEN_MPI_5, HYDRA, INTEL, SRUN, EXPLICIT, TORCHRUN, JSRUN, TPU_SLICE, JOBSET, {"PMIX_RANK": "0", "PMIX_NAMESPACE": "x"}]
+)
+def test_every_launcher_can_be_explained(environ: dict[str, str]) -> None:
+    text = detect(environ).explain()
+    assert text.startswith("This is process ") and "started by" in text and "meet" in text
 
 
 def test_a_coordinator_alone_goes_with_any_launcher() -> None:
@@ -113,3 +145,32 @@ def test_node_lists(text: str, names: list[str]) -> None:
 
 def test_counts() -> None:
     assert expand_counts("2(x3),1") == [2, 2, 2, 1] and expand_counts("") == [] and expand_counts("4") == [4]
+
+
+@pytest.mark.parametrize(
+    ("environ", "host"),
+    [(TORCHRUN, "a"), (JSRUN, "a"), (TPU_SLICE, "t0"), (TPU_SLICES, "s0-t0"), (JOBSET, "train-workers-0-0.train")],
+)
+def test_where_processes_meet_is_the_same_for_all(environ: dict[str, str], host: str) -> None:
+    """At a port that is worked out from what all of them know, and that is not one which the launcher uses itself."""
+    address = detect(environ).coordinator
+    others = {"RANK": "0", "JSM_NAMESPACE_RANK": "0", "TPU_WORKER_ID": "0", "LOCAL_RANK": "0"}
+    first = {name: others.get(name, value) for name, value in environ.items()}
+    if "JOBSET_NAME" in environ:
+        first |= {"JOB_COMPLETION_INDEX": "0", "HOSTNAME": "train-workers-0-0"}
+    assert address == detect(first).coordinator and address is not None
+    assert address.rpartition(":")[0] == host and 61440 <= int(address.rpartition(":")[2]) < 65536
+
+
+@pytest.mark.parametrize(
+    ("environ", "doubt"),
+    [
+        ({"OMPI_COMM_WORLD_RANK": "1"}, "open mpi: OMPI_COMM_WORLD_RANK is set but OMPI_COMM_WORLD_SIZE is not"),
+        ({"TORCHELASTIC_RUN_ID": "x", "RANK": "1"}, "torchrun: TORCHELASTIC_RUN_ID is set but WORLD_SIZE and MASTER_ADDR and MASTER_PORT is not"),
+        ({"TPU_WORKER_HOSTNAMES": "a,b"}, "Cloud TPU: TPU_WORKER_HOSTNAMES is set but TPU_WORKER_ID is not"),
+        (SSH_INTO_ALLOCATION, None),
+        (QSUB, None),
+    ],
+)
+def test_what_is_there_in_part_is_doubted(environ: dict[str, str], doubt: str | None) -> None:
+    assert detect(environ).doubts == ([doubt] if doubt else [])

@@ -211,7 +211,8 @@ def test_absent_accelerators_are_named(name: str) -> None:
         with pytest.raises(RuntimeError) as error:
             use(name)
         assert str(error.value) == (
-            f'no {platform} devices: no PJRT plugin for "{platform}" is installed\n  fix: install the plugin, or use "cpu"'
+            f'no {platform} devices: no PJRT plugin for "{platform}" is installed\n'
+            f'  fix: pip install "meshjit[{platform}]", or use "cpu"'
         )
 
 

@@ -13,14 +13,16 @@ def test_defaults() -> None:
     config = Config({})
     assert {option.name: config.read(option.name) for option in OPTIONS} == {
         "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None,
-        "device_model": None, "threefry_partitionable": True, "mesh_axis_types": "auto",
+        "device_model": None, "threefry_partitionable": True, "default_prng_impl": "threefry2x32", "mesh_axis_types": "auto",
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
-        "traceback_filtering": "auto", "log_compiles": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
+        "traceback_filtering": "auto", "log_compiles": False, "log": None, "check_tracer_leaks": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "numpy_dtype_promotion": "standard", "numpy_rank_promotion": "allow",
         "compilation_cache_dir": None, "compilation_cache_shared": False, "enable_compilation_cache": True,
         "persistent_cache_min_compile_time_secs": 0.0, "persistent_cache_min_entry_size_bytes": 0,
             "compilation_cache_max_size": -1,
         "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,
+        "watchdog": True, "mtls_cert_file": None, "mtls_key_file": None, "mtls_ca_file": None, "mtls_peer_uri_prefix": None,
+         "stall_report": 8.0, "stall_timeout": 300.0,
     }  # fmt: skip
 
 

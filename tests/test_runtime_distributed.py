@@ -11,13 +11,20 @@ import pytest
 
 from launch.cluster import Cluster
 from launch.rendezvous import free_port
-from meshjit.runtime import _jaxlib, distributed
-from meshjit.runtime.distributed import DivergenceError, Membership, agree, membership
+from meshjit.runtime import _jaxlib, agreement, distributed
+from meshjit.runtime.agreement import DivergenceError, agree
+from meshjit.runtime.distributed import Membership, membership
 from tests.tools.processes import environment, needs_mpi, side_by_side, under_mpirun
 
 LIMIT = 15  # seconds that any of these jobs may take; all of them end in two
 
 # --- under mpirun ----------------------------------------------------------------------------------------------------
+
+
+@needs_mpi
+def test_under_mpirun_at_an_address_of_the_users(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, "say(*all_reduce())", MESHJIT_COORDINATOR=f"127.0.0.1:{free_port()}")
+    assert ended.code == 0 and len(ended.said) == 2, ended.error
 
 
 @needs_mpi
@@ -71,10 +78,10 @@ def test_diverging_programs_raise_everywhere(tmp_path: Path) -> None:
     ended = under_mpirun(
         tmp_path,
         """
-        distributed.agree("init", "same")
+        agreement.agree("init", "same")
         try:
-            distributed.agree("step", f"module\\n  add\\n  {'multiply' if rank else 'subtract'}\\n  return")
-        except distributed.DivergenceError as error:
+            agreement.agree("step", f"module\\n  add\\n  {'multiply' if rank else 'subtract'}\\n  return")
+        except agreement.DivergenceError as error:
             say(error)
         """,
     )
@@ -93,10 +100,10 @@ def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
     ended = under_mpirun(
         tmp_path,
         """
-        distributed.agree("init", "same")
+        agreement.agree("init", "same")
         if rank == 1:
             time.sleep(30)
-        distributed.agree("step", "same", timeout=1)
+        agreement.agree("step", "same", timeout=1)
         """,
     )
     assert ended.code != 0 and ended.seconds < LIMIT
@@ -106,7 +113,7 @@ def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_a_process_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
-    ended = under_mpirun(tmp_path, "if rank == 0: distributed.agree('step', 'same')")
+    ended = under_mpirun(tmp_path, "if rank == 0: agreement.agree('step', 'same')")
     assert ended.code != 0 and ended.seconds < LIMIT
     assert "program 0, 'step': process 1 did not come and has ended" in ended.error
 
@@ -157,7 +164,27 @@ def test_processes_that_never_come(tmp_path: Path) -> None:
     ]
     for process in running:
         error = process.communicate(timeout=60)[1]
-        assert process.returncode == 1 and "RendezvousError: process 2 of 3 did not come within 1 s\n  fix:" in error
+        assert process.returncode == 1 and "RendezvousError: process 2 of 3 did not come within 1 s; processes 0, 1 came\n  fix:" in error
+
+
+def test_other_versions_are_named(tmp_path: Path) -> None:
+    body = """
+    all_reduce()
+    say("survived")
+    """
+    first = "import os\nfrom meshjit.runtime import distributed\n"
+    first += "if os.environ['MESHJIT_PROCESS_ID'] == '1': distributed.__version__ = '9.9'\n"
+    ended = side_by_side(tmp_path, body, first=first)
+    assert [(e.code, e.said) for e in ended] == [(1, []), (1, [])] and ended[0].seconds < LIMIT
+    assert "and process 0 run different versions: meshjit 9.9 here, 0.1.0 there\n" in ended[1].error
+    assert "fix: start all processes with the same environment" in ended[1].error
+
+
+def test_another_script_is_an_error(tmp_path: Path) -> None:
+    first = "import os, sys\nif os.environ['MESHJIT_PROCESS_ID'] == '1':\n    open(sys.argv[0] + 'x', 'w').close(); sys.argv[0] += 'x'\n"
+    ended = side_by_side(tmp_path, "all_reduce()\nsay('survived')", first=first)
+    assert [(e.code, e.said) for e in ended] == [(1, []), (1, [])] and ended[0].seconds < LIMIT
+    assert "and process 0 run different scripts: SHA-256 of job.pyx is e3b0c44298fc here, " in ended[1].error
 
 
 # --- who we are ------------------------------------------------------------------------------------------------------
@@ -228,7 +255,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """This is process 0 of 5; what the others say is written into the store by hand."""
     kept: dict[str, str] = {}
     monkeypatch.setattr(distributed, "_membership", Membership(0, 5, coordinator=object()))
-    monkeypatch.setattr(distributed, "_counters", type(distributed._counters)())
+    monkeypatch.setattr(agreement, "_counters", type(agreement._counters)())
     monkeypatch.setattr(_jaxlib, "store_set", lambda _, key, value: kept.__setitem__(key, value))
     monkeypatch.setattr(_jaxlib, "store_list", lambda _, at: {k: v for k, v in kept.items() if k.startswith(at)})
     monkeypatch.setattr(_jaxlib, "store_get", lambda _, key, timeout: kept.get(key))
@@ -238,7 +265,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 def say(store: dict[str, str], number: int, texts: dict[int, str], name: str = "step", series: str = "all") -> None:
     for rank, text in texts.items():
-        store[f"meshjit/program/{series}/{number}/{rank}"] = f'["{distributed._digest(text)}", "{name}"]'
+        store[f"meshjit/program/{series}/{number}/{rank}"] = f'["{agreement._digest(text)}", "{name}"]'
         store[f"meshjit/program/{series}/text/{number}/{rank}"] = text
 
 
@@ -273,7 +300,7 @@ def test_long_differences_are_cut(store: dict[str, str]) -> None:
 
 
 def test_a_part_of_the_processes(store: dict[str, str]) -> None:
-    series = distributed._digest("[0, 2]")
+    series = agreement._digest("[0, 2]")
     say(store, 0, {2: "text"}, series=series)
     agree("step", "text", processes=[2, 0])
     agree("step", "text", processes=[0])
@@ -296,7 +323,7 @@ def test_the_missing_are_named_with_what_they_did_last(store: dict[str, str]) ->
 def test_waiting_is_announced(
     store: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(distributed, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(agreement, "_PATIENCE_SECONDS", 0.0)
     with pytest.raises(DivergenceError):
         agree("step", "text", timeout=0.05)
     assert capsys.readouterr().err == (

@@ -184,5 +184,5 @@ def test_other_libraries() -> None:
 
 @pytest.mark.skipif(mj.default_backend() != "cpu", reason="there is an accelerator")
 def test_memory_of_an_absent_accelerator() -> None:
-    with pytest.raises(RuntimeError, match="(?s)no cuda devices: .*fix: install the plugin"):
+    with pytest.raises(RuntimeError, match="(?s)no cuda devices: .*fix: pip install"):
         mj.dlpack.from_dlpack(Foreign(aligned(3), (2, 0)))

@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from meshjit.core.explicit import typed
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.array_shards import ArrayShards, Shard as Shard
 from meshjit.runtime.array_values import ArrayValues
 from meshjit.runtime.leaf_key import LeafKey as LeafKey, leaf_key as leaf_key
-from sharding.named import Sharding
+from sharding.named import NamedSharding, Sharding
+from sharding.spec import spec_text
 
 
 class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
@@ -161,6 +163,7 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
         return value
 
     def _assemble(self) -> np.ndarray[Any, Any]:
+        self.require_finished()
         local = _jaxlib.fetch(self)
         if self.is_fully_replicated:
             return local[0][1].view()
@@ -177,6 +180,18 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
                 whole[index] = shard[tuple(slice(0, n) for n in part.shape)]
                 done.add(key)
         return whole
+
+    def require_finished(self) -> None:
+        """NotImplementedError where shards are addends of the elements."""
+        sharding = self.sharding
+        if not isinstance(sharding, NamedSharding) or not sharding.spec.unreduced:
+            return
+        raise NotImplementedError(
+            f"Array {typed(self.type, sharding.spec)} is an unfinished sum: each device along"
+            f" {', '.join(map(repr, sorted(sharding.spec.unreduced)))} holds an addend, and reading it sends nothing\n"
+            f"  fix: meshjit.sharding.reshard(x, {spec_text(sharding.spec)}) finishes the sum;"
+            " x.addressable_shards are the addends"
+        )
 
     def _elsewhere(self) -> str:
         owners = sorted({device.process_index for device in self.sharding.device_set})

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from meshjit.core.types import TensorType
 from meshjit.trace import line_of, user_source
+from sharding.drawing import parts_html
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import spec_text
 
@@ -115,21 +117,33 @@ class ArrayValues:
         if self.is_deleted():
             return f"Array(shape={self.shape}, dtype={self.dtype}, deleted)"
         weak = ", weak_type=True" if self.weak_type else ""
-        if not (self.is_fully_addressable or self.is_fully_replicated):
+        if self._is_unreduced() or not (self.is_fully_addressable or self.is_fully_replicated):
             return f"Array(shape={self.shape}, dtype={self.dtype}{weak}{self._place_text()})"
         body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
         shape = f", shape={self.shape}" if self.size == 0 and self.shape != (0,) else ""
         return f"Array({body}{shape}, dtype={self.dtype}{weak}{self._place_text()})"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the values, and which device holds which part."""
+        text = f"<pre>{escape(repr(self))}</pre>"
+        if self.is_deleted() or not self.ndim or len(self.sharding.device_set) == 1:
+            return text
+        return text + parts_html(self.shape, self.sharding.devices_indices_map(self.shape))
+
     def _place_text(self) -> str:
         """Where it lies, if anybody chose the place: `, P("x") on Mesh('x': 4)`."""
         sharding = self.sharding
         if isinstance(sharding, NamedSharding):
-            return f", {spec_text(sharding.spec)} on {sharding.mesh}"
+            spec = repr(sharding.spec) if self._is_unreduced() else spec_text(sharding.spec)
+            return f", {spec} on {sharding.mesh}"
         return f", on {self.device}" if self.committed else ""
 
+    def _is_unreduced(self) -> bool:
+        """Whether devices hold addends, and nobody the value."""
+        return isinstance(self.sharding, NamedSharding) and bool(self.sharding.spec.unreduced)
+
     def __str__(self) -> str:
-        if self.is_deleted() or not (self.is_fully_addressable or self.is_fully_replicated):
+        if self.is_deleted() or self._is_unreduced() or not (self.is_fully_addressable or self.is_fully_replicated):
             return repr(self)
         return str(self.numpy())
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.config import config
+from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.promotion import canonical
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client
@@ -36,6 +37,8 @@ def make_array_from_callback(
             "  fix: lambda index: whole[index]; an array that is whole in every process is placed by meshjit.device_put"
         )
     shape = tuple(shape)
+    if isinstance(dtype, KeyType):
+        return _keys_from_callback(shape, sharding, data_callback, dtype)
     places = _places(shape, sharding, where)
     kind = None if dtype is None else canonical(dtype, config.enable_x64)
     blocks: dict[Any, np.ndarray[Any, Any]] = {}
@@ -46,13 +49,24 @@ def make_array_from_callback(
         if 0 in extents and kind is not None:
             blocks[_key(index)] = np.empty(extents, kind)
             continue
-        block = asarray_host(data_callback(index))[0]
+        given = data_callback(index)
+        if isinstance(given, PRNGKeyArray):
+            return _keys_from_callback(shape, sharding, data_callback, given.dtype)
+        block = asarray_host(given)[0]
         kind = _checked_block(block, index, extents, kind, where)
         blocks[_key(index)] = block
     key = _key_of(shape, kind, sharding, where)
     local = sharding.shard_shape(shape)
     shards = {device: padded(blocks[_key(index)], local) for device, index in places.items()}
     return Array(key, _jaxlib.put(list(shards.values()), list(shards), row=key.layout))
+
+
+def _keys_from_callback(shape: tuple[int, ...], sharding: Sharding, data_callback: Callable[[Index], Any], dtype: KeyType) -> Any:
+    """The same for arrays of keys, whose words lie beside one another."""
+    words = (*shape, dtype.words)
+    return PRNGKeyArray(
+        dtype, make_array_from_callback(words, sharding, lambda index: np.asarray(data_callback(index[:-1]).words), np.uint32)
+    )
 
 
 def make_array_from_process_local_data(

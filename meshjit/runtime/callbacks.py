@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 import traceback
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.host import HostFunction
-from meshjit.runtime import _jaxlib, client
+from meshjit.core.types import is_inexact
+from meshjit.runtime import _jaxlib, client, noting
 from meshjit.runtime.array import Array
+from meshjit.runtime.contexts import waited_for
 from meshjit.runtime.effects import calling
 from meshjit.runtime.placing import place
 from meshjit.trace import ensure_compile_time_eval
@@ -20,16 +23,54 @@ from sharding.named import SingleDeviceSharding
 log = logging.getLogger("meshjit")
 
 
-def as_callback(host: HostFunction, ordered: bool) -> Callable[..., tuple[Any, ...]]:
-    """What jaxlib is given: arrays to arrays. In order, the first of both stands for the token."""
+class Failures:
+    """What callbacks of one program on several devices raised. XLA cannot be told: one device would stop, and the others would
+    wait for it for ever in their next collective. So the program goes on with numbers that mean nothing, and who waits for it
+    raises what is here."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def note(self, host: HostFunction, error: BaseException) -> tuple[np.ndarray[Any, Any], ...]:
+        """Values instead of the results."""
+        self.texts.append(_text(error))
+        return tuple([np.full(t.shape, np.nan if is_inexact(t.dtype) else 0, t.dtype) for t in host.results])
+
+    def raise_any(self) -> None:
+        """Raise the first, as XLA would; the others are in the log."""
+        if self.texts:
+            text = self.texts[0]
+            self.texts.clear()
+            raise _jaxlib.XlaError(text)
+
+
+def _text(error: BaseException) -> str:
+    lines = "".join(traceback.format_exception(error)).rstrip()
+    return f"INTERNAL: CpuCallback error calling callback: {lines}"
+
+
+def as_callback(
+    host: HostFunction, ordered: bool, devices: int, failures: Failures | None = None
+) -> Callable[..., tuple[Any, ...]]:
+    """What jaxlib is given: arrays to arrays. In order, the first of both stands for the token. `devices` run the program.
+    What the function raises goes to `failures`, if there are such, else to jaxlib.
+
+    It does not hold the function: Python does not see what jaxlib holds, and could never free a function that holds the program.
+    The Executable holds it, and so does what is running (`effects.note_running`)."""
+    alive = weakref.ref(host)
 
     def callback(*arrays: Any) -> tuple[Any, ...]:
+        host = alive()
+        assert host is not None, "it is running"
         try:
-            with calling(), ensure_compile_time_eval():  # the thread may be in the middle of tracing
-                results = host(arrays[ordered:])
-        except BaseException:
+            with noting.host_call(host.name), calling(), waited_for(devices):
+                with ensure_compile_time_eval():  # the thread may be in the middle of tracing
+                    results = host(arrays[ordered:])
+        except BaseException as error:
             log.exception("%s failed", host.name)
-            raise
+            if failures is None:
+                raise
+            results = failures.note(host, error)
         return (None, *results) if ordered else results
 
     return callback
@@ -43,8 +84,7 @@ def call_now(host: HostFunction, arrays: Sequence[np.ndarray[Any, Any]], wraps: 
         log.exception("%s failed", host.name)
         if not wraps:
             raise
-        text = "".join(traceback.format_exception(error)).rstrip()
-        raise _jaxlib.XlaError(f"INTERNAL: CpuCallback error calling callback: {text}") from error
+        raise _jaxlib.XlaError(_text(error)) from error
 
 
 def host_array(array: np.ndarray[Any, Any]) -> Array:

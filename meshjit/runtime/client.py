@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 from typing import Any
 
@@ -139,11 +140,14 @@ def _make(platform: str) -> Any:
         return _jaxlib.plugin_client(
             platform, joined.coordinator, joined.process_id, joined.num_processes, joined.local_device_ids
         )
-    except (LookupError, _jaxlib.XlaError) as error:
-        raise RuntimeError(f'no {platform} devices: {error}\n  fix: install the plugin, or use "cpu"') from error
+    except LookupError as error:
+        raise RuntimeError(f'no {platform} devices: {error.args[0]}, or use "cpu"') from error
+    except _jaxlib.XlaError as error:
+        raise RuntimeError(f'no {platform} devices: {error}\n  fix: use "cpu", or look at the driver') from error
 
 
 def _make_cpu(joined: distributed.Membership) -> Any:
+    config.read_again("num_cpu_devices", os.environ)  # XLA reads XLA_FLAGS as late (chex.set_n_cpu_devices)
     for option in ("num_cpu_devices", "cpu_collectives"):
         config.freeze(option, "the CPU devices exist already")
     if config.cpu_collectives == "none":

@@ -1,4 +1,4 @@
-"""Several processes as one machine: joining, agreeing on programs, leaving. Signatures as in `jax.distributed`.
+"""Several processes as one machine: joining and leaving. Signatures as in `jax.distributed`.
 
     mpirun -n 4 python script.py        joined on the first use of devices, or by initialize() if called before
 
@@ -7,25 +7,36 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
-import difflib
 import hashlib
 import json
+import logging
 import os
+import platform
+import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any
+
+import numpy
 
 import launch
+from launch.arrival import arrival
 from launch.rendezvous import meeting_at
 from launch.roll_call import call_roll, name_processes
 from launch.supervise import end_through_mpi
 from meshjit.config import config
 from meshjit.runtime import _jaxlib
+from meshjit.runtime.certificates import certificates
+from meshjit.runtime.ending import EndThroughStore
+from meshjit.runtime.noting import pasts
+from meshjit.runtime.watchdog import Watchdog
+from meshjit.version import __version__
+
+log = logging.getLogger("meshjit")
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class Membership:
     coordinator: Any = field(default=None, repr=False)
     service: Any = field(default=None, repr=False)  # process 0 runs it
     supervisor: launch.Supervisor | None = field(default=None, repr=False)
+    watchdog: Watchdog | None = field(default=None, repr=False)
 
 
 _ALONE = Membership()
@@ -93,7 +105,12 @@ def initialize(
 
 def initialize_if_launched() -> None:
     """Join on the first use of devices, if a launcher started several of us."""
-    if _membership is None and not devices_exist and not launch.detect(os.environ).is_alone:
+    if _membership is not None or devices_exist:
+        return
+    cluster = launch.detect(os.environ)
+    for doubt in cluster.doubts:
+        log.warning("%s; so this process runs alone", doubt)
+    if not cluster.is_alone:
         initialize()
 
 
@@ -129,9 +146,7 @@ def _check_same(cluster: launch.Cluster) -> None:
         )
 
 
-def _local_ids(
-    ids: int | Sequence[int] | None, cluster: launch.Cluster, environ: Mapping[str, str]
-) -> tuple[int, ...] | None:
+def _local_ids(ids: int | Sequence[int] | None, cluster: launch.Cluster, environ: Mapping[str, str]) -> tuple[int, ...] | None:
     """Which GPUs are ours: as told; else one per process of this host, unless the launcher has shared them out."""
     if ids is not None:
         return (ids,) if isinstance(ids, int) else tuple(ids)
@@ -141,27 +156,68 @@ def _local_ids(
     return (cluster.local_rank,)
 
 
-def _join(
-    cluster: launch.Cluster, local: tuple[int, ...] | None, timeout: int, heartbeat: int, bind: str | None
-) -> None:
+def _join(cluster: launch.Cluster, local: tuple[int, ...] | None, timeout: int, heartbeat: int, bind: str | None) -> None:
     global _membership
     if cluster.is_alone:
         _membership = Membership(local_device_ids=local)
         return
-    meeting = launch.meet(cluster) if cluster.launcher != "none" else _told(cluster)
+    tls = certificates()
+    through_mpi = cluster.is_mpi and cluster.coordinator is None  # else nobody stays until all have come: the roll call waits
+    with arrival(cluster, timeout) if through_mpi else contextlib.nullcontext():
+        meeting = launch.meet(cluster) if cluster.launcher != "none" else _told(cluster)
     held = call_roll(meeting, timeout, bind) if meeting.comm is None else meeting.held
     service = None
     try:
         with held or contextlib.nullcontext():  # so that nobody takes the port before the coordinator has it
             if meeting.rank == 0:
-                service = _jaxlib.start_coordinator(bind or meeting.bind, meeting.size, heartbeat, timeout)
-        coordinator = _jaxlib.connect_coordinator(meeting.address, meeting.rank, heartbeat, timeout)
+                service = _jaxlib.start_coordinator(bind or meeting.bind, meeting.size, heartbeat, timeout, tls)
+        coordinator = _jaxlib.connect_coordinator(meeting.address, meeting.rank, heartbeat, timeout, tls)
     except _jaxlib.XlaError as error:
         raise RuntimeError(f"process {meeting.rank} could not join at {meeting.address}: {error}") from error
+    supervisor = _supervise(meeting, coordinator)
+    watchdog = Watchdog(coordinator, meeting.rank, meeting.size, supervisor) if config.watchdog else None
     _membership = Membership(
-        meeting.rank, meeting.size, meeting.address, meeting.host, local, coordinator, service,
-        _supervise(meeting, coordinator),
-    )  # fmt: skip
+        meeting.rank, meeting.size, meeting.address, meeting.host, local, coordinator, service, supervisor, watchdog
+    )
+    if watchdog is not None:
+        supervisor.explain = watchdog.explain
+        watchdog.start()
+    _compare_software(coordinator, meeting.rank)
+
+
+def _compare_software(coordinator: Any, rank: int) -> None:
+    """RuntimeError where this process runs other versions than process 0, which plan and write programs differently, or another
+    script."""
+    versions = {"Python": platform.python_version(), "meshjit": __version__, "jaxlib": _jaxlib.version}
+    versions["numpy"] = numpy.__version__
+    mine = {**versions, "script": _script_digest()}
+    if rank == 0:
+        return _jaxlib.store_set(coordinator, _SOFTWARE, json.dumps(mine))
+    theirs = json.loads(_jaxlib.store_get(coordinator, _SOFTWARE, 60) or json.dumps(mine))
+    differing = [f"{name} {mine[name]} here, {theirs.get(name)} there" for name in versions if mine[name] != theirs.get(name)]
+    if differing:
+        raise RuntimeError(
+            f"process {rank} (host {socket.gethostname()}) and process 0 run different versions: {'; '.join(differing)}\n"
+            "  fix: start all processes with the same environment"
+        )
+    if mine["script"] and theirs.get("script") and mine["script"] != theirs["script"]:
+        raise RuntimeError(
+            f"process {rank} (host {socket.gethostname()}) and process 0 run different scripts: SHA-256 of"
+            f" {os.path.basename(sys.argv[0])} is {mine['script'][:12]} here, {theirs['script'][:12]} there\n"
+            "  fix: bring the same file to all hosts; what differs between processes depends on process_index()"
+        )
+
+
+_SOFTWARE = "meshjit/software"
+
+
+def _script_digest() -> str:
+    """Of the script that this process runs; "" where it is no file."""
+    try:
+        with open(sys.argv[0], "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except (OSError, IndexError, ValueError):
+        return ""
 
 
 def _told(cluster: launch.Cluster) -> launch.Meeting:
@@ -171,72 +227,16 @@ def _told(cluster: launch.Cluster) -> launch.Meeting:
 
 # --- ending together -------------------------------------------------------------------------------------------------
 
-_FAILED = "meshjit/failed"
 _DONE = "meshjit/done/"
 _LEFT = "meshjit/left/"
-_NOBODY = "nobody"
-_FAREWELL_SECONDS = 2.0  # for the others to read why
-_PARTING_SECONDS = 0.2  # for the last of them to end, once it has said that it will
 
 
 def _supervise(meeting: launch.Meeting, coordinator: Any) -> launch.Supervisor:
     if meeting.comm is not None:
         return launch.watch(meeting.rank, end_through_mpi(meeting.comm), shutdown)
-    end = _EndThroughStore(coordinator, meeting.rank, meeting.size)
+    end = EndThroughStore(coordinator, meeting.rank, meeting.size)
     end.listener.start()
     return launch.watch(meeting.rank, end, shutdown)
-
-
-class _EndThroughStore:
-    """End a job that no MPI holds together: the one that fails tells the store, the others listen to it.
-
-    Process 0 goes last: the store ends with it, and jaxlib aborts a process whose store is gone."""
-
-    def __init__(self, coordinator: Any, rank: int, size: int) -> None:
-        self.coordinator, self.rank, self.size = coordinator, rank, size
-        self.listener = threading.Thread(target=self.listen, name="meshjit-failures", daemon=True)
-
-    def __call__(self, code: int, reason: str) -> NoReturn:
-        try:
-            _jaxlib.store_set(self.coordinator, f"{_FAILED}/first", f"{self.rank} {code} {reason}")
-        except _jaxlib.XlaError:
-            pass  # somebody failed before us, or the coordinator is gone; the others will notice that
-        self._part(code)
-
-    def _part(self, code: int) -> NoReturn:
-        try:
-            if self.rank:
-                _jaxlib.store_set(self.coordinator, f"{_FAILED}/ends/{self.rank}", "", overwrite=True)
-            else:
-                self._wait_for_the_others()
-        except _jaxlib.XlaError:
-            pass  # the coordinator is gone
-        os._exit(code)
-
-    def _wait_for_the_others(self) -> None:
-        end = time.monotonic() + _FAREWELL_SECONDS
-        while time.monotonic() < end and len(_jaxlib.store_list(self.coordinator, f"{_FAILED}/ends/")) < self.size - 1:
-            time.sleep(0.02)
-        time.sleep(_PARTING_SECONDS)
-
-    def listen(self) -> None:
-        """Wait for another's failure, in a thread."""
-        try:
-            message = None
-            while message is None:
-                message = _jaxlib.store_get(self.coordinator, f"{_FAILED}/first", 3600)
-            if message == _NOBODY or int(message.split()[0]) == self.rank:
-                return
-        except _jaxlib.XlaError:
-            return
-        rank, code, reason = message.split(" ", 2)
-        os.write(2, f"[rank {self.rank}] ends, because process {rank} failed: {reason}\n".encode())
-        self._part(int(code))
-
-    def stop_listening(self) -> None:
-        """All are done: end the thread, which must not be inside jaxlib when Python goes down."""
-        _jaxlib.store_set(self.coordinator, f"{_FAILED}/first", _NOBODY, overwrite=True)
-        self.listener.join()
 
 
 def shutdown() -> None:
@@ -244,13 +244,18 @@ def shutdown() -> None:
     joined. Arrays and devices remain usable, but programs that span processes do not."""
     global _membership
     left, _membership = membership(), None
+    if left.watchdog is not None:
+        left.watchdog.has_ended = True
     if left.supervisor is not None:
         missing = _wait_until_all_done(left)
+        if left.watchdog is not None and not missing:
+            left.watchdog.stop()
+            left.watchdog.compare(_pasts(left.coordinator))
         if missing:
             left.supervisor.say(f"gives up waiting for {name_processes(missing)} to finish")
             left.supervisor.end(1, f"{name_processes(missing)} did not finish")
         left.supervisor.release()
-        if isinstance(left.supervisor.end_job, _EndThroughStore):
+        if isinstance(left.supervisor.end_job, EndThroughStore):
             left.supervisor.end_job.stop_listening()
     if left.coordinator is not None:
         _disconnect(left)
@@ -273,123 +278,22 @@ def _disconnect(left: Membership) -> None:
 
 def _wait_until_all_done(left: Membership) -> list[int]:
     """The processes that have not come within config.shutdown_timeout."""
-    _jaxlib.store_set(left.coordinator, f"{_DONE}{left.process_id}", "", overwrite=True)
+    _jaxlib.store_set(left.coordinator, f"{_DONE}{left.process_id}", json.dumps(pasts()), overwrite=True)
     end, pause = time.monotonic() + config.shutdown_timeout, 0.001
     while True:
-        missing = sorted(set(range(left.num_processes)) - _finished(left.coordinator))
+        missing = sorted(set(range(left.num_processes)) - finished(left.coordinator))
         if not missing or time.monotonic() > end:
             return missing
         time.sleep(pause)
         pause = min(2 * pause, 0.1)
 
 
-def _finished(coordinator: Any) -> set[int]:
+def _pasts(coordinator: Any) -> dict[int, dict[str, str]]:
+    """What each process had done when it came to its end."""
+    stored = _jaxlib.store_list(coordinator, _DONE)
+    return {int(key.rpartition("/")[2]): json.loads(value) for key, value in stored.items()}
+
+
+def finished(coordinator: Any) -> set[int]:
+    """Who has come to the end of its program."""
     return {int(key.rpartition("/")[2]) for key in _jaxlib.store_list(coordinator, _DONE)}
-
-
-# --- agreeing on programs --------------------------------------------------------------------------------------------
-
-
-class DivergenceError(RuntimeError):
-    """Processes that must run the same programs in the same order do not. The text names who has what."""
-
-
-_PATIENCE_SECONDS = 10.0  # after which the missing are named on stderr, while we go on waiting
-_TEXT_LIMIT = 1_000_000  # characters of a program that are shared for the diff
-_DIFF_LINES = 60
-_counters: collections.Counter[str] = collections.Counter()
-_HINT = (
-    "  fix: every process must run the same functions on the same shapes in the same order; look for branches on\n"
-    "       process_index(), on data, time or random numbers, and for loops over sets or directory listings"
-)
-
-
-def agree(name: str, text: str, timeout: float | None = None, processes: Sequence[int] | None = None) -> None:
-    """Make sure that the processes of a program have the same one, before any of them runs it.
-
-    The n-th call on one process meets the n-th call on every other of `processes` (default: all). Raises
-    DivergenceError, on every process, where the texts differ; it shows the difference. Raises it, too, where a process
-    has not come within `timeout` seconds (default: config.agreement_timeout), naming the missing."""
-    joined = membership()
-    group = sorted(set(range(joined.num_processes) if processes is None else processes))
-    if joined.coordinator is None or len(group) < 2:
-        return
-    series = f"meshjit/program/{_digest(str(group)) if len(group) < joined.num_processes else 'all'}"
-    number, _counters[series] = _counters[series], _counters[series] + 1
-    mine = json.dumps([_digest(text), name])
-    _jaxlib.store_set(joined.coordinator, f"{series}/{number}/{joined.process_id}", mine)
-    answers = _gather(joined, series, number, name, group, timeout or config.agreement_timeout)
-    if len({digest for digest, _ in answers.values()}) > 1:
-        raise DivergenceError(_describe_divergence(joined, series, number, answers, text))
-    if number:  # all have come to this one, so nobody reads our word on the last one any more
-        _jaxlib.store_delete(joined.coordinator, f"{series}/{number - 1}/{joined.process_id}")
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _gather(
-    joined: Membership, series: str, number: int, name: str, group: Sequence[int], timeout: float
-) -> dict[int, tuple[str, str]]:
-    """Rank -> (digest, name), once all of the group have come."""
-    start, pause, warned = time.monotonic(), 0.0005, False
-    while True:
-        stored = _jaxlib.store_list(joined.coordinator, f"{series}/{number}/")
-        answers = {int(key.rpartition("/")[2]): tuple(json.loads(value)) for key, value in stored.items()}
-        missing = [rank for rank in group if rank not in answers]
-        waited = time.monotonic() - start
-        if not missing:
-            return answers
-        if waited > timeout:
-            raise DivergenceError(_describe_missing(joined, series, number, name, missing, f"within {waited:.0f} s"))
-        if waited > 1 and (gone := sorted(set(missing) & _finished(joined.coordinator))):
-            raise DivergenceError(_describe_missing(joined, series, number, name, gone, "and has ended"))
-        if waited > _PATIENCE_SECONDS and not warned:
-            warned = True
-            notice = _describe_missing(joined, series, number, name, missing, f"in {waited:.0f} s; still waiting")
-            print(f"[rank {joined.process_id}] {notice.splitlines()[0]}", file=sys.stderr, flush=True)
-        time.sleep(pause)
-        pause = min(2 * pause, 0.05)
-
-
-def _describe_missing(joined: Membership, series: str, number: int, name: str, missing: Sequence[int], how: str) -> str:
-    """Who did not come, and what each of them was seen with last."""
-    stored = _jaxlib.store_list(joined.coordinator, f"{series}/{number - 1}/") if number else {}
-    last = {int(key.rpartition("/")[2]): json.loads(value)[1] for key, value in stored.items()}
-    lines = [f"program {number}, {name!r}: {name_processes(missing)} did not come {how}"]
-    lines += [f"  process {r} last agreed on program {number - 1}, {last[r]!r}" for r in missing[:8] if r in last]
-    return "\n".join([*lines, _HINT])
-
-
-def _describe_divergence(
-    joined: Membership, series: str, number: int, answers: Mapping[int, tuple[str, str]], text: str
-) -> str:
-    """Who has what, and how the largest camp's program differs from the others'."""
-    camps: dict[str, list[int]] = collections.defaultdict(list)
-    for rank, (digest, _) in sorted(answers.items()):
-        camps[digest].append(rank)
-    order = sorted(camps.values(), key=lambda ranks: (-len(ranks), ranks))
-    texts = _share_texts(joined, f"{series}/text/{number}", [ranks[0] for ranks in order], text)
-    lines = [f"the processes disagree about program {number}"]
-    lines += [f"  {name_processes(ranks)}: {answers[ranks[0]][1]!r}, fingerprint {answers[ranks[0]][0]}" for ranks in order]
-    for ranks in order[1:3]:
-        lines += _difference(name_processes(order[0]), texts[order[0][0]], name_processes(ranks), texts[ranks[0]])
-    return "\n".join([*lines, _HINT])
-
-
-def _share_texts(joined: Membership, prefix: str, speakers: Sequence[int], text: str) -> dict[int, str | None]:
-    """The programs of the speakers, one for each camp; None for one that did not get through."""
-    if joined.process_id in speakers:
-        _jaxlib.store_set(joined.coordinator, f"{prefix}/{joined.process_id}", text[:_TEXT_LIMIT])
-    return {rank: _jaxlib.store_get(joined.coordinator, f"{prefix}/{rank}", 10) for rank in speakers[:3]}
-
-
-def _difference(left_name: str, left: str | None, right_name: str, right: str | None) -> list[str]:
-    if left is None or right is None:
-        return [f"  the program of {left_name if left is None else right_name} could not be had"]
-    diff = list(difflib.unified_diff(left.splitlines(), right.splitlines(), left_name, right_name, lineterm="", n=2))
-    if not diff:
-        return [f"  the first {_TEXT_LIMIT} characters are the same"]
-    cut = [f"… {len(diff) - _DIFF_LINES} more lines"] if len(diff) > _DIFF_LINES else []
-    return [f"  {line}" for line in [*diff[:_DIFF_LINES], *cut]]

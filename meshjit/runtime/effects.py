@@ -27,7 +27,7 @@ class _Tokens(threading.local):
 
 _tokens = _Tokens()
 _lock = threading.Lock()
-_running: deque[Any] = deque()
+_running: deque[tuple[Any, Any]] = deque()
 _failures: list[Exception] = []
 
 
@@ -59,13 +59,33 @@ def run_in_order(run: Callable[[Sequence[Any]], list[Any]], row: tuple[Any, ...]
     return results
 
 
-def note_running(run: Any) -> None:
-    """Something with effects was started: jaxlib's token of the run, which is ready when it has ended."""
+def note_running(functions: Any, raise_any: Callable[[], None] | None, waits: bool, run: Any) -> None:
+    """Something with effects was started: the functions that it may call, which stay alive until somebody has waited for it, and
+    jaxlib's token of the run, which is ready when it has ended. Then `raise_any` raises what went wrong in these functions.
+
+    `waits`: that is now, because what the functions gave is in the results."""
+    if waits:
+        run.block_until_ready()
+        if raise_any is not None:
+            raise_any()
+        return
+    run = run if raise_any is None else _Checked(run, raise_any)
     with _lock:
-        _running.append(run)
+        _running.append((functions, run))
         oldest = _running.popleft() if len(_running) > MOST_RUNNING and not _tokens.calling else None
     if oldest is not None:
-        _wait(oldest)
+        _wait(oldest[1])
+
+
+class _Checked:
+    """A run, whose end says what went wrong in its callbacks."""
+
+    def __init__(self, run: Any, raise_any: Callable[[], None]) -> None:
+        self.run, self.raise_any = run, raise_any
+
+    def block_until_ready(self) -> None:
+        self.run.block_until_ready()
+        self.raise_any()
 
 
 def _wait(run: Any) -> None:
@@ -88,7 +108,7 @@ def barrier() -> None:
             run = _running.popleft() if _running else None
         if run is None:
             break
-        _wait(run)
+        _wait(run[1])
     _tokens.row, _tokens.handle = (), None
     if _failures:
         error = _failures[0]

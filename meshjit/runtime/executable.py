@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from meshjit.core.effects import is_ordered
+from meshjit.core.effects import Effect, effect_of_program, is_ordered
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.host import host_calls, without_numbers
 from meshjit.core.op import REGISTRY
@@ -22,17 +22,25 @@ from meshjit.core.verify import verify
 from meshjit.emit.module import emit
 from meshjit.ops.control.callback import inspect_sharding
 from meshjit.partition.partition import partition
-from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime import _jaxlib, client, distributed, effects, reproduce
+from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.solve import make_automatic_plan
+from meshjit.plan.make import Annotations, PlanAgain, make_plan
+from meshjit.runtime import _jaxlib, client, effects, reproduce
+from meshjit.runtime.agreement import agree
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.callbacks import as_callback
+from meshjit.runtime.callbacks import Failures, as_callback
 from meshjit.runtime.compilation_cache import compile_or_load
+from meshjit.runtime.contexts import is_waited_for
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.exhausted import failed_to_run
+from meshjit.runtime.noting import noted
 from meshjit.runtime.placing import move, same_place
+from meshjit.runtime.progress import progress_bar
 from meshjit.runtime.quiet import without_gloo_messages
+from meshjit.runtime.serialized import from_bytes, to_bytes
 from meshjit.runtime.targets import target_for
 from meshjit.transform.pipeline import clean, simplify
+from sharding.axis_types import AxisType
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import normalized
@@ -64,17 +72,33 @@ class Planning:
     plan: Plan
     annotations: Annotations
     seconds: Mapping[str, float]
+    plan_again: PlanAgain = make_plan  # for other annotations, as this plan was made; a search is brief then
 
 
 @rarely_collected
 def plan_program(
-    program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = (), target: Target | None = None
+    program: Program,
+    mesh: Any,
+    annotations: Annotations,
+    donated: Sequence[int] = (),
+    target: Target | None = None,
+    automatic: Limits | None = None,
+    ties: Mapping[int, int] | None = None,
 ) -> Planning:
     """Simplify and plan, for the mesh's devices if no target is given. `donated` are positions of inputs whose memory results
-    may take."""
+    may take. With `automatic`, what nobody placed is placed as is best, and the outputs in `ties` as their inputs."""
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
     program = _timed(seconds, "simplify", lambda: verify(simplify(program), "simplify"))
+    if automatic is not None:
+        with progress_bar(program.name):
+            plan = _timed(
+                seconds,
+                "plan",
+                lambda: make_automatic_plan(program, mesh, annotations, target, ties=ties, limits=automatic),
+            )
+        brief = automatic.briefly(len(program.eqns))
+        return Planning(plan, annotations, seconds, functools.partial(make_automatic_plan, ties=ties, limits=brief))
     plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
     closer = tied(plan, annotations, donated)
     if closer is not None:
@@ -120,23 +144,31 @@ class Executable:
         options: Mapping[str, Any] | None = None,
         committed: bool = False,
         spellings: Sequence[Sharding | None] = (),
+        serialized: bytes | None = None,
     ) -> None:
         """`committed`: somebody chose the devices, so that results stay there; on a named mesh that goes without saying.
-        `spellings`: the inputs' shardings as users wrote them, for results that lie as one of them does."""
+        `spellings`: the inputs' shardings as users wrote them, for results that lie as one of them does. `serialized`: what
+        `serialize` gave where the program was compiled; it is loaded instead."""
         plan, mesh = lowering.plan, lowering.plan.mesh
         assert isinstance(mesh, Mesh), "only a mesh of devices can run a program"
         self.lowering = lowering
         self.devices = tuple(mesh.flat_devices)
-        if mesh.is_multi_process and not _jaxlib.is_absent(self.devices[0]):
+        self.is_noted = mesh.is_multi_process and not _jaxlib.is_absent(self.devices[0])  # each call, for the watchdog
+        if self.is_noted:
             processes = sorted({device.process_index for device in self.devices})
             # The readable text, without folders: hosts may keep the script in different places.
             text = without_numbers(print_program(lowering.local))
-            distributed.agree(plan.program.name, f"{mesh}\n{text}\n", processes=processes)
+            agree(plan.program.name, f"{mesh}\n{text}\n", processes=processes)
         start = time.perf_counter()
         calls = host_calls(lowering.local)
-        self.calls_host = bool(calls)
-        callbacks = [as_callback(host, ordered) for host, ordered in calls]
-        self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, dict(options or {}), callbacks)
+        self.functions = tuple(host for host, _ in calls)
+        self.failures = Failures() if mesh.size > 1 else None
+        callbacks = [as_callback(host, ordered, mesh.size, self.failures) for host, ordered in calls]
+        self.options = dict(options or {})
+        if serialized is None:
+            self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, self.options, callbacks)
+        else:
+            self.compiled = from_bytes(serialized, plan.program.name, lowering.text, self.devices, self.options)
         self.compile_seconds = time.perf_counter() - start
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]
@@ -148,12 +180,19 @@ class Executable:
         if mesh.is_multi_process and self.devices[0].platform == "cpu":
             self.run = self._first_run
 
+    def serialize(self) -> bytes:
+        """What `serialized` takes. ValueError for a program that calls Python functions: they are of this process."""
+        if self.functions:
+            problem = "it calls Python functions, which are of this process"
+            raise ValueError(f"{self.lowering.plan.program.name}: {problem}\n  fix: compile it where it runs")
+        return to_bytes(self.compiled, self.lowering.text, self.devices, self.options)
+
     def _spell(self, spellings: Sequence[Sharding | None]) -> None:
         plan, mesh = self.lowering.plan, self.lowering.plan.mesh
         assert isinstance(mesh, Mesh)
         self.spellings = tuple(spellings)
         written = {
-            (len(p.dims), normalized(p, mesh)): s.spec
+            (len(p.dims), normalized(p, mesh)): s.spec.update(unreduced=(), reduced=())
             for p, s in zip(plan.inputs, self.spellings, strict=False)
             if isinstance(s, NamedSharding) and s.mesh == mesh
         }
@@ -177,12 +216,22 @@ class Executable:
         return self if other.out_shardings == self.out_shardings else other
 
     def _executor(self, outputs: list[Any], layouts: list[Any]) -> Callable[[Sequence[Any]], list[Any]]:
-        if not self.calls_host:
+        run = self._unnoted_executor(outputs, layouts)
+        if not self.is_noted:
+            return run
+        program = self.lowering.plan.program
+        return noted(run, program.name, self.devices, program.outputs[0].type if program.outputs else None)
+
+    def _unnoted_executor(self, outputs: list[Any], layouts: list[Any]) -> Callable[[Sequence[Any]], list[Any]]:
+        if not self.functions:
             return _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts)
         ordered = is_ordered(self.lowering.local)
         if ordered:
             outputs, layouts = [_jaxlib.TOKEN, *outputs], [_jaxlib.shared_layout(self.devices), *layouts]
-        run = _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts, note=effects.note_running)
+        raise_any = None if self.failures is None else self.failures.raise_any
+        gives = any(f.results for f in self.functions) or Effect.IO in effect_of_program(self.lowering.local)
+        note = functools.partial(effects.note_running, self.functions, raise_any, gives and raise_any is not None)
+        run = _jaxlib.make_executor(self.compiled, outputs, self.devices, layouts=layouts, note=note)
         return functools.partial(effects.run_in_order, run, self.devices) if ordered else run
 
     def _first_run(self, arrays: Sequence[Any]) -> list[Any]:
@@ -201,6 +250,8 @@ class Executable:
     def run_placed(self, arguments: Sequence[Array]) -> list[Array]:
         """The same for arguments that lie as `in_shardings` say, which is not checked again: this is the hot path."""
         n = self.lowering.captured
+        if is_waited_for() and len(self.devices) > 1:
+            raise self._would_hang()
         try:
             return self.run([*arguments[-n:], *arguments[:-n]] if n else arguments)
         except RuntimeError as error:
@@ -210,6 +261,13 @@ class Executable:
                 plan = self.lowering.plan
                 raise failed_to_run(error, plan.program.name, plan.mesh, self.lowering.local, self.compiled) from None
             raise
+
+    def _would_hang(self) -> RuntimeError:
+        return RuntimeError(
+            f"{self.lowering.plan.program.name} runs on {len(self.devices)} devices, and was called inside of a callback of a"
+            " program that runs on several devices, too: each would wait for the other for ever\n"
+            "  fix: compute with NumPy in the callback; or on one device, device_put(x, devices()[0])"
+        )
 
     def parameter_layouts(self) -> list[Any]:
         """How XLA lays out each input."""
@@ -265,8 +323,19 @@ def sharding_of(
         return SingleDeviceSharding(mesh.flat_devices[0])
     whole = annotation is not None and PartitionSpec.UNCONSTRAINED not in annotation
     if not whole:
+        sums = annotation
         annotation = spec_of(placement) if written is None else written
-    return NamedSharding(mesh, annotation)  # pyright: ignore[reportArgumentType]
+        if sums is not None and (sums.unreduced or sums.reduced):
+            annotation = annotation.update(unreduced=sums.unreduced, reduced=sums.reduced)
+    assert annotation is not None
+    return NamedSharding(_explicit_over(annotation.unreduced | annotation.reduced, mesh), annotation)
+
+
+def _explicit_over(axes: frozenset[str], mesh: Mesh) -> Mesh:
+    """The mesh with these axes Explicit, as those of unfinished sums are outside of `auto_axes`, too."""
+    if axes <= {*mesh.explicit_axes}:
+        return mesh
+    return mesh.update(axis_types=mesh.types_with(dict.fromkeys(axes, AxisType.Explicit)))
 
 
 ONE_DEVICE_AXES = ("_",)
@@ -302,7 +371,16 @@ def spec_on(mesh: Any, sharding: Sharding, rank: int) -> PartitionSpec | None:
     if sharding.mesh.flat_devices != mesh.flat_devices:
         return None
     placement = translate(sharding.placement(rank), sharding.mesh, mesh)
-    return None if placement is None else PartitionSpec(*(axes or None for axes in placement.dims))
+    return None if placement is None else _spec_with_sums(placement)
+
+
+def _spec_with_sums(placement: Placement) -> PartitionSpec | None:
+    """None where a part of an axis would be unreduced, which no spec can say."""
+    entries = PartitionSpec(*(axes or None for axes in placement.dims))
+    if not placement.partial:
+        return entries
+    whole = all(isinstance(axis, str) for axis in placement.partial_axes)
+    return entries.update(unreduced=map(str, placement.partial_axes)) if whole else None
 
 
 def default_mesh() -> Mesh:

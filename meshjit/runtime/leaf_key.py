@@ -7,7 +7,7 @@ from typing import Any
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
 from sharding.mesh import AbstractMesh
-from sharding.named import Sharding
+from sharding.named import NamedSharding, Sharding
 from sharding.placement import normalized
 
 
@@ -37,7 +37,8 @@ class LeafKey:
             mesh, placement = getattr(self.sharding, "mesh", None), self.sharding.placement(self.type.rank)
             abstract = isinstance(mesh, AbstractMesh)
             row = () if abstract else self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
-            where = (row, mesh, placement if mesh is None else normalized(placement, mesh))
+            reduced = self.sharding.spec.reduced if isinstance(self.sharding, NamedSharding) else ()
+            where = (row, mesh, placement if mesh is None else normalized(placement, mesh), reduced)
         return (self.type, self.weak, where, self.committed)
 
 

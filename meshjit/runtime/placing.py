@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,6 +50,7 @@ def place(
     type = TensorType(tuple(array.shape), array.dtype)
     if isinstance(sharding, NamedSharding):
         check_spec(sharding.spec, type.shape, sharding.mesh, "the array")
+        check_addends(type, sharding.spec)
     places = sharding.addressable_devices_indices_map(type.shape)
     if not places:
         owners = sorted({device.process_index for device in sharding.device_set})
@@ -58,13 +61,36 @@ def place(
     local = sharding.shard_shape(type.shape)
     cache: dict[Any, np.ndarray[Any, Any]] = {}
     shards: list[np.ndarray[Any, Any]] = []
-    for index in places.values():
-        key = tuple((s.start, s.stop) for s in index)
+    numbers = sharding.addends() if isinstance(sharding, NamedSharding) and sharding.spec.unreduced else ()
+    addends = dict(zip(device_row(sharding), numbers, strict=False))
+    for device, index in places.items():
+        key = (addends.get(device, 0) == 0, *((s.start, s.stop) for s in index))
         if key not in cache:
-            cache[key] = padded(array[index], local)
+            cache[key] = padded(array[index] if key[0] else np.zeros_like(array[index]), local)
         shards.append(cache[key])
     key = leaf_key(type, weak, sharding, committed)
     return Array(key, _jaxlib.put(shards, list(places), row=key.layout, alias=alias))
+
+
+def untouched_zeros(type: TensorType, sharding: Sharding, committed: bool, weak: bool) -> Array:
+    """Zeros whose shards share memory that the host has not touched: on CPU devices they take none, however large they are."""
+    local, places = sharding.shard_shape(type.shape), sharding.addressable_devices_indices_map(type.shape)
+    size = max(math.prod(local) * type.dtype.itemsize, 1)
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)  # the host reserves nothing for reading
+    block = np.frombuffer(memory, type.dtype, math.prod(local)).reshape(local)
+    key = leaf_key(type, weak, sharding, committed)
+    return Array(key, _jaxlib.put([block] * len(places), list(places), row=key.layout, alias=True))
+
+
+def check_addends(type: TensorType, spec: PartitionSpec) -> None:
+    """TypeError for bools that would be unreduced: they have no sum."""
+    if spec.unreduced and type.dtype == np.bool_:
+        raise TypeError(f"{type} cannot be {spec}: bools are not added up\n  fix: x.astype(int) is a sum of ones")
+
+
+def is_unreduced(sharding: Sharding) -> bool:
+    """Whether devices hold addends, of which one is the value and the others are zeros where it comes from elsewhere."""
+    return isinstance(sharding, NamedSharding) and bool(sharding.spec.unreduced)
 
 
 def device_row(sharding: Sharding) -> tuple[Any, ...]:
@@ -124,6 +150,8 @@ def move(array: Array, sharding: Sharding) -> Array:
     device, for as many devices in another order or other ones; else through this process's memory, whole. What is spread
     over processes is gathered for that first, so all of them must come here."""
     key = leaf_key(array.type, array.weak_type, sharding, True)
+    if isinstance(sharding, NamedSharding):
+        check_addends(array.type, sharding.spec)
     if same_place(array.sharding, sharding, array.ndim):
         return Array.over(key, array)
     way = _resharded if device_row(array.sharding) == device_row(sharding) else _sent
@@ -154,7 +182,8 @@ def _sent(array: Array, sharding: Sharding) -> Array | None:
     there: Sharding = SingleDeviceSharding(row[0])
     if isinstance(source, NamedSharding):
         assert isinstance(source.mesh, Mesh)
-        there = NamedSharding(Mesh(_shaped(row, source.mesh.devices.shape), source.mesh.axis_names), source.spec)
+        mesh = Mesh(_shaped(row, source.mesh.devices.shape), source.mesh.axis_names, source.mesh.axis_types)
+        there = NamedSharding(mesh, source.spec)
     key = leaf_key(array.type, array.weak_type, there, True)
     sent = Array(key, _jaxlib.copy_to_devices(array, row))
     if any(a == b for a, b in zip(device_row(source), row, strict=True)):
@@ -170,7 +199,7 @@ def _shaped(row: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 def _whole(array: Array) -> np.ndarray[Any, Any]:
     """All elements, on every process that has a part of them."""
-    if not (array.is_fully_addressable or array.is_fully_replicated):
+    if is_unreduced(array.sharding) or not (array.is_fully_addressable or array.is_fully_replicated):
         from meshjit.runtime.executable import reshard  # see `_resharded`
 
         assert isinstance(array.sharding, NamedSharding)

@@ -88,7 +88,8 @@ from meshjit.runtime._jaxlib.compiling import (
 )
 from meshjit.runtime._jaxlib.coordination import (
     barrier as barrier,  # noqa: E402
-    connect_coordinator as connect_coordinator,  # noqa: E402
+    connect_coordinator as connect_coordinator,
+    has_mutual_tls as has_mutual_tls,
     start_coordinator as start_coordinator,  # noqa: E402
     store_delete as store_delete,  # noqa: E402
     store_get as store_get,  # noqa: E402
@@ -114,7 +115,6 @@ from meshjit.runtime._jaxlib.trees import (
     FlattenedIndexKey as FlattenedIndexKey,  # noqa: E402
     GetAttrKey as GetAttrKey,  # noqa: E402
     SequenceKey as SequenceKey,  # noqa: E402
-    all_leaves as all_leaves,  # noqa: E402
     children as children,  # noqa: E402
     flatten as flatten,  # noqa: E402
     flatten_quickly as flatten_quickly,  # noqa: E402
@@ -126,7 +126,10 @@ from meshjit.runtime._jaxlib.trees import (
     path_text as path_text,  # noqa: E402
     register_dataclass as register_dataclass,  # noqa: E402
     register_node as register_node,  # noqa: E402
+    register_words as register_words,  # noqa: E402
     registry as registry,  # noqa: E402
     tuple_of as tuple_of,  # noqa: E402
     unflatten as unflatten,  # noqa: E402
+    words_registry as words_registry,  # noqa: E402
 )
+from meshjit.runtime._jaxlib.without_jax import jax_is_here as jax_is_here  # noqa: E402

@@ -10,7 +10,7 @@ from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.runtime._jaxlib.base import ShardType
 from meshjit.runtime._jaxlib.layouts import Aval, Layout
-from meshjit.runtime._jaxlib.trees import registry
+from meshjit.runtime._jaxlib.trees import words_registry
 from meshjit.runtime._jaxlib.without_jax import jax_is_here
 
 
@@ -64,7 +64,7 @@ def fast_function(
 
     Errors of C++ itself have no traceback below the line of the call; those of `miss` have."""
     _prepare_calls()
-    return _jax.pjit(name, None, miss, list(static_nums), list(static_names), name, registry, _refuse_argument)
+    return _jax.pjit(name, None, miss, list(static_nums), list(static_names), name, words_registry, _refuse_argument)
 
 
 def forget_calls(function: Callable[..., Any]) -> None:

@@ -63,7 +63,8 @@ def plugin_client(
 def _load_plugin(platform: str) -> None:
     path = plugin_path(platform)
     if path is None:
-        raise LookupError(f'no PJRT plugin for "{platform}" is installed')
+        extra = "tpu" if platform == "tpu" else "cuda"
+        raise LookupError(f'no PJRT plugin for "{platform}" is installed\n  fix: pip install "meshjit[{extra}]"')
     if not xla_client.pjrt_plugin_loaded(platform):
         xla_client.load_pjrt_plugin_dynamically(platform, path)
     if not xla_client.pjrt_plugin_initialized(platform):

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
 from meshjit.runtime._jaxlib.base import XlaError
 
+_NONE: Mapping[str, Any] = {}
 
-def start_coordinator(address: str, num_nodes: int, heartbeat_timeout: int = 10, timeout: int = 60) -> Any:
+
+def has_mutual_tls() -> bool:
+    """Whether this jaxlib can be given certificates for the coordination service."""
+    return "mtls_cert_file" in (_jax.get_distributed_runtime_service.__doc__ or "")
+
+
+def start_coordinator(
+    address: str, num_nodes: int, heartbeat_timeout: int = 10, timeout: int = 60, tls: Mapping[str, Any] = _NONE
+) -> Any:
     """The service that one process runs for all, listening on `address` ("[::]:port"). `.shutdown()` ends it.
 
-    Service and clients must be given the same `heartbeat_timeout` (seconds): clients send at a fraction of theirs."""
+    Service and clients must be given the same `heartbeat_timeout` (seconds): clients send at a fraction of theirs. `tls`:
+    jaxlib's mtls_ arguments."""
     return _jax.get_distributed_runtime_service(
         address,
         num_nodes,
         heartbeat_timeout=heartbeat_timeout,
         cluster_register_timeout=timeout,
         shutdown_timeout=heartbeat_timeout,
+        **tls,
     )
 
 
-def connect_coordinator(address: str, node_id: int, heartbeat_timeout: int = 10, timeout: int = 60) -> Any:
+def connect_coordinator(
+    address: str, node_id: int, heartbeat_timeout: int = 10, timeout: int = 60, tls: Mapping[str, Any] = _NONE
+) -> Any:
     """Join the service; returns once all processes have.
 
     When a process dies, jaxlib ends the others (SIGABRT) with a message that names it: at once where it ran the
@@ -36,6 +50,7 @@ def connect_coordinator(address: str, node_id: int, heartbeat_timeout: int = 10,
         shutdown_timeout=heartbeat_timeout,
         shutdown_on_destruction=False,
         use_compression=True,
+        **tls,
     )
     client.connect()
     return client

@@ -8,24 +8,31 @@ from typing import Any
 
 from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
-registry = _jax.pytree.PyTreeRegistry(  # None is a node without children, as in JAX
-    enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
-)
-registry.__module__, registry.__name__ = __name__, "registry"  # where pickled treedefs look for it
+
+def _new_registry(name: str) -> Any:
+    made = _jax.pytree.PyTreeRegistry(  # None is a node without children, as in JAX
+        enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
+    )
+    made.__module__, made.__name__ = __name__, name  # where pickled treedefs look for it
+    return made
+
+
+# Two registries: what users' trees are, and what compiled calls take apart, where arrays of keys are nodes with their words.
+registry, words_registry = _new_registry("registry"), _new_registry("words_registry")
 DictKey, SequenceKey = _jax.pytree.DictKey, _jax.pytree.SequenceKey
 GetAttrKey, FlattenedIndexKey = _jax.pytree.GetAttrKey, _jax.pytree.FlattenedIndexKey
 
 
-def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Any]:
+flatten_quickly = words_registry.flatten  # without a frame of Python
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, registry: Any = registry) -> tuple[list[Any], Any]:
     """(leaves, treedef). Dict keys in sorted order. Treedefs compare with == and are hashable."""
     return registry.flatten(tree, is_leaf)
 
 
-flatten_quickly = registry.flatten  # the same without a frame of Python
-
-
 def flatten_with_path(
-    tree: Any, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False
+    tree: Any, is_leaf: Callable[..., bool] | None = None, takes_path: bool = False, registry: Any = registry
 ) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
     """([(path, leaf)], treedef); a path is a tuple of DictKey, SequenceKey, GetAttrKey and FlattenedIndexKey.
 
@@ -62,10 +69,6 @@ def tuple_of(treedefs: Iterable[Any]) -> Any:
     return _jax.pytree.treedef_tuple(registry, list(treedefs))
 
 
-def all_leaves(values: Iterable[Any]) -> bool:
-    return _jax.pytree.all_leaves(registry, values)
-
-
 def one_level(node: Any) -> tuple[Iterable[Any], Any] | None:
     """(children, aux) of a node; None for a leaf."""
     return registry.flatten_one_level(node)
@@ -84,12 +87,19 @@ def register_node(
 ) -> None:
     """Take values of `kind` apart: value -> (children, aux) and (aux, children) -> value. Registering twice raises
     ValueError."""
-    registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
+    for each in (registry, words_registry):
+        each.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
+
+
+def register_words(kind: type, to_iterable: Any, from_iterable: Any, to_iterable_with_keys: Any) -> None:
+    """`register_node` for compiled calls alone: values of `kind` are leaves of users' trees."""
+    words_registry.register_node(kind, to_iterable, from_iterable, to_iterable_with_keys)
 
 
 def register_dataclass(kind: type, data_fields: Sequence[str], meta_fields: Sequence[str]) -> None:
     """A dataclass as a node: `data_fields` are children, `meta_fields` (hashable) are part of the structure."""
-    registry.register_dataclass_node(kind, list(data_fields), list(meta_fields))
+    for each in (registry, words_registry):
+        each.register_dataclass_node(kind, list(data_fields), list(meta_fields))
 
 
 def _register_collections() -> None:
