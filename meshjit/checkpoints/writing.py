@@ -1,0 +1,288 @@
+"""Writing a checkpoint: the caller waits for the copy to host memory, a thread for the disk and for the other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import queue
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from meshjit.checkpoints.index import (
+    INDEX,
+    THREADS,
+    CheckpointError,
+    Folder,
+    Index,
+    StoredLeaf,
+    StoredShard,
+    check_complete,
+    place,
+    steps,
+    stored_dtype,
+)
+from meshjit.runtime import _jaxlib
+from meshjit.runtime.agreement import agree
+from meshjit.runtime.array import Array
+from meshjit.runtime.distributed import Membership, membership
+from meshjit.trees import WORDS as tree
+
+_POLL_SECONDS = 0.02
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A leaf, and copies of the slices of it that this process writes."""
+
+    path: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    blocks: Sequence[tuple[tuple[int, ...], np.ndarray[Any, Any]]]  # (where it starts, elements)
+
+
+class Saving:
+    """A checkpoint that is being written. `wait` until it is there."""
+
+    def __init__(self, run: Any) -> None:
+        self.error: BaseException | None = None
+        self._run = run
+        self._thread = threading.Thread(target=self._go, name="meshjit-checkpoint")  # Python waits for it at its end
+        self._thread.start()
+
+    def _go(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # noqa: B036 - told by `wait`
+            self.error = error
+
+    def done(self) -> bool:
+        return not self._thread.is_alive()
+
+    def wait(self) -> None:
+        """Until the checkpoint is there. Raises CheckpointError where a process could not write its part."""
+        self._thread.join()
+        if self.error is not None:
+            raise self.error
+
+
+_last: Saving | None = None  # one at a time: a next `save` waits
+_count = 0
+
+
+def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, overwrite: bool = False) -> Saving:
+    """Write a tree of arrays as the checkpoint of a step. All processes call it, with one folder that they all see.
+
+    Returns once the arrays are copied, so that they may be donated; `.wait()` waits for the rest. Every slice of an array is
+    written once, by one process that holds it. What is no global Array (NumPy, Python's numbers, an Array of one process) is
+    process 0's. `keep`: so many checkpoints stay, the oldest go.
+
+    Raises CheckpointError where the step is there, without `overwrite`, or where the last `save` has failed;
+    DivergenceError where processes save different trees."""
+    wait_for_last()
+    joined, final = membership(), place(folder, step)
+    there = final.exists() and not overwrite
+    aside = final.with_name(f".{final.name}.writing")
+    if joined.process_id == 0 and not there:
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+    leaves = copies(state, joined.process_id)
+    text = "\n".join(f"{leaf.path}: {leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
+    agree(f"checkpoint of step {step}", f"{there}\n{text}\n", what="write the")
+    if there:
+        raise CheckpointError(f"{final} is there already\n  fix: overwrite=True replaces it")
+    return start_saving(lambda key: _write(joined, key, leaves, aside, final, Path(folder), step, keep))
+
+
+def wait_for_last() -> None:
+    """Raises what the last saving has failed with."""
+    global _last
+    if _last is not None:
+        last, _last = _last, None
+        last.wait()
+
+
+def start_saving(write: Callable[[str], None]) -> Saving:
+    """`write` in a thread; it is given a place in the store of all processes that is this checkpoint's alone."""
+    global _last, _count
+    _count += 1
+    key = f"meshjit/checkpoint/{_count}/"
+    _last = Saving(lambda: write(key))
+    return _last
+
+
+def copies(state: Any, rank: int) -> list[Leaf]:
+    flat = tree.leaves(state)
+    for leaf in flat:
+        if isinstance(leaf, Array):
+            leaf.copy_to_host_async()
+    return [_copied(name, leaf, rank) for name, leaf in zip(tree.path_names(state, ""), flat, strict=True)]
+
+
+def _copied(path: str, leaf: Any, rank: int) -> Leaf:
+    if isinstance(leaf, Array) and (not leaf.is_fully_addressable or rank == 0):
+        return Leaf(path, leaf.shape, np.dtype(leaf.dtype), list(_blocks(leaf)))
+    value = np.asarray(leaf)
+    if value.dtype.kind in "OUSV" and value.dtype.names is None and value.dtype.kind != "V":
+        raise TypeError(f"checkpoints.save: {path or 'the tree'} is no array, but {leaf!r}")
+    return Leaf(path, value.shape, value.dtype, [((0,) * value.ndim, np.array(value))] if rank == 0 else [])
+
+
+def _blocks(array: Array) -> Iterator[tuple[tuple[int, ...], np.ndarray[Any, Any]]]:
+    """Copies of the slices that this process is the first to hold: on CPU what `fetch` gives is the array's own memory.
+    NotImplementedError for an unfinished sum, whose shards are no slices of it."""
+    array.require_finished()
+    fetched = dict(_jaxlib.fetch(array))
+    for shard in array._shards(fetched):  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
+        bounds = [s.indices(n)[:2] for s, n in zip(shard.index, array.shape, strict=True)]
+        extents = [max(0, stop - start) for start, stop in bounds]
+        if shard.replica_id == 0 and 0 not in extents:
+            view = fetched[shard.device][tuple(slice(n) for n in extents)]
+            yield tuple(start for start, _ in bounds), np.array(view, order="C")
+
+
+# --- in the thread -----------------------------------------------------------------------------------------------------
+
+
+def _write(
+    joined: Membership, key: str, leaves: Sequence[Leaf], aside: Path, final: Path, folder: Path, step: int, keep: int | None
+) -> None:
+    try:
+        mine = _in_threads(lambda numbered: _written(numbered[1], numbered[0], aside), list(enumerate(leaves)))
+        said = json.dumps([[asdict(shard) for shard in leaf.shards] for leaf in mine])
+    except OSError as error:
+        said = f"process {joined.process_id} could not write {error.filename or aside}: {error.strerror}"
+    except Exception as error:  # the others wait for a word
+        said = f"process {joined.process_id} could not write {aside}: {type(error).__name__}: {error}"
+    answers = tell(joined, f"{key}parts/", said)
+    failed = [text for _, text in sorted(answers.items()) if not text.startswith("[")]
+    if failed:
+        raise CheckpointError("\n".join(failed))
+    verdict = ""
+    if joined.process_id == 0:
+        verdict = _commit(leaves, answers, aside, final, folder, step, keep)
+    verdict = tell(joined, f"{key}verdict/", verdict, only=0)[0]
+    if verdict:
+        raise CheckpointError(verdict)
+
+
+def _in_threads(run: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """run(item) for all; hashing and writing leave Python's lock. Once the script has ended an executor refuses, and
+    so does, from Python 3.12 on, a new thread."""
+    results, errors, todo = dict[int, R](), list[BaseException](), queue.SimpleQueue[int]()
+
+    def work() -> None:
+        try:
+            while not errors:
+                i = todo.get_nowait()
+                results[i] = run(items[i])
+        except queue.Empty:
+            return
+        except BaseException as error:  # noqa: B036 - raised below
+            errors.append(error)
+
+    for i in range(len(items)):
+        todo.put(i)
+    threads = [threading.Thread(target=work) for _ in range(min(THREADS, len(items)) - 1)]
+    with contextlib.suppress(RuntimeError):  # Python ends, and starts no more: this one does it all
+        for thread in threads:
+            thread.start()
+    work()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join()
+    if errors:
+        raise errors[0]
+    return [results[i] for i in range(len(items))]
+
+
+def _written(leaf: Leaf, number: int, aside: Path) -> StoredLeaf:
+    stored, shards = stored_dtype(leaf.dtype), []
+    for start, block in leaf.blocks:
+        name = f"{number:05d}.{'_'.join(map(str, start)) or '0'}.npy"
+        data = np.atleast_1d(block).view(stored).reshape(block.shape)
+        size, digest = _write_npy(aside / name, data)
+        stop = tuple(a + n for a, n in zip(start, block.shape, strict=True))
+        shards.append(StoredShard(name, start, stop, size, digest))
+    return StoredLeaf(leaf.path, leaf.shape, str(leaf.dtype), str(stored), tuple(shards))
+
+
+def _write_npy(path: Path, data: np.ndarray[Any, Any]) -> tuple[int, str]:
+    """(bytes, SHA-256) of the file."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, np.lib.format.header_data_from_array_1_0(data))
+    body = np.atleast_1d(data).reshape(-1).view(np.uint8).data if data.size else memoryview(b"")
+    digest = hashlib.sha256(head.getvalue())
+    digest.update(body)
+    with open(path, "wb") as file:
+        file.write(head.getvalue())
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+    return len(head.getvalue()) + len(body), digest.hexdigest()
+
+
+def tell(joined: Membership, prefix: str, text: str, only: int | None = None) -> dict[int, str]:
+    """What all processes say here, or only one of them. By the store: agreements are the main thread's."""
+    if joined.coordinator is None:
+        return {0: text}
+    if only is None or only == joined.process_id:
+        _jaxlib.store_set(joined.coordinator, f"{prefix}{joined.process_id}", text or " ")
+    while True:
+        stored = _jaxlib.store_list(joined.coordinator, prefix)
+        if len(stored) == (joined.num_processes if only is None else 1):
+            return {int(key.rpartition("/")[2]): value.strip() for key, value in stored.items()}
+        time.sleep(_POLL_SECONDS)
+
+
+def _commit(
+    leaves: Sequence[Leaf], answers: dict[int, str], aside: Path, final: Path, folder: Path, step: int, keep: int | None
+) -> str:
+    """Write the index, and give the folder its name. What went wrong, or ""."""
+    parts = [json.loads(text) for _, text in sorted(answers.items())]
+    stored = [
+        StoredLeaf(
+            leaf.path, leaf.shape, str(leaf.dtype), str(stored_dtype(leaf.dtype)),
+            tuple(StoredShard(**shard) for part in parts for shard in part[n]),
+        )
+        for n, leaf in enumerate(leaves)
+    ]  # fmt: skip
+    try:
+        check_complete(stored)
+        Index(step, tuple(stored)).write(aside / INDEX)
+        if final.exists():
+            _remove(final)
+        os.rename(aside, final)
+        _sync(folder)
+        for old in steps(folder)[: -keep if keep else 0]:
+            _remove(place(folder, old))
+    except (OSError, CheckpointError) as error:
+        return str(error)
+    return ""
+
+
+def _remove(path: Path) -> None:
+    """First out of sight, so that nobody finds half of it."""
+    gone = path.with_name(f".{path.name}.removing")
+    shutil.rmtree(gone, ignore_errors=True)
+    os.rename(path, gone)
+    shutil.rmtree(gone)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
