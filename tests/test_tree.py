@@ -7,6 +7,8 @@ import copy
 import dataclasses
 import functools
 import pickle
+import subprocess
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ import pytest
 
 import meshjit as mj
 from meshjit import tree, tree_util
+from meshjit.trees import WORDS
 
 
 class Point(NamedTuple):
@@ -139,7 +142,7 @@ def test_map_over_several_trees_takes_subtrees_of_the_others():
         (
             {"w": 1, "b": 2},
             {"w": 1, "c": 2},
-            "tree.map: tree 2 does not have the structure of the first\n"
+            "tree.map: tree 2 does not have the structure of the first: Dict key mismatch\n"
             "  the first has a dict with keys ['b', 'w'], tree 2 has a dict with keys ['c', 'w']",
         ),
     ],
@@ -186,10 +189,10 @@ def test_paths():
 
 
 def test_prefixes():
-    full = tree.structure({"a": [1, 2], "b": Point(3, {"c": 4})})
-    assert tree.flatten_prefix(9, full, "in_shardings") == [9, 9, 9, 9]
-    assert tree.flatten_prefix({"a": 1, "b": Point(2, 3)}, full, "in_shardings") == [1, 1, 2, 3]
-    assert tree.flatten_prefix({"a": None, "b": 2}, full, "s", is_leaf=lambda x: x is None) == [None, None, 2, 2]
+    full = WORDS.structure({"a": [1, 2], "b": Point(3, {"c": 4})})
+    assert WORDS.flatten_prefix(9, full, "in_shardings") == [9, 9, 9, 9]
+    assert WORDS.flatten_prefix({"a": 1, "b": Point(2, 3)}, full, "in_shardings") == [1, 1, 2, 3]
+    assert WORDS.flatten_prefix({"a": None, "b": 2}, full, "s", is_leaf=lambda x: x is None) == [None, None, 2, 2]
     assert tree.broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": 0}) == {"a": [1, 1], "b": 2}
 
 
@@ -205,7 +208,7 @@ def test_prefixes():
 )
 def test_prefixes_that_do_not_fit(prefix: Any, where: str, mine: str, theirs: str):
     with pytest.raises(ValueError) as caught:
-        tree.flatten_prefix(prefix, tree.structure({"a": [1, 2], "b": 3}), "in_shardings")
+        WORDS.flatten_prefix(prefix, WORDS.structure({"a": [1, 2], "b": 3}), "in_shardings")
     assert str(caught.value) == (
         f"{where} does not fit: it is {mine}, the value in its place is {theirs}\n"
         "  a prefix has the same containers as the value, down to some level, and one entry for each subtree below\n"
@@ -243,8 +246,8 @@ def test_partial_is_a_node_whose_arguments_are_leaves():
 
 
 def test_is_container():
-    assert all(tree.is_container(x) for x in ([], {}, (), None, Point(1, 2), Layer(1, 2), tree_util.Partial(max)))
-    assert not any(tree.is_container(x) for x in (1, "ab", np.zeros(3), object(), {1, 2}, [].append))
+    assert all(WORDS.is_container(x) for x in ([], {}, (), None, Point(1, 2), Layer(1, 2), tree_util.Partial(max)))
+    assert not any(WORDS.is_container(x) for x in (1, "ab", np.zeros(3), object(), {1, 2}, [].append))
 
 
 def test_tree_util_has_jax_names():
@@ -369,3 +372,60 @@ def test_the_fields_of_a_class() -> None:
 
 def test_paths_of_keys_of_ones_own() -> None:
     assert tree.keystr(("own", tree_util.DictKey("a"), tree_util.FlattenedIndexKey(3)), simple=True, separator="/") == "own/a/3"
+
+
+JAX_CLASSES = """
+import collections, dataclasses, sys, types
+
+class Registry:  # what jax.tree_util.default_registry is asked for
+    def __init__(self):
+        from jaxlib import _jax
+        self.own = _jax.pytree.PyTreeRegistry(
+            enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True)
+    def __getattr__(self, name):
+        return getattr(self.own, name)
+
+jax = types.ModuleType("jax")
+jax.tree_util = types.ModuleType("jax.tree_util")
+jax.tree_util.default_registry = Registry()
+sys.modules["jax"], sys.modules["jax.tree_util"] = jax, jax.tree_util
+
+import numpy as np
+import meshjit as mj
+
+class Linear:
+    def __init__(self, w, b, name):
+        self.w, self.b, self.name = w, b, name
+
+keyed = lambda m: (((mj.tree_util.GetAttrKey("w"), m.w), (mj.tree_util.GetAttrKey("b"), m.b)), m.name)
+jax.tree_util.default_registry.register_node(Linear, lambda m: ((m.w, m.b), m.name), lambda name, c: Linear(*c, name), keyed)
+model = Linear(np.ones(2), None, "first")
+print(len(mj.tree.leaves([model, 3])), mj.tree.structure(model) == mj.tree.structure(Linear(0, None, "first")))
+print(mj.tree.structure(model) == mj.tree.structure(Linear(0, None, "second")), mj.tree.leaves_with_path(model)[0][0])
+print(mj.jit(lambda m: Linear(m.w * 2, m.b, m.name))(model).w, mj.tree.map(lambda x: x + 1, model).name)
+print(mj.grad(lambda m: (m.w ** 2).sum())(model).w)
+"""
+
+
+def test_classes_that_jax_knows_are_nodes_where_jax_is_in_the_process():
+    result = subprocess.run([sys.executable, "-c", JAX_CLASSES], capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == ["2 True", "False (GetAttrKey(name='w'),)", "[2. 2.] first", "[2. 2.]"]
+
+
+def test_keys_are_leaves_and_their_paths_end_at_them():
+    keys = mj.random.split(mj.random.key(0), 3)
+    value = {"k": [keys, 1], "n": None}
+    assert tree.leaves(value)[0] is keys and tree.structure(value) == tree.structure({"k": [0, 1], "n": None})
+    assert tree.path_names(value, "v") == WORDS.path_names(value, "v") == ["v['k'][0]", "v['k'][1]"]
+    assert tree.map(lambda x: getattr(x, "shape", ()), value) == {"k": [(3,), ()], "n": None}
+    assert pickle.loads(pickle.dumps(tree.structure(value))) == tree.structure(value)
+
+
+def test_functions_have_jaxs_names_for_their_parameters():
+    pairs = tree_util.tree_transpose(
+        outer_treedef=tree.structure([0, 0]), inner_treedef=None, pytree_to_transpose=[{"a": 1}, {"a": 2}]
+    )
+    assert pairs == {"a": [1, 2]}
+    assert tree.broadcast(prefix_tree=1, full_tree=(0, 0)) == (1, 1) and tree.reduce(function=max, tree=[1, 3]) == 3
+    assert tree_util.keystr(keys=(tree_util.DictKey("a"),)) == "['a']"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.program import Eqn, Program
+from meshjit.core.program import Eqn, Program, Source
 from meshjit.core.region import weighted_regions
 from sharding.axes import AxisRef, SubAxis, axes_text
 from sharding.cost import COLLECTIVES, collective_bytes, collective_seconds
@@ -31,7 +31,7 @@ class Collective:
     nbytes: float
     dim: int = 0
     trips: float = 1.0
-    source: str = dataclasses.field(default="", compare=False)
+    source: Source | None = dataclasses.field(default=None, compare=False)
 
     def times(self, trips: float) -> Collective:
         return dataclasses.replace(self, trips=self.trips * trips)
@@ -65,7 +65,7 @@ def collective_of(eqn: Eqn, mesh: BaseMesh) -> Collective:
     axes = _axes(params["axes"]) if "axes" in params else crossed_axes(params["pairs"], mesh)
     dim = params.get("dim", 0)
     is_minor = math.prod(operand.shape[:dim]) > 1
-    return Collective(eqn.op.name, axes, operand.nbytes, dim if is_minor else 0, source=str(eqn.source or ""))
+    return Collective(eqn.op.name, axes, operand.nbytes, dim if is_minor else 0, source=eqn.source)
 
 
 def _axes(axes: Sequence[Any]) -> tuple[AxisRef, ...]:

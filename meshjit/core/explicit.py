@@ -12,16 +12,18 @@ shard (the result may be whole or cut), dims that have to be whole, reshapes tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from meshjit.core.access import Moved, Places, Reduced, Window
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region
 from meshjit.core.rules import access_of, rule_of
 from meshjit.core.types import TensorType, short_name
-from sharding.axes import SubAxis
+from meshjit.core.varying import REDUCED, UNREDUCED, with_mark
+from sharding.axes import SubAxis, name_of
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
@@ -48,7 +50,8 @@ def typed(type: TensorType, spec: PartitionSpec | None, varying: frozenset[str] 
     entries = [entry_axes(e) for e in spec] if spec is not None else []
     dims = [str(n) + _at(entries[d] if d < len(entries) else ()) for d, n in enumerate(type.shape)]
     whole = PartitionSpec() if spec is None else spec
-    sums = (("V", varying), ("U", whole.unreduced), ("R", whole.reduced))
+    unreduced, reduced = whole.unreduced | with_mark(varying, UNREDUCED), whole.reduced | with_mark(varying, REDUCED)
+    sums = (("V", with_mark(varying, "")), ("U", unreduced), ("R", reduced))
     marks = [(mark, sorted(axes)) for mark, axes in sums if axes]
     extra = ", ".join(f"{mark}:{axes[0] if len(axes) == 1 else '(' + ','.join(axes) + ')'}" for mark, axes in marks)
     return f"{short_name(type.dtype)}[{','.join(dims)}]" + (f"{{{extra}}}" if extra else "")
@@ -58,6 +61,7 @@ def _at(axes: Sequence[object]) -> str:
     return "" if not axes else f"@{axes[0]}" if len(axes) == 1 else f"@({','.join(map(str, axes))})"
 
 
+@functools.lru_cache(maxsize=4096)
 def explicit_part(spec: PartitionSpec | None, rank: int, mesh: BaseMesh) -> PartitionSpec:
     """The spec with an entry per dim, of the mesh's explicit axes alone."""
     explicit = mesh.explicit_axes
@@ -71,16 +75,16 @@ def explicit_part(spec: PartitionSpec | None, rank: int, mesh: BaseMesh) -> Part
 def pin_of(spec: PartitionSpec, mesh: BaseMesh) -> PartitionSpec:
     """The constraint that holds a value to its type; dims without explicit axes are open where other axes are automatic."""
     if not mesh.auto_axes:
-        return PartitionSpec(*spec)
-    return PartitionSpec(*(PartitionSpec.UNCONSTRAINED if entry is None else entry for entry in spec))
+        return spec
+    return spec.update(partitions=[PartitionSpec.UNCONSTRAINED if entry is None else entry for entry in spec])
 
 
 def result_specs(eqn: Eqn, specs: Sequence[PartitionSpec], mesh: BaseMesh, strict: bool = True) -> list[PartitionSpec]:
     """The specs of the results from those of the operands. Unclear where they do not say; unless `strict` that is whole."""
-    if eqn.op.pinned is not None:
-        return [explicit_part(s, v.rank, mesh) for s, v in zip(eqn.op.pinned(eqn.params)[1], eqn.outputs, strict=True)]
     if eqn.op.seed is not None:
         return [_constrained(eqn.op.seed(eqn.params), specs[0], mesh)]
+    if eqn.op.pinned is not None:
+        return _of_pinned(eqn, specs, mesh, *eqn.op.pinned(eqn.params))
     if eqn.op.regions is not None:
         return _of_regions(eqn, specs, mesh)
     dims = [tuple(entry_axes(e) for e in spec) for spec in specs]
@@ -99,16 +103,31 @@ def program_specs(program: Program, inputs: Sequence[PartitionSpec], mesh: BaseM
     return [known[v] for v in program.outputs]
 
 
+def likeness(eqn: Eqn, specs: Sequence[PartitionSpec]) -> Any:
+    """Equal for equations with equal results: of one op, with equal params and operands. As long as the equation lives."""
+    key = (eqn.op, eqn.input_types, eqn.output_types, *eqn.params.items(), *specs)
+    try:
+        hash(key)
+    except TypeError:  # arrays
+        return (eqn.identity, *specs)
+    return key
+
+
 def follow(eqns: Sequence[Eqn], known: dict[Var, PartitionSpec], mesh: BaseMesh) -> None:
-    """Add the specs of what the equations compute to `known`."""
+    """Add the specs of what the equations compute to `known`. Copies on operands that are alike are looked at once."""
+    done: dict[Any, list[PartitionSpec]] = {}
     for eqn in eqns:
         specs = [known[v] if v in known else explicit_part(None, v.rank, mesh) for v in eqn.inputs]
-        known.update(zip(eqn.outputs, result_specs(eqn, specs, mesh, strict=False), strict=True))
+        key = likeness(eqn, specs)
+        results = done.get(key)
+        if results is None:
+            results = done[key] = result_specs(eqn, specs, mesh, strict=False)
+        known.update(zip(eqn.outputs, results, strict=True))
 
 
 def _constrained(seed: PartitionSpec, spec: PartitionSpec, mesh: BaseMesh) -> PartitionSpec:
     asked, is_open = explicit_part(seed, len(spec), mesh), open_dims(seed, len(spec))
-    return PartitionSpec(*(e if free else a for a, e, free in zip(asked, spec, is_open, strict=True)))
+    return asked.update(partitions=[e if free else a for a, e, free in zip(asked, spec, is_open, strict=True)])
 
 
 def _of_regions(eqn: Eqn, specs: Sequence[PartitionSpec], mesh: BaseMesh) -> list[PartitionSpec]:
@@ -121,10 +140,39 @@ def _of_regions(eqn: Eqn, specs: Sequence[PartitionSpec], mesh: BaseMesh) -> lis
 
 
 def _of_region(region: Region, specs: Sequence[PartitionSpec], mesh: BaseMesh) -> dict[int, PartitionSpec]:
-    inputs = [specs[o][1:] if i in region.sliced else specs[o] for i, o in enumerate(region.operands)]
+    inputs = [_of_slice(specs[o]) if i in region.sliced else specs[o] for i, o in enumerate(region.operands)]
     outputs = program_specs(region.program, inputs, mesh)
-    stacked = (PartitionSpec(None, *s) if i in region.stacked else s for i, s in enumerate(outputs))
+    stacked = (s.update(partitions=(None, *s)) if i in region.stacked else s for i, s in enumerate(outputs))
     return {r: s for r, s in zip(region.results, stacked, strict=True) if r is not None}
+
+
+def _of_pinned(
+    eqn: Eqn,
+    specs: Sequence[PartitionSpec],
+    mesh: BaseMesh,
+    operands: Sequence[PartitionSpec],
+    results: Sequence[PartitionSpec],
+    names: frozenset[str],
+) -> list[PartitionSpec]:
+    """Where the op says; along further axes, where its region has its shards."""
+    own = [explicit_part(s, v.rank, mesh) for s, v in zip(results, eqn.outputs, strict=True)]
+    regions = [r for r in (eqn.op.regions(eqn.params) if eqn.op.regions is not None else ()) if r.role == "run"]
+    if not regions or not {*mesh.explicit_axes} - names:
+        return own
+    inner = program_specs(regions[0].program, [without_axes(s, names) for s in specs], mesh)
+    return [
+        PartitionSpec(*((*entry_axes(a), *entry_axes(b)) or None for a, b in zip(first, rest, strict=True)))
+        for first, rest in zip(own, inner, strict=True)
+    ]
+
+
+def without_axes(spec: PartitionSpec, names: frozenset[str]) -> PartitionSpec:
+    """What the spec says of other axes."""
+    return PartitionSpec(*(tuple(a for a in entry_axes(e) if name_of(a) not in names) or None for e in spec))
+
+
+def _of_slice(spec: PartitionSpec) -> PartitionSpec:
+    return spec.update(partitions=spec.partitions[1:])
 
 
 class _Typing:
@@ -286,19 +334,62 @@ def _and(axes: Sequence[str]) -> str:
 # -- sums that are not finished: each device has an addend over the axes `unreduced`
 
 
+def check_sums(eqn: Eqn, operands: Sequence[PartitionSpec]) -> None:
+    """Unclear where code for single devices gives an equation addends that it does not take."""
+    sums = {i: spec.unreduced for i, spec in enumerate(operands) if spec.unreduced}
+    why = _not_linear(eqn, operands, sums) if sums else None
+    if why is not None:
+        raise Unclear(why, tuple(sums))
+
+
 def _with_sums(
     eqn: Eqn, specs: Sequence[PartitionSpec], results: list[PartitionSpec], strict: bool
 ) -> list[PartitionSpec]:
+    """The results' specs with the axes over which they are unreduced or reduced.
+
+        {U:X} + {U:X}    {U:X}      a sum of addends is a sum
+        {U:X} * {R:X}    {U:X}      and so is what is linear in one, if the cotangent of the other may be one
+        f({R:X})         {R:X}      unless a factor is summed over, or a factor of another operand is sharded over X
+    """
     sums = {i: spec.unreduced for i, spec in enumerate(specs) if spec.unreduced}
     reduced = frozenset[str]().union(*(spec.reduced for spec in specs))
-    if not sums:
-        return [s.update(reduced=reduced) for s in results] if reduced else results
-    axes = next(iter(sums.values()))
-    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
-    fits = any(set(group) == set(sums) for group in groups) and len(set(sums.values())) == 1
-    if not fits and strict:
-        over = _and(sorted(axes))
-        what = f"operand {min(sums)} is an unfinished sum over {over}, in which {eqn.op.name} is not linear alone"
-        raise Unclear(what, tuple(sums))
-    return [s.update(unreduced=axes) for s in results] if fits else results
+    if sums:
+        axes = next(iter(sums.values()))
+        why = _not_linear(eqn, specs, sums)
+        if why is None:
+            return [s.update(unreduced=axes, reduced=reduced - axes) for s in results]
+        if strict:
+            ways = tuple(tuple(entry_axes(e) for e in specs[i]) for i in sums)
+            raise Unclear(why, tuple(sums), ways)  # pyright: ignore[reportArgumentType]
+        return results
+    if not reduced or (len(specs) > 1 and rule_of(eqn).reductions):
+        return results
+    used = [{str(axis) for entry in s for axis in entry_axes(entry)} for s in results]
+    both = sorted(reduced.intersection(*used[:1]))
+    if both and strict:
+        first = next(i for i, spec in enumerate(specs) if both[0] in spec.reduced)
+        what = f"operand {first} is reduced over {both[0]}, over which another operand is sharded"
+        raise Unclear(what, (first,), (tuple(entry_axes(e) for e in results[0]),))  # pyright: ignore[reportArgumentType]
+    return [s.update(reduced=reduced - taken) for s, taken in zip(results, used, strict=True)]
 
+
+def _not_linear(eqn: Eqn, specs: Sequence[PartitionSpec], sums: Mapping[int, frozenset[str]]) -> str | None:
+    """Why an equation takes no unfinished sums in these operands; None if it does."""
+    first, axes = min(sums), sums[min(sums)]
+    over = _and(sorted(axes))
+    other = next((i for i, theirs in sums.items() if theirs != axes), None)
+    if other is not None:
+        return f"operand {first} is an unfinished sum over {over}, operand {other} over {_and(sorted(sums[other]))}"
+    groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
+    joint = next(({*group} - {*sums} for group in groups if {*group} >= {*sums}), None)
+    if joint is None or any(eqn.inputs[i].rank for i in joint):  # one number is an addend on one device: the padding of a pad
+        if joint:
+            return f"operand {first} is an unfinished sum over {over}, and operand {min(joint)} is not: every device would add it"
+        return f"operand {first} is an unfinished sum over {over}, in which {eqn.op.name} is not linear"
+    for i, (type, spec) in enumerate(zip(eqn.input_types, specs, strict=True)):
+        if i not in {*sums, *joint} and type.dtype.kind not in "biu" and not axes <= spec.reduced:
+            return (
+                f"operand {first} is an unfinished sum over {over}, and operand {i} is not reduced over {over}:"
+                " its cotangent would be summed without being asked for"
+            )
+    return None

@@ -11,9 +11,9 @@ from __future__ import annotations
 import itertools
 import re
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import numpy as np
 
@@ -27,12 +27,24 @@ Call = Callable[[Sequence[Array]], Sequence[Any]]
 
 
 class HostFunction:
-    """`function(arrays)`: of `operands` arrays, NumPy arrays of the types in `results`. `number` names it in texts."""
+    """`function(arrays)`: of `operands` arrays, NumPy arrays of the types in `results`. `number` names it in texts. Those whose
+    calls are equal, by their own `==`, are equal."""
 
     __slots__ = ("call", "name", "number", "operands", "results", "__weakref__")
 
     def __init__(self, call: Call, name: str, number: int, operands: int, results: tuple[TensorType, ...]) -> None:
         self.call, self.name, self.number, self.operands, self.results = call, name, number, operands, results
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, HostFunction) or (self.operands, self.results) != (other.operands, other.results):
+            return self is other
+        return self is other or bool(self.call == other.call)
+
+    def __hash__(self) -> int:
+        try:
+            return hash((self.call, self.operands, self.results))
+        except TypeError:  # no other is looked for
+            return id(self)
 
     def __call__(self, arrays: Sequence[Array]) -> tuple[Array, ...]:
         """RuntimeError for results of another number or other types than those declared."""
@@ -69,22 +81,19 @@ _WIDE = {np.dtype(narrow): np.dtype(wide) for narrow, wide in
 
 _lock = threading.Lock()
 _numbers = itertools.count(1)
-_by_meaning: WeakValueDictionary[Hashable, HostFunction] = WeakValueDictionary()
+_alive: WeakKeyDictionary[HostFunction, ref[HostFunction]] = WeakKeyDictionary()  # by nothing that would hold the call
 _by_number: WeakValueDictionary[int, HostFunction] = WeakValueDictionary()
 
 
 def host_function(call: Call, name: str, operands: int, results: Sequence[TensorType]) -> HostFunction:
     """The one object for equal calls (by their own `==`) with results of these types."""
-    key: Hashable = (call, operands, tuple(results))
-    try:
-        hash(key)
-    except TypeError:  # no other is known to be equal
-        key = object()
+    new = HostFunction(call, name, 0, operands, tuple(results))
     with _lock:
-        known = _by_meaning.get(key)
+        alive = _alive.get(new)
+        known = None if alive is None else alive()
         if known is None:
-            known = _by_meaning[key] = HostFunction(call, name, next(_numbers), operands, tuple(results))
-            _by_number[known.number] = known
+            known, new.number = new, next(_numbers)
+            _alive[new], _by_number[new.number] = ref(new), new
         return known
 
 

@@ -212,6 +212,9 @@ class _Parser:
             return PartitionSpec.UNCONSTRAINED if self.accept("*") else self.value()
 
         spec = PartitionSpec(*self.sequence(entry, ")"))
+        for name in ("unreduced", "reduced"):
+            if self.accept(name):
+                spec = spec.update(**{name: self.value()})
         return spec.with_priorities(*self.value()) if self.accept("/") else spec
 
     def host(self) -> HostFunction:

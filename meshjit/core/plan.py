@@ -6,12 +6,15 @@ It is what planning gives and what partitioning, reports and tests read; it hold
 from __future__ import annotations
 
 import functools
+import html
+import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from meshjit.core.collective import Collective
-from meshjit.core.decision import Decision
+from meshjit.core.decision import Decision, rounded
 from meshjit.core.effects import is_pure
 from meshjit.core.printer import print_program
 from meshjit.core.program import Eqn, Program, Var
@@ -83,6 +86,47 @@ class PlanCost:
 
 
 @dataclass(frozen=True)
+class Optimum:
+    """How good a plan is that was searched for automatically.
+
+    seconds: predicted for the plan. bound: no plan of those that were to choose from takes less; 0 where nothing is known.
+    searched: plans that were priced in full. is_complete: False where the time limit or the width of the Program cut the search.
+    """
+
+    seconds: float
+    bound: float
+    searched: int = 1
+    is_complete: bool = True
+
+    @property
+    def gap(self) -> float:
+        """The fraction of the bound by which the plan may be dearer than the best: 0 of an optimal plan, inf without a bound."""
+        if self.seconds <= self.bound * (1 + 1e-9):
+            return 0.0
+        return self.seconds / self.bound - 1 if self.bound > 0 else float("inf")
+
+    @property
+    def is_optimal(self) -> bool:
+        return self.gap == 0.0
+
+    def __str__(self) -> str:
+        time = f"{self.seconds * 1e3:.4g} ms"
+        if self.is_optimal:
+            return f"{time}, optimal"
+        if self.gap == float("inf"):
+            return f"{time}, no bound is known"
+        if self.gap >= 1:
+            return f"{time}, at most {1 + self.gap:.3g} times the optimum"
+        return f"{time}, at most {self.gap * 100:.2g} % from the optimum"
+
+
+def _searched(name: str, optimum: Optimum) -> Decision:
+    ends = "no further choice can be cheaper" if optimum.is_complete else "the size or the time limit cut the search"
+    reasons = f"{optimum.searched} plans were priced in full; {ends}", f"none takes less than {optimum.bound * 1e3:.4g} ms"
+    return Decision("search", name, str(optimum), reasons, rounded(optimum.seconds))
+
+
+@dataclass(frozen=True)
 class Trial:
     """An alternative that was planned: what the plan cost at the time, and what it would have cost (None: clearly more,
     planning it was stopped)."""
@@ -111,13 +155,42 @@ class Plan:
     cost: PlanCost | None = None
     trials: tuple[Trial, ...] = ()
     collectives: tuple[Collective, ...] = ()  # predicted, of one run of the Program
+    optimum: Optimum | None = None  # of plans that were searched for automatically
+    saved: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)  # see `meshjit.plan.automatic.saved`
     events: tuple[Any, ...] = ()  # what decisions are told from, see `meshjit.plan.events`
     describe: Callable[[Plan], tuple[Decision, ...]] | None = field(default=None, repr=False, compare=False)
 
     @functools.cached_property
     def decisions(self) -> tuple[Decision, ...]:
         """What planning chose, and why, in the order of the Program; `core/decision.py` says what each is."""
-        return self.describe(self) if self.describe is not None else ()
+        told = self.describe(self) if self.describe is not None else ()
+        return told if self.optimum is None else (_searched(self.program.name, self.optimum), *told)
+
+    @property
+    def overlapped_seconds(self) -> float:
+        """Predicted seconds of a step if the collectives that the target overlaps run beside the work: of both the longer one
+        counts, not their sum. The least that the step can take; where values wait for one another it takes up to `cost.seconds`,
+        by which plans are compared."""
+        assert self.cost is not None
+        topology = self.target.topology if self.target is not None else None
+        if topology is None or not topology.overlaps:
+            return self.cost.seconds
+        beside = sum(each.seconds(self.mesh, topology) for each in self.collectives if each.kind in topology.overlaps)
+        return self.cost.seconds - min(self.cost.work_seconds, beside)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write what was chosen as JSON, which `meshjit.auto(…, plan=path)` plans by again. ValueError for a plan that was not
+        searched for automatically: annotations say all of it."""
+        if self.saved is None:
+            problem = "this plan follows from annotations; there is nothing else to save"
+            raise ValueError(f"{self.program.name}: {problem}\n  fix: save a plan of meshjit.auto(…)")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(self.saved, file, indent=1)
+            file.write("\n")
 
     def __str__(self) -> str:
         return print_program(self.program, self.placements)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the Program with its placements."""
+        return f"<pre>{html.escape(print_program(self.program, self.placements, elide=True))}</pre>"

@@ -18,7 +18,7 @@ import numpy as np
 
 from meshjit.core.host import HostFunction
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.region import Rule
+from meshjit.core.region import Rule, programs_of
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.types import TensorType, short_name
 from sharding.extent import extent_text
@@ -97,7 +97,9 @@ class _Printer:
             return print_type(value)
         if isinstance(value, PartitionSpec):
             entries = ", ".join("*" if e is PartitionSpec.UNCONSTRAINED else self.value(e) for e in value)
-            return f"P({entries})" + (f"/{self.value(value.priorities)}" if value.priorities else "")
+            named = (("unreduced", value.unreduced), ("reduced", value.reduced))
+            sums = "".join(f" {name} {self.value(tuple(sorted(axes)))}" for name, axes in named if axes)
+            return f"P({entries}){sums}" + (f"/{self.value(value.priorities)}" if value.priorities else "")
         if isinstance(value, tuple):
             items = [self.value(v) for v in value]  # pyright: ignore[reportUnknownVariableType]
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
@@ -142,5 +144,16 @@ def element(x: Any) -> str:
 def names_of(program: Program) -> dict[Var, str]:
     """The names that values have in the text of a Program, nested ones included."""
     printer = _Printer({}, False, True)
-    printer.program(program)
+    _name(printer, program)
     return printer.names
+
+
+def _name(printer: _Printer, program: Program) -> None:
+    """Name values in the order in which the text does, without writing it."""
+    for var in program.inputs:
+        printer.name(var)
+    for eqn in program.eqns:
+        for var in eqn.outputs:
+            printer.name(var)
+        for nested in programs_of(eqn.params) if eqn.op.regions is not None else ():
+            _name(printer, nested)

@@ -186,6 +186,7 @@ class Builder:
         self.inputs: list[Var] = []
         self.eqns: list[Eqn] = []
         self.source: Source | None = None
+        self.known: Any = None  # outside of jit, what says the values of its Vars (`trace/values.py`)
 
     def __enter__(self) -> Builder:
         _stack.builders.append(self)

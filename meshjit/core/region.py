@@ -9,11 +9,14 @@ which op it is: planning ties carried values to one placement, partitioning rebu
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
-from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+
+F = TypeVar("F")  # a fact about a value: whether it depends on something, the axes over which it varies
 
 # What an op with regions means: a generator that asks for (Program, operands), is sent the results, and returns its own.
 Steps: TypeAlias = Generator[tuple[Program, Sequence[Any]], Sequence[Any], Sequence[Any]]
@@ -59,6 +62,7 @@ class Rule:
     name: str
     make: Callable[..., Any] | None = None
     answers: dict[Any, Any] = field(default_factory=dict[Any, Any])
+    seeing: Callable[..., Any] | None = None  # `make` where values are known: seeing(operands, *question)
 
     def __call__(self, *question: Any) -> Any:
         """What the rule makes of the question, once for each."""
@@ -67,6 +71,14 @@ class Rule:
         if question not in self.answers:
             self.answers[question] = self.make(*question)
         return self.answers[question]
+
+    def of(self, operands: Sequence[Var], *question: Any) -> Any:
+        """The same for these Vars of the current Builder. Outside of jit the user's rule may ask for their values; what it makes
+        then is for them alone."""
+        known = current_builder().known
+        if self.seeing is None or known is None:
+            return self(*question)
+        return self.seeing(known.tracers(operands), *question)
 
 
 def programs_of(params: Mapping[str, Any]) -> Iterator[Program]:
@@ -131,6 +143,54 @@ def depending(eqns: Iterable[Eqn], roots: Iterable[Var]) -> set[Var]:
         if any(v in dependents for v in eqn.inputs):
             dependents.update(eqn.outputs)
     return dependents
+
+
+def dependent_results(eqn: Eqn, operands: Sequence[bool]) -> list[bool]:
+    """Which results depend on an operand that is marked: through a loop or branch, only those that it goes into."""
+    regions = [r for r in eqn.op.regions(eqn.params) if r.role != "rule"] if eqn.op.regions is not None and any(operands) else []
+    if not regions:
+        return [any(operands)] * len(eqn.outputs)
+    return through_regions(eqn, regions, operands, False, _dependent_outputs)
+
+
+def through_regions(
+    eqn: Eqn,
+    regions: Sequence[Region],
+    operands: Sequence[F],
+    nothing: F,
+    outputs_of: Callable[[Program, Sequence[F]], Sequence[F]],
+) -> list[F]:
+    """What the results take over from operands through the Programs of regions, around loops until nothing is added. Facts are
+    joined by `|`. What chooses between Programs, or says when a loop ends, goes to all results."""
+
+    def join(a: Any, b: Any) -> Any:
+        return a | b
+
+    read = {i for region in regions for i in region.operands}
+    common = functools.reduce(join, [fact for i, fact in enumerate(operands) if i not in read], nothing)
+    entering, results = list(operands), [nothing] * len(eqn.outputs)
+    while True:
+        before = list(entering), common
+        for region in regions:
+            outputs = outputs_of(region.program, [join(entering[i], common) for i in region.operands])
+            for result, fact in zip(region.results, outputs, strict=True):
+                if result is None:
+                    common = join(common, fact)
+                else:
+                    results[result] = join(results[result], fact)
+            for i, output in region.carried:
+                entering[region.operands[i]] = join(entering[region.operands[i]], outputs[output])
+        if (entering, common) == before:
+            return [join(fact, common) for fact in results]
+
+
+def _dependent_outputs(program: Program, inputs: Sequence[bool]) -> list[bool]:
+    dependents = {v for v, flag in zip(program.inputs, inputs, strict=True) if flag}
+    for eqn in program.eqns:
+        if any(v in dependents for v in eqn.inputs):
+            flags = dependent_results(eqn, [v in dependents for v in eqn.inputs])
+            dependents.update(v for v, flag in zip(eqn.outputs, flags, strict=True) if flag)
+    return [v in dependents for v in program.outputs]
 
 
 def copied(program: Program) -> Program:

@@ -50,7 +50,7 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
     """Stretches in order, without overlap, each with another one of its kind."""
     if len(program.eqns) < 2 * SHORTEST:
         return ()
-    kinds = np.array(list(_kinds(program)), np.int64)
+    kinds = np.array(list(kinds_of(program)), np.int64)
     series = [each for period in _distances(kinds) for each in _series(kinds, period)]
     spans = sorted(_without_overlap(series, len(kinds)))
     if not spans:
@@ -64,7 +64,7 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
 # -- equations as numbers
 
 
-def _kinds(program: Program) -> Iterator[int]:
+def kinds_of(program: Program) -> Iterator[int]:
     """A number for every equation, the same for those that are alike. Those that hold Programs are like no other."""
     numbers: dict[Any, int] = {}
     same: dict[tuple[int, tuple[int, ...]], int] = {}  # by identities: layers made of one Program share their params and types

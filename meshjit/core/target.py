@@ -28,6 +28,7 @@ class Target:
     loses_nan: bool = False  # collectives of maxima and minima give the largest number where there is a NaN
     needs_barrier_before_all_to_all: bool = False
     lacks_bitwise_collectives: bool = False  # none combines integers by `and` or `or`
+    ends_at_sums_of_constants: bool = False  # transform/hide_constants: an all-reduce of a constant ends the process
     materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
 
     # What the compiler writes poorly, and what is written instead.

@@ -10,6 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from meshjit.core.keys import IMPLEMENTATIONS
+
 # The short names that programs are printed with, as in StableHLO and jaxprs.
 _SHORT: dict[str, Any] = {
     "bool": np.bool_,
@@ -25,7 +27,8 @@ _SHORT: dict[str, Any] = {
     "f8e5m2": ml_dtypes.float8_e5m2,
 }
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _SHORT.items()}
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_KEYS = {kind: kind.name for kind in IMPLEMENTATIONS.values()}  # for what users see; Programs have words
+_NAMES: dict[Any, str] = {**{dtype: name for name, dtype in DTYPES.items()}, **_KEYS}
 
 
 def short_name(dtype: np.dtype[Any]) -> str:
@@ -33,6 +36,11 @@ def short_name(dtype: np.dtype[Any]) -> str:
     try:
         return _NAMES[dtype]
     except KeyError:
+        if dtype.names == ("float0",):
+            raise TypeError(
+                "float0 arrays, derivatives with respect to integers, have no elements to compute with\n"
+                "  fix: leave them out: x if g.dtype == meshjit.dtypes.float0 else x - g"
+            ) from None
         raise TypeError(f"dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}") from None
 
 
@@ -77,6 +85,10 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:
         return len(self.shape)
 
     @property

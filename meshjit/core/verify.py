@@ -16,12 +16,17 @@ class IllegalProgram(AssertionError):
 
 
 def verify(program: Program, after: str = "") -> Program:
-    """Check and give back the Program.
+    """Check and give back the Program. Nested ones that stand in it several times are checked once.
 
     Invariants: every Var is defined once, before its uses; every equation's output types are what its op's type rule
     gives for its input types and params; every output is defined; nested Programs are legal too, and
     stand in params in the order of the op's regions.
     """
+    _verify(program, after, set())
+    return program
+
+
+def _verify(program: Program, after: str, legal: set[Program]) -> None:
     defined: set[Var] = set()
     sound: set[tuple[int, ...]] = set()
     for var in program.inputs:
@@ -34,7 +39,7 @@ def verify(program: Program, after: str = "") -> Program:
             raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
         copies = eqn.identity
         if copies not in sound:
-            _check_eqn(eqn, after)
+            _check_eqn(eqn, after, legal)
             sound.add(copies)
         if not defined.isdisjoint(eqn.outputs):
             var = next(v for v in eqn.outputs if v in defined)
@@ -43,23 +48,24 @@ def verify(program: Program, after: str = "") -> Program:
     for var in program.outputs:
         if var not in defined:
             raise _illegal(f"output {var!r} of {program.name} is not defined", after)
-    return program
+    legal.add(program)
 
 
-def _check_eqn(eqn: Eqn, after: str) -> None:
+def _check_eqn(eqn: Eqn, after: str, legal: set[Program]) -> None:
     types = _types(eqn)
     if types != eqn.output_types:
         raise _illegal(f"{_describe(eqn)} declares {eqn.output_types}, its rule gives {types}", after)
-    _check_regions(eqn, after)
+    _check_regions(eqn, after, legal)
 
 
-def _check_regions(eqn: Eqn, after: str) -> None:
+def _check_regions(eqn: Eqn, after: str, legal: set[Program]) -> None:
     nested = list(programs_of(eqn.params))
     regions = eqn.op.regions(eqn.params) if eqn.op.regions is not None else ()
     if [id(region.program) for region in regions] != [id(program) for program in nested]:
         raise _illegal(f"{_describe(eqn)} has regions in another order than the Programs in its params", after)
     for program in nested:
-        verify(program, after)
+        if program not in legal:
+            _verify(program, after, legal)
 
 
 def _types(eqn: Eqn) -> Types:

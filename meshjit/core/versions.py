@@ -15,6 +15,7 @@ from meshjit.core.plan import EquationPlan, equation_plan, rematerializable
 from meshjit.core.program import Eqn, Var
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
+from sharding.floor import least_seconds
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.reshard import Walk, plan_reshard
@@ -33,6 +34,7 @@ class Walks:
         self.topology = target.topology
         self.normal = functools.cache(self._normal)
         self.walk = functools.cache(self._walk)
+        self.least = functools.cache(self._least)
         self.spread_again = functools.cache(self._spread_again)
 
     def _normal(self, placement: Placement) -> Placement:
@@ -41,9 +43,19 @@ class Walks:
     def _walk(self, type: TensorType, source: Placement, target: Placement) -> Walk:
         return plan_reshard(type.shape, type.dtype.itemsize, source, target, self.mesh, self.topology)
 
+    def _least(self, type: TensorType, source: Placement, target: Placement) -> float:
+        ends = self.normal(source), self.normal(target)
+        return least_seconds(type.shape, type.dtype.itemsize, *ends, self.mesh, self.topology)
+
     def nearest(self, type: TensorType, sources: Iterable[Placement], target: Placement) -> Walk:
         """The walk from that of the versions from which it takes least time; of equals the oldest."""
-        return min((self.walk(type, source, target) for source in sources), key=lambda walk: walk.seconds)
+        best: Walk | None = None
+        for source in sources:
+            if best is None or self.least(type, source, target) < best.seconds:
+                walk = self.walk(type, source, target)
+                best = walk if best is None or walk.seconds < best.seconds else best
+        assert best is not None, "a value has a version from the start"
+        return best
 
     def _spread_again(self, rule: FactorRule, placement: Placement) -> EquationPlan | None:
         """How an equation is computed so that its result has this placement; None where shards of a merged dim are uneven."""
@@ -75,6 +87,10 @@ class Versions(Generic[T]):
         """The result of an equation computed once more."""
         return self.compute(eqn, plan, [self.operand(v, p) for v, p in zip(eqn.inputs, plan.operands, strict=True)])[0]
 
+    def addend(self, local: T, placement: Placement) -> T:
+        """A whole value, placed like this but for the axes over which it is partial, as an addend of itself."""
+        raise NotImplementedError
+
     def enter(self, var: Var, placement: Placement, local: T) -> None:
         """The only version of a new value."""
         self.versions[var] = {placement: local}
@@ -87,17 +103,28 @@ class Versions(Generic[T]):
     def operand(self, var: Var, placement: Placement) -> T:
         """A value under a placement; an addend of a whole value is that value."""
         placement = self.walks.normal(placement)
-        if placement.partial and placement not in self.versions[var]:
+        if placement.partial and not self.has_addends(var, placement):
             placement = placement.without_partial()
         return self.bring(var, placement)
+
+    def has_addends(self, var: Var, placement: Placement) -> bool:
+        """Whether a version is partial over all axes over which the placement is."""
+        return bool(self.starts(var, placement))
+
+    def starts(self, var: Var, placement: Placement) -> list[Placement]:
+        """The versions from which there is a walk: those that are partial over all axes over which the placement is."""
+        axes = {*placement.partial}
+        return [version for version in self.versions[var] if axes <= {*version.partial}]
 
     def bring(self, var: Var, placement: Placement) -> T:
         """The version under this placement, brought there from the others if there is none yet."""
         versions, placement = self.versions[var], self.walks.normal(placement)
+        if placement.partial and not self.has_addends(var, placement):
+            versions[placement] = self.addend(self.bring(var, placement.without_partial()), placement)
         if placement not in versions and var in self.makers:
             self.make_again(var, placement)
         if placement not in versions:
-            walk = self.walks.nearest(var.type, versions, placement)
+            walk = self.walks.nearest(var.type, self.starts(var, placement), placement)
             locals_ = self.travel(var, walk, versions[walk.placements[0]])
             for between, local in zip(walk.placements[1:], locals_, strict=True):
                 versions.setdefault(between, local)
