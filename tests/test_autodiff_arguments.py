@@ -112,7 +112,7 @@ def test_integers_have_no_derivative_and_are_known() -> None:
     got = mj.grad(lambda p: p["x"].sum() if p["on"] else 0.0, allow_int=True)({"x": X, "on": True})
     close(got["x"], np.ones(3))
     assert got["on"].dtype.names == ("float0",)
-    _, tangent = mj.jvp(lambda x, n: x.sum() if n else x[0], (X, True), (X, 0))
+    _, tangent = mj.jvp(lambda x, n: x.sum() if n else x[0], (X, True), (X, np.zeros((), mj.dtypes.float0)))
     close(tangent, X.sum())
 
 

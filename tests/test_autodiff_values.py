@@ -261,6 +261,37 @@ def test_custom_rules_see_values() -> None:
             wrong(2.0)
 
 
+def test_rules_backwards_see_values() -> None:
+    seen: list[float] = []
+
+    @mj.custom_vjp
+    def f(x: Any) -> Any:
+        return x * 2
+
+    def bwd(x: Any, ct: Any) -> Any:
+        seen.append(float(x) + 10 * float(ct))
+        return (ct * (100 if ct > 5 else 3 if x > 1 else 1),)
+
+    f.defvjp(lambda x: (x * 2, x), bwd)
+    assert [float(mj.grad(f)(x)) for x in (2.0, 0.5)] == [3, 1] and seen == [12, 10.5]
+    assert float(mj.grad(lambda x: f(f(x)) ** 2)(1.0)) == 80000  # 8, and 800 are more than 5
+    pull = mj.vjp(f, 2.0)[1]
+    assert [float(pull(ct)[0]) for ct in (1.0, 7.0)] == [3, 700]  # asked for each cotangent
+    value, slope = mj.value_and_grad(lambda x, y: (f(x["a"]) + y, y), has_aux=True)({"a": 2.0}, 1.0)
+    assert float(value[0]) == 5 and float(slope["a"]) == 3
+    for wrong in (mj.jit(mj.grad(f)), mj.jacrev(f), mj.grad(mj.grad(lambda x: f(x) ** 3))):
+        with pytest.raises(ConcretizationTypeError):
+            wrong(2.0)
+
+
+def test_tangents_have_values_in_jvp_alone() -> None:
+    f = mj.custom_jvp(lambda x: x * 2)
+    f.defjvp(lambda primals, tangents: (primals[0] * 2, tangents[0] * (5 if tangents[0] > 1 else 2)))
+    assert [float(mj.jvp(f, (1.0,), (t,))[1]) for t in (1.0, 2.0)] == [2, 10]
+    with pytest.raises(ConcretizationTypeError):
+        mj.grad(f)(1.0)
+
+
 def test_what_leaked_can_still_be_looked_at() -> None:
     kept: list[Any] = []
     mj.grad(lambda x: kept.append(x * 2) or x)(3.0)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import re
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,17 +15,31 @@ import meshjit.numpy as mnp
 from meshjit import tree
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
-from meshjit.core.program import Program
+from meshjit.core.program import Eqn, Program
+from meshjit.core.region import run_programs
 from meshjit.core.repeats import repeats
 from meshjit.core.types import TensorType
-from meshjit.partition import copy_repeats
+from meshjit.core.verify import verify
+from meshjit.emit.module import emit
+from meshjit.ops.control.repeated import repeated
+from meshjit.partition import bodies, copy_repeats
 from meshjit.partition.partition import partition
+from meshjit.partition.watch import partition_watched
 from meshjit.plan import cost, equations
+from meshjit.plan.events import Choice
+from meshjit.plan.graph import flatten
+from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import Annotations, make_plan
+from meshjit.runtime.executable import lower
 from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import target_of
 from meshjit.trace import Argument, trace_to_program
-from meshjit.transform.pipeline import simplify
+from meshjit.transform.cse import cse
+from meshjit.transform.pipeline import clean, simplify
+from meshjit.transform.rewriting import Rewriter, everywhere, rewrite
+from sharding.graph import Seed
 from sharding.mesh import AbstractMesh
+from sharding.propagate import propagate
 
 MESH = AbstractMesh((4, 2), ("x", "y"))
 SPECS = (P("x", "y"), P("y", "x"), P("x", None), P(None, "y"), P(None, None), None)
@@ -100,7 +117,8 @@ def described(plan: Plan) -> list[Any]:
     """All that a plan says, with the cost to the last bit."""
     places = [plan.placements[v] for v in plan.program.vars()]
     steps = [(step.rule, dict(step.assignment), step.operands, step.results) for step in plan.equations]
-    return [places, steps, plan.inputs, plan.outputs, plan.cost, plan.collectives, plan.events]
+    events = [(e.eqn, e.options()) if isinstance(e, Choice) else e for e in plan.events]
+    return [places, steps, plan.inputs, plan.outputs, plan.cost, plan.collectives, events]
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -112,12 +130,107 @@ def test_plans_are_the_same_as_without_recalling(seed: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_local_programs_are_the_same_as_without_copying(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_chosen_costs_least_of_all(seed: int) -> None:
+    """Also of those whose price was not worked out, as it could not be less."""
     program, annotations = random_program(random.Random(seed))
     plan = make_plan(program, MESH, annotations)
-    copied = partition(plan)
+    plans = dict(zip(program.eqns, plan.equations, strict=True))
+    options = [event.options() for event in plan.events if isinstance(event, Choice)]
+    assert all(each[0][1] == min(seconds for _, seconds in each) for each in options)
+    assert all(e.options()[0][0] is plans[e.eqn] for e in plan.events if isinstance(e, Choice) and e.eqn in plans)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_propagation_is_the_same_as_without_repeats(seed: int) -> None:
+    """Placements, origins and conflicts, in their order; with seeds on values in the middle, too, and of several priorities."""
+    draw = random.Random(seed)
+    program, annotations = random_program(draw)
+    graph = flatten(program, annotations, MESH).graph
+    for _ in range(3):
+        ours, plain = propagate(graph, MESH), propagate(dataclasses.replace(graph, repeats=()), MESH)
+        assert graph.repeats and ours.placements == plain.placements
+        assert ours.conflicts == plain.conflicts
+        assert list(ours.origins.items()) == list(plain.origins.items())
+        assert [o.path for o in ours.origins.values()] == [o.path for o in plain.origins.values()]
+        value = draw.randrange(len(graph.shapes))
+        seed_ = Seed(ours.placements[value], (True,) * len(graph.shapes[value]), draw.choice((0, 0, 1)))
+        graph = dataclasses.replace(graph, seeds={**graph.seeds, value: seed_})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_lifetimes_are_the_same_as_of_every_equation(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is held at each equation, and at some of them which versions are only kept."""
+    program, annotations = random_program(random.Random(seed))
+    plan = make_plan(program, MESH, annotations)
+
+    def lifetimes() -> tuple[Any, Any]:
+        machine = cost.Machine(MESH, target_of(MESH))
+        own = Lifetimes(program, machine, plan.equations, plan.inputs, plan.outputs)
+        held = own.held_bytes()
+        kept = [set(own.kept(at)) for at in (held.index(max(held)), *range(0, len(held), 7))]
+        assert own.held_bytes() == held
+        return held, kept
+
+    recalled = lifetimes()
+    monkeypatch.setattr(cost, "repeats", lambda program: ())
+    assert recalled == lifetimes()
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("worth", [0, 10**9], ids=["called", "copied"])
+def test_local_programs_are_the_same_as_without_copying(seed: int, worth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, annotations = random_program(random.Random(seed))
+    plan = make_plan(program, MESH, annotations)
+    monkeypatch.setattr(bodies, "WORTH", worth)
+    local = partition(plan)
+    assert verify(local) and (worth == 0 or not calls(local))
     monkeypatch.setattr(copy_repeats, "repeats", lambda program: ())
-    assert print_program(copied, sources=True) == print_program(partition(plan), sources=True)
+    assert print_program(written_out(local), sources=True) == print_program(partition(plan), sources=True)
+
+
+def calls(program: Program) -> int:
+    return sum((eqn.op is repeated) + sum(map(calls, run_programs(eqn))) for eqn in program.eqns)
+
+
+def written_out(program: Program) -> Program:
+    """Bodies in the place of their calls, and the constants that all of them have once."""
+
+    def change(program: Program) -> Program:
+        def rule(eqn: Eqn, here: Rewriter) -> Any:
+            return here.inline(eqn.params["body"], eqn.inputs)
+
+        return rewrite(program, {"repeated": rule})
+
+    return cse(everywhere(program, change), constants=True)
+
+
+def test_equal_layers_are_calls_of_one_body() -> None:
+    """The text is that of the equations one by one, but for constants, which every body has of its own."""
+    lowering = lower(network(32), MESH, annotated(32))
+    assert calls(lowering.local) > 40
+    assert len({id(eqn.params["body"]) for eqn in lowering.local.eqns if eqn.op is repeated}) < 12
+    plain = emit(clean(written_out(lowering.local), target_of(MESH)), MESH)
+    ours, theirs = (Counter(re.findall(r'"(\w+\.\w+)"\(', text)) for text in (lowering.text, plain))
+    constants = (ours.pop("stablehlo.constant"), theirs.pop("stablehlo.constant"))
+    assert ours == theirs and constants[0] > constants[1]
+
+
+def test_all_values_of_equal_layers_can_be_watched() -> None:
+    plan = make_plan(network(6), MESH, annotated(6))
+    assert [var for var, _ in partition_watched(plan).values] == [v for eqn in plan.program.eqns for v in eqn.outputs]
+
+
+def test_bodies_hold_no_equation_whose_neighbours_a_pass_must_see() -> None:
+    """Borders of several steps, and updates of what is still read, stay where passes see them."""
+
+    def steps(x: Any) -> Any:
+        for _ in range(40):
+            y = mnp.roll(x, 1) + mnp.roll(x, -1) - 2.0 * x
+            x = x + mnp.tanh(y * 0.25) * mnp.exp(-x * x) + mnp.sin(y)
+        return x
+
+    local = partition(make_plan(traced(steps, ["f32[64]"]), MESH, Annotations([P("x")], [P("x")])))
+    assert not calls(local) and any(eqn.op.name == "collective_permute" for eqn in local.eqns)
 
 
 def test_layers_are_found_with_their_gradients_and_updates() -> None:

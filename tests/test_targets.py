@@ -13,6 +13,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import targets
+from meshjit.cli.plan import overlap_text
 from meshjit.config import config
 from meshjit.runtime.targets import target_for
 from meshjit.targets import target_of
@@ -45,20 +46,30 @@ def test_of_several_platforms_the_first_is_planned_for_and_all_can_read_the_text
     both = target_for(MESH, ("tpu", "cpu"))
     assert str(both) == "tpu v5e" and both.has_slow_gathers and not both.may_call_kernels
     assert both.loses_nan and both.needs_barrier_before_all_to_all and both.materializes_updates
+    assert target_for(MESH, ("cpu", "gpu")).ends_at_sums_of_constants and not both.ends_at_sums_of_constants
     assert not target_for(MESH, ("tpu",)).loses_nan
+
+
+def test_constants_are_hidden_from_sums_over_gpus() -> None:
+    def f(x: Any) -> Any:
+        return mj.shard_map(lambda x: x + mj.lax.psum(mnp.ones(1), "x"), mesh=MESH, in_specs=P("x"), out_specs=P("x"))(x)
+
+    assert ["optimization_barrier" in lowered(f, (4,), platform).as_text() for platform in PLATFORMS] == [False, True, False]
 
 
 @pytest.mark.parametrize(
     ("platform", "kind", "instead"), [("tpu", "TPU v99", "tpu v5e"), ("cuda", "NVIDIA Titan V", "gpu h100")]
 )
 def test_an_unknown_kind_is_named_once(platform: str, kind: str, instead: str) -> None:
-    targets._named.cache_clear()
+    targets._figures.cache_clear()
     with pytest.warns(UserWarning) as record:
         assert str(target_for(devices(platform, kind))) == instead
-    models = "a100, h100, h200, b200" if platform == "cuda" else "v4, v5e, v5p, v6e"
+    gpus = "a100, a100-ethernet, h100, h100-ethernet, h200, h200-ethernet, b200, b200-ethernet"
+    models = gpus if platform == "cuda" else "v4, v5e, v5p, v6e, tpu7x"
     assert [str(w.message) for w in record] == [
         f"meshjit has no figures for devices of kind {kind!r}: programs are planned as for {instead}\n"
-        f'  fix: meshjit.config.update("device_model", …) with the nearest of {models}, or MESHJIT_DEVICE_MODEL'
+        f'  fix: meshjit.config.update("device_model", …) with the nearest of {models},'
+        " or a file that meshjit plan --calibrate --save writes; or MESHJIT_DEVICE_MODEL"
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -70,7 +81,7 @@ def test_an_option_says_whose_figures_count() -> None:
         assert str(target_for(devices("tpu", "TPU v99"))) == "tpu v5p"
         assert str(target_for(MESH, ("tpu",))) == "tpu v5p"
         assert str(target_for(MESH, ("gpu",))) == "gpu h100"
-    with pytest.raises(ValueError, match="expected one of .*'a100', 'h100'"):
+    with pytest.raises(ValueError, match="expected one of .*'a100', .*or a file that ends in .toml"):
         config.update("device_model", "abacus")
 
 
@@ -106,6 +117,27 @@ def test_lowering_for_a_platform_plans_for_it() -> None:
     assert again.plan.target == plans["tpu"].plan.target and again.platforms == ("tpu",)
     assert again.as_text() == plans["tpu"].lower().as_text() == traced.lower(lowering_platforms=("tpu",)).as_text()
     assert plans["tpu"].lower().platforms == ("tpu",)
+
+
+def test_sending_overlaps_with_work_only_where_the_target_says_so() -> None:
+    """A weight that is gathered and multiplied: of both the longer one counts on a TPU and a GPU, their sum on a CPU."""
+    mesh = AbstractMesh((16,), ("x",))
+
+    def planned(platform: str) -> Any:
+        with mj.set_mesh(mesh):
+            types = [mj.ShapeDtypeStruct((8192, 8192), np.float32, sharding=NamedSharding(mesh, P("x")))] * 2
+            whole = NamedSharding(mesh, P())
+            step = mj.jit(lambda x, w: x @ mj.lax.with_sharding_constraint(w, whole))
+            return step.trace(*types).plan(lowering_platforms=(platform,))
+
+    for platform in PLATFORMS:
+        plan = planned(platform).plan
+        work, moving = plan.cost.work_seconds, plan.cost.move_seconds
+        assert [each.kind for each in plan.collectives] == ["all_gather"] and plan.cost.seconds == work + moving
+        expected = work + moving if platform == "cpu" else max(work, moving)
+        assert plan.overlapped_seconds == pytest.approx(expected)
+        text = overlap_text(plan)
+        assert text.startswith("overlapped: ") and text.endswith(" a step if sending runs beside work\n") if platform != "cpu" else text == ""
 
 
 def test_a_sharded_sort_selects_its_elements_on_cpu_alone() -> None:

@@ -8,6 +8,8 @@ the nearest version, of the work, and of bringing the results to where propagati
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,7 +17,7 @@ from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.cost import Machine, work_passes
 from meshjit.plan.displaced import displaced
-from meshjit.plan.events import Choice
+from meshjit.plan.events import Choice, Options
 from sharding.axes import AxisRef, overlap
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
@@ -34,7 +36,7 @@ class Assigner:
         self.kinds: dict[Eqn, int] = {}  # which of the equations that are alike
         self.numbers: dict[Any, int] = {}
         self.assigned: dict[Any, EquationPlan] = {}
-        self.options: dict[int, tuple[tuple[EquationPlan, float], ...]] = {}  # by id of the one that was chosen
+        self.options: dict[int, Options] = {}  # by id of the one that was chosen
 
     def assign(
         self,
@@ -80,7 +82,7 @@ class Assigner:
         joins: bool,
         sharers: tuple[int, ...],
     ) -> EquationPlan:
-        wholes = frozenset(f for f, kind in rule.kinds.items() if _stays_whole(eqn, kind))
+        wholes = frozenset(f for f, kind in rule.kinds.items() if stays_whole(eqn, kind))
         views = self._views(rule, have, sides, homes)
         candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
         dearer: dict[int, float] = {}  # by id of a candidate
@@ -100,19 +102,22 @@ class Assigner:
             return equation_plan(rule, {}, self.mesh)
         if len(candidates) == 1:
             return next(iter(candidates.values()))
-        prices = [(p, dearer.get(id(p), 1.0) * self._seconds(eqn, p, have, homes, sharers)) for p in candidates.values()]
-        prices.sort(key=lambda option: option[1])
-        self.options[id(prices[0][0])] = tuple(prices)
-        return prices[0][0]
+        plans = tuple(candidates.values())
+
+        def price(i: int, least: bool) -> float:
+            return dearer.get(id(plans[i]), 1.0) * self._seconds(eqn, plans[i], have, homes, sharers, least)
+
+        exact = functools.cache(functools.partial(price, least=False))
+        best = _least_of(exact, [price(i, least=True) for i in range(len(plans))])
+        self.options[id(plans[best])] = lambda: [(plans[i], exact(i)) for i in sorted(range(len(plans)), key=exact)]
+        return plans[best]
 
     def choices(self, program: Program, plans: Sequence[EquationPlan]) -> list[Choice]:
         """The equations that could have been computed in several ways."""
         options = self.options
         return [Choice(e, options[id(p)]) for e, p in zip(program.eqns, plans, strict=True) if id(p) in options]
 
-    def _made_whole(
-        self, eqn: Eqn, rule: FactorRule, views: Sequence[Assignment], merged: Assignment
-    ) -> list[Assignment]:
+    def _made_whole(self, eqn: Eqn, rule: FactorRule, views: Sequence[Assignment], merged: Assignment) -> list[Assignment]:
         """The spread with permuted factors whole, where leaving them in place has a price."""
         permuted = frozenset(f for f, kind in rule.kinds.items() if kind == "permute")
         if not eqn.op.exchanges or not any(merged.get(f) for f in permuted) or not self._sends_much(eqn, rule, merged):
@@ -151,24 +156,39 @@ class Assigner:
         have: Sequence[Sequence[Placement]],
         homes: Sequence[Placement],
         sharers: tuple[int, ...],
+        least: bool,
     ) -> float:
-        """Predicted seconds of bringing the operands, of the work, and of bringing the results home."""
+        """Predicted seconds of bringing the operands, of the work, and of bringing the results home; or at least so many,
+        without a search for walks."""
         machine = self.machine
+        between = machine.least if least else machine.seconds
         work, exchange = machine.own_work(eqn, step)
         seconds = work + exchange.moving
         for i, placement in exchange.requests:
-            seconds += machine.seconds(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(placement))
+            seconds += between(eqn.input_types[i], machine.normal(step.operands[i]), machine.normal(placement))
         shares = sharers or (1,) * len(have)
         for type, versions, target, share in zip(eqn.input_types, have, step.operands, shares, strict=True):
             target = machine.normal(target)
             if versions and target not in versions:
-                seconds += machine.nearest(type, versions, target).seconds / share
+                sources = versions if least else (machine.nearest(type, versions, target).placements[0],)
+                seconds += min([between(type, source, target) for source in sources]) / share
         for type, natural, home in zip(eqn.output_types, step.results, homes, strict=True):
-            seconds += machine.seconds(type, natural, home.without_partial())
+            seconds += between(type, natural, home.without_partial())
         return seconds
 
 
-def _stays_whole(eqn: Eqn, kind: str) -> bool:
+def _least_of(exact: Callable[[int], float], least: Sequence[float]) -> int:
+    """The first of the candidates whose exact price is least. Those that cost more at least are not priced exactly."""
+    best, price = -1, math.inf
+    for i in sorted(range(len(least)), key=least.__getitem__):
+        if least[i] > price:
+            break
+        if (exact(i), i) < (price, best):
+            best, price = i, exact(i)
+    return best
+
+
+def stays_whole(eqn: Eqn, kind: str) -> bool:
     """Replicated factors always; permuted ones unless the op brings its own way of exchanging borders."""
     return kind == "replicate" or (kind == "permute" and not eqn.op.exchanges)
 

@@ -72,6 +72,7 @@ class OwnCost:
     moving: float = 0.0
     bytes: float = 0.0
     collectives: tuple[Collective, ...] = ()
+    final: tuple[Collective, ...] = ()  # shared, merged and paired: these take the time
     requests: tuple[tuple[int, Placement], ...] = ()
 
 
@@ -109,7 +110,7 @@ class Machine(Walks):
         """Seconds that one device computes for an equation, nested Programs aside, and what the op's own rule exchanges."""
         if plan.bodies:
             return 0.0, self.in_blocks(eqn, plan) if plan.block else NO_EXCHANGE
-        rule = own_rule(eqn, plan) if eqn.inputs else None
+        rule = own_rule(eqn, plan) if eqn.inputs or eqn.op.pinned is not None else None
         if rule is not None:
             exchange = self.exchange(rule, eqn, plan)
             return exchange.work, exchange
@@ -132,8 +133,8 @@ class Machine(Walks):
     def cost_of_local(self, local: Program, requests: tuple[tuple[int, Placement], ...] = ()) -> OwnCost:
         """Of local equations; collectives take the time that they take once they are shared, merged and paired."""
         collectives = tuple(collectives_in(local, self.mesh))
-        moving, sent = self.moving(local) if len(collectives) > 1 else self.sum_of(collectives)
-        return OwnCost(self.local_work(local), moving, sent, collectives, requests)
+        final = self.final(local) if len(collectives) > 1 else collectives
+        return OwnCost(self.local_work(local), *self.sum_of(final), collectives, final, requests)
 
     @functools.cached_property
     def border_prices(self) -> BorderPrices:
@@ -146,7 +147,11 @@ class Machine(Walks):
 
     def moving(self, local: Program) -> tuple[float, float]:
         """Seconds and bytes of the collectives of local equations, as they are in the end."""
-        return self.sum_of(collectives_in(finish(local, self.mesh, self.topology), self.mesh))
+        return self.sum_of(self.final(local))
+
+    def final(self, local: Program) -> tuple[Collective, ...]:
+        """The collectives of local equations, as they are in the end."""
+        return tuple(collectives_in(finish(local, self.mesh, self.topology), self.mesh))
 
     def sum_of(self, collectives: Iterable[Collective]) -> tuple[float, float]:
         seconds = sent = 0.0
@@ -180,9 +185,13 @@ class Machine(Walks):
         """
         seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
-            seconds = max(seconds, 2 * math.prod(_extents(rule, types).values()) / self.topology.flops)
+            seconds = max(seconds, 2 * math.prod(_extents(rule, types).values()) / self._flops(types[0]))
         operands = sum(type.nbytes for type in types[: len(rule.operands)])
         return seconds + passes * operands / self.topology.memory_bandwidth
+
+    def _flops(self, type: TensorType) -> float:
+        rates = self.topology.flops_of
+        return rates.get(type.dtype.name, self.topology.flops) if rates else self.topology.flops
 
 
 def _extents(rule: FactorRule, types: Sequence[TensorType]) -> dict[str, int]:
@@ -209,6 +218,7 @@ class Uses:
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
         self.addends = {v for v in _addends(program) if self.counts[v] == 1}
+        self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
         self.reads = dict(_contractions(program))
         self.readers = Counter([key for keys in self.reads.values() for key in keys])
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
@@ -235,15 +245,23 @@ def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
 
 
 def _addends(program: Program) -> Iterator[Var]:
-    """The operands of equations that are linear in several of them together."""
+    """The operands of equations that are linear in several of them together, and those that are asked for as addends."""
     copies: dict[tuple[int, ...], list[int]] = {}
     for eqn in program.eqns:
-        if len(eqn.inputs) > 1 and eqn.op.linear != ():
+        if eqn.op.pinned is not None:
+            yield from [v for v, spec in zip(eqn.inputs, eqn.op.pinned(eqn.params)[0], strict=True) if spec.unreduced]
+        elif len(eqn.inputs) > 1 and eqn.op.linear != ():
             positions = copies.get(eqn.identity)
             if positions is None:
                 groups = [group for group in eqn.op.linear_groups(eqn.input_types, eqn.params) if len(group) > 1]
                 positions = copies[eqn.identity] = [i for group in groups for i in group if i < len(eqn.inputs)]
             yield from [eqn.inputs[i] for i in positions]
+
+
+def _unreduced(program: Program) -> Iterator[Var]:
+    for eqn in program.eqns:
+        if eqn.op.pinned is not None:
+            yield from [v for v, spec in zip(eqn.outputs, eqn.op.pinned(eqn.params)[1], strict=True) if spec.unreduced]
 
 
 class TooDear(Exception):
@@ -325,14 +343,17 @@ class Flow(Versions[None]):
             self.log.work.append(effect.work)
         exchange = effect.exchange
         if exchange is not NO_EXCHANGE:
-            event = Exchange(eqn, exchange.collectives) if exchange.collectives else None
+            event = Exchange(eqn, exchange.collectives, exchange.final) if exchange.collectives else None
             self.note(exchange.moving, exchange.bytes, exchange.collectives, event)
             for i, placement in exchange.requests:
                 self.bring(eqn.inputs[i], placement)
         return (None,) * len(eqn.outputs)
 
+    def addend(self, local: None, placement: Placement) -> None:
+        return None
+
     def remake(self, eqn: Eqn, plan: EquationPlan) -> None:
-        self.note(0.0, 0.0, (), Remake(eqn, plan.results[0]))
+        self.note(0.0, 0.0, (), Remake(eqn, plan))
         return super().remake(eqn, plan)
 
     def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:

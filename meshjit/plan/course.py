@@ -7,7 +7,7 @@ chain may be reduced before its last equation after all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
@@ -27,10 +27,11 @@ class Course:
         placements: Mapping[Var, Placement],
         pending: Mapping[Var, Placement] | None = None,
         flow: Flow | None = None,
+        unreduced: Collection[Var] = (),
     ) -> None:
         self.program = program
         self.placements = {**placements, **(pending or {})}
-        self.delays = Delays(program, machine, pending)
+        self.delays = Delays(program, machine, pending, unreduced)
         self.flow = flow or Flow(program, machine)  # prices the equations so far
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
         self.flow.start([self.placements[v] for v in program.inputs])
@@ -46,7 +47,7 @@ class Course:
             before = tuple([self.placements[eqn.inputs[i]] for i in group])
             delays.delayed.update(dict.fromkeys(eqn.outputs, Delayed(eqn, step, group, before)))
             step = delays.with_sums(eqn, step, group)
-            self.placements.update((eqn.inputs[i], step.operands[i]) for i in group)
+            self.placements.update((v, step.operands[i]) for i in group if (v := eqn.inputs[i]) in delays.pending)
         for var, natural in zip(eqn.outputs, step.results, strict=True):
             if natural.partial and natural.partial_kind == "sum":
                 delays.pending[var] = delays.possible[var] = natural

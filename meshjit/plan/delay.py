@@ -19,7 +19,7 @@ of the sum is sharded (a reduce_scatter).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -65,10 +65,18 @@ class ChainEnd:
 class Delays:
     """The partial sums of one Program so far. Its methods decide; `meshjit.plan.course` does what they say."""
 
-    def __init__(self, program: Program, machine: Machine, pending: Mapping[Var, Placement] | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        machine: Machine,
+        pending: Mapping[Var, Placement] | None = None,
+        unreduced: Collection[Var] = (),
+    ) -> None:
+        """`unreduced`: inputs that a user leaves unreduced, as those equations say of their results that are `pinned`."""
         self.machine = machine
         self.uses = machine.uses_of(program).counts
         self.addends = machine.uses_of(program).addends
+        self.unreduced = machine.uses_of(program).unreduced.union(unreduced)
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already
         self.possible = dict(self.pending)  # all that were pending, also those that were reduced sooner after all
         self.delayed: dict[Var, Delayed] = {}  # by result
@@ -87,7 +95,7 @@ class Delays:
 
     def through(self, eqn: Eqn, step: EquationPlan) -> tuple[EquationPlan, tuple[int, ...]]:
         """How the equation is computed, partial operands aside, and the operands whose sums flow through it."""
-        if not self.pending or self.pending.keys().isdisjoint(eqn.inputs):
+        if not self.pending or self.pending.keys().isdisjoint(eqn.inputs) or eqn.op.pinned is not None:
             return step, ()
         group = self.accepted(eqn, step)
         if group:
@@ -98,7 +106,7 @@ class Delays:
 
     def with_sums(self, eqn: Eqn, step: EquationPlan, group: Sequence[int]) -> EquationPlan:
         """The equation's plan on operands of which those in `group` are partial sums, as its results then are."""
-        partial: PartialAxes = self.pending[eqn.inputs[group[0]]].partial
+        partial: PartialAxes = next(self.pending[v].partial for i in group if (v := eqn.inputs[i]) in self.pending)
         operands = tuple(Placement(p.dims, partial) if i in group else p for i, p in enumerate(step.operands))
         results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in step.results)
         return EquationPlan(step.rule, step.assignment, operands, results)
@@ -108,7 +116,7 @@ class Delays:
         chain = self.delayed.get(var)
         if chain is None or target.partial or len(chain.eqn.outputs) > 1:  # others may have been used as they are
             return None
-        addends = {chain.eqn.inputs[i]: chain.plain.operands[i] for i in chain.group}
+        addends = {v: chain.plain.operands[i] for i in chain.group if (v := chain.eqn.inputs[i]) in self.pending}
         seconds = self.machine.seconds
         late = seconds(var.type, self.pending[var], target)
         sooner = sum(seconds(v.type, self.pending[v], there) for v, there in addends.items())
@@ -145,11 +153,13 @@ class Delays:
 
     def flows(self, eqn: Eqn, step: EquationPlan, group: Sequence[int]) -> bool:
         sums = [self.pending.get(eqn.inputs[i]) for i in group]
-        first = sums[0]
-        if first is None or any(p is None or p.partial != first.partial for p in sums):
-            return False
+        first = next((p for p in sums if p is not None), None)
         together = [eqn.inputs[i] for i in group]
-        if any(self.uses[v] != eqn.inputs.count(v) for v in together):  # somebody else needs the sum
+        asked = [v for v in together if v in self.unreduced]  # a user says so, whatever it costs
+        is_asked = bool(asked) and all(v in asked or not v.rank for v in together)
+        if first is None or any(not is_asked if p is None else p.partial != first.partial for p in sums):
+            return False
+        if not is_asked and any(self.uses[v] != eqn.inputs.count(v) for v in together):  # somebody else needs the sum
             return False
         if any(p.dims != step.operands[i].dims for i, p in zip(group, sums, strict=True) if p is not None):
             return False
@@ -158,4 +168,4 @@ class Delays:
         busy = [axis for p in (*step.operands, *step.results) for axis in p.axes()]
         if any(overlap(axis, other) for axis in first.partial_axes for other in busy):
             return False
-        return sum(v.type.nbytes for v in eqn.outputs) <= sum(v.type.nbytes for v in together)
+        return is_asked or sum(v.type.nbytes for v in eqn.outputs) <= sum(v.type.nbytes for v in together)

@@ -15,6 +15,7 @@ from meshjit.core.program import Eqn, Var
 from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
 from meshjit.plan.graph import Annotations, Flattened, programs_in
+from meshjit.plan.seeds import seed_text
 from meshjit.plan.stencil_loops import refusals
 from sharding.axes import AxisRef, axes_text
 from sharding.graph import Conflict, Origin, Propagated
@@ -87,20 +88,9 @@ class _Description:
         origin = self.propagated.origins.get((number, dim, axis))
         if origin is None:
             return f"{axis} on dim {dim}: chosen for this equation"
-        return f"{axis} on dim {dim}: {self.seed(origin, number)}{self.way(origin)}"
-
-    def seed(self, origin: Origin, number: int) -> str:
-        var = self.values[origin.seed]
-        subject = "" if origin.seed == number else f" of {self.names[var]}"
-        if var in self.plan.program.inputs:
-            return f"the annotation{subject}, an input"
-        maker = self.makers.get(var)
-        if maker is not None and maker.op.seed is not None:
-            return f"the constraint{subject}{_at(maker)}"
-        outputs = zip(self.plan.program.outputs, self.annotations.outputs, strict=True)
-        if any(out is var and spec is not None for out, spec in outputs):
-            return f"the annotation{subject}, an output"
-        return f"an alternative that was tried and kept{subject}"
+        seed, is_own = self.values[origin.seed], origin.seed == number
+        text = seed_text(self.plan, self.annotations, self.names, self.makers, seed, is_own)
+        return f"{axis} on dim {dim}: {text}{self.way(origin)}"
 
     def way(self, origin: Origin) -> str:
         """The last equation on the way; those before it are on the way to its operands."""
@@ -147,13 +137,13 @@ class _Description:
     def exchange(self, event: Exchange) -> Decision:
         mesh, target = self.plan.mesh, self.plan.target
         assert target is not None
-        seconds = sum(each.seconds(mesh, target.topology) for each in event.collectives)
+        seconds = sum(each.seconds(mesh, target.topology) for each in event.final)
         sent = "; ".join(map(str, event.collectives))
         return self.of(event.eqn, "exchange", sent, "the op needs elements of other shards", seconds)
 
     def remake(self, event: Remake) -> Decision:
         reason = "it depends on nothing that would have to move"
-        return self.of(event.eqn, "remake", f"computed again as {event.placement}", reason)
+        return self.of(event.eqn, "remake", f"computed again as {event.plan.results[0]}", reason)
 
     def delay(self, event: Delay) -> Decision:
         return self.of(event.eqn, "delay", f"on a partial sum, {event.partial}", "it is linear in the sum, whose only use it is")
@@ -175,7 +165,7 @@ class _Description:
         return Decision("hoist", self.value(event.var), f"enters the loop as {placement}", (reason,), rounded(seconds), rivals)
 
     def compute(self, event: Choice) -> Decision:
-        (plan, seconds), *others = event.options
+        (plan, seconds), *others = event.options()
         rivals = [Rival(_spread(p), rounded(s)) for p, s in others]
         return self.of(event.eqn, "compute", _spread(plan), f"rule {plan.rule}", seconds, *rivals)
 
@@ -200,10 +190,6 @@ def _verdict(trial: Trial) -> str:
 def _spread(plan: EquationPlan) -> str:
     parts = [f"{factor} over {axes_text(axes)}" for factor, axes in plan.assignment.items() if axes]
     return ", ".join(parts) or "all of it on every device"
-
-
-def _at(eqn: Eqn) -> str:
-    return f" at {eqn.source}" if eqn.source is not None else ""
 
 
 _WORDS: Mapping[type, Callable[..., Decision]] = {

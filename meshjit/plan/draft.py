@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from meshjit.core.plan import Plan, PlanCost
-from meshjit.core.program import Eqn, Program
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Flow, Limit, Machine
 from meshjit.plan.course import Course
@@ -19,7 +19,7 @@ from meshjit.plan.recall import run_through
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
 from sharding.propagate import propagate
-from sharding.spec import PartitionSpec, Placement, open_dims, placement_of
+from sharding.spec import Placement, completed as completed_by
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,6 +67,18 @@ class Draft:
         plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks)
         return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks)
 
+    def with_homes(self, homes: Mapping[Var, Placement], outputs: Sequence[Placement], assigner: Assigner) -> Draft:
+        """The same Program with values where `homes` say, equations as the assigner says, and outputs handed over like this."""
+        numbers, graph = self.flat.numbers, self.propagated.graph
+        placements = [*self.propagated.placements]
+        for var, placement in homes.items():
+            placements[numbers[var]] = placement
+        seeds = {numbers[var]: Seed(placement) for var, placement in homes.items()}
+        graph = dataclasses.replace(graph, seeds={**seeds, **self.flat.graph.seeds})
+        propagated = dataclasses.replace(self.propagated, graph=graph, placements=placements, conflicts=[])
+        plan = _plan(self.program, self.annotations, self.flat, propagated, assigner, None, {}, tuple(outputs))
+        return dataclasses.replace(self, propagated=propagated, plan=plan, assigner=assigner, blocks={})
+
     def with_program(self, program: Program, limit: Limit | None) -> Draft:
         """A rewritten Program, which the seeds that proposals planted follow as far as it has their values."""
         return first_draft(program, self.annotations, self.assigner, limit, self)
@@ -102,16 +114,19 @@ def _plan(
     assigner: Assigner,
     limit: Limit | None,
     blocks: Mapping[Eqn, int],
+    outputs: tuple[Placement, ...] | None = None,
 ) -> Plan:
     machine = assigner.machine
-    placements = {var: propagated.placements[i] for var, i in flat.numbers.items()}
-    inputs = tuple(placements[v] for v in program.inputs)
-    outputs = tuple(
-        placements[v] if spec is None else normalized(_completed(spec, placements[v]), machine.mesh)
+    placements = dict(zip(flat.numbers, map(propagated.placements.__getitem__, flat.numbers.values()), strict=True))
+    annotated = [(v, s) for v, s in zip(program.inputs, annotations.inputs, strict=True) if s is not None]
+    sums = {v: completed_by(s, placements[v]) for v, s in annotated if s.unreduced}
+    inputs = tuple(sums.get(v, placements[v]) for v in program.inputs)
+    completed = functools.cache(lambda spec, placement: normalized(completed_by(spec, placement), machine.mesh))
+    outputs = outputs or tuple(
+        placements[v].without_partial() if spec is None else completed(spec, placements[v])
         for v, spec in zip(program.outputs, annotations.outputs, strict=True)
     )
-    outputs = tuple(p.without_partial() for p in outputs)
-    course = Course(program, machine, placements, flow=Flow(program, machine, limit))
+    course = Course(program, machine, placements, sums, Flow(program, machine, limit), sums)
     equations = Planner(assigner, flat.rules, blocks).equations(course, outputs)
     cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
     events = (*course.delays.events, *moves, *assigner.choices(program, equations))
@@ -120,13 +135,3 @@ def _plan(
         tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,
         describe=Describer(flat, propagated, annotations),
     )  # fmt: skip
-
-
-def _completed(spec: PartitionSpec, placement: Placement) -> Placement:
-    """The spec's placement, its UNCONSTRAINED dims as propagation placed them, as far as axes are still free."""
-    completed = placement_of(spec, placement.rank)
-    for dim, is_open in enumerate(open_dims(spec, placement.rank)):
-        used = {str(axis) for axis in completed.axes()}
-        if is_open and not used & {str(axis) for axis in placement.dims[dim]}:
-            completed = completed.with_dim(dim, placement.dims[dim])
-    return completed

@@ -26,7 +26,7 @@ from meshjit.plan.recall import PlanRecall, run_through
 from sharding.axes import name_of
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
-from sharding.spec import PartitionSpec, Placement, placement_of
+from sharding.spec import PartitionSpec, Placement, completed, placement_of
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,10 @@ class Planner:
         """The plan of an equation whose op says where its operands and results are. A region that is planned computes with
         shards, over the axes that the op leaves."""
         sides = (operands, eqn.inputs), (results, eqn.outputs)
-        here, there = (tuple(placement_of(s, v.rank) for s, v in zip(*side, strict=True)) for side in sides)
         if not regions:
+            here, there = (tuple(completed(s, placements[v]) for s, v in zip(*side, strict=True)) for side in sides)
             return EquationPlan(self.rules[eqn], {}, here, there)
+        here, there = (tuple(placement_of(s, v.rank) for s, v in zip(*side, strict=True)) for side in sides)
         (region,), mesh = regions, self.machine.mesh
         outer, inner = eqn.inputs, region.program.inputs
         entering = {v: _shared(own, placements[x], v, names, mesh) for x, v, own in zip(outer, inner, here, strict=True)}

@@ -5,7 +5,7 @@ Each is a few references, so that recording costs nothing; a nested Program's Pl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +14,8 @@ from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
 from sharding.reshard import Walk
 from sharding.spec import Placement
+
+Options: TypeAlias = Callable[[], Sequence[tuple[EquationPlan, float]]]  # the chosen one first
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +29,20 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """What an op's own rule sends in the course of an equation."""
+    """What an op's own rule sends in the course of an equation: the collectives that it writes, and what they are in the end,
+    shared, merged and paired."""
 
     eqn: Eqn
     collectives: Sequence[Collective]
+    final: Sequence[Collective]
 
 
 @dataclass(frozen=True, slots=True)
 class Remake:
-    """A value was made again under a placement instead of moved there."""
+    """A value was made again, by this plan of its equation, instead of moved."""
 
     eqn: Eqn
-    placement: Placement
+    plan: EquationPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +81,10 @@ class Hoist:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How an equation is computed, and the other ways with their seconds."""
+    """How an equation is computed, and the other ways with their seconds, which are worked out when somebody asks."""
 
     eqn: Eqn
-    options: tuple[tuple[EquationPlan, float], ...]
+    options: Options
 
 
 Event: TypeAlias = Move | Exchange | Remake | Delay | Reduction | Accumulation | Hoist | Choice

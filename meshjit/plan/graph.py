@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, overload
 
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, run_regions
+from meshjit.core.repeats import Repeat, repeats
 from meshjit.core.rules import rule_of
 from sharding.axes import AxisRef
-from sharding.graph import Origin
+from sharding.graph import Origin, Repeat as Same
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.propagate import Graph, Node, Propagated, Seed
@@ -40,7 +42,7 @@ class Flattened:
     def source(self, node: int) -> str:
         """The user's line that a node stands for."""
         label = self.graph.nodes[node].label
-        return str(label.eqn.source or "") if isinstance(label, _Label) else ""
+        return str(label.eqn.source or "") if isinstance(label, Label) else ""
 
     def origins(self, propagated: Propagated) -> Mapping[tuple[Var, int, AxisRef], Origin]:
         """Where axes came from, keyed by Var instead of number: (var, dim, axis) → origin."""
@@ -68,22 +70,65 @@ def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flatt
     """The graph of a Program none of whose nested Programs stands in it twice."""
     variables = [var for part in programs_in(program) for var in part.vars()]
     numbers = {var: i for i, var in enumerate(variables)}
-    rules: dict[Eqn, FactorRule] = {}
-    copies: dict[tuple[int, ...], FactorRule] = {}
-    nodes: list[Node] = []
-    ties: list[tuple[int, ...]] = []
+    rules, ties, same = _Rules(), list[tuple[int, ...]](), list[Same]()
+    nodes = _Nodes(rules, numbers)
     for part in programs_in(program):
-        for eqn in part.eqns:
-            same = eqn.identity
-            rules[eqn] = copies[same] if same in copies else copies.setdefault(same, rule_of(eqn))
+        at = {repeat.start: repeat for repeat in repeats(part)}
+        for number, eqn in enumerate(part.eqns):
+            if number in at:
+                same.append(_same_nodes(at[number], len(nodes), numbers))
             if eqn.op.regions is None:
-                nodes.append(_node(eqn, rules[eqn], numbers))
+                nodes.entries.append(eqn)
             else:
                 regions = run_regions(eqn)
-                nodes += [link for region in regions for link in _links(eqn, region, numbers)]
+                nodes.entries += [link for region in regions for link in _links(eqn, region, numbers)]
                 ties += _ties(regions, numbers)
-    graph = Graph([v.shape for v in variables], nodes, ties, _seeds(program, numbers, annotations, mesh))
-    return Flattened(graph, numbers, rules)
+    seeds = _seeds(program, numbers, annotations, mesh)
+    return Flattened(Graph([v.shape for v in variables], nodes, ties, seeds, same), numbers, rules)
+
+
+def _same_nodes(repeat: Repeat, start: int, numbers: Mapping[Var, int]) -> Same:
+    first = numbers[repeat.inner[0]]
+    made, others = range(first, first + len(repeat.inner)), tuple([numbers[v] for v in repeat.outer])
+    return Same(repeat.kind, start, start + repeat.stop - repeat.start, made, others, repeat.escaping)
+
+
+class _Rules(dict[Eqn, FactorRule]):
+    """The rules of equations, for those that somebody asks about; one for all copies of an equation."""
+
+    def __init__(self) -> None:
+        self.copies: dict[tuple[int, ...], FactorRule] = {}
+
+    def __missing__(self, eqn: Eqn) -> FactorRule:
+        rule = self.copies.get(eqn.identity)
+        if rule is None:
+            rule = self.copies[eqn.identity] = rule_of(eqn)
+        self[eqn] = rule
+        return rule
+
+
+class _Nodes(Sequence[Node]):
+    """Nodes, written where somebody looks at them. An entry may be an equation instead."""
+
+    def __init__(self, rules: Mapping[Eqn, FactorRule], numbers: Mapping[Var, int]) -> None:
+        self.entries: list[Node | Eqn] = []
+        self.rules, self.numbers = rules, numbers
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Node: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Node]: ...
+    def __getitem__(self, index: int | slice) -> Node | list[Node]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(len(self))[index]]
+        entry = self.entries[index]
+        if not isinstance(entry, Eqn):
+            return entry
+        node = self.entries[index] = _node(entry, self.rules[entry], self.numbers)
+        return node
 
 
 def programs_in(program: Program) -> Iterator[Program]:
@@ -95,10 +140,10 @@ def programs_in(program: Program) -> Iterator[Program]:
 
 
 def _node(eqn: Eqn, rule: FactorRule, numbers: Mapping[Var, int]) -> Node:
-    return Node(rule, tuple([numbers[v] for v in eqn.inputs]), tuple([numbers[v] for v in eqn.outputs]), _Label(eqn))
+    return Node(rule, tuple([numbers[v] for v in eqn.inputs]), tuple([numbers[v] for v in eqn.outputs]), Label(eqn))
 
 
-class _Label:
+class Label:
     """`add at train.py:31 loss`, written only where somebody reads it."""
 
     __slots__ = ("eqn", "prefix")
@@ -114,11 +159,11 @@ def _links(eqn: Eqn, region: Region, numbers: Mapping[Var, int]) -> Iterator[Nod
     hidden = _hidden(eqn)
     for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
         outer = eqn.inputs[operand]
-        yield Node(_same(inner, i in region.sliced, True, hidden), (numbers[outer],), (numbers[inner],), _Label(eqn, "into "))
+        yield Node(_same(inner, i in region.sliced, True, hidden), (numbers[outer],), (numbers[inner],), Label(eqn, "into "))
     for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
         if result is not None:
             rule = _same(inner, i in region.stacked, False, hidden)
-            yield Node(rule, (numbers[inner],), (numbers[eqn.outputs[result]],), _Label(eqn, "out of "))
+            yield Node(rule, (numbers[inner],), (numbers[eqn.outputs[result]],), Label(eqn, "out of "))
 
 
 def _hidden(eqn: Eqn) -> frozenset[str]:
@@ -149,12 +194,17 @@ def _seeds(
 ) -> dict[int, Seed]:
     """Inputs first, then constraints, then outputs: the first to speak about a value is its seed."""
     seeds: dict[int, Seed] = {}
+    written: dict[Any, Seed] = {}  # one for equal specs: layers have the same
 
     def add(var: Var, spec: PartitionSpec | None, is_open: bool = False) -> None:
         if spec is not None and numbers[var] not in seeds:
-            placement = normalized(placement_of(spec, var.rank), mesh)
-            opened = (True,) * var.rank if is_open else open_dims(spec, var.rank)
-            seeds[numbers[var]] = Seed(placement, opened, priorities=padded(spec, var.rank).priorities)
+            key = spec, spec.priorities, var.rank, is_open
+            seed = written.get(key)
+            if seed is None:
+                placement = normalized(placement_of(spec, var.rank).without_partial(), mesh)
+                opened = (True,) * var.rank if is_open else open_dims(spec, var.rank)
+                seed = written[key] = Seed(placement, opened, priorities=padded(spec, var.rank).priorities)
+            seeds[numbers[var]] = seed
 
     for var, spec in zip(program.inputs, annotations.inputs, strict=True):
         add(var, spec)

@@ -2,18 +2,35 @@
 
 `Flow` frees all versions of a value after its last use, which it knows beforehand. A weight that is updated in the end would be
 held gathered until then, though its last use gathered is in the backward pass: here every version ends with its own last use.
+
+Of repeats one of a kind is run. What the others hold inside themselves is what that one held, some equations further on.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.repeats import Repeat
 from meshjit.plan.cost import Flow, Machine
+from meshjit.plan.recall import FlowOutcome, FlowRecall
 from sharding.reshard import Walk
 from sharding.spec import Placement
+
+Held = tuple[int, Placement, list[int]]  # position of a value, its version, numbers of equations from the repeat's first on
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Inside:
+    """The versions that are held in a repeat: those of values that are read elsewhere, too, and the others."""
+
+    model: Repeat  # the one that was run
+    shared: tuple[Held, ...]
+    own: tuple[Held, ...]
+    changes: tuple[tuple[int, int], ...]  # of the bytes of `own`, by number of the equation
 
 
 class Lifetimes(Flow):
@@ -29,10 +46,10 @@ class Lifetimes(Flow):
     ) -> None:
         super().__init__(program, machine)
         self.uses: dict[tuple[Var, Placement], list[int]] = {}
+        self.copies: dict[int, tuple[Repeat, Inside]] = {}  # by number of the first equation
         self.inside = [0] * (len(plans) + 1)  # bytes that nested Programs hold at most, by equation
         self.start(inputs)
-        for eqn, plan in zip(program.eqns, plans, strict=True):
-            self.run(eqn, plan)
+        _Recall(program, self).run(plans)
         self.end(outputs)
 
     def run(self, eqn: Eqn, plan: EquationPlan) -> None:
@@ -68,11 +85,67 @@ class Lifetimes(Flow):
             size = self.machine.local_bytes(var.type, placement)
             changes[uses[0]] += size
             changes[uses[-1] + 1] -= size
+        for start, (_, inside) in self.copies.items():
+            for number, size in inside.changes:
+                changes[start + number] += size
         return [held + inside for held, inside in zip(accumulate(changes), self.inside, strict=False)]
 
     def kept(self, at: int) -> Iterator[tuple[Var, Placement, int]]:
         """Versions, but for those under which values were made, that are held at an equation that does not read them: with the
         number of the one that reads them next."""
-        for (var, placement), uses in self.uses.items():
+        for var, placement, uses in self.alive(at):
             if uses[0] < at < uses[-1] and at not in uses and placement != next(iter(self.versions[var])):
                 yield var, placement, next(n for n in uses if n > at)
+
+    def alive(self, at: int) -> Iterator[tuple[Var, Placement, Sequence[int]]]:
+        """Versions that are held at an equation, each with the equations that make or read it."""
+        for start in [start for start, (repeat, _) in self.copies.items() if start <= at < repeat.stop]:
+            self.write_out(*self.copies.pop(start))
+        for (var, placement), uses in self.uses.items():
+            if uses[0] <= at <= uses[-1]:
+                yield var, placement, uses
+
+    def write_out(self, repeat: Repeat, inside: Inside) -> None:
+        """Say of the values inside of a repeat one by one what is known of those of the repeat that was run."""
+        for i, placement, numbers in inside.own:
+            var, model = repeat.inner[i], inside.model.inner[i]
+            self.uses[var, placement] = [repeat.start + n for n in numbers]
+            self.versions[var] = self.versions[model]
+            if model in self.cheap:
+                self.cheap[var] = self.cheap[model]
+
+
+class _Recall(FlowRecall):
+    """Outcomes say what is held, too, so those of other Flows are of no use."""
+
+    def __init__(self, program: Program, flow: Lifetimes) -> None:
+        super().__init__(program, flow)
+        self.lifetimes, self.outcomes = flow, {}
+
+    def end(self, repeat: Repeat, held: int, peak: int, live: Sequence[Var]) -> FlowOutcome | None:
+        outcome = super().end(repeat, held, peak, live)
+        return None if outcome is None else dataclasses.replace(outcome, notes=self.inside(repeat, outcome))
+
+    def inside(self, repeat: Repeat, outcome: FlowOutcome) -> Inside:
+        """What is held in a repeat that has just been run."""
+        lifetimes, read_elsewhere = self.lifetimes, {i for i, *_ in outcome.versions}
+        shared, own, changes = list[Held](), list[Held](), list[tuple[int, int]]()
+        for i, var in enumerate((*repeat.inner, *repeat.outer)):
+            for placement in lifetimes.versions[var]:
+                uses = lifetimes.uses.get((var, placement), ())
+                numbers = [at - repeat.start for at in uses if at >= repeat.start]
+                if i in read_elsewhere and numbers:
+                    shared.append((i, placement, numbers))
+                elif numbers:
+                    own.append((i, placement, numbers))
+                    size = lifetimes.machine.local_bytes(var.type, placement)
+                    changes += [(numbers[0], size), (numbers[-1] + 1, -size)]
+        return Inside(repeat, tuple(shared), tuple(own), tuple(changes))
+
+    def apply(self, repeat: Repeat, outcome: FlowOutcome) -> None:
+        super().apply(repeat, outcome)
+        values, inside = (*repeat.inner, *repeat.outer), outcome.notes
+        assert isinstance(inside, Inside)
+        self.lifetimes.copies[repeat.start] = repeat, inside
+        for i, placement, numbers in inside.shared:
+            self.lifetimes.uses.setdefault((values[i], placement), []).extend([repeat.start + n for n in numbers])

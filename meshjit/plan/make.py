@@ -10,6 +10,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program
 from meshjit.core.region import without_sharing
@@ -21,6 +24,8 @@ from meshjit.plan.graph import Annotations as Annotations
 from meshjit.plan.search import search
 from meshjit.targets import target_of
 from sharding.mesh import BaseMesh
+
+PlanAgain: TypeAlias = Callable[[Program, BaseMesh, Annotations, Target | None], Plan]
 
 
 def make_plan(

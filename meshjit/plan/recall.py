@@ -36,6 +36,7 @@ class FlowOutcome:
     peak: int  # bytes at most more than before
     versions: tuple[tuple[int, tuple[Placement, ...], int], ...]  # position, versions, bytes of all
     made: tuple[tuple[int, int, int, EquationPlan], ...]  # position, bytes, number of the equation and its plan
+    notes: Any = None  # what a kind of Flow knows of it besides
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
     target_of(mesh)                                   that of the mesh's devices, or of its `abstract_device`
     target_of(mesh, ("tpu",))                         TPUs on the axes of this mesh, whatever devices it has
     target_of(mesh, ("tpu", "cpu"))                   planned for a TPU, as text that a CPU can compile, too
+    target_of(mesh, model="cluster.toml")             devices of the figures in a file, see `meshjit/targets/files.py`
 """
 
 from __future__ import annotations
@@ -15,25 +16,31 @@ from typing import Final
 
 from meshjit.core.target import NO_KERNELS, Target
 from meshjit.targets import cpu, gpu, tpu
+from meshjit.targets.files import figures_named
+from sharding.figures import DEVICES, Figures, devices_of, figures_of_kind
 from sharding.mesh import BaseMesh
-from sharding.topology import GPU_MODELS, TPU_CHIPS, gpu_model, tpu_chip
 
 PLATFORMS: Final = ("cpu", "cuda", "rocm", "gpu", "tpu")  # the names that users and devices give platforms
-_FAULTS: Final = ("loses_nan", "needs_barrier_before_all_to_all", "lacks_bitwise_collectives", "materializes_updates")
-_DEFAULTS: Final = {"gpu": "h100", "tpu": "v5e"}  # where nobody says which
+_FAULTS: Final = (
+    *("loses_nan", "needs_barrier_before_all_to_all", "lacks_bitwise_collectives", "materializes_updates"),
+    "ends_at_sums_of_constants",
+)
+DEFAULTS: Final = {"cpu": "cpu", "gpu": "h100", "tpu": "v5e"}  # where nobody says which
+_TARGETS: Final = {"cpu": cpu.target, "gpu": gpu.target, "tpu": tpu.target}
 
 
 def target_of(
-    mesh: BaseMesh, platforms: Sequence[str] = (), kernels: Container[str] = NO_KERNELS, model: str | None = None
+    mesh: BaseMesh, platforms: Sequence[str] = (), kernels: Container[str] = NO_KERNELS, model: str | Figures | None = None
 ) -> Target:
     """The Target of the first of `platforms`, avoiding the faults of all of them; without any, of the mesh's own.
 
     kernels: what CPU devices can call. Only text for CPU alone may: a mesh that names no device gets text for all platforms.
-    model: a GPU model or TPU chip whose figures count, whatever the devices say they are.
+    model: a name in DEVICES, a file of figures, or figures, that count for its platform, whatever the devices say they are.
     """
     own, kind = _device_of(mesh)
-    names = list(dict.fromkeys(_family(name) for name in platforms or (own,)))
-    targets = [_target(mesh, name, kind if own and _family(own) == name else "", model) for name in names]
+    chosen = figures_named(model) if model else getattr(getattr(mesh, "abstract_device", None), "figures", None)
+    names = list(dict.fromkeys(family(name) for name in platforms or (own,)))
+    targets = [_target(mesh, name, kind if own and family(own) == name else "", chosen) for name in names]
     may_call = bool(platforms or own) and names == ["cpu"]
     faults = {name: any(getattr(target, name) for target in targets) for name in _FAULTS}
     return dataclasses.replace(targets[0], kernels=kernels if may_call else NO_KERNELS, **faults)
@@ -45,31 +52,31 @@ def _device_of(mesh: BaseMesh) -> tuple[str, str]:
     return ("", "") if device is None else (str(getattr(device, "platform", "cpu")), str(getattr(device, "device_kind", "")))
 
 
-def _family(platform: str) -> str:
+def family(platform: str) -> str:
     """ "gpu" for CUDA and ROCm; platforms that nobody has figures of count as CPU."""
     return "gpu" if platform in ("cuda", "rocm", "gpu") else "tpu" if platform == "tpu" else "cpu"
 
 
-def _target(mesh: BaseMesh, platform: str, kind: str, model: str | None) -> Target:
-    if platform == "gpu":
-        return gpu.target(mesh, model if model in GPU_MODELS else _named(platform, kind))
-    if platform == "tpu":
-        return tpu.target(mesh, model if model in TPU_CHIPS else _named(platform, kind))
-    return cpu.target(mesh)
+def _target(mesh: BaseMesh, platform: str, kind: str, chosen: Figures | None) -> Target:
+    figures = chosen if chosen is not None and chosen.platform == platform else _figures(platform, kind)
+    return _TARGETS[platform](mesh, figures)
 
 
 @functools.cache
-def _named(platform: str, kind: str) -> str:
-    """The name of the figures for this `device_kind`; those of the default, with one warning, where there are none."""
-    name = gpu_model(kind) if platform == "gpu" else tpu_chip(kind)
-    default, table = _DEFAULTS[platform], GPU_MODELS if platform == "gpu" else TPU_CHIPS
-    if name is None and kind:
+def _figures(platform: str, kind: str) -> Figures:
+    """The figures for this `device_kind`; those of the default, with one warning, where there are none."""
+    default = DEVICES[DEFAULTS[platform]]
+    if platform == "cpu":
+        return default
+    figures = figures_of_kind(platform, kind)
+    if figures is None and kind:
         warnings.warn(
-            f"meshjit has no figures for devices of kind {kind!r}: programs are planned as for {platform} {default}\n"
-            f'  fix: meshjit.config.update("device_model", …) with the nearest of {", ".join(table)}, or MESHJIT_DEVICE_MODEL',
+            f"meshjit has no figures for devices of kind {kind!r}: programs are planned as for {platform} {default.name}\n"
+            f'  fix: meshjit.config.update("device_model", …) with the nearest of {", ".join(devices_of(platform))},'
+            " or a file that meshjit plan --calibrate --save writes; or MESHJIT_DEVICE_MODEL",
             stacklevel=2,
         )
-    return name or default
+    return figures or default
 
 
-__all__ = ["PLATFORMS", "target_of"]
+__all__ = ["DEFAULTS", "PLATFORMS", "family", "target_of"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from meshjit.core.target import Target
+from sharding.figures import Figures
 from sharding.mesh import BaseMesh
-from sharding.topology import Topology
+from sharding.topology import topology_of
 
 # XLA:CPU sums up at most 32 elements in one loop. Of a longer sum it writes the summands to memory first.
 LONGEST_SUM = 32
@@ -25,7 +26,7 @@ WINDOW = 16
 SELECTION_EXTENT = 2048
 
 
-def target(mesh: BaseMesh) -> Target:
+def target(mesh: BaseMesh, figures: Figures) -> Target:
     """CPU devices, without the LAPACK that text for CPU alone may call.
 
     Faults: maxima over devices lose NaN; an all_to_all whose pieces are simplified before it is refused (docs/xla.md,
@@ -35,7 +36,7 @@ def target(mesh: BaseMesh) -> Target:
     """
     return Target(
         "cpu",
-        Topology.cpu(mesh),
+        topology_of(figures, mesh),
         loses_nan=True,
         needs_barrier_before_all_to_all=True,
         lacks_bitwise_collectives=True,

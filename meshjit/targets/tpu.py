@@ -7,8 +7,9 @@ sorted with their places, 68 where places are gathered.
 from __future__ import annotations
 
 from meshjit.core.target import Target
+from sharding.figures import Figures
 from sharding.mesh import BaseMesh
-from sharding.topology import Topology, slice_axes
+from sharding.topology import slice_axes, topology_of
 
 # A slice of one element takes 2 microseconds, as long as one of a thousand. A step of a small vision transformer had eight.
 CHOICES = 16
@@ -16,11 +17,11 @@ CHOICES = 16
 LANES = 128  # of a vector register: blocks of running totals are as wide. The compiler cuts longer windows by itself.
 
 
-def target(mesh: BaseMesh, chip: str) -> Target:
-    """TPUs of a chip of `sharding.topology.TPU_CHIPS`."""
+def target(mesh: BaseMesh, figures: Figures) -> Target:
+    """TPUs of a chip of `sharding.figures.DEVICES`, or of a file."""
     return Target(
         "tpu",
-        Topology.tpu(mesh, chip, slice_axes(mesh)),
+        topology_of(figures, mesh, slice_axes(mesh)),
         has_slow_gathers=True,
         most_choices=CHOICES,
         running_total_block=LANES,

@@ -60,6 +60,6 @@ def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machin
     seconds = 0.0
     for eqn in loop.body.eqns:
         if eqn.inputs and eqn.outputs[0] in stretches:
-            types = [loop.spaces.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
+            types = [loop.divisions.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
             seconds += machine.local_seconds(rule_of(eqn), types, work_passes(eqn))
     return seconds

@@ -1,0 +1,59 @@
+"""A plan that is compared with others: by its seconds, and a rent for the bytes of arguments and results.
+
+The rent decides between plans that take equally long: parameters are not replicated merely because that costs nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from meshjit.core.plan import Plan
+from meshjit.core.types import TensorType
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft
+from meshjit.plan.lifetimes import Lifetimes
+from meshjit.plan.search import search
+from sharding.placement import Placement
+
+RENT: Final = 1e-3  # of the seconds that reading an argument or writing a result once takes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """`peak`: the most bytes that a device holds at a time. `draft`: what was prescribed, if anything was; `is_refined`: whether
+    the plan is what proposals made of it."""
+
+    plan: Plan
+    seconds: float
+    peak: float
+    draft: Draft | None = None
+    is_refined: bool = False
+
+    def is_better_than(self, other: Candidate, memory: float) -> bool:
+        over, others = (max(0.0, each.peak - memory) for each in (self, other))
+        return over < others or (over == others and self.seconds < other.seconds)
+
+
+def candidate_of(plan: Plan | Draft, machine: Machine) -> Candidate:
+    draft, plan = (plan, plan.plan) if isinstance(plan, Draft) else (None, plan)
+    assert plan.cost is not None
+    types = [v.type for v in (*plan.program.inputs, *plan.program.outputs)]
+    seconds = plan.cost.seconds + rent(types, [*plan.inputs, *plan.outputs], machine)
+    peak = plan.cost.peak_bytes
+    if peak > machine.topology.memory:
+        peak = float(max(Lifetimes(plan.program, machine, plan.equations, plan.inputs, plan.outputs).held_bytes()))
+    return Candidate(plan, seconds, peak, draft)
+
+
+def refined(candidate: Candidate, machine: Machine) -> Candidate:
+    """What proposals make of a candidate, as of any plan."""
+    assert candidate.draft is not None
+    return dataclasses.replace(candidate_of(search(candidate.draft), machine), draft=candidate.draft, is_refined=True)
+
+
+def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: Machine) -> float:
+    held = sum(machine.local_bytes(t, p) for t, p in zip(types, placements, strict=True))
+    return RENT * held / machine.topology.memory_bandwidth

@@ -1,0 +1,73 @@
+"""What a Model is made of: its decisions, kinds of equations that are alike in their decision, and values between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn, Var
+from meshjit.plan.automatic.problem import Table
+from meshjit.plan.automatic.versions import VersionPrices
+from sharding.placement import Placement
+
+Demands: TypeAlias = Sequence[tuple[Placement, ...]]
+
+
+@dataclass(eq=False)
+class Decision:
+    """A variable of the Problem. Of equations, `plans` has one per choice; `spreads` the same without partial sums that flow
+    through. Of values, `placements` has one per choice. Equal layers share their decisions, and so do elementwise equations with
+    those whose results they read, where `joins` of the Model says so."""
+
+    number: int
+    eqns: list[tuple[Eqn, list[EquationPlan]]] = field(default_factory=list[tuple[Eqn, list[EquationPlan]]])  # plans by choice
+    vars: list[Var] = field(default_factory=list[Var])
+    plans: list[EquationPlan] = field(default_factory=list[EquationPlan])
+    spreads: list[EquationPlan] = field(default_factory=list[EquationPlan])
+    placements: list[Placement] = field(default_factory=list[Placement])
+    rents: int = 0  # how often it pays for the bytes of its value
+    flows: bool = False  # whether partial sums may leave its equations
+    dims: Any = None  # of the result, if others may join
+    latest: Any = None  # Kind of the last equation that joined
+
+
+@dataclass(eq=False)
+class Kind:
+    """Of `count` equations that are alike in their decision, by choice: what one costs, how it is computed, where its results are
+    (by result), and what it asks of its operands (by operand). `number`: of its places among all."""
+
+    decision: int
+    number: int
+    costs: Table
+    spreads: list[EquationPlan]
+    homes: list[list[Placement]]
+    demands: list[Demands]
+    count: int = 0
+
+
+@dataclass(eq=False)
+class Value:
+    """Who makes a value and as which of its results; who reads it, and as which of their operands."""
+
+    var: Var
+    maker: Decision
+    result: int
+    weight: float
+    prices: VersionPrices
+    homes: list[Placement]
+    uses: list[tuple[Decision, int, Demands]] = field(default_factory=list[tuple[Decision, int, Demands]])
+
+    @property
+    def key(self) -> object:
+        """The same for values whose tables are the same."""
+        return self.maker.number, self.result, self.weight, self.var.type, tuple([(by.number, i) for by, i, _ in self.uses])
+
+    def demanded(self) -> dict[Decision, list[tuple[Placement, ...]]]:
+        """By reader and its choice, the placements that it asks for."""
+        together: dict[Decision, list[tuple[Placement, ...]]] = {}
+        for by, _, demands in self.uses:
+            before = together.get(by)
+            together[by] = [*demands] if before is None else [(*a, *b) for a, b in zip(before, demands, strict=True)]
+        return together

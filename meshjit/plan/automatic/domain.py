@@ -1,0 +1,113 @@
+"""What the planner may choose from: everything, or for large Programs what one mesh axis does while the others stay.
+
+everything on x, y      a factor or a dim may have any axes, in any order
+along y, given x        x stays where it is; y goes nowhere, or behind or before the axes of one factor
+all as one              all axes together on one factor, or nowhere
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from meshjit.core.plan import EquationPlan, equation_plan
+from meshjit.core.program import Eqn, Var
+from meshjit.plan.assign import consistent, stays_whole
+from meshjit.plan.automatic.spreads import Spread, factor_extents, placements_of, spreads_of
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
+from sharding.placement import Placement
+from sharding.rule import FactorRule
+
+
+class Domain(Protocol):
+    @property
+    def prices(self) -> dict[object, float]:
+        """What versions of values were found to cost."""
+        ...
+
+    def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
+        """Of an equation."""
+        ...
+
+    def placements(self, var: Var) -> Sequence[Placement]:
+        """Of a value that no equation makes."""
+        ...
+
+    def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
+        """One object for equal spreads of alike equations."""
+        ...
+
+
+class Plans:
+    """Plans of alike equations are made once."""
+
+    def __init__(self, mesh: BaseMesh) -> None:
+        self.mesh = mesh
+        self.plans: dict[object, EquationPlan] = {}
+        self.prices: dict[object, float] = {}
+
+    def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
+        key = eqn.identity, tuple(sorted(spread.items()))
+        plan = self.plans.get(key)
+        if plan is None:
+            plan = self.plans[key] = equation_plan(rule, spread, self.mesh)
+        return plan
+
+
+class Everything(Plans):
+    def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
+        return spreads_of(eqn, rule, self.mesh)
+
+    def placements(self, var: Var) -> Sequence[Placement]:
+        return placements_of(var.shape, self.mesh)
+
+
+@dataclasses.dataclass
+class Along:
+    """`axes` go together; `eqns` and `vars` say where the others are, nowhere by default."""
+
+    common: Plans
+    axes: tuple[str, ...]
+    eqns: Mapping[Eqn, EquationPlan]
+    vars: Mapping[Var, Placement]
+
+    @property
+    def prices(self) -> dict[object, float]:
+        return self.common.prices
+
+    def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
+        return self.common.plan(eqn, rule, spread)
+
+    def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
+        mesh, before = self.common.mesh, self.eqns.get(eqn)
+        free = {f: n for f, n in factor_extents(eqn, rule).items() if not stays_whole(eqn, rule.kinds.get(f, ""))}
+        base = {f: self._without(axes) for f, axes in before.assignment.items()} if before is not None else {}
+        legal: dict[object, Spread] = {}
+        for spread in self._options({f: axes for f, axes in base.items() if axes}, free):
+            kept = consistent(rule, dict(spread), mesh)
+            legal.setdefault(tuple(sorted(kept.items())), kept)
+        return list(legal.values())
+
+    def placements(self, var: Var) -> Sequence[Placement]:
+        before = self.vars.get(var) or Placement.replicated(var.rank)
+        base = {str(d): self._without(axes) for d, axes in enumerate(before.dims)}
+        rooms = {str(d): n for d, n in enumerate(var.shape)}
+        options = self._options({d: axes for d, axes in base.items() if axes}, rooms)
+        return list(dict.fromkeys(Placement(tuple([option.get(d, ()) for d in rooms])) for option in options))
+
+    def _without(self, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+        return tuple(axis for axis in axes if axis not in self.axes)
+
+    def _options(
+        self, base: dict[str, tuple[AxisRef, ...]], rooms: Mapping[str, int]
+    ) -> Iterator[dict[str, tuple[AxisRef, ...]]]:
+        size = self.common.mesh.axes_size
+        yield base
+        for name, room in rooms.items():
+            have = base.get(name, ())
+            if size((*have, *self.axes)) <= room:
+                yield {**base, name: (*have, *self.axes)}
+                if have:
+                    yield {**base, name: (*self.axes, *have)}

@@ -1,0 +1,189 @@
+"""Min-sum elimination: the least cost of a Problem, exactly, and all assignments in the order of their cost.
+
+To eliminate a variable, all tables that mention it are added up, and their minimum over it is a new table over its
+neighbours (Bertelè and Brioschi, 1972; bucket elimination, Dechter 1999). The work is the product of the choices of a variable
+and of its neighbours at that time, so variables go in the order in which these products are least.
+
+    chain x - y - z    eliminate x: a table over y; then y: a table over z; then z: the least cost
+
+Going back, each variable's table says what every choice costs beyond the best (its *regret*), given the variables that went
+after it. The cost of an assignment is the least cost plus its regrets, which gives assignments in the order of their cost.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from meshjit.plan.automatic.problem import Problem, Scope, Table, joined
+
+LARGEST: Final = 1 << 24  # entries of a table: 128 MiB
+
+
+class TooWide(Exception):
+    """A table of the elimination would be too large."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A variable that is eliminated: the sum of its tables, along the first axis its own choices, and who is on the others."""
+
+    variable: int
+    scope: Scope
+    table: Table
+
+
+class Elimination:
+    """Of a Problem. `least` is the least cost, inf where nothing is allowed. Variables in `last` are eliminated after all
+    others.
+
+    Beyond `largest` entries of a table it raises TooWide; with `hints`, a choice per variable or None, it takes the hint of one
+    of the table's variables instead, if possible of one that is not in `spared`. Then `fixed` is not empty, and `least` is the
+    least of what is left."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        last: Sequence[int] = (),
+        largest: int = LARGEST,
+        hints: Sequence[int | None] = (),
+        spared: Container[int] = (),
+    ) -> None:
+        self.hints, self.spared = hints, spared
+        self.fixed: dict[int, int] = {}
+        self.problem = problem
+        self.tables = dict(problem.tables)
+        self.of: list[set[Scope]] = [set() for _ in problem.sizes]
+        for scope in self.tables:
+            for v in scope:
+                self.of[v].add(scope)
+        self.neighbours = [{u for scope in scopes for u in scope} - {v} for v, scopes in enumerate(self.of)]
+        self.largest = largest
+        self.buckets: list[Bucket] = []
+        kept = set(last)
+        self.least = self._run([v for v in range(len(problem.sizes)) if v not in kept], 0.0)
+        self.first_kept = len(self.buckets)  # the buckets of `last` begin here
+        self.least = self._run(sorted(kept), self.least)
+
+    def _run(self, variables: Sequence[int], least: float) -> float:
+        waiting, sizes = [(self._size(v), v) for v in variables], {v: self._size(v) for v in variables}
+        heapq.heapify(waiting)
+        while waiting:
+            size, variable = heapq.heappop(waiting)
+            if sizes.get(variable) != size:
+                continue
+            if size > self.largest:
+                gone = self._candidate(variable, size)
+                near = list(self.neighbours[gone])
+                least += self._fix(gone)
+            else:
+                gone = variable
+                least += self._eliminate(variable)
+                near = self.buckets[-1].scope
+            del sizes[gone]
+            for v in near:
+                if v in sizes and sizes[v] != (now := self._size(v)):
+                    sizes[v] = now
+                    heapq.heappush(waiting, (now, v))
+        return least
+
+    def _candidate(self, variable: int, size: int) -> int:
+        """That of the variables of a table with a hint that has most neighbours."""
+        hinted = [v for v in (variable, *sorted(self.neighbours[variable])) if self.hints and self.hints[v] is not None]
+        if not hinted:
+            raise TooWide(f"a table of {size:,} entries")
+        return max(hinted, key=lambda v: (v not in self.spared, len(self.neighbours[v])))
+
+    def _fix(self, variable: int) -> float:
+        """The variable takes its hint; what that costs by itself."""
+        hint = self.hints[variable]
+        assert hint is not None
+        self.fixed[variable], seconds = hint, 0.0
+        for own in sorted(self.of[variable]):
+            table = np.take(self.tables.pop(own), hint, axis=own.index(variable))
+            rest = tuple(v for v in own if v != variable)
+            for v in rest:
+                self.of[v].discard(own)
+            if not rest:
+                seconds += float(table)
+                continue
+            self.tables[rest] = table if rest not in self.tables else self.tables[rest] + table
+            for v in rest:
+                self.of[v].add(rest)
+        for v in self.neighbours[variable]:
+            self.neighbours[v].discard(variable)
+        return seconds
+
+    def _size(self, variable: int) -> int:
+        sizes = self.problem.sizes
+        return sizes[variable] * math.prod(sizes[v] for v in self.neighbours[variable])
+
+    def _eliminate(self, variable: int) -> float:
+        scope = tuple(sorted(self.neighbours[variable]))
+        mine = [(own, self.tables.pop(own)) for own in sorted(self.of[variable])]
+        full = (variable, *scope)
+        ordered = [(tuple(sorted(own, key=full.index)), _led_by(variable, own, table)) for own, table in mine]
+        sizes = self.problem.sizes
+        table = np.broadcast_to(joined(ordered, full), [sizes[v] for v in full])
+        self.buckets.append(Bucket(variable, scope, table))
+        for own, _ in mine:
+            for v in own:
+                self.of[v].discard(own)
+        for v in scope:
+            self.neighbours[v] |= self.neighbours[variable]
+            self.neighbours[v] -= {v, variable}
+        if not scope:
+            return float(table.min()) if table.size else math.inf
+        message = table.min(axis=0)
+        self.tables[scope] = message if scope not in self.tables else self.tables[scope] + message
+        for v in scope:
+            self.of[v].add(scope)
+        return 0.0
+
+    def best(self) -> list[int]:
+        """An assignment of least cost; of equals the first in the order of choices."""
+        choices = [self.fixed.get(v, 0) for v in range(len(self.problem.sizes))]
+        for bucket in reversed(self.buckets):
+            choices[bucket.variable] = int(np.argmin(_column(bucket, choices)))
+        return choices
+
+    def in_order(self) -> Iterator[tuple[float, dict[int, int]]]:
+        """(cost, choices of the variables in `last`), the cheapest first; of all variables where `last` is empty. The others are
+        as is best with them."""
+        buckets = self.buckets[self.first_kept :][::-1] or self.buckets[::-1]
+        count = itertools.count()
+        if not math.isfinite(self.least):
+            return
+        heap: list[tuple[float, int, int, tuple[int, ...], Any]] = [(self.least, next(count), 0, (), None)]
+        while heap:
+            cost, _, depth, chosen, siblings = heapq.heappop(heap)
+            if siblings is not None:
+                base, order, regrets, rank = siblings
+                if rank + 1 < len(order) and math.isfinite(regrets[order[rank + 1]]):
+                    more = base + float(regrets[order[rank + 1]]), (*chosen[:-1], int(order[rank + 1]))
+                    heapq.heappush(heap, (more[0], next(count), depth, more[1], (base, order, regrets, rank + 1)))
+            if depth == len(buckets):
+                yield cost, {b.variable: c for b, c in zip(buckets, chosen, strict=True)}
+                continue
+            bucket = buckets[depth]
+            known = {b.variable: c for b, c in zip(buckets, chosen, strict=False)}
+            column = _column(bucket, known)
+            regrets = column - column.min()
+            order = np.argsort(regrets, kind="stable")
+            item = (cost, next(count), depth + 1, (*chosen, int(order[0])), (cost, order, regrets, 0))
+            heapq.heappush(heap, item)
+
+
+def _led_by(variable: int, own: Scope, table: Table) -> Table:
+    at = own.index(variable)
+    return table.transpose(at, *range(at), *range(at + 1, len(own))) if at else table
+
+
+def _column(bucket: Bucket, choices: Sequence[int] | dict[int, int]) -> Table:
+    return bucket.table[(slice(None), *[choices[v] for v in bucket.scope])]

@@ -1,0 +1,325 @@
+"""A Program on a mesh as a Problem: its decisions as variables, what they cost together as tables.
+
+Decisions are how the factors of each equation are spread over axes, and where each value lies that no equation makes: inputs,
+outputs, what goes into loops and comes out of them. What a decision costs by itself is the work of the equation, and what its
+op's own rule sends. What decisions cost together is bringing values from where they are made to where they are read:
+
+    %y = dot(%x, %w)      decisions: %x, %w, dot, tanh, the output
+    %z = tanh(%y)         tables: (%x, dot), (%w, dot), (dot, tanh), (tanh, output)
+
+A value with several uses has a variable of its own, the set of placements under which it exists: what is brought for one use is
+there for another. All prices are those of `plan/cost.py`. Partial sums may flow through linear equations as in `plan/delay.py`.
+So the cost of an assignment is never more than that of the plan that `prescribe` makes of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from meshjit.core.effects import is_pure
+from meshjit.core.plan import EquationPlan, equation_plan
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import Region, run_regions, weighted_regions
+from meshjit.core.rules import rule_of
+from meshjit.plan.automatic.decisions import Decision, Demands, Kind, Value
+from meshjit.plan.automatic.domain import Domain, Everything
+from meshjit.plan.automatic.layers import alike_equations, alike_inputs, separate_parts
+from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.problem import Problem
+from meshjit.plan.automatic.tables import Tables
+from meshjit.plan.automatic.versions import Pin, VersionPrices, pin_of
+from meshjit.plan.cost import Machine
+from meshjit.plan.graph import Annotations, Flattened
+from sharding.axes import AxisRef, name_of
+from sharding.placement import Placement
+from sharding.rule import FactorRule
+from sharding.spec import placement_of
+
+NO_TIES: Final[Mapping[int, int]] = {}
+MOST_VERSIONS: Final = 3  # placements of one value besides its home
+
+
+class Model:
+    """Of a Program whose graph is `flat`. `ties`: output → input that it is placed like. `domain`: what may be chosen.
+    `bounds`: bringing values is priced by these, and not in the tables yet."""
+
+    def __init__(
+        self,
+        program: Program,
+        flat: Flattened,
+        machine: Machine,
+        annotations: Annotations,
+        ties: Mapping[int, int] = NO_TIES,
+        domain: Domain | None = None,
+        versions: int = MOST_VERSIONS,
+        estimates: bool = False,
+        joins: bool = False,
+        bounds: PriceList | None = None,
+    ) -> None:
+        self.program, self.flat, self.machine, self.annotations = program, flat, machine, annotations
+        self.domain, self.estimates, self.joins = domain or Everything(machine.mesh), estimates, joins
+        self.problem = Problem()
+        self.decisions: list[Decision] = []
+        self.values: dict[Var, Value] = {}
+        self.repeated: dict[object, Decision] = {}  # by kind of repeat and position in it
+        self.kinds: dict[object, Kind] = {}  # likewise
+        self.places = 1
+        self.parts: dict[Eqn, Eqn] = {}  # parts of equations that are decided separately → the equation
+        self.tables = Tables(self.problem, versions, bounds)
+        self.made_anywhere: dict[Var, tuple[Decision, Demands] | None] = {}  # values made of nothing, with their first reader
+        self.pooled = alike_inputs(program, annotations, alike_equations(program))
+        prices = VersionPrices(machine, program, estimates, self.domain.prices)
+        rents = Counter([*range(len(program.inputs)), *ties.values()])
+        inputs = [self._input(i, rents[i]) for i in range(len(program.inputs))]
+        for var, home in zip(program.inputs, inputs, strict=True):
+            self._made(var, home, 0, 1.0, prices)
+        self._equations(program, 1.0, prices)
+        self.outputs: list[Decision] = []
+        for i, (var, spec) in enumerate(zip(program.outputs, annotations.outputs, strict=True)):
+            pin = pin_of(spec, var.rank, machine.mesh)
+            decision = inputs[ties[i]] if i in ties else self._source(var, pin, 1)
+            self._read(var, decision, -1, [(p,) for p in decision.placements])
+            self.outputs.append(decision)
+        self.tables.decisions(self.decisions, self.kinds, machine)
+        self.tables.values(self.values)
+
+    def key(self, choices: Mapping[int, int] | Sequence[int]) -> tuple[int, ...]:
+        """The same for choices that lead to the same plan."""
+        return tuple([id(d.spreads[choices[d.number]]) if d.spreads else choices[d.number] for d in self.decisions])
+
+    # --- decisions ----------------------------------------------------------------------------------------------------
+
+    def _decision(self, costs: Sequence[float], **of: Any) -> Decision:
+        decision = Decision(self.problem.variable(costs), **of)
+        self.decisions.append(decision)
+        return decision
+
+    def _input(self, i: int, rents: int) -> Decision:
+        """Where an input of the Program lies; parameters of equal layers lie alike."""
+        var, pool = self.program.inputs[i], self.pooled.get(self.program.inputs[i])
+        decision = self.repeated.get(pool) if pool is not None else None
+        if decision is None:
+            decision = self._source(var, pin_of(self.annotations.inputs[i], var.rank, self.machine.mesh), rents)
+            self.repeated[pool if pool is not None else var] = decision
+        else:
+            decision.vars.append(var)
+            decision.rents += rents
+        return decision
+
+    def _source(self, var: Var, pin: Pin | None = None, rents: int = 0) -> Decision:
+        """The decision where a value lies, that pays rent so often."""
+        placements = [p for p in self.domain.placements(var) if pin is None or pin.allows(p)]
+        if not placements:
+            assert pin is not None
+            placements = [pin.placement]
+        return self._decision([0.0] * len(placements), vars=[var], placements=placements, rents=rents)
+
+    def _made(
+        self,
+        var: Var,
+        maker: Decision,
+        result: int,
+        weight: float,
+        prices: VersionPrices,
+        homes: Sequence[Placement] | None = None,
+    ) -> None:
+        homes = [self.machine.normal(p) for p in maker.placements] if homes is None else list(homes)
+        self.values[var] = Value(var, maker, result, weight, prices, homes)
+
+    def _read(self, var: Var, by: Decision, operand: int, demands: Demands) -> None:
+        if var in self.made_anywhere:
+            if self.made_anywhere[var] is None:
+                self.made_anywhere[var] = by, demands
+            return
+        self.values[var].uses.append((by, operand, demands))
+
+    # --- equations ----------------------------------------------------------------------------------------------------
+
+    def _equations(self, program: Program, weight: float, prices: VersionPrices) -> None:
+        counts, layers = self.machine.uses_of(program).counts, alike_equations(program)
+        separate = separate_parts(program)
+        for at, eqn in enumerate(program.eqns):
+            if eqn.op.regions is not None and run_regions(eqn) and eqn.op.pinned is None:
+                self._regions(eqn, weight, prices)
+            elif self.joins and not eqn.inputs and is_pure(eqn):
+                self.made_anywhere.update(dict.fromkeys(eqn.outputs))
+            elif eqn.outputs:
+                parts = separate.get(at, (eqn,))
+                for n, part in enumerate(parts):
+                    self._equation(part, (id(program), *layers[at], n) if at in layers else part, counts, weight, prices)
+                self.parts.update(dict.fromkeys(parts, eqn) if len(parts) > 1 else ())
+
+    def _equation(self, eqn: Eqn, key: object, counts: Mapping[Var, int], weight: float, prices: VersionPrices) -> None:
+        decision = self.repeated.get(key)
+        if decision is None:
+            decision = self._joined(eqn, weight) if self.joins else None
+            if decision is None:
+                decision = self._decided(eqn, counts, weight)
+            else:
+                self._join(decision, eqn, weight)
+            self.repeated[key] = decision
+            self.kinds[key] = decision.latest
+        kind = self.kinds[key]
+        kind.count += 1
+        decision.eqns.append((eqn, kind.spreads))
+        for i, var in enumerate(eqn.inputs):
+            self._read(var, decision, kind.number + i, kind.demands[i])
+        for i, var in enumerate(eqn.outputs):
+            self._made(var, decision, kind.number + i, weight, prices, kind.homes[i])
+
+    def _decided(self, eqn: Eqn, counts: Mapping[Var, int], weight: float) -> Decision:
+        plans, spreads = self._plans(eqn, counts)
+        decision = self._decision([0.0] * len(plans), plans=plans, spreads=spreads)
+        decision.flows = any(r.partial for plan in plans for r in plan.results)
+        decision.dims = self._dims(eqn) if self.joins else None
+        self._join(decision, eqn, weight, plans, spreads)
+        return decision
+
+    def _join(
+        self,
+        decision: Decision,
+        eqn: Eqn,
+        weight: float,
+        plans: list[EquationPlan] | None = None,
+        spreads: list[EquationPlan] | None = None,
+    ) -> None:
+        """One more equation in the decision, with what it costs, makes and reads by choice."""
+        if plans is None or spreads is None:
+            rule = self._rule(eqn)
+            plans = spreads = [self.domain.plan(eqn, rule, _spread(rule, plan)) for plan in decision.plans]
+        effects, normal = [self.machine.effect(eqn, plan) for plan in spreads], self.machine.normal
+        costs = np.array([weight * (e.work + e.exchange.moving) for e in effects])
+        homes = [[normal(plan.results[i]) for plan in plans] for i in range(len(eqn.outputs))]
+        demands: list[Demands] = []
+        for i in range(len(eqn.inputs)):
+            requests = [[normal(p) for n, p in e.exchange.requests if n == i] for e in effects]
+            demands.append([(normal(p.operands[i]), *more) for p, more in zip(plans, requests, strict=True)])
+        decision.latest = Kind(decision.number, self.places, costs, spreads, homes, demands)
+        self.places += len(eqn.inputs) + len(eqn.outputs)
+
+    def _dims(self, eqn: Eqn) -> Any:
+        """The factors of the result's dims, if the equation goes element by element."""
+        rule = self._rule(eqn)
+        plain = rule.is_passthrough and rule.is_simple and len(eqn.outputs) == 1 and eqn.op.partition is None and is_pure(eqn)
+        return (rule.results[0], eqn.outputs[0].shape) if plain and eqn.op.seed is None and eqn.op.pinned is None else None
+
+    def _joined(self, eqn: Eqn, weight: float) -> Decision | None:
+        """The decision of the equation that made an operand of the same shape."""
+        dims = self._dims(eqn)
+        if dims is None:
+            return None
+        for var, own in zip(eqn.inputs, self._rule(eqn).operands, strict=True):
+            value = self.values.get(var)
+            if (
+                value is not None
+                and value.maker.dims == dims
+                and own == dims[0]
+                and value.weight == weight
+                and not value.maker.flows
+            ):
+                return value.maker
+        return None
+
+    def _plans(self, eqn: Eqn, counts: Mapping[Var, int]) -> tuple[list[EquationPlan], list[EquationPlan]]:
+        if eqn.op.pinned is not None:
+            plan = _pinned_plan(eqn, self._rule(eqn))
+            return [plan], [plan]
+        rule, mesh = self._rule(eqn), self.machine.mesh
+        spreads = [self.domain.plan(eqn, rule, spread) for spread in self.domain.spreads(eqn, rule)]
+        pin = None if eqn.op.seed is None else pin_of(eqn.op.seed(eqn.params), eqn.outputs[0].rank, mesh)
+        allowed = [s for s in spreads if pin is None or pin.allows(self.machine.normal(s.results[0]))]
+        if not allowed:
+            assert pin is not None
+            allowed = [equation_plan(rule, rule.project(rule.results[0], pin.placement, mesh), mesh)]
+        through = [(p, flowing) for p in allowed for flowing in self._flowing(eqn, p, counts)] if not self.joins else []
+        return [*allowed, *(flowing for _, flowing in through)], [*allowed, *(plan for plan, _ in through)]
+
+    def _flowing(self, eqn: Eqn, plan: EquationPlan, counts: Mapping[Var, int]) -> Iterator[EquationPlan]:
+        """The plan with partial sums flowing through, see `Delays.accepted`."""
+        if not is_pure(eqn) or any(kind != "sum" for kind in plan.rule.reductions.values()) or len(eqn.outputs) != 1:
+            return
+        for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
+            together = [eqn.inputs[i] for i in group]
+            if not group or any(
+                v not in self.values or not self.values[v].maker.flows or counts[v] != eqn.inputs.count(v) for v in together
+            ):
+                continue
+            if sum(v.type.nbytes for v in eqn.outputs) > sum(v.type.nbytes for v in together):
+                continue
+            busy = {name_of(axis) for p in (*plan.operands, *plan.results) for axis in p.axes()}
+            partial = {p.partial_axes for v in together[:1] for p in self.values[v].homes if p.partial_kind == "sum"}
+            for axes in sorted(partial, key=str):
+                if not busy & {name_of(axis) for axis in axes}:
+                    yield _with_sums(plan, group, tuple((axis, "sum") for axis in axes))
+
+    def _rule(self, eqn: Eqn) -> FactorRule:
+        rule = self.flat.rules.get(eqn)
+        return rule_of(eqn) if rule is None else rule
+
+    # --- loops and branches -------------------------------------------------------------------------------------------
+
+    def _regions(self, eqn: Eqn, weight: float, prices: VersionPrices) -> None:
+        carries = {region.operands[i] for region in run_regions(eqn) for i, _ in region.carried}
+        homes: dict[int, Decision] = {}  # by operand that is carried
+        results: dict[int, Decision] = {}
+        for region, times in weighted_regions(eqn):
+            inside = VersionPrices(self.machine, region.program, self.estimates, self.domain.prices)
+            for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
+                home = homes.get(operand) if operand in carries else None
+                if home is None:
+                    home = self._source(inner)
+                    outer = [_stacked(p) if i in region.sliced else p for p in home.placements]
+                    self._read(eqn.inputs[operand], home, -1, [(p,) for p in outer])
+                if operand in carries:
+                    homes[operand] = home
+                self._made(inner, home, 0, weight * times, inside)
+            self._equations(region.program, weight * times, inside)
+            self._results(eqn, region, homes, results, weight, prices)
+
+    def _results(
+        self,
+        eqn: Eqn,
+        region: Region,
+        homes: Mapping[int, Decision],
+        results: dict[int, Decision],
+        weight: float,
+        prices: VersionPrices,
+    ) -> None:
+        carried = {output: homes[region.operands[i]] for i, output in region.carried}
+        for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
+            home = carried.get(i) or (results.get(result) if result is not None else None) or self._source(inner)
+            self._read(inner, home, -1, [(p,) for p in home.placements])
+            if result is not None and result not in results:
+                results[result] = home
+                placements = [_stacked(p) if i in region.stacked else p for p in home.placements]
+                self._made(eqn.outputs[result], home, 1, weight, prices, [self.machine.normal(p) for p in placements])
+
+
+def _with_sums(plan: EquationPlan, group: Sequence[int], partial: tuple[tuple[AxisRef, str], ...]) -> EquationPlan:
+    operands = tuple(Placement(p.dims, partial) if i in group else p for i, p in enumerate(plan.operands))
+    results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in plan.results)
+    return EquationPlan(plan.rule, plan.assignment, operands, results)
+
+
+def _spread(rule: FactorRule, plan: EquationPlan) -> dict[str, Any]:
+    names = {name for value in (*rule.operands, *rule.results) for dim in value for name in dim}
+    return {name: axes for name, axes in plan.assignment.items() if name in names and axes}
+
+
+def _pinned_plan(eqn: Eqn, rule: FactorRule) -> EquationPlan:
+    assert eqn.op.pinned is not None
+    operands, results, _ = eqn.op.pinned(eqn.params)
+    here, there = (
+        tuple(placement_of(s, v.rank) for s, v in zip(specs, vars, strict=True))
+        for specs, vars in ((operands, eqn.inputs), (results, eqn.outputs))
+    )
+    return EquationPlan(rule, {}, here, there)
+
+
+def _stacked(placement: Placement) -> Placement:
+    """Of slices → of what they are cut from, whose dim 0 is whole."""
+    return Placement(((), *placement.dims), placement.partial)

@@ -1,0 +1,82 @@
+"""Choices → the Plan: the planner is told how to compute every equation, and does the rest as always.
+
+The rest is what stays unreduced, what loops collect, what is brought before them, and the price, which is that of any plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from meshjit.core.plan import EquationPlan, equation_plan
+from meshjit.core.program import Eqn, Var
+from meshjit.plan.assign import Assigner
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.versions import home_of
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft
+from sharding.axes import AxisRef
+from sharding.placement import Placement
+from sharding.rule import FactorRule
+
+
+class Prescribed(Assigner):
+    """Computes equations as `plans` say, and others as is cheapest."""
+
+    def __init__(self, machine: Machine, plans: Mapping[Eqn, EquationPlan]) -> None:
+        super().__init__(machine)
+        self.plans = plans
+
+    def assign(
+        self,
+        eqn: Eqn,
+        rule: FactorRule,
+        placements: Mapping[Var, Placement],
+        have_of: Callable[[Var], tuple[Placement, ...]],
+        joins: bool = False,
+        sharers: tuple[int, ...] = (),
+    ) -> EquationPlan:
+        plan = self.plans.get(eqn)
+        return super().assign(eqn, rule, placements, have_of, joins, sharers) if plan is None else plan
+
+
+def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[int]) -> Draft:
+    """The draft whose decisions are those of `choices`, by number of the Decision."""
+    plans: dict[Eqn, EquationPlan] = {}
+    for decision in model.decisions:
+        for eqn, spreads in decision.eqns:
+            if eqn.op.pinned is None:
+                plans[eqn] = spreads[choices[decision.number]]
+    plans.update(_joined(model, plans))
+    homes = {var: _home(model, var, choices) for var in model.values}
+    for var, reader in model.made_anywhere.items():
+        if reader is not None:
+            by, demands = reader
+            homes[var] = demands[choices[by.number]][0].without_partial()
+    draft.machine.uses_of.cache_clear()  # what was recalled of repeats is of other plans
+    return draft.with_homes(homes, _outputs(model, choices), Prescribed(draft.machine, plans))
+
+
+def _joined(model: Model, plans: dict[Eqn, EquationPlan]) -> dict[Eqn, EquationPlan]:
+    """The plans of equations that were decided in parts. Each part is an operand and the result that it becomes."""
+    parts: dict[Eqn, list[EquationPlan]] = {}
+    for part, eqn in model.parts.items():
+        parts.setdefault(eqn, []).append(plans.pop(part))
+    joined: dict[Eqn, EquationPlan] = {}
+    for eqn, each in parts.items():
+        rule = model.flat.rules[eqn]
+        spread: dict[str, tuple[AxisRef, ...]] = {}
+        for dims, plan in zip(rule.results, each, strict=True):
+            spread.update(rule.project(dims, plan.results[0], model.machine.mesh))
+        joined[eqn] = equation_plan(rule, spread, model.machine.mesh)
+    return joined
+
+
+def _home(model: Model, var: Var, choices: Mapping[int, int] | Sequence[int]) -> Placement:
+    value = model.values[var]
+    natural = value.homes[choices[value.maker.number]]
+    demands = [p for by, _, demands in value.uses for p in demands[choices[by.number]]]
+    return home_of(natural, demands)
+
+
+def _outputs(model: Model, choices: Mapping[int, int] | Sequence[int]) -> list[Placement]:
+    return [decision.placements[choices[decision.number]] for decision in model.outputs]

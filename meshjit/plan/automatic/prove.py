@@ -1,0 +1,276 @@
+"""No plan is cheaper: a lower bound on everything that can be chosen, and what is left to look at where the bound falls short.
+
+The Model's tables begin with lower bounds of prices (`floors.py`), so it costs little to have all of them. Then in rounds:
+
+- messages raise the bound (`messages.py`);
+- choices whose excess is more than a plan that is there already are left out;
+- prices of the entries with the least excess are found exactly;
+- the assignment that the messages suggest is planned, which may be a better plan.
+
+In the end the bound reaches the best plan, or the few choices that are left are gone through in the order of their cost.
+Effort is counted, not measured, so it ends at the same place every time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from meshjit.plan.automatic.eliminate import Elimination, TooWide
+from meshjit.plan.automatic.messages import Excess, Messages, Parts
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.price_list import FREE, PriceList
+from meshjit.plan.automatic.problem import Problem, Scope, Table
+from meshjit.plan.automatic.tables import Sets, Term, links
+from meshjit.plan.automatic.watch import WATCH
+from sharding.placement import Placement
+
+SWEEPS: Final = 3  # between two looks at what can be left out
+SHARPENED: Final = 200  # prices a round, and one more for so many entries:
+ENTRIES: Final = 4000
+WALK: Final = 50_000  # entries of tables that are gone through in the time in which a price is found
+ROUND: Final = 400_000  # likewise, of what a round costs besides
+IDLE: Final = 3  # rounds without a gain after which messages are given up
+GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
+MOST_STATES: Final = 3000  # sets of placements of one value
+MOST_TOGETHER: Final = 5  # placements in one of them
+QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left, while decisions are kept for last
+LARGEST: Final = 1 << 23  # of one without an order
+NARROW: Final = 1 << 15  # of one around an assignment
+NEARBY: Final = 3  # of them, each with another part of the assignment left as it is
+SEARCHES: Final = 8  # rounds between them
+EQUAL: Final = 1 + 1e-9
+FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
+
+
+class Proof:
+    """`upper`: the seconds of the best plan so far. `attempt` plans an assignment, and gives the seconds of the best plan then.
+    `effort`: entries of tables to go through. `deadline`: the end in any case, for safety."""
+
+    def __init__(
+        self, model: Model, upper: float, attempt: Callable[[Sequence[int]], float], effort: float, deadline: float
+    ) -> None:
+        self.model, self.upper, self.attempt, self.effort, self.deadline = model, upper, attempt, effort, deadline
+        self.granted = effort
+        prices = model.tables.prices
+        assert prices is not None
+        self.prices: PriceList = prices
+        self.much = FORBIDDEN * upper
+        self.alive: list[Any] = [np.arange(n) for n in model.problem.sizes]
+        self.terms = {scope: list(terms) for scope, terms in model.tables.terms.items()}
+        zeros = {scope: np.zeros([model.problem.sizes[v] for v in scope]) for scope in self.terms}
+        self.fixed: dict[Scope, Table] = {**zeros, **model.problem.tables}
+        self.seconds = prices.array()
+        own = [self._table((v,)) for v in range(len(model.problem.sizes))]
+        pairs = {scope: self._table(scope) for scope in self.fixed if len(scope) > 1}
+        self.messages = Messages(own, pairs, self._order())
+        self.bound = 0.0
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the bound reaches the best plan."""
+        return self.bound * EQUAL >= self.upper
+
+    def _order(self) -> list[int]:
+        """Decisions in the order of the Program, each set of placements behind the first decision that it depends on."""
+        count, firsts = len(self.model.decisions), dict[int, int]()
+        for scope in self.fixed:
+            if scope[-1] >= count and len(scope) > 1:
+                firsts[scope[-1]] = min(scope[0], firsts.get(scope[-1], count))
+        return sorted(range(len(self.alive)), key=lambda v: (firsts.get(v, v), v))
+
+    def _table(self, scope: Scope) -> Table:
+        table = self.fixed[scope]
+        for term in self.terms.get(scope, ()):
+            seconds = self.seconds[term.numbers]
+            table = table + term.weight * (seconds if term.others is None else np.maximum(seconds, self.seconds[term.others]))
+        return np.minimum(table, self.much)
+
+    def run(self) -> None:
+        """Rounds until the bound reaches the best plan, rises no more, or the effort is spent."""
+        idle, refined, tried = 0, False, set[tuple[int, ...]]()
+        for number in itertools.count():
+            if self.effort <= 0 or idle >= IDLE or time.perf_counter() > self.deadline:
+                return
+            for _ in range(SWEEPS):
+                self.messages.sweep()
+            self.effort -= 2 * SWEEPS * self.messages.size + ROUND
+            before, (bound, excess, parts) = self.bound, self.messages.bound()
+            self.bound = max(before, bound)
+            self._note()
+            if self.is_closed:
+                return
+            self._leave_out(bound, excess)
+            self._try_decoded(tried)
+            if number % SEARCHES == 0:
+                self._improved(tried)
+            if self.is_closed:
+                return
+            _, excess, parts = self.messages.bound()
+            count = self._sharpen(excess, parts)
+            is_idle = not count and self.bound - before < GAIN * (self.upper - self.bound)
+            idle = idle + 1 if is_idle else 0
+            if idle == IDLE and not refined:
+                refined, idle = True, 0
+                self._refine()
+
+    def _note(self) -> None:
+        """For who watches."""
+        watch = WATCH.get()
+        if watch is None:
+            return
+        watch.bound = self.bound
+        if math.isfinite(self.granted):
+            watch.spent = 1 - max(0.0, self.effort) / self.granted
+
+    def _refine(self) -> None:
+        """Every set of placements that is still possible is a choice of its own, where these are few."""
+        for sets in self.model.tables.sets:
+            states = self._states(sets)
+            if states is None:
+                continue
+            numbers = [self.prices.number(sets.value.prices, sets.value.var, home, tuple(rest)) for home, rest in states]
+            self.seconds = self.prices.array()
+            at, scope = sets.number, (sets.number,)
+            self.alive[at] = np.arange(len(states))
+            self.fixed[scope], self.terms[scope] = np.zeros(len(states)), [Term(sets.weight, np.array(numbers))]
+            self.messages.own[at] = self._table(scope)
+            have = [frozenset((home, *rest)) for home, rest in states]
+            whole: dict[Scope, Table] = {}
+            for pair, table in links(at, sets.value, sets.uses, [home for home, _ in states], have):
+                whole[pair] = table if pair not in whole else whole[pair] + table
+            for pair, table in whole.items():
+                self.fixed[pair] = table[self.alive[pair[0]]]
+                self.messages.replace(pair, self._table(pair))
+
+    def _states(self, sets: Sets) -> list[tuple[Placement, tuple[Placement, ...]]] | None:
+        """Homes, and what may be asked for together; None where there are too many."""
+        value = sets.value
+        homes = list(dict.fromkeys([value.homes[c] for c in self.alive[value.maker.number].tolist()]))
+        unions: dict[frozenset[Placement], None] = {frozenset(): None}
+        for by, demands in sets.uses:
+            asked = [frozenset(p for p in demands[c] if not p.partial) for c in self.alive[by.number].tolist()]
+            unions = dict.fromkeys([union | each for union in unions for each in dict.fromkeys(asked)])
+            if len(unions) * len(homes) > MOST_STATES or any(len(union) > MOST_TOGETHER for union in unions):
+                return None
+        states = [(home, union - {home}) for home in homes for union in unions]
+        return [(home, tuple(sorted(rest, key=str))) for home, rest in dict.fromkeys(states)]
+
+    def _leave_out(self, bound: float, excess: Sequence[Any]) -> None:
+        slack = (self.upper - bound) * EQUAL + (EQUAL - 1) * self.upper
+        kept = [np.flatnonzero(each <= slack) for each in excess]
+        if any(len(k) == 0 for k in kept):  # nothing is as cheap: the bound was closed
+            self.bound = self.upper
+            return
+        if all(len(k) == len(a) for k, a in zip(kept, self.alive, strict=True)):
+            return
+        self.alive = [a[k] for a, k in zip(self.alive, kept, strict=True)]
+        for scope in self.fixed:
+            at = np.ix_(*[kept[v] for v in scope])
+            self.fixed[scope] = self.fixed[scope][at]
+            if scope in self.terms:
+                self.terms[scope] = [
+                    dataclasses.replace(t, numbers=t.numbers[at], others=None if t.others is None else t.others[at])
+                    for t in self.terms[scope]
+                ]
+        self.messages.keep(kept)
+
+    def _try_decoded(self, tried: set[tuple[int, ...]]) -> bool:
+        choices = self.messages.decoded()
+        return self._plan(choices, self.messages.cost(choices), tried)
+
+    def _plan(self, choices: Sequence[int], cost: float, tried: set[tuple[int, ...]]) -> bool:
+        """Plan an assignment that may be better than the best; whether it was planned."""
+        key = tuple([int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions])
+        if key in tried or cost >= self.upper / EQUAL:
+            return False
+        tried.add(key)
+        self.upper = min(self.upper, self.attempt(key))
+        return True
+
+    def _sharpen(self, excess: Excess, parts: Parts) -> int:
+        """Exact prices of the entries with least excess; how many."""
+        slack, most = (self.upper - self.bound) * EQUAL, SHARPENED + self.messages.size // ENTRIES
+        least, exact = np.full(len(self.seconds), np.inf), np.array(self.prices.is_exact)
+        pairs = list[tuple[float, Scope, int, int]]()  # excess, and which entry of which term has two prices that are exact
+        for scope, terms in self.terms.items():
+            each = (excess[scope[0]] if len(scope) == 1 else self.messages.excess_of(scope, excess, parts)).ravel()
+            near = np.flatnonzero(each <= slack)
+            for n, term in enumerate(terms):
+                numbers = term.numbers.ravel()[near]
+                np.minimum.at(least, numbers, each[near])
+                if term.others is not None:
+                    others = term.others.ravel()[near]
+                    np.minimum.at(least, others, each[near])
+                    ready = np.flatnonzero((others != FREE) & exact[numbers] & exact[others])
+                    pairs += [(float(each[i]), scope, n, i) for i in near[ready].tolist()]
+        least[exact] = np.inf
+        first = [int(n) for n in np.argsort(least, kind="stable")[:most] if least[n] <= slack]
+        for number in first:
+            self.prices.sharpen(number)
+        changed = self._sharpen_together(sorted(pairs)[: most - len(first)])
+        self.effort -= WALK * (len(first) + len(changed))
+        self.seconds = self.prices.array()
+        flags = np.zeros(len(self.seconds), bool)
+        flags[first] = True
+        for scope, terms in self.terms.items():
+            if scope in changed or any(flags[t.numbers].any() or (t.others is not None and flags[t.others].any()) for t in terms):
+                self._reprice(scope)
+        return len(first) + len(changed)
+
+    def _sharpen_together(self, pairs: Sequence[tuple[float, Scope, int, int]]) -> set[Scope]:
+        """Exact prices of entries of which two prices are known; the tables that change."""
+        for _, scope, n, entry in pairs:
+            term = self.terms[scope][n]
+            assert term.together is not None
+            at = np.unravel_index(entry, term.numbers.shape)
+            number = term.together([int(self.alive[v][i]) for v, i in zip(scope, map(int, at), strict=True)])
+            if not self.prices.is_exact[number]:
+                self.prices.sharpen(number)
+            place = tuple(map(int, at))
+            term.numbers[place], term.others[place] = number, FREE
+        return {scope for _, scope, _, _ in pairs}
+
+    def _reprice(self, scope: Scope) -> None:
+        if len(scope) == 1:
+            self.messages.own[scope[0]] = self._table(scope)
+        else:
+            self.messages.pairs[scope] = self._table(scope)
+
+    def in_order(self) -> Iterator[tuple[float, list[int]]]:
+        """(lower bound, assignment) of all that is left, the cheapest first. TooWide where that is too much."""
+        problem = self._left()
+        numbers = [decision.number for decision in self.model.decisions]
+        try:
+            elimination = Elimination(problem, last=numbers, largest=QUICK)
+        except TooWide:
+            elimination = Elimination(problem, largest=LARGEST)
+        for cost, choices in elimination.in_order():
+            yield cost, [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
+
+    def _left(self) -> Problem:
+        """What is left to choose from."""
+        problem = Problem()
+        for own in self.messages.own:
+            problem.variable(own)
+        for scope, table in self.messages.pairs.items():
+            problem.add(scope, np.where(table >= self.much, np.inf, table))
+        return problem
+
+    def _improved(self, tried: set[tuple[int, ...]]) -> None:
+        """Plan what elimination finds around the assignment that the messages suggest, with a part of it left as it is."""
+        problem, hints, spared = self._left(), list[int | None](self.messages.decoded()), set[int]()
+        for _ in range(NEARBY):
+            elimination = Elimination(problem, largest=NARROW, hints=hints, spared=spared)
+            choices = elimination.best()
+            self._plan(choices, elimination.least, tried)
+            if not elimination.fixed:
+                return
+            spared |= elimination.fixed.keys()
+            hints = list[int | None](choices)

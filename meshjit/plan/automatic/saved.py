@@ -1,0 +1,147 @@
+"""Plans as values: what was chosen, as JSON that can be read, edited, compared and planned by again.
+
+    {"format": 1, "function": "step", "mesh": {"x": 8}, "machine": "cpu",
+     "equations": [["dot_general f32[8,4] f32[4,2] -> f32[8,2]", {"b": ["x"]}], …],
+     "values": ["[x, -]", …], "outputs": ["[x, -]"], "refined": true, "optimum": "1.83 ms, optimal"}
+
+Equations and values stand in the order of the Program, nested ones behind it. A saved plan belongs to its Program, mesh and
+machine: for another one it is refused, with the first difference.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from meshjit.core.plan import EquationPlan, Optimum, equation_plan
+from meshjit.core.program import Eqn, Program
+from meshjit.plan.automatic.prescribe import Prescribed
+from meshjit.plan.draft import Draft
+from meshjit.plan.graph import programs_in
+from sharding.axes import parse_ref
+from sharding.placement import Placement
+from sharding.spec import PartitionSpec, ShardingError, spec_of
+
+FORMAT: Final = 1
+
+
+SHOWN: Final = 4  # pins in a message
+
+
+class SavedPlanError(ShardingError):
+    """A saved plan does not belong to this program, mesh or machine, or is no saved plan. `pins`: where it had the arguments that
+    are still there, for `Traced.plan(pins=…)`."""
+
+    def __init__(self, problem: str, pins: Mapping[str, PartitionSpec] | None = None) -> None:
+        self.problem, self.pins = problem, dict(pins or {})
+        super().__init__(problem + self._offer())
+
+    def named(self, names: Mapping[str, str]) -> SavedPlanError:
+        """The same with the arguments' names in place of the Vars' hints."""
+        return SavedPlanError(self.problem, {names.get(hint, hint): spec for hint, spec in self.pins.items()})
+
+    def _offer(self) -> str:
+        if not self.pins:
+            return ""
+        shown = ", ".join(f'"{name}": {spec}' for name, spec in list(self.pins.items())[:SHOWN])
+        more = f", … {len(self.pins) - SHOWN} more in error.pins" if len(self.pins) > SHOWN else ""
+        return f"; what still holds, pinned: traced.plan(pins={{{shown}{more}}})"
+
+
+def saved_of(draft: Draft, is_refined: bool, optimum: Optimum) -> dict[str, Any]:
+    """What `replay` needs of a draft whose equations were prescribed. `is_refined`: proposals are tried on top."""
+    assigner, machine = draft.assigner, draft.machine
+    assert isinstance(assigner, Prescribed)
+    return {
+        "format": FORMAT,
+        "function": draft.program.name,
+        "mesh": dict(machine.mesh.shape),
+        "machine": machine.topology.name,
+        "equations": [[_text(eqn), _spread(assigner.plans.get(eqn))] for eqn in _equations(draft.program)],
+        "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, draft.plan.inputs, strict=True)},
+        "values": [str(p) for p in draft.propagated.placements],
+        "outputs": [str(p) for p in draft.plan.outputs],
+        "refined": is_refined,
+        "seconds": optimum.seconds,
+        "bound": optimum.bound,
+        "optimum": str(optimum),
+    }
+
+
+def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
+    """What `Plan.save` wrote. SavedPlanError for a file that it did not write."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            saved = json.load(file)
+        except json.JSONDecodeError as error:
+            raise SavedPlanError(f"{os.fspath(path)} is no saved plan: {error}\n  fix: save one with plan.save(path)") from None
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise SavedPlanError(f"{os.fspath(path)} is no saved plan of format {FORMAT}\n  fix: save one with plan.save(path)")
+    return saved
+
+
+def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
+    """The draft planned as it was saved. SavedPlanError, with the first difference, where it was another one."""
+    _check(draft, saved)
+    plans: dict[Eqn, EquationPlan] = {}
+    for eqn, (_, spread) in zip(_equations(draft.program), saved["equations"], strict=True):
+        if spread is not None:
+            assignment = {factor: tuple(parse_ref(axis) for axis in axes) for factor, axes in spread.items()}
+            plans[eqn] = equation_plan(draft.flat.rules[eqn], assignment, draft.machine.mesh)
+    values = [Placement.parse(text) for text in saved["values"]]
+    homes = {var: values[number] for var, number in draft.flat.numbers.items()}
+    outputs = [Placement.parse(text) for text in saved["outputs"]]
+    return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans))
+
+
+def _check(draft: Draft, saved: Mapping[str, Any]) -> None:
+    machine = draft.machine
+    facts = [
+        ("mesh", saved["mesh"], dict(machine.mesh.shape)),
+        ("machine", saved["machine"], machine.topology.name),
+    ]
+    for what, before, now in facts:
+        if before != now:
+            raise _refused(draft, saved, f"its {what} was {before}, now it is {now}")
+    texts, before = [_text(eqn) for eqn in _equations(draft.program)], [text for text, _ in saved["equations"]]
+    for number, eqn in enumerate(_equations(draft.program)):
+        if number >= len(before) or before[number] != texts[number]:
+            line = f" at {eqn.source}" if eqn.source else ""
+            was = before[number] if number < len(before) else "missing"
+            raise _refused(draft, saved, f"equation {number} was {was}, now it is {texts[number]}{line}")
+    if len(before) > len(texts):
+        raise _refused(draft, saved, f"equation {len(texts)} was {before[len(texts)]}, now it is missing")
+    if len(saved["values"]) != len(draft.flat.numbers) or len(saved["outputs"]) != len(draft.program.outputs):
+        raise _refused(draft, saved, "it has another number of values")
+
+
+def _refused(draft: Draft, saved: Mapping[str, Any], difference: str) -> SavedPlanError:
+    problem = f"{draft.program.name}: the saved plan does not belong to this program: {difference}"
+    fix = "plan anew without plan=, and save that"
+    return SavedPlanError(f"{problem}\n  fix: {fix}", _still_held(draft, saved))
+
+
+def _still_held(draft: Draft, saved: Mapping[str, Any]) -> dict[str, PartitionSpec]:
+    """The arguments of the same name and type, whose axes the mesh still has, with where they were."""
+    before, mesh, pins = saved.get("arguments", {}), draft.machine.mesh, dict[str, PartitionSpec]()
+    for var in draft.program.inputs:
+        type_text, place = before.get(var.hint, ("", ""))
+        if var.hint and type_text == str(var.type):
+            placement = Placement.parse(place)
+            if all(isinstance(axis, str) and axis in mesh.axis_names for axis in placement.axes()):
+                pins[var.hint] = spec_of(placement)
+    return pins
+
+
+def _equations(program: Program) -> Iterator[Eqn]:
+    return (eqn for part in programs_in(program) for eqn in part.eqns)
+
+
+def _text(eqn: Eqn) -> str:
+    return " ".join([eqn.op.name, *map(str, eqn.input_types), "->", *map(str, eqn.output_types)])
+
+
+def _spread(plan: EquationPlan | None) -> Mapping[str, Sequence[str]] | None:
+    return None if plan is None else {factor: [str(axis) for axis in axes] for factor, axes in plan.assignment.items() if axes}

@@ -1,0 +1,331 @@
+"""The best plan there is, and how good it is.
+
+The Model's elimination gives assignments in the order of their cost, which is a lower bound on the price of the plan that each
+leads to. Plans are made and priced in that order, and the search ends when no further assignment can be cheaper than the best
+plan so far: then it is optimal. Of large Programs a few plans are made by descents (`descend.py`), and a proof (`prove.py`)
+leaves out what cannot be cheaper first. What propagation of the annotations alone gives is one of the plans.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
+
+from meshjit.core.plan import Optimum, Plan, equation_plan
+from meshjit.core.program import Program
+from meshjit.core.region import weighted_regions, without_sharing
+from meshjit.core.target import Target
+from meshjit.plan.assign import Assigner
+from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
+from meshjit.plan.automatic.descend import descend
+from meshjit.plan.automatic.eliminate import Elimination, TooWide
+from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.prescribe import prescribe
+from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.prove import Proof
+from meshjit.plan.automatic.refusal import refusal
+from meshjit.plan.automatic.saved import read, replay, saved_of
+from meshjit.plan.automatic.spreads import spreads_of
+from meshjit.plan.automatic.watch import WATCH
+from meshjit.plan.cost import Machine, work_passes
+from meshjit.plan.draft import Draft, first_draft
+from meshjit.plan.graph import Annotations, programs_in
+from meshjit.plan.search import search
+from meshjit.targets import target_of
+from sharding.mesh import BaseMesh
+from sharding.spec import spec_of
+
+PLANS: Final = 256  # plans that are priced in full
+UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
+QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
+SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
+REFINED: Final = 300  # equations up to which proposals refine the best plan
+RETRY: Final = 2.0  # seconds of search on each larger mesh, where nothing fits
+PRICED: Final = 10  # prices of memory that are tried
+AT_LEAST: Final = 3  # of them, whatever the time
+PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
+EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
+Choices: TypeAlias = Mapping[int, int] | Sequence[int]  # by number of the variable
+
+
+def make_automatic_plan(
+    program: Program,
+    mesh: BaseMesh,
+    annotations: Annotations,
+    target: Target | None = None,
+    *,
+    ties: Mapping[int, int] | None = None,
+    limits: Limits | None = None,
+) -> Plan:
+    """The plan that takes least time on `mesh` among those that hold at most `limits.memory` bytes a device.
+
+    What is annotated stays as annotated; every other value is placed as is best. `ties`: output → input that it is placed
+    like, where the output is not annotated. `Plan.optimum` says how good the plan is. DoesNotFit where `limits.memory` is given
+    and no plan keeps to it; the device's own is kept to as far as possible."""
+    start, limits = time.perf_counter(), limits or Limits()
+    target, memory = target or target_of(mesh), limits.memory
+    if memory is not None:
+        target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=float(memory)))
+    machine = Machine(mesh, target)
+    own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
+    draft = first_draft(without_sharing(program), annotations, Assigner(machine))
+    if limits.plan is not None:
+        return _replayed(draft, limits.plan)
+    found = Search(draft, own, start + limits.time_limit, limits.entries(len(program.eqns)))
+    best = found.plan()
+    if memory is not None and not found.fits:
+
+        def attempt(larger: BaseMesh) -> Candidate:
+            return _leanest(program, larger, annotations, own, target)
+
+        raise refusal(found.chosen, machine.topology.memory, machine, attempt)
+    return best
+
+
+def _replayed(draft: Draft, path: str) -> Plan:
+    """The plan that was saved. Its Optimum is the one that was proved then, if it still costs the same."""
+    saved = read(path)
+    again = replay(draft, saved)
+    plan = search(again) if saved.get("refined") else again.plan
+    assert plan.cost is not None
+    bound = saved.get("bound", 0.0) if plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL else 0.0
+    return dataclasses.replace(plan, optimum=Optimum(plan.cost.seconds, bound), saved=saved)
+
+
+def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:
+    """The plan that fits, or is nearest to it, on another mesh of the same devices."""
+    draft = first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
+    found = Search(draft, ties, time.perf_counter() + RETRY)
+    found.plan()
+    return found.chosen
+
+
+class Search:
+    """For the best of the plans of one draft. `chosen` is what `plan` settled for."""
+
+    chosen: Candidate
+
+    def __init__(self, draft: Draft, ties: Mapping[int, int], deadline: float = math.inf, effort: float = 0.0) -> None:
+        self.draft, self.machine, self.ties, self.deadline, self.effort = draft, draft.machine, ties, deadline, effort
+        self.memory = draft.machine.topology.memory
+        self.best: Candidate | None = None  # of plans that fit
+        self.leanest: Candidate | None = None  # of those that do not
+        self.searched = 0
+
+    @functools.cached_property
+    def model(self) -> Model:
+        """Of everything that can be chosen, with the prices of plans."""
+        draft = self.draft
+        return Model(draft.program, draft.flat, draft.machine, draft.annotations, self.ties)
+
+    def plan(self) -> Plan:
+        """The best plan, with its Optimum."""
+        is_small = self._is_small()
+        bound, is_complete = self.in_order() if is_small else self.descents()
+        if self.best is None and self.leanest is not None:
+            self.within_memory(is_small)
+            is_complete = False
+        propagated = self._propagated()
+        if not is_complete and self.effort > 0 and self.best is not None:
+            proved, is_complete = self.proof(propagated)
+            bound = max(bound, proved)
+        best = self.best or self.leanest
+        if best is None or propagated.is_better_than(best, self.memory):
+            best = propagated
+        if best.draft is not None and (len(self.draft.program.eqns) <= REFINED or best.peak > self.memory):
+            improved = refined(best, self.machine)
+            best = improved if improved.is_better_than(best, self.memory) else best
+        self.chosen = best
+        cost = best.plan.cost
+        assert cost is not None
+        seconds = cost.seconds
+        share = min(1.0, bound / best.seconds) if best.seconds > 0 else 1.0
+        optimum = Optimum(seconds, seconds * share, self.searched, is_complete)
+        saved = None if best.draft is None else saved_of(best.draft, best.is_refined, optimum)
+        cost = dataclasses.replace(cost, peak_bytes=best.peak)
+        return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
+
+    @property
+    def fits(self) -> bool:
+        return self.chosen.peak <= self.memory
+
+    def _propagated(self) -> Candidate:
+        """The plan without any of this; once more with its outputs where the inputs are that they are tied to."""
+        plan = search(self.draft)
+        outputs = list(self.draft.annotations.outputs)
+        for output, source in self.ties.items():
+            if plan.outputs[output] != plan.inputs[source]:
+                outputs[output] = spec_of(plan.inputs[source])
+        if outputs != list(self.draft.annotations.outputs):
+            annotations = Annotations(self.draft.annotations.inputs, outputs)
+            plan = search(first_draft(self.draft.program, annotations, self.draft.assigner))
+        return candidate_of(plan, self.machine)
+
+    def _is_small(self) -> bool:
+        """Whether everything can be gone through."""
+        choices, seen = 0, set[tuple[int, ...]]()
+        for part in programs_in(self.draft.program):
+            for eqn in part.eqns:
+                if eqn.identity not in seen and eqn.inputs and eqn.op.regions is None and eqn.op.pinned is None:
+                    seen.add(eqn.identity)
+                    choices += len(spreads_of(eqn, self.draft.flat.rules[eqn], self.machine.mesh))
+                    if choices > SMALL:
+                        return False
+        return True
+
+    # --- exactly ------------------------------------------------------------------------------------------------------
+
+    def in_order(self) -> tuple[float, bool]:
+        """Price plans in the order of their lower bounds. The bound that is left, and whether the search came to its end."""
+        try:
+            elimination = self._elimination()
+        except TooWide:
+            return self.descents()
+        bound, is_complete = self._gone_through(self.model, elimination.in_order(), elimination.least)
+        return (bound, is_complete) if self.model.tables.is_whole else (self._least_work(self.draft.program), False)
+
+    def _gone_through(
+        self, model: Model, ordered: Iterator[tuple[float, Choices]], bound: float, tried: set[tuple[int, ...]] | None = None
+    ) -> tuple[float, bool]:
+        """Price the plans of assignments, which come in the order of their lower bounds."""
+        tried, most = tried or set(), self.searched + PLANS
+        for bound, choices in ordered:
+            if self.best is not None and bound >= self.best.seconds / EQUAL:
+                return self.best.seconds, True
+            if self.searched >= most or (self.best is None and self.searched >= UNFIT) or self.is_late:
+                return bound, False
+            key = model.key(choices)
+            if key not in tried:
+                tried.add(key)
+                self._try(model, choices)
+        return (math.inf if self.best is None else self.best.seconds), True
+
+    @property
+    def is_late(self) -> bool:
+        """The search ends in any case."""
+        return time.perf_counter() > self.deadline
+
+    def _elimination(self) -> Elimination:
+        numbers = [decision.number for decision in self.model.decisions]
+        try:
+            return Elimination(self.model.problem, last=numbers, largest=QUICK)
+        except TooWide:
+            return Elimination(self.model.problem)
+
+    def _try(self, model: Model, choices: Choices) -> Candidate:
+        candidate = candidate_of(prescribe(self.draft, model, choices), self.machine)
+        self.searched += 1
+        self._consider(candidate)
+        return candidate
+
+    def _consider(self, candidate: Candidate) -> None:
+        self._note(candidate)
+        if candidate.peak > self.memory:
+            if self.leanest is None or candidate.is_better_than(self.leanest, self.memory):
+                self.leanest = candidate
+        elif self.best is None or candidate.seconds * EQUAL < self.best.seconds:
+            self.best = candidate
+
+    def _note(self, candidate: Candidate) -> None:
+        """For who watches."""
+        watch = WATCH.get()
+        if watch is not None:
+            watch.plans, watch.seconds = watch.plans + 1, min(watch.seconds, candidate.seconds)
+
+    # --- with lower bounds first --------------------------------------------------------------------------------------
+
+    def proof(self, propagated: Candidate) -> tuple[float, bool]:
+        """A bound on all plans, better plans on the way to it, and whether the best is optimal."""
+        assert self.best is not None
+        draft, tried = self.draft, set[tuple[int, ...]]()
+        try:
+            model = Model(
+                draft.program, draft.flat, self.machine, draft.annotations, self.ties, bounds=PriceList(self.machine)
+            )  # fmt: skip
+        except TooWide:
+            return 0.0, False
+
+        def attempt(choices: Sequence[int]) -> float:
+            key = model.key(choices)
+            if key not in tried:
+                tried.add(key)
+                self._try(model, choices)
+            return least()
+
+        def least() -> float:
+            assert self.best is not None
+            fits = propagated.peak <= self.memory
+            return min(self.best.seconds, propagated.seconds if fits else math.inf)
+
+        proof = Proof(model, least(), attempt, self.effort, self.deadline)
+        proof.run()
+        if proof.is_closed:
+            return least(), True
+        try:
+            bound, is_complete = self._gone_through(model, proof.in_order(), proof.bound, tried)
+        except TooWide:
+            return proof.bound, False
+        return max(bound, proof.bound), is_complete
+
+    # --- one axis at a time -------------------------------------------------------------------------------------------
+
+    def descents(self) -> tuple[float, bool]:
+        """Price the plans where descents end. A bound by the work alone; the search is not complete."""
+        ends = set[float]()
+        for state in descend(self.draft, self.ties, self.deadline):
+            if state.model is not None and state.seconds not in ends:
+                ends.add(state.seconds)
+                self._try(state.model, state.choices)
+        return self._least_work(self.draft.program), False
+
+    # --- within the memory --------------------------------------------------------------------------------------------
+
+    def within_memory(self, is_small: bool) -> None:
+        """Plans that fit, where the fastest ones do not: bytes at the peak get a price."""
+        assert self.leanest is not None, "some plan was made"
+        prices = Prices(PRICE * self.leanest.seconds / self.leanest.peak)
+        prices.equations.add(peak_of(self.leanest.plan, self.machine))
+        for tried in range(PRICED):
+            if time.perf_counter() > self.deadline and tried >= AT_LEAST:
+                return
+            candidate = next(self._at_prices(prices.by_equation, is_small), None)
+            if candidate is None:
+                return
+            if candidate.peak > self.memory and candidate.draft is not None and len(self.draft.program.eqns) <= REFINED:
+                candidate = refined(candidate, self.machine)
+                self._consider(candidate)
+            prices.learn(candidate, self.memory, self.machine)
+
+    def _at_prices(self, prices: Mapping[int, float], is_small: bool) -> Iterator[Candidate]:
+        if is_small and len(self.machine.mesh.axis_names) == 1:
+            try:
+                choices = Elimination(with_memory(self.model, prices)).best()
+                yield self._try(self.model, choices)
+                return
+            except TooWide:
+                pass
+        for state in descend(self.draft, self.ties, self.deadline, prices):
+            if state.model is not None:
+                yield self._try(state.model, state.choices)
+                return
+
+    def _least_work(self, program: Program) -> float:
+        """Seconds of the work if all devices share all of it."""
+        seconds, known = 0.0, dict[tuple[int, ...], float]()
+        for eqn in program.eqns:
+            if eqn.op.regions is not None:
+                seconds += sum(times * self._least_work(region.program) for region, times in weighted_regions(eqn))
+            elif eqn.identity in known:
+                seconds += known[eqn.identity]
+            elif eqn.inputs and eqn.outputs and eqn.op.pinned is None:
+                whole = equation_plan(self.draft.flat.rules[eqn], {}, self.machine.mesh)
+                types, places = (*eqn.input_types, *eqn.output_types), (*whole.operands, *whole.results)
+                own = self.machine.work(whole.rule, types, places, work_passes(eqn)) / self.machine.mesh.device_count
+                seconds, known[eqn.identity] = seconds + own, own
+        return seconds

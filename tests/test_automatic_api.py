@@ -1,0 +1,297 @@
+"""auto and AUTO: results like jit's, states that come back as they went in, the mesh chosen, errors word for word."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit.api.call import Automatic
+from meshjit.api.mesh_choice import finer_meshes
+from meshjit.core.decision import parse_decisions
+from meshjit.plan.automatic.limits import Limits
+from meshjit.sharding import AUTO, AbstractMesh, NamedSharding, PartitionSpec as P
+
+WIDTH, ROWS = 48, 100
+
+
+def line_here() -> int:
+    frame = inspect.currentframe()
+    assert frame is not None and frame.f_back is not None
+    return frame.f_back.f_lineno
+
+
+def loss(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = mnp.tanh(mnp.dot(x, w))
+    return mnp.mean(x**2)
+
+
+def step(weights: Any, x: Any) -> Any:
+    value, gradients = mj.value_and_grad(loss)(weights, x)
+    return [w - 0.1 * g for w, g in zip(weights, gradients, strict=True)], value
+
+
+def arguments() -> tuple[Any, Any]:
+    generator = np.random.default_rng(0)
+    weights = [generator.standard_normal((WIDTH, WIDTH)).astype(np.float32) / 8 for _ in range(3)]
+    return weights, generator.standard_normal((ROWS, WIDTH)).astype(np.float32)
+
+
+def planned(fun: Any, *args: Any) -> Any:
+    return fun.trace(*args).plan().plan
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("how", ["devices", "mesh", "AUTO"])
+def test_two_steps_give_what_one_device_gives(how: str) -> None:
+    mesh = mj.make_mesh((4, 2), ("a", "b"))
+    automatic = {
+        "devices": lambda: mj.auto(step, devices=8),
+        "mesh": lambda: mj.auto(step, mesh=mesh),
+        "AUTO": lambda: mj.jit(step, in_shardings=AUTO(mesh), out_shardings=AUTO),
+    }[how]()
+    weights, x = arguments()
+    moved, _ = automatic(weights, x)
+    got = automatic(moved, x)
+    want = step(step(weights, x)[0], x)
+    for a, b in zip(mj.tree.leaves(got), mj.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=1e-4, atol=1e-5)
+    plan = planned(automatic, weights, x)
+    assert plan.outputs[:3] == plan.inputs[:3]  # the state comes back as it went in
+    assert plan.optimum is not None and plan.optimum.is_optimal
+    assert str(plan.optimum).endswith(" ms, optimal")
+
+
+@pytest.mark.device
+def test_arguments_by_keyword_empty_arrays_loops_and_callbacks() -> None:
+    mesh = mj.make_mesh((4, 2), ("a", "b"))
+    x = np.arange(35, dtype=np.float32).reshape(7, 5)
+    assert float(mj.auto(lambda x, y: mnp.sum(x * y), mesh=mesh)(x, y=x)) == float(np.sum(x * x))
+    assert mj.auto(lambda x: mnp.sum(x @ x.T, 0), mesh=mesh)(np.zeros((0, 5), np.float32)).shape == (0,)
+
+    def loop(x: Any) -> Any:
+        return mj.lax.while_loop(lambda c: c[1] < 3, lambda c: (mnp.tanh(c[0] @ c[0].T @ c[0] / 100), c[1] + 1), (x, 0))[0]
+
+    np.testing.assert_allclose(np.asarray(mj.auto(loop, mesh=mesh)(x)), np.asarray(loop(x)), rtol=1e-4)
+    nested = mj.auto(lambda x: mj.auto(lambda y: y @ y.T, mesh=mesh)(x) + 1, mesh=mesh)
+    np.testing.assert_allclose(np.asarray(nested(x)), x @ x.T + 1)
+
+
+@pytest.mark.device
+def test_what_is_placed_stays() -> None:
+    mesh = mj.make_mesh((4, 2), ("a", "b"))
+    weights, x = arguments()
+    pinned = mj.auto(step, mesh=mesh, in_shardings=(AUTO, NamedSharding(mesh, P("a"))))
+    assert str(planned(pinned, weights, x).inputs[-1]) == "[a, -]"
+    committed = mj.device_put(x, NamedSharding(mesh, P("b")))
+    assert str(planned(mj.auto(step, mesh=mesh), weights, committed).inputs[-1]) == "[b, -]"
+
+
+def test_more_devices_than_there_are_can_be_planned_for() -> None:
+    weights, x = arguments()
+    of = mj.auto(step, devices=9).trace(weights, x).plan()
+    assert isinstance(of.mesh, AbstractMesh) and of.mesh.device_count == 9
+    of = mj.auto(step, topology="v5e:2x4").trace(weights, x).plan()
+    assert of.mesh.axis_sizes == (2, 4) and of.plan.target is not None and of.plan.target.topology.name == "tpu v5e"
+
+
+def test_three_axes_are_tried_for_the_best_two() -> None:
+    meshes = [mesh.axis_sizes for mesh in finer_meshes(AbstractMesh((4, 2), ("x", "y")))]
+    assert meshes == [(2, 2, 2)]
+    assert [*finer_meshes(AbstractMesh((8,), ("x",)))] == [] == [*finer_meshes(AbstractMesh((2, 2, 2), ("x", "y", "z")))]
+    concrete = mj.make_mesh((4, 2), ("a", "b"))
+    (finer,) = finer_meshes(concrete)
+    assert isinstance(finer, mj.sharding.Mesh) and [*finer.devices.flat] == [*concrete.devices.flat]
+
+
+def wide_step(weights: Any, x: Any) -> Any:
+    return [w - g for w, g in zip(weights, mj.grad(loss)(weights, x), strict=True)]
+
+
+MESH = AbstractMesh((8,), ("x",))
+WIDE = [mj.ShapeDtypeStruct((512, 512), np.float32)] * 4, mj.ShapeDtypeStruct((8192, 512), np.float32)
+
+
+def test_the_memory_is_a_limit() -> None:
+    """Without one, data parallel; with one, the parameters are sharded and gathered again (ZeRO 3)."""
+    free = planned(mj.auto(wide_step, mesh=MESH), *WIDE)
+    assert [str(p) for p in free.inputs] == ["[-, -]"] * 4 + ["[x, -]"] and free.optimum.is_optimal
+    limit = 0.9 * free.cost.peak_bytes
+    tight = planned(mj.auto(wide_step, mesh=MESH, memory=limit), *WIDE)
+    assert [str(p) for p in tight.inputs] == ["[x, -]"] * 5
+    assert tight.cost.peak_bytes <= limit and tight.cost.seconds >= free.cost.seconds
+    gathers = [c for c in tight.collectives if c.kind == "all_gather"]
+    scatters = [c for c in tight.collectives if c.kind == "reduce_scatter"]
+    assert len(gathers) >= 4 and len(scatters) == 4 and len(gathers) + len(scatters)== len(tight.collectives)
+
+
+def test_nothing_fits() -> None:
+    with pytest.raises(ValueError) as raised:
+        planned(mj.auto(wide_step, mesh=MESH, memory=15e6), *WIDE)
+    lines = str(raised.value).splitlines()
+    assert lines[0].startswith("wide_step: no plan was found that holds at most 15,000,000 bytes a device; the least that one holds is ")
+    assert lines[1] == "  at the peak 2,097,152 bytes: argument x float32[8192@x, 512]"
+    assert lines[2].startswith("  at the peak 2,097,152 bytes: tanh at test_automatic_api.py:")
+    assert lines[-1].startswith("  fix: 16 devices, {'x': 16} (tried: ")
+
+
+def test_decisions_say_how_good_the_plan_is() -> None:
+    first = planned(mj.auto(wide_step, mesh=MESH), *WIDE).decisions[0]
+    assert str(first).splitlines()[:2] == [
+        "search wide_step: 315.1 ms, optimal",
+        "  because 1 plans were priced in full; no further choice can be cheaper",
+    ]
+    assert parse_decisions(str(first)) == [first]
+
+
+def test_the_plan_is_the_same_every_time() -> None:
+    weights, x = arguments()
+    texts = {str(planned(mj.auto(step, devices=9), weights, x)) for _ in range(2)}
+    assert len(texts) == 1
+
+
+def test_a_plan_is_saved_and_planned_by_again(tmp_path: Any) -> None:
+    path = tmp_path / "plan.json"
+    first = planned(mj.auto(wide_step, mesh=MESH, memory=2.4e7), *WIDE)
+    first.save(path)
+    again = planned(mj.auto(wide_step, mesh=MESH, memory=2.4e7, plan=path), *WIDE)
+    assert str(again) == str(first) and again.collectives == first.collectives
+    assert str(again.optimum) == str(first.optimum)
+
+
+def test_a_saved_plan_names_the_mesh_of_so_many_devices(tmp_path: Any) -> None:
+    path = tmp_path / "plan.json"
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    planned(mj.auto(wide_step, mesh=mesh), *WIDE).save(path)
+    again = mj.auto(wide_step, devices=8, plan=path).trace(*WIDE).plan()
+    assert dict(again.mesh.shape) == {"x": 4, "y": 2}
+
+
+@pytest.mark.parametrize("mesh", [AbstractMesh((4, 2), ("data", "model")), AbstractMesh((8, 1), ("data", "model"))], ids=str)
+def test_a_mesh_that_is_given_is_the_mesh(mesh: AbstractMesh) -> None:
+    traced = mj.jit(wide_step).trace(*WIDE)
+    assert traced.automatically(Automatic(Limits(), (mesh,))).mesh == mesh
+    assert mj.auto(wide_step, mesh=mesh).trace(*WIDE).plan().mesh == mesh
+
+
+def test_a_saved_plan_of_something_else_is_refused(tmp_path: Any) -> None:
+    path = tmp_path / "plan.json"
+    planned(mj.auto(wide_step, mesh=MESH), *WIDE).save(path)
+    other = [mj.ShapeDtypeStruct((512, 512), np.float32)] * 4, mj.ShapeDtypeStruct((64, 512), np.float32)
+    cases = [
+        (MESH, other, "equation 0 was dot_general f32[8192,512] f32[512,512] -> f32[8192,512], now it is dot_general f32[64,512]"),
+        (AbstractMesh((4, 2), ("x", "y")), WIDE, "its mesh was {'x': 8}, now it is {'x': 4, 'y': 2}"),
+    ]
+    for mesh, arguments_, text in cases:
+        with pytest.raises(ValueError) as raised:
+            planned(mj.auto(wide_step, mesh=mesh, plan=path), *arguments_)
+        first, fix = str(raised.value).split("\n")
+        assert first.startswith(f"wide_step: the saved plan does not belong to this program: {text}")
+        weights = ", ".join(f'"weights[{i}]": P()' for i in range(4))
+        held = "}" if arguments_ is other else ", … 1 more in error.pins}"
+        assert fix == f"  fix: plan anew without plan=, and save that; what still holds, pinned: traced.plan(pins={{{weights}{held})"
+        again = mj.auto(wide_step, mesh=mesh).trace(*arguments_).plan(pins=raised.value.pins).plan
+        assert [str(p) for p in again.inputs[:4]] == ["[-, -]"] * 4
+    path.write_text("{}")
+    with pytest.raises(ValueError, match="is no saved plan of format 1\n  fix: save one with plan.save"):
+        planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
+
+
+def test_one_more_pin_without_tracing_again() -> None:
+    traced = mj.auto(wide_step, mesh=MESH).trace(*WIDE)
+    free, pinned = traced.plan().plan, traced.plan(pins={"weights[0]": P("x")}).plan
+    assert str(free.inputs[0]) == "[-, -]" and str(pinned.inputs[0]) == str(pinned.outputs[0]) == "[x, -]"
+    assert free.cost is not None and pinned.cost is not None and pinned.cost.seconds >= free.cost.seconds
+    report = traced.plan().report()
+    same = report.why_not("weights[0]", P())  # what was pinned is there already: the search comes to the same plan
+    assert same.data.costs[1].seconds == free.cost.seconds
+    other = report.why_not("weights[0]", P("x"))
+    assert not other.data.is_better and other.data.costs[1].seconds == pinned.cost.seconds
+    with pytest.raises(ValueError) as raised:
+        traced.plan(pins={"w": P("x")})
+    assert str(raised.value).startswith("jit(wide_step): pins name 'w', which is no argument\n  fix: one of weights[0], weights[1]")
+
+
+def test_pins_that_contradict_are_named_with_their_lines() -> None:
+    line = 1 + line_here()
+    said = mj.jit(wide_step, in_shardings=(AUTO, NamedSharding(MESH, P("x"))), out_shardings=AUTO(MESH)).trace(*WIDE)
+    assert str(said.plan(pins={"x": P("x")}).plan.inputs[-1]) == "[x, -]"  # the same is no contradiction
+    with pytest.raises(ValueError) as raised:
+        said.plan(pins={"x": P(None, "x")})
+    assert str(raised.value) == (
+        f"jit(wide_step): pins say that x f32[8192,512] is P(None, 'x') at test_automatic_api.py:{line + 3}"
+        " (test_pins_that_contradict_are_named_with_their_lines), but in_shardings say P('x',)"
+        f" at test_automatic_api.py:{line} (test_pins_that_contradict_are_named_with_their_lines)\n"
+        "  fix: leave one of them out; AUTO in in_shardings lets pins say it"
+    )
+
+
+@pytest.mark.device
+def test_a_pin_does_not_move_a_committed_array() -> None:
+    mesh = mj.make_mesh((8,), ("x",))
+    placed = mj.device_put(np.zeros((8, 8), np.float32), NamedSharding(mesh, P("x")))
+    with pytest.raises(ValueError, match=r"but the argument is committed to P\('x', None\)\n  fix: leave the pin out, or pass"):
+        mj.jit(lambda x: x, in_shardings=AUTO(mesh)).trace(placed).plan(pins={"x": P(None, "x")})
+
+
+ANYWHERE = mj.ShapeDtypeStruct((8, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        (lambda: mj.jit(lambda x: mj.lax.with_sharding_constraint(x, AUTO)).trace(ANYWHERE), "with_sharding_constraint of x"),
+        (lambda: mj.jit(lambda x: mj.lax.with_sharding_constraint(x, AUTO(MESH))).trace(ANYWHERE), "with_sharding_constraint of x"),
+        (lambda: mj.device_put(np.zeros(8), AUTO), "device_put of x"),
+        (lambda: NamedSharding(MESH, AUTO), "NamedSharding"),  # type: ignore[arg-type]
+        (lambda: mj.ShapeDtypeStruct((8,), np.float32, sharding=AUTO), "ShapeDtypeStruct"),
+        (lambda: mj.shard_map(lambda x: x, mesh=MESH, in_specs=AUTO, out_specs=P())(np.zeros(8)), "shard_map: in_specs"),
+        (lambda: mnp.dot(np.zeros((8, 8)), np.zeros((8, 8)), out_sharding=AUTO), "dot: out_sharding"),
+    ],
+)
+def test_auto_where_nothing_can_be_chosen(call: Any, where: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert str(raised.value) == (
+        f"{where}: AUTO lets the planner choose where arguments and results of jit live; here nothing can be chosen\n"
+        "  fix: a NamedSharding, or a PartitionSpec under a mesh; AUTO in in_shardings or out_shardings of jit"
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (
+            lambda: mj.auto(step, topology="v9:4"),
+            "auto: unknown topology 'v9:4'; known devices are v4, v5e, v5p, v6e, tpu7x, a100, a100-ethernet, h100, h100-ethernet,"
+            " h200, h200-ethernet, b200, b200-ethernet, cpu, cpu-ethernet\n"
+            '  fix: a device, a colon and a shape, such as "v5e:4x4" or "h100:4x8"; or a file: "cluster.toml"',
+        ),
+        (
+            lambda: mj.auto(step, topology="v5e"),
+            "auto: topology 'v5e' does not say how many devices\n  fix: v5e:8, or devices=8",
+        ),
+        (
+            lambda: mj.auto(step, topology="v5e:4x4", devices=8),
+            "auto: topology 'v5e:4x4' has 16 devices, but devices=8\n  fix: leave devices out",
+        ),
+        (
+            lambda: mj.auto(step, mesh=AbstractMesh((2,), ("x",)), devices=8),
+            "auto: mesh and devices were both given\n  fix: leave devices out; the mesh has them",
+        ),
+        (
+            lambda: mj.auto(step, in_shardings=P("x")),
+            "auto: in_shardings and out_shardings name the axes of a mesh, and there is none\n  fix: auto(…, mesh=mesh)",
+        ),
+        (lambda: mj.auto(step, devices=0), "auto: devices=0\n  fix: at least 1"),
+    ],
+)
+def test_errors(call: Any, text: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        call()
+    assert str(raised.value) == text

@@ -1,0 +1,194 @@
+"""The automatic planner finds, unprompted, the plans that experts write by hand; each against the bytes of its closed form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax, nn
+from meshjit.core.plan import Plan
+from meshjit.sharding import AUTO, AbstractMesh, PartitionSpec as P
+from sharding.mesh import AbstractDevice
+
+N = 8
+H100 = AbstractDevice("NVIDIA H100", None, "gpu")
+MESH = AbstractMesh((N,), ("x",), abstract_device=H100)
+
+
+def of(*shape: int, dtype: Any = np.float32) -> Any:
+    return mj.ShapeDtypeStruct(shape, dtype)
+
+
+def planned(fun: Any, *args: Any, mesh: AbstractMesh = MESH, **options: Any) -> Plan:
+    plan = mj.auto(fun, mesh=mesh, **options).trace(*args).plan().plan
+    assert plan.optimum is not None and plan.optimum.is_optimal
+    return plan
+
+
+def inputs(plan: Plan) -> list[str]:
+    return [str(p) for p in plan.inputs]
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [each.kind for each in plan.collectives]
+
+
+def wire(plan: Plan) -> float:
+    assert plan.cost is not None
+    return plan.cost.wire_bytes
+
+
+def mlp(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        y = x
+        for w in weights:
+            y = nn.relu(mnp.dot(y, w))
+        return mnp.mean(y * y)
+
+    return [w - 0.1 * g for w, g in zip(weights, mj.grad(loss)(weights), strict=True)]
+
+
+def test_data_parallel_for_a_small_model_and_a_large_batch() -> None:
+    """One all-reduce of every gradient, of 4 * 256 * 256 bytes."""
+    plan = planned(mlp, [of(256, 256)] * 3, of(65536, 256))
+    assert inputs(plan) == ["[-, -]"] * 3 + ["[x, -]"]
+    assert kinds(plan) == ["all_reduce"] * 3
+    assert wire(plan) == 3 * 2 * (4 * 256 * 256) * (N - 1) / N
+
+
+def test_column_then_row_for_a_wide_pair() -> None:
+    """Megatron (arXiv 1909.08053): one all-reduce of the activations of a pair, forward; none backward, x has no gradient."""
+    plan = planned(mlp, [of(8192, 32768), of(32768, 8192)], of(64, 8192))
+    assert inputs(plan) == ["[-, x]", "[x, -]", "[-, -]"]
+    assert kinds(plan) == ["all_reduce"]
+    assert wire(plan) == 2 * (4 * 64 * 8192) * (N - 1) / N
+
+
+def normalized(x: Any) -> Any:
+    centred = x - mnp.mean(x, -1, keepdims=True)
+    return centred / mnp.sqrt(mnp.mean(centred**2, -1, keepdims=True) + 1e-5)
+
+
+def block(weights: Any, x: Any) -> Any:
+    def loss(weights: Any) -> Any:
+        return mnp.mean((x + mnp.dot(nn.gelu(mnp.dot(normalized(x), weights[0])), weights[1])) ** 2)
+
+    return [w - g for w, g in zip(weights, mj.grad(loss)(weights), strict=True)]
+
+
+def test_sequence_parallel_beside_tensor_parallel() -> None:
+    """Korthikanti et al. (arXiv 2205.05198): the all-reduce behind the pair is a reduce-scatter to shards of the sequence, where the
+    residual and the loss are, and a gather of the cotangent back."""
+    plan = planned(block, [of(4096, 16384), of(16384, 4096)], of(1, 2048, 4096))
+    assert inputs(plan)[:2] == ["[-, x]", "[x, -]"]
+    assert kinds(plan) == ["reduce_scatter", "all_gather"]
+    assert wire(plan) == 2 * (4 * 2048 * 4096) * (N - 1) / N
+
+
+def test_sequence_parallel_alone_where_tokens_outnumber_features() -> None:
+    plan = planned(lambda x, v, w: x + mnp.dot(nn.gelu(mnp.dot(normalized(x), v)), w), of(1, 16384, 512), of(512, 2048), of(2048, 512))
+    assert inputs(plan) == ["[-, x, -]", "[-, -]", "[-, -]"]
+    assert wire(plan) == 0
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    scores = mnp.einsum("bqhd,bkhd->bhqk", q, k) / 8
+    return mnp.einsum("bhqk,bkhd->bqhd", nn.softmax(scores, -1), v)
+
+
+def test_context_parallel_for_a_long_sequence_of_one_head() -> None:
+    """Queries stay; keys and values, given in shards of the sequence, are gathered once each."""
+    q = of(1, 8192, 1, 64)
+    plan = planned(attention, q, q, q, in_shardings=(AUTO, P(None, "x"), P(None, "x")))
+    assert inputs(plan) == ["[-, x, -, -]"] * 3
+    assert kinds(plan) == ["all_gather"] * 2
+    assert wire(plan) == 2 * (4 * 8192 * 64) * (N - 1) / N
+
+
+def test_spatial_sharding_of_one_large_image() -> None:
+    """One row of the image to each neighbour."""
+
+    def layer(x: Any, w: Any) -> Any:
+        return nn.relu(lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+
+    plan = planned(layer, of(1, 4096, 4096, 16), of(3, 3, 16, 16))
+    assert inputs(plan) == ["[-, x, -, -]", "[-, -, -, -]"]
+    assert kinds(plan) == ["collective_permute"] * 2
+    assert wire(plan) == 2 * (4 * 4096 * 16)
+
+
+def test_vocabulary_parallel_embedding_and_loss() -> None:
+    """The table in shards of the vocabulary: an all-reduce of the activations forward and one backward; besides, the loss sums up
+    a few numbers per token: the maximum, the sum of exponentials, and the logit of the label."""
+
+    def step(table: Any, tokens: Any, labels: Any) -> Any:
+        def loss(table: Any) -> Any:
+            logits = mnp.einsum("btd,vd->btv", table[tokens], table)
+            return -mnp.mean(mnp.take_along_axis(nn.log_softmax(logits, -1), labels[..., None], -1))
+
+        return table - 0.1 * mj.grad(loss)(table)
+
+    tokens = of(4, 64, dtype=np.int32)
+    plan = planned(step, of(131072, 512), tokens, tokens)
+    assert inputs(plan)[0] == "[x, -]" and str(plan.outputs[0]) == "[x, -]"
+    assert set(kinds(plan)) == {"all_reduce"}
+    activations, tokens_bytes = 4 * 4 * 64 * 512, 4 * 4 * 64
+    assert wire(plan) == (2 * activations + 3 * tokens_bytes) * 2 * (N - 1) / N
+
+
+def test_expert_parallel_for_a_mixture() -> None:
+    """GShard (arXiv 2006.16668): tokens go to the experts and come back by all-to-alls, dispatch and combine, and their gradients."""
+
+    def step(experts: Any, x: Any, combine: Any) -> Any:
+        def loss(experts: Any, x: Any) -> Any:
+            h = nn.relu(mnp.einsum("egcm,emh->egch", mnp.einsum("gsec,gsm->egcm", combine, x), experts[0]))
+            return mnp.mean(mnp.einsum("gsec,egcm->gsm", combine, mnp.einsum("egch,ehm->egcm", h, experts[1])) ** 2)
+
+        gradients, back = mj.grad(loss, (0, 1))(experts, x)
+        return [w - 0.1 * g for w, g in zip(experts, gradients, strict=True)], back
+
+    experts, tokens, slots = [of(8, 1024, 4096), of(8, 4096, 1024)], of(8, 1024, 1024), of(8, 1024, 8, 160)
+    plan = planned(step, experts, tokens, slots, in_shardings=(AUTO, P("x"), P("x")))
+    assert inputs(plan)[:2] == ["[x, -, -]"] * 2
+    assert kinds(plan) == ["all_to_all"] * 4
+    dispatched = 4 * 8 * 160 * 1024  # bytes of (expert, capacity, features) of one group
+    assert wire(plan) == 4 * dispatched * (N - 1) / N
+
+
+def test_a_fourier_transform_hands_over_its_dims() -> None:
+    """Rows, an all-to-all, columns, and an all-to-all back: the result comes as the argument went in."""
+    plan = planned(mnp.fft.fft2, of(4096, 4096, dtype=np.complex64))
+    assert inputs(plan) == ["[x, -]"]
+    assert kinds(plan) == ["all_to_all"] * 2
+    assert wire(plan) == 2 * (8 * 4096 * 4096 / N) * (N - 1) / N
+
+
+def test_a_stencil_exchanges_borders() -> None:
+    """Ten steps with a border of ten places per side at once, instead of a message per step."""
+
+    def heat(u: Any) -> Any:
+        def body(u: Any, _: Any) -> Any:
+            around = mnp.roll(u, 1, 0) + mnp.roll(u, -1, 0) + mnp.roll(u, 1, 1) + mnp.roll(u, -1, 1)
+            return u + 0.1 * (around - 4 * u), None
+
+        return lax.scan(body, u, None, length=10)[0]
+
+    plan = planned(heat, of(8192, 8192))
+    assert kinds(plan) == ["collective_permute"] * 2
+    assert wire(plan) == 2 * 10 * (4 * 8192)
+
+
+@pytest.mark.parametrize("rows", [2048, 8192])
+def test_tensor_parallel_over_two_axes(rows: int) -> None:
+    """Weights over both axes, activations gathered along one and summed along the other: no device holds a whole row or column."""
+    mesh = AbstractMesh((4, 2), ("x", "y"), abstract_device=H100)
+    plan = planned(mlp, [of(4096, 8192), of(8192, 4096)], of(rows, 4096), mesh=mesh)
+    assert inputs(plan)[:2] == ["[-, x*y]", "[x, y]"]
+    assert sorted(kinds(plan)) == ["all_gather", "all_gather", "reduce_scatter", "reduce_scatter"]
+    hidden, out = 4 * rows * 8192, 4 * rows * 4096  # bytes, whole
+    along_y, along_x = hidden / 4 * 1 / 2 * 2, out / 2 * 3 / 4 * 2  # gather and scatter over y of a hidden, over x of a result
+    assert wire(plan) == along_y + along_x
