@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from meshjit.api.wrapped import compilation_listeners
+from meshjit.api.stages import Compiled
+from meshjit.api.watching import watching
 from meshjit.inspect.verification import VerificationError
 from meshjit.inspect.verify import verify_planned
 
@@ -30,15 +31,12 @@ def checks(name: str | None = None) -> Generator[list[Check]]:
     """
     results: list[Check] = []
 
-    def listen(compiled: Any) -> None:
-        if name in (None, compiled.fun_name):
-            compiled.run = _checked_run(compiled, results)
+    def listen(stage: Any) -> None:
+        if isinstance(stage, Compiled) and name in (None, stage.fun_name):
+            stage.run = _checked_run(stage, results)
 
-    compilation_listeners.append(listen)
-    try:
+    with watching(listen):
         yield results
-    finally:
-        compilation_listeners.remove(listen)
 
 
 def _checked_run(compiled: Any, results: list[Check]) -> Any:

@@ -28,7 +28,7 @@ def collective_rows(program: Program, mesh: BaseMesh) -> list[CollectiveRow]:
     rows: dict[tuple[str, str, str], tuple[float, float]] = {}
     for each in collectives_in(program, mesh):
         axes = ", ".join(map(str, each.axes)) if each.kind != "collective_permute" else "pairs"
-        key = (each.kind, axes, each.source)
+        key = (each.kind, axes, str(each.source or ""))
         count, wire = rows.get(key, (0.0, 0.0))
         rows[key] = (count + each.trips, wire + each.wire_bytes(mesh))
     listed = [CollectiveRow(*key, _whole(count), round(wire)) for key, (count, wire) in rows.items()]

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.api.shardings import UNSPECIFIED
 from meshjit.api.stages import Planned
 from meshjit.api.wrapped import Wrapped
@@ -24,6 +23,7 @@ from meshjit.inspect.comparison import TOLERANCES, Difference, difference, follo
 from meshjit.inspect.running import ReplicasDiffer, Shards, assemble, run_partitioned, run_whole
 from meshjit.inspect.verification import Deviation, Verification, VerificationError, mismatch_text
 from meshjit.simulate.evaluate import evaluate_eqn
+from meshjit.trees import WORDS as tree
 from sharding.current import set_mesh
 from sharding.mesh import Mesh
 

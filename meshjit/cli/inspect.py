@@ -1,0 +1,289 @@
+"""`meshjit inspect`: what lives where and why, what is sent, what is held, and what would be better."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import pydoc
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from meshjit.api.call import Automatic
+from meshjit.api.stages import Planned
+from meshjit.inspect.functions import AutomaticSetting, Setting, is_function, listen
+from meshjit.inspect.shardy import mlir_text
+from meshjit.inspect.unusable import Unusable, parsed_mesh, parsed_spec, parsed_topology
+from meshjit.plan.automatic.limits import Limits
+from meshjit.report import Report
+from meshjit.report.as_json import plain
+from meshjit.report.exports import EXPORTS
+from meshjit.report.names import UnknownName
+from meshjit.report.patch import apply, patch_of
+from meshjit.report.report import VIEWS, Text
+from meshjit.report.suggest import Suggestions
+from meshjit.runtime import client
+from sharding.mesh import AbstractMesh
+from sharding.spec import ShardingError
+
+EXAMPLES = """\
+  meshjit inspect train.py --steps 1                    everything that the script jits
+  meshjit inspect --view collectives train.py           what is sent, and why
+  meshjit inspect --why "params['w1']" train.py         from the annotation to this placement
+  meshjit inspect --why-not x 'P("data", None)' train.py   the plan with that pin
+  meshjit inspect --suggest train.py                    annotations that would save most
+  meshjit inspect --mesh data=4,model=2 --arg 'f32[128,512]=P("data",None)' model.py:loss
+  meshjit inspect --topology v5p:4x4x4 --mesh data=8,model=8 --abstract train.py"""
+
+
+def add_target(command: argparse.ArgumentParser, name: str = "target", optional: bool = False) -> None:
+    text = "a script, or a function of a file or module: train.py, train.py:step, models.gpt:step"
+    command.add_argument(name, nargs="?" if optional else None, help=text)
+
+
+def add_setting(command: argparse.ArgumentParser) -> None:
+    """The options that say for which machine, and with which arguments."""
+    command.add_argument("--mesh", action="append", default=[], help="data=4,model=2: plan for a mesh that needs no devices")
+    command.add_argument("--topology", help="v5p:4x4x4, h100, cpu, cluster.toml: whose figures plans are priced with")
+    command.add_argument("--abstract", action="store_true", help="plan what a script jits without running it")
+    command.add_argument("--arg", action="append", default=[], metavar="TYPE", help="an argument: f32[8,4]=P('data')")
+    command.add_argument("--example", action="append", default=[], metavar="NAME", help="a function beside it that gives them")
+    command.add_argument("--traceback", action="store_true", help="show where an error comes from")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--width", type=int, help="columns; the terminal's, or 80")
+
+
+def add_inspect(commands: Any) -> None:
+    command = commands.add_parser(
+        "inspect", help="placements, collectives and memory of the functions that a script jits, and why",
+        description="Options of the script stand behind it.", epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add_setting(command)
+    command.add_argument("--view", default="program,collectives,memory", help=f"some of {','.join(VIEWS)}")
+    command.add_argument("--function", metavar="NAME", help="only functions of this name")
+    command.add_argument("--why", metavar="VALUE", help="why a value lives where it does: params['w1'], train.py:31, loss, %%12")
+    command.add_argument("--why-not", nargs=2, metavar=("VALUE", "SPEC"), help="the plan in which it lives elsewhere")
+    command.add_argument("--suggest", action="store_true", help="annotations that would save most, each planned")
+    command.add_argument("--html", metavar="FILE", help="write a page that opens offline; of several functions FILE-2, …")
+    command.add_argument("--export", nargs=2, metavar=("KIND", "FILE"), help=f"for other tools: {', '.join(EXPORTS)}, mlir")
+    command.add_argument("--apply", action="store_true", help="write the best suggestion into the script, and show the patch")
+    command.add_argument("--tries", type=int, metavar="N", help="plan at most so many suggestions")
+    command.add_argument("--seconds", type=float, help="for planning what-ifs: 10 for suggestions, 2 for each function else")
+    add_target(command)
+    command.add_argument("rest", nargs=argparse.REMAINDER, help="the script's arguments")
+
+
+def setting_of(parsed: argparse.Namespace, mesh: AbstractMesh | None) -> Setting:
+    platform = model = None
+    if parsed.topology:
+        platform, model, count = parsed_topology(parsed.topology)
+        if mesh is not None and count not in (None, mesh.device_count):
+            raise Unusable(f"--topology {parsed.topology} has {count} devices, {mesh} needs {mesh.device_count}")
+        if mesh is None and is_function(parsed.target):
+            raise Unusable(f"--topology {parsed.topology} needs a mesh\n  fix: --mesh data={count or 8}")
+    return Setting(mesh, platform, model, parsed.abstract, tuple(parsed.arg), next(iter(parsed.example), None))
+
+
+def inspect(parsed: argparse.Namespace) -> int:
+    """0; 1 where a `why-not` is not better; 2 where something typed cannot be used."""
+    unknown = [view for view in parsed.view.split(",") if view not in VIEWS]
+    if unknown:
+        raise Unusable(f"there is no view {unknown[0]!r}\n  there are: {', '.join(VIEWS)}")
+    if parsed.export and parsed.export[0] not in (*EXPORTS, "mlir"):
+        raise Unusable(f"there is no export {parsed.export[0]!r}\n  there are: {', '.join(EXPORTS)}, mlir")
+    if len(parsed.mesh) > 1:
+        raise Unusable("--mesh is given twice\n  fix: meshjit diff compares two meshes")
+    session = Session(parsed)
+    mesh = parsed_mesh(parsed.mesh[0]) if parsed.mesh else None
+    listen(parsed.target, parsed.rest, setting_of(parsed, mesh), session.take)
+    return session.end()
+
+
+class Session:
+    """What is said of each function as it comes, and what remains to be said in the end."""
+
+    def __init__(self, parsed: argparse.Namespace) -> None:
+        self.parsed = parsed
+        self.documents: list[Any] = []
+        self.notes: list[str] = []  # behind the next answer
+        self.unknown: UnknownName | None = None
+        self.answers = 0
+        self.status = 0
+        self.width = parsed.width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
+
+    def take(self, planned: Planned, compiled: Any) -> None:
+        """Of several processes the first one speaks."""
+        if client.process_index() or self.parsed.function not in (None, planned.fun_name):
+            return
+        try:
+            answer = self.answer(planned.report())
+        except UnknownName as error:  # another function may have the value
+            self.unknown = error
+            return
+        self.answers += 1
+        if getattr(self.parsed, "html", None) or getattr(self.parsed, "export", None):
+            self.write(planned, planned.report())
+            return
+        if self.parsed.json:
+            self.documents.append(answer if isinstance(answer, dict) else plain(answer.data))
+        elif isinstance(answer, Text):
+            print("\n".join([str(answer), *self.notes]), flush=True)
+            self.notes.clear()
+        else:
+            self.show("\n".join(self.report_lines(planned.report(), compiled)))
+
+    def answer(self, report: Report) -> Any:
+        parsed = self.parsed
+        if parsed.command == "plan":
+            return report.data() if parsed.json else report
+        if parsed.why:
+            return report.why(parsed.why)
+        if parsed.why_not:
+            comparison = report.why_not(parsed.why_not[0], parsed_spec(parsed.why_not[1]))
+            self.status = 0 if comparison.data.is_better else 1
+            return comparison
+        if parsed.suggest:
+            return self.suggested(report)
+        return report.data() if parsed.json else report
+
+    def write(self, planned: Planned, report: Report) -> None:
+        """Into the file; of further functions into one beside it."""
+        kind, path = ("", self.parsed.html) if self.parsed.html else self.parsed.export
+        root, extension = os.path.splitext(path)
+        path = path if self.answers == 1 else f"{root}-{self.answers}{extension}"
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(report.to_html() if not kind else mlir_text(report.subject) if kind == "mlir" else report.export(kind))
+        print(f"{report.subject.title}: {path}", flush=True)
+
+    def show(self, text: str) -> None:
+        """What is longer than the terminal, through its pager where nothing else is going on."""
+        is_long = sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines
+        if is_long and is_function(self.parsed.target):
+            pydoc.pager(text)
+        else:
+            print(text, flush=True)
+
+    def suggested(self, report: Report) -> Text[Suggestions]:
+        """The suggestions; with --apply the best is written into the user's file."""
+        suggestions = report.suggest(10.0 if self.parsed.seconds is None else self.parsed.seconds, self.parsed.tries)
+        if suggestions.data.rows:
+            patch = patch_of(report.subject, suggestions.data.rows[0])
+            text, how = (apply(patch), ", written:") if self.parsed.apply else (patch.text, " (--apply writes it):")
+            self.notes.append(text if patch.advice else f"the best of them as a patch{how}\n{text}".rstrip())
+        return suggestions
+
+    def report_lines(self, report: Report, compiled: Any) -> Iterator[str]:
+        views = self.parsed.view.split(",")
+        yield "─" * self.width
+        seconds = getattr(self.parsed, "seconds", 0.0)
+        yield from report.lines(views, self.width, 2.0 if seconds is None else seconds)
+        if compiled is not None and "memory" in views:
+            rows = [f"{name} {count:,}" for name, count in compiled.memory_analysis().rows()]
+            yield f"bytes a device, as XLA compiled it: {', '.join(rows)}"
+
+    def end(self) -> int:
+        if self.parsed.json:
+            print(json.dumps(self.documents, indent=1))
+        if not self.answers and not client.process_index():
+            if self.unknown is not None:
+                raise Unusable(str(self.unknown))
+            raise Unusable(f"{self.parsed.target} jits no function named {self.parsed.function}")
+        return self.status
+
+
+
+
+def add_diff(commands: Any) -> None:
+    command = commands.add_parser(
+        "diff", help="two plans side by side: two scripts, two versions of one, or two meshes",
+        description="With one target, two of --mesh or --example: meshjit diff --mesh data=8 --mesh data=4,model=2 train.py:step",
+    )  # fmt: skip
+    add_setting(command)
+    add_target(command)
+    command.add_argument("other", nargs="?", help="the second target")
+    command.add_argument(
+        "--plan", action="append", default=[], metavar="FILE", help="a plan that meshjit plan --save wrote; '-': the usual plan"
+    )
+
+
+def diff(parsed: argparse.Namespace) -> int:
+    """Functions are compared by name; those of one target alone are named."""
+    meshes = [parsed_mesh(text) for text in parsed.mesh] or [None]
+    targets = [parsed.target] if parsed.other is None else [parsed.target, parsed.other]
+    examples, plans = parsed.example or [None], parsed.plan or ["-"]
+    if max(len(meshes), len(targets), len(examples), len(plans)) < 2:
+        raise Unusable("there is one plan\n  fix: a second target, --mesh, --example or --plan")
+    sides = [_reports(parsed, *[_side(each, i) for each in (targets, meshes, examples, plans)]) for i in range(2)]
+    names = tuple(_side_names(parsed, meshes))
+    for name in dict.fromkeys([*sides[0], *sides[1]]):
+        if name not in sides[0] or name not in sides[1]:
+            print(f"{name} is in {names[0] if name in sides[0] else names[1]} alone")
+            continue
+        comparison = sides[0][name].compare(sides[1][name], (names[0], names[1]))
+        print(comparison.to_json() if parsed.json else f"{name}\n{comparison}")
+    return 0
+
+
+def _side_names(parsed: argparse.Namespace, meshes: Sequence[Any]) -> list[str]:
+    if parsed.other is not None and parsed.other != parsed.target:
+        return ["first", "second"] if len(parsed.target) > 12 or len(parsed.other) > 12 else [parsed.target, parsed.other]
+    if len(parsed.plan) > 1:
+        return [os.path.basename(name)[:13] if name != "-" else "usual" for name in parsed.plan]
+    if len(meshes) < 2:
+        return [name[:13] for name in parsed.example]
+    return [",".join(f"{name}={size}" for name, size in mesh.shape.items())[:13] for mesh in meshes]
+
+
+def _side(choices: Sequence[Any], i: int) -> Any:
+    return choices[min(i, len(choices) - 1)]
+
+
+def _reports(
+    parsed: argparse.Namespace, target: str, mesh: AbstractMesh | None, example: str | None, plan: str
+) -> dict[str, Report]:
+    reports: dict[str, Report] = {}
+    changes = {"target": target, "abstract": True, "example": [] if example is None else [example]}
+    setting = setting_of(argparse.Namespace(**{**vars(parsed), **changes}), mesh)
+    if plan != "-":
+        setting = _by_saved_plan(setting, plan)
+    listen(target, [], setting, lambda planned, _: reports.__setitem__(planned.call.title, planned.report()))
+    return reports
+
+
+def _by_saved_plan(setting: Setting, plan: str) -> Setting:
+    if not os.path.isfile(plan):
+        raise Unusable(f"there is no file {plan}\n  write one: meshjit plan --save {plan} …")
+    if setting.mesh is None:
+        raise Unusable("--plan needs a mesh\n  fix: --mesh data=4,model=2, as the plan was made for")
+    automatic = Automatic(Limits(plan=plan), (setting.mesh,))
+    return AutomaticSetting(None, setting.platform, setting.model, True, setting.arguments, setting.example, automatic)
+
+
+def told(run: Any, parsed: argparse.Namespace) -> int:
+    """Run a command; what cannot be used, and what a script raises, is one paragraph and exit code 2."""
+    if parsed.traceback:
+        return run(parsed)
+    try:
+        status = run(parsed)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever read it, a pager or head, has enough
+        with contextlib.suppress(OSError):  # what is left goes nowhere: Python writes it when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (Unusable, UnknownName, ShardingError) as error:
+        text = str(error.args[0] if error.args else error)
+    except Exception as error:
+        text = f"{parsed.target} failed: {type(error).__name__}: {error}\n  --traceback shows where{_hint(error)}"
+    print(f"meshjit {parsed.command}: {text}", file=sys.stderr)
+    return 2
+
+
+def _hint(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] == "jax":
+        return "\n  a script that imports jax: python -m meshjit.as_jax -m meshjit.cli inspect …"
+    return ""

@@ -1,0 +1,220 @@
+"""Measure the machine at hand: what its devices compute and send a second, as Figures that `meshjit/targets/files.py` writes.
+
+All devices work at once, as they do in programs: eight devices over two cores have a quarter of a core each. Every program runs a
+few times, and the quickest run counts. A few seconds.
+
+    collective     chains of one kind over the devices of a process, and over one of each: 4 KiB to start it, 1 MiB to move bytes
+    flops          products of square matrices, by dtype
+    memory         a loop that only reads and writes 8 MiB; a chain of small products, for what a step costs at least
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from meshjit import lax
+from meshjit.api import jit
+from meshjit.api.putting import make_mesh
+from meshjit.config import config
+from meshjit.lax.shard_map import shard_map
+from meshjit.numpy.creation import zeros
+from meshjit.runtime import client
+from meshjit.targets import DEFAULTS, family
+from sharding.cost import collective_bytes
+from sharding.figures import DEVICES, FOREVER, Figures, figures_of_kind
+from sharding.named import NamedSharding
+from sharding.spec import PartitionSpec as P
+
+SMALL: Final = 1 << 12  # bytes of a device
+LARGE: Final = 1 << 20
+CHAIN: Final = 4  # collectives in a program: each waits for the one before
+RUNS: Final = 5  # of each program; the quickest counts
+WIDTHS: Final = {"float32": 512, "float64": 512, "bfloat16": 256, "float16": 256, "int8": 128}  # of matrices
+STREAM: Final = 1 << 23  # bytes
+TRIPS: Final = 8  # over it
+STEPS: Final = 32
+LEAST: Final = 1e-7  # seconds: of what takes none that can be measured
+LEAST_SHARE: Final = 0.1  # of a time, that is left when another is taken off it: below, it is noise
+BUSY: Final = 1.3  # times as long as the processors worked: others use them, too
+SANE: Final = 32.0  # times as slow as another kind, or as quick: more is noise
+BASE: Final = "all_gather"  # the bandwidth is that of this kind; the others are so many times slower
+
+Local: TypeAlias = Callable[[Any], Any]  # of the shards of one device
+
+
+def calibrated(devices: Sequence[Any] | None = None) -> tuple[Figures, tuple[int, ...]]:
+    """The figures of these devices, or of all, and the shape of their mesh: (processes, devices of each), or one axis where there
+    is one process. A process counts as a host. Processes of a job call it together; numbers differ a little between them."""
+    devices = client.devices() if devices is None else devices
+    return Calibration(devices).figures()
+
+
+class Calibration:
+    """Of some devices. `clock` is that of the wall, or what the processors worked for CPU devices where others use them, too."""
+
+    def __init__(self, devices: Sequence[Any]) -> None:
+        self.device, self.platform = devices[0], family(devices[0].platform)
+        self.hosts = len({device.process_index for device in devices})
+        self.each = len(devices) // self.hosts
+        self.mesh = make_mesh((self.hosts, self.each), ("hosts", "each"), devices=devices)
+        self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        self.clock: Callable[[], float] = time.perf_counter
+        if self.platform == "cpu" and self.hosts == 1 and self._is_busy():
+            self.clock = self._processors
+
+    def figures(self) -> tuple[Figures, tuple[int, ...]]:
+        """All figures, and the shape of the mesh."""
+        like = figures_of_kind(self.platform, self.device.device_kind) or DEVICES[DEFAULTS[self.platform]]
+        devices, cores = self.mesh.device_count, f"{self.cores} cores" if self.platform == "cpu" else self.device.device_kind
+        busy = ", time of the processors: the machine was busy" if self.clock is not time.perf_counter else ""
+        figures = dataclasses.replace(
+            like,
+            name=f"measured {self.platform}",
+            source=f"meshjit plan --calibrate: {devices} devices, {cores}{busy}",
+            flops={dtype: self.flops(dtype) for dtype in WIDTHS},
+            memory_bandwidth=self.memory_bandwidth(),
+            memory=self.memory(like),
+            step_latency=self.step_latency(),
+            host=FOREVER if self.hosts == 1 else self.each,
+            kinds=(),
+        )
+        links = {axis: self.links(axis) for axis, size in self.mesh.shape.items() if size > 1}
+        if "hosts" in links:
+            latency, rates = links["hosts"]
+            figures = dataclasses.replace(figures, network=rates[BASE], network_latency=latency)
+        if links:
+            figures = self._with_links(figures, *links.get("each", links.get("hosts", (0.0, {}))))
+        return figures, (self.hosts, self.each) if self.hosts > 1 < self.each else (devices,)
+
+    def _with_links(self, figures: Figures, latency: float, rates: Mapping[str, float]) -> Figures:
+        kinds = [kind for kind in sorted(rates) if kind != BASE and not kind.startswith("minor")]
+        slowdown = {kind: _sane(rates[BASE] / rates[kind]) for kind in kinds}
+        minor = {kind: max(1.0, _sane(rates[kind] / rates[f"minor {kind}"])) for kind in ("all_gather", "reduce_scatter")}
+        minor = minor if self.platform == "cpu" else {}  # others do as well along any dim
+        return dataclasses.replace(
+            figures, link=rates[BASE], latency=latency, slowdown=slowdown, minor_slowdown=minor, wraps=0
+        )
+
+    # -- time
+
+    def _processors(self) -> float:
+        return time.process_time() / min(self.cores, self.mesh.device_count)
+
+    def _is_busy(self) -> bool:
+        run = self._program(_product, (WIDTHS["float32"],) * 2, "float32")
+        return self.seconds(run, time.perf_counter) > BUSY * self.seconds(run, self._processors)
+
+    def seconds(self, run: Callable[[], Any], clock: Callable[[], float] | None = None) -> float:
+        """Of the quickest run. The first does not count."""
+        clock, times = clock or self.clock, list[float]()
+        for _ in range(RUNS + 1):
+            start = clock()
+            run().block_until_ready()
+            times.append(clock() - start)
+        return max(min(times[1:]), LEAST)
+
+    def _program(self, fun: Local, shape: Sequence[int], dtype: str) -> Callable[[], Any]:
+        """Runs `fun` of an array of this shape on every device at once."""
+        every = P(self.mesh.axis_names)
+        whole = (self.mesh.device_count * shape[0], *shape[1:])
+        with config.using(enable_x64=True):
+            value = jit(lambda: zeros(whole, dtype), out_shardings=NamedSharding(self.mesh, every))()
+            each = shard_map(fun, mesh=self.mesh, in_specs=every, out_specs=every)
+            compiled = jit(each).lower(value).compile()
+        return lambda: compiled(value)
+
+    def _chain(self, link: Local, shape: Sequence[int], links: int = CHAIN) -> float:
+        """Seconds of one link, whose result is the next one's operand."""
+
+        def chain(x: Any) -> Any:
+            for _ in range(links):
+                x = link(x)
+            return x
+
+        return self.seconds(self._program(chain, shape, "float32")) / links
+
+    # -- collectives
+
+    def links(self, axis: str) -> tuple[float, Mapping[str, float]]:
+        """Seconds to start a collective over an axis, and bytes a second on the wire by kind; "minor …" along the second dim."""
+        size = self.mesh.shape[axis]
+        small, large = (self._seconds_by_kind(axis, size, nbytes) for nbytes in (SMALL, LARGE))
+        rates = dict[str, float]()
+        for name in large:
+            kind = name.removeprefix("minor ")
+            operand = LARGE / size if kind == "all_gather" else LARGE  # of an all-gather the result is as large
+            rates[name] = collective_bytes(kind, operand, size) / _less(large[name], small[name])
+        return statistics.median(small.values()), rates
+
+    def _seconds_by_kind(self, axis: str, size: int, nbytes: int) -> dict[str, float]:
+        """Of one collective of each kind on arrays of `nbytes`. A link of a chain ends with an array like that at its beginning;
+        the collective that brings it back is taken off."""
+        block = max(1, round((nbytes / 4) ** 0.5 / size))
+        side = size * block
+        rows, whole = (block, side), (side, side)
+        ring = [(i, (i + 1) % size) for i in range(size)]
+
+        def gather(x: Any) -> Any:
+            return lax.all_gather(x, axis, tiled=True)
+
+        def scatter(x: Any) -> Any:
+            return lax.psum_scatter(x, axis, tiled=True)
+
+        def exchange(x: Any) -> Any:
+            return lax.all_to_all(lax.all_to_all(x, axis, 1, 0, tiled=True), axis, 0, 1, tiled=True)
+
+        def permute(x: Any) -> Any:
+            return lax.ppermute(x, axis, ring)
+
+        gathering, permuting = self._chain(lambda x: gather(x)[:block], rows), self._chain(permute, whole)
+        return {
+            "all_gather": gathering,
+            "minor all_gather": self._chain(lambda x: gather(x.T).T[:, :block], (side, block)),
+            "all_reduce": _less(self._chain(lambda x: lax.psum(permute(x), axis), whole), permuting),
+            "all_to_all": self._chain(exchange, whole) / 2,
+            "collective_permute": permuting,
+            "reduce_scatter": _less(self._chain(lambda x: gather(scatter(x)), whole), gathering),
+            "minor reduce_scatter": _less(self._chain(lambda x: gather(scatter(x.T)), whole), gathering),
+        }
+
+    # -- work
+
+    def flops(self, dtype: str) -> float:
+        width = WIDTHS[dtype]
+        return 2 * width**3 / self.seconds(self._program(_product, (width, width), dtype))
+
+    def memory_bandwidth(self) -> float:
+        """Bytes that are read and written in a second, in memory that was touched before."""
+        side = int((STREAM / 4) ** 0.5)
+        run = self._program(lambda x: lax.fori_loop(0, TRIPS, lambda _, y: y + 1, x), (side, side), "float32")
+        return 2 * STREAM * TRIPS / self.seconds(run)
+
+    def step_latency(self) -> float:
+        return max(self._chain(_product, (8, 8), STEPS) - self._chain(lambda x: x + 1, (8, 8), 1) / STEPS, LEAST)
+
+    def memory(self, like: Figures) -> float:
+        """Bytes that a device may hold: what its allocator says, or its share of the host's."""
+        if self.platform == "cpu":
+            return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / self.each
+        limit = (self.device.memory_stats() or {}).get("bytes_limit")
+        return float(limit) if limit else like.memory
+
+
+def _product(x: Any) -> Any:
+    return lax.dot_general(x, x, (((1,), (0,)), ((), ())))
+
+
+def _sane(ratio: float) -> float:
+    return min(max(ratio, 1 / SANE), SANE)
+
+
+def _less(seconds: float, others: float) -> float:
+    return max(seconds - others, LEAST_SHARE * seconds)
+
+
+__all__ = ["Calibration", "calibrated"]

@@ -1,0 +1,73 @@
+"""Which values a person means by `params['w1']`, `params.w1`, `%12`, `train.py:31`, `31`, `loss` or `result[0]`."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+
+from meshjit.core.program import Source, Var
+from meshjit.report.subject import Subject
+
+
+class UnknownName(LookupError):
+    """No value has this name; the message lists the nearest names that do."""
+
+
+def values_named(subject: Subject, name: str) -> list[Var]:
+    """The values that a name means, in the order of the Program: one, or all that a line or function makes.
+
+    UnknownName lists the nearest names."""
+    for meaning in (_exact, _line, _function):
+        values = meaning(subject, name.strip())
+        if values:
+            return values
+    known = known_names(subject)
+    near = difflib.get_close_matches(name, known, n=4, cutoff=0.4) or known[:4]
+    raise UnknownName(
+        f"{subject.title} has no value {name!r}\n"
+        f"  nearest: {', '.join(near)}\n"
+        "  a value is an argument (params['w1']), a line (train.py:31), a function, a result, or a name of the plan's text (%12)"
+    )
+
+
+def known_names(subject: Subject) -> list[str]:
+    """Inputs, results, functions and lines: what can be asked for without reading the plan first."""
+    sources = [eqn.source for eqn in subject.makers.values() if eqn.source is not None]
+    lines = [f"{source.file.rsplit('/', 1)[-1]}:{source.line}" for source in sources]
+    return list(dict.fromkeys([*subject.inputs, *subject.outputs, *(s.function for s in sources), *lines]))
+
+
+def _exact(subject: Subject, name: str) -> list[Var]:
+    program = subject.plan.program
+    for var, output in zip(program.outputs, subject.outputs, strict=True):
+        if _plain(output) == _plain(name):
+            return [var]
+    named = [var for var, own in subject.names.items() if _plain(name) in (_plain(own), _plain(re.sub(r"\[\d+\]", "[*]", own)))]
+    return named or [var for var, own in subject.names.items() if own.lstrip("%") == name.lstrip("%")]
+
+
+def _plain(name: str) -> str:
+    """`layers[3]['attn'].q`, `layers[3].attn.q` and `layers.3.attn.q` are one name."""
+    return ".".join(re.findall(r"[^\[\]'\".]+", name))
+
+
+def _line(subject: Subject, name: str) -> list[Var]:
+    match = re.fullmatch(r"(?:(.*):)?(\d+)", name)
+    if match is None:
+        return []
+    file, line = match[1] or "", int(match[2])
+    return _handed_on(subject, lambda source: source.line == line and source.file.endswith(file))
+
+
+def _function(subject: Subject, name: str) -> list[Var]:
+    return _handed_on(subject, lambda source: name in (source.function, source.function.rsplit("/", 1)[-1]))
+
+
+def _handed_on(subject: Subject, belongs: Callable[[Source], bool]) -> list[Var]:
+    """What these equations make that others read: not every step of a line, but what it comes to, forwards and backwards."""
+    inside = [e for e in dict.fromkeys(subject.makers.values()) if e.source is not None and belongs(e.source)]
+    passed = {v for eqn in set(subject.makers.values()).difference(inside) for v in eqn.inputs}
+    passed |= subject.output_names.keys()
+    values = [v for eqn in inside for v in eqn.outputs]
+    return [v for v in values if v in passed] or values

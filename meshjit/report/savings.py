@@ -1,0 +1,84 @@
+"""What would make a plan hold less at its peak: arguments that could be donated, and functions that could be checkpointed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from meshjit.core.program import Source, Var
+from meshjit.report.subject import Subject
+
+MOST: Final = 3
+LEAST: Final = 0.02  # of the peak: what saves less is not named
+
+
+@dataclasses.dataclass(frozen=True)
+class Saving:
+    """`how`: "donate" or "checkpoint". bytes: of one device, about. seconds: what computing again would take, about."""
+
+    how: str
+    what: str
+    bytes: int
+    seconds: float = 0.0
+
+
+def savings(subject: Subject) -> list[Saving]:
+    """Largest first."""
+    held = subject.lifetimes.held_bytes()
+    peak = max(held)
+    at = held.index(peak)
+    every = [*_donations(subject), *_checkpoints(subject, at)]
+    worth = [saving for saving in every if saving.bytes >= LEAST * peak]
+    return sorted(worth, key=lambda saving: -saving.bytes)[:MOST]
+
+
+def _donations(subject: Subject) -> Iterator[Saving]:
+    """Arguments that nobody donates and whose memory a result of the same type and placement could take."""
+    plan = subject.plan
+    results = Counter(zip([v.type for v in plan.program.outputs], plan.outputs, strict=True))
+    names = Counter[str]()
+    for i, (var, placement) in enumerate(zip(plan.program.inputs, plan.inputs, strict=True)):
+        key = (var.type, placement)
+        if results[key] > 0:
+            results[key] -= 1
+            if i not in subject.donated:
+                names[_root(subject.names[var])] += subject.local_bytes(var, placement)
+    for name, size in names.items():
+        yield Saving("donate", name, size)
+
+
+def _root(path: str) -> str:
+    """The argument that a leaf belongs to: `state[0]['w']` → `state`."""
+    return path.partition("[")[0].partition(".")[0]
+
+
+def _checkpoints(subject: Subject, at: int) -> Iterator[Saving]:
+    """Functions whose values are kept for the backward pass: all but their largest result could be computed again."""
+    kept: dict[str, list[tuple[Var, int]]] = {}
+    for var, size in _kept(subject, at):
+        source = subject.source(var)
+        if source is not None and not source.note:
+            kept.setdefault(source.function, []).append((var, size))
+    for function, values in kept.items():
+        makers = [subject.makers[v] for v, _ in values]
+        copies = max(Counter((eqn.source, eqn.op.name) for eqn in makers).values())
+        size = sum(size for _, size in values) - copies * max(size for _, size in values)
+        yield Saving("checkpoint", function, size, _work(subject, function))
+
+
+def _kept(subject: Subject, at: int) -> Iterator[tuple[Var, int]]:
+    """Values of the forward pass that are held at an equation and read behind it."""
+    for var, placement, uses in subject.lifetimes.alive(at):
+        if var in subject.makers and uses[0] < at < uses[-1]:
+            yield var, subject.local_bytes(var, placement)
+
+
+def _work(subject: Subject, function: str) -> float:
+    plans = zip(subject.plan.program.eqns, subject.plan.equations, strict=True)
+    return sum(subject.machine.effect(eqn, plan).work for eqn, plan in plans if _belongs(eqn.source, function))
+
+
+def _belongs(source: Source | None, function: str) -> bool:
+    return source is not None and source.function == function and not source.note

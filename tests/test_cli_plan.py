@@ -1,0 +1,99 @@
+"""`meshjit plan` as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from meshjit.cli import main
+from meshjit.cli.plan import parsed_size
+
+MODEL = """
+import meshjit as mj, meshjit.numpy as mnp
+
+def loss(params, x, y):
+    h = mnp.tanh(x @ params["w1"])
+    return mnp.mean((h @ params["w2"] - y) ** 2)
+
+def step(params, x, y):
+    return mj.tree.map(lambda p, g: p - 0.1 * g, params, mj.grad(loss)(params, x, y))
+
+def example():
+    struct = lambda *shape: mj.ShapeDtypeStruct(shape, "float32")
+    return {"w1": struct(512, 1024), "w2": struct(1024, 512)}, struct(4096, 512), struct(4096, 512)
+"""
+
+SCRIPT = """
+import numpy as np, meshjit as mj, meshjit.numpy as mnp
+double = mj.jit(lambda x, w: mnp.tanh(x @ w))
+print("sum", float(double(np.ones((64, 32), np.float32), np.ones((32, 16), np.float32)).sum()))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model_to_plan.py").write_text(MODEL)
+    (tmp_path / "script_to_plan.py").write_text(SCRIPT)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["meshjit"])
+    return tmp_path
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = main(["plan", *arguments])
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_best_plan_and_how_good_it_is(capsys):
+    status, out, _ = run(capsys, "--devices", "4", "--example", "example", "--view", "program", "model_to_plan.py:step")
+    assert status == 0 and "optimal" in out and "f32[4096@x, 512]" in out
+
+
+def test_a_given_mesh_and_json(capsys):
+    arguments = ["--mesh", "rows=2,columns=2", "--example", "example", "--json", "model_to_plan.py:step"]
+    status, out, _ = run(capsys, *arguments)
+    (report,) = json.loads(out)
+    assert status == 0 and report["mesh"] == {"rows": 2, "columns": 2} and report["cost"]["wire_bytes"] > 0
+
+
+def test_functions_of_scripts_are_planned_and_not_run(capsys):
+    status, out, _ = run(capsys, "--devices", "2", "--view", "memory", "script_to_plan.py")
+    assert status == 0 and "sum 0.0" in out and "at the peak" in out
+
+
+@pytest.mark.device
+def test_compile_says_what_the_compiler_says(capsys):
+    status, out, _ = run(capsys, "--devices", "2", "--compile", "--view", "memory", "script_to_plan.py")
+    assert status == 0 and "compiled: " in out and "fits into" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--devices", "16", "--memory", "1kB"], "no plan was found that holds at most 1,000 bytes"),
+        (["--memory", "1QB"], "--memory '1QB' is no size\n  write 16GB"),
+        (["--devices", "64", "--topology", "v5e:4x4"], "topology 'v5e:4x4' has 16 devices, but devices=64"),
+        (["--topology", "v9:4x4"], "unknown topology 'v9:4x4'; known devices are v4"),
+        (["--mesh", "data=4", "--devices", "4"], "--mesh says which devices there are"),
+        (["--devices", "0"], "devices=0\n  fix: at least 1"),
+    ],
+)
+def test_what_cannot_be_used_is_one_paragraph(capsys, arguments, text):
+    status, _, err = run(capsys, *arguments, "--time-limit", "2", "--example", "example", "model_to_plan.py:step")
+    assert status == 2 and text in err and "Traceback" not in err
+
+
+def test_sizes():
+    assert [parsed_size(t) for t in ("16GB", "16e9", "512 MB", "1.5g", "7")] == [16e9, 16e9, 512e6, 1.5e9, 7]
+    assert parsed_size(None) is None
+
+
+def test_a_plan_is_saved_and_loaded(capsys, folder):
+    arguments = ["--mesh", "x=4", "--example", "example", "--json", "model_to_plan.py:step"]
+    status, first, _ = run(capsys, "--save", "plan.json", *arguments)
+    assert status == 0 and json.loads((folder / "plan.json").read_text())["mesh"] == {"x": 4}
+    status, again, _ = run(capsys, "--load", "plan.json", *arguments)
+    assert status == 0 and json.loads(again)[0]["cost"] == json.loads(first)[0]["cost"]
