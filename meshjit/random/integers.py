@@ -11,6 +11,7 @@ from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
+from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.promotion import canonical
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota
@@ -152,6 +153,8 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
 
     independent: every vector along `axis` has an order of its own.
     """
+    if isinstance(x, PRNGKeyArray) and x.shape and not independent:
+        return mnp.take(x, permutation(key, x.shape[normal_axis(axis, x.ndim)]), axis=axis)
     data, form = single(key, "permutation"), config.threefry_partitionable
     operand, type, _ = value(x, "x of random.permutation")
     if not type.shape:
@@ -182,12 +185,14 @@ def choice(
     replace: whether an element may be drawn twice. p: f[a.shape[axis]], the probabilities; None: all equal.
     mode: of the gumbel numbers that draw without replacement. ValueError if the sample is larger than the population.
     """
+    if isinstance(a, PRNGKeyArray) and a.shape:
+        return mnp.take(a, choice(key, a.shape[normal_axis(axis, a.ndim)], shape, replace, p, mode=mode), axis=axis)
     data, shape = single(key, "choice"), shape_tuple(shape)
     operand, type, _ = value(a, "a of random.choice")
     if not type.shape and not isinstance(a, int | np.integer | np.ndarray):
         raise TypeError(f"random.choice: a must be a Python int or an array, got {type}\n  at {line_of(user_source())}")
     axis = normal_axis(axis, type.rank) if type.shape else 0
-    count = type.shape[axis] if type.shape else int(a)
+    count = type.shape[axis] if type.shape else int(a)  # pyright: ignore[reportArgumentType]
     _check_choice(count, _size(shape), replace, p)
     settings = {"shape": shape, "axis": axis, "count": count, "replace": bool(replace), "mode": check_mode(mode, "choice")}
     source = operand if type.shape else None

@@ -1,205 +1,96 @@
-"""Keys: typed ones (`key`), an array of which has a shape of its own, and raw ones (`PRNGKey`), which are u32[..., 2]."""
+"""Keys: typed ones (`key`), arrays of keys with a shape of their own, and raw ones (`PRNGKey`), their words u32[..., words]."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.config import config
+from meshjit.core.keys import FRY, IMPLEMENTATIONS, KeyType, PRNGKeyArray
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import array
-from meshjit.numpy.dtypes import prng_key
-from meshjit.numpy.promote import broadcast_shapes, cast, ops, value
-from meshjit.random.threefry import U32, fold_data, split_data
+from meshjit.numpy.promote import cast, ops, value
+from meshjit.random.counters import U32
+from meshjit.random.threefry import fold_data, split_data
 from meshjit.trace import bind, line_of, type_and_weak, user_source
 
-IMPLEMENTATIONS = ("threefry2x32", "fry")
 _WORD = 0xFFFF_FFFF
-_FEW = 64  # as many keys are taken apart by one compiled function
 
 
-class KeyType:
-    """The dtype of typed keys, `key<fry>`."""
-
-    name = "key<fry>"
-    itemsize = 8
-    type = prng_key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, KeyType)
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-class PRNGKeyArray:
-    """An array of keys. A pytree with one leaf, its data: u32[*shape, 2]."""
-
-    __slots__ = ("_data",)
-    dtype = KeyType()
-
-    def __init__(self, data: Any) -> None:
-        self._data = data
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(self._data.shape[:-1])
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of a single key")
-        return self.shape[0]
-
-    def __getitem__(self, index: Any) -> PRNGKeyArray:
-        """As of an array of this shape: keys[0], keys[1:3], keys[i, :]."""
-        parts = index if isinstance(index, tuple) else (index,)
-        if not any(part is Ellipsis for part in parts):
-            parts = (*parts, Ellipsis)
-        if len(parts) - 1 - sum(part is None for part in parts) > self.ndim:
-            raise IndexError(f"{len(parts) - 1} indices for an array of keys of {self.ndim} dims")
-        return PRNGKeyArray(self._data[(*parts, slice(None))])
-
-    def __iter__(self) -> Iterator[PRNGKeyArray]:
-        if len(self) > _FEW:
-            return (self[i] for i in range(len(self)))
-        return iter([PRNGKeyArray(row) for row in _rows(self._data)])
-
-    def reshape(self, *shape: Any) -> PRNGKeyArray:
-        extents = shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape
-        return PRNGKeyArray(mnp.reshape(self._data, (*extents, 2)))
-
-    def flatten(self) -> PRNGKeyArray:
-        return self.reshape(-1)
-
-    ravel = flatten
-
-    def __eq__(self, other: object) -> Any:
-        """Where keys are the same: an array of bools of the shape that both broadcast to; TypeError for numbers."""
-        return self._compared(other, "==")
-
-    def __ne__(self, other: object) -> Any:
-        return self._compared(other, "!=")
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType] - as of any array
-
-    def _compared(self, other: object, operator: str) -> Any:
-        if isinstance(other, PRNGKeyArray):
-            broadcast_shapes(self.shape, other.shape)  # whose error names the shapes of keys
-            same = mnp.equal(self._data, other._data).all(-1)
-            return same if operator == "==" else mnp.logical_not(same)
-        typing = type_and_weak(other)
-        if typing is None and not isinstance(other, bool | int | float | complex | list | tuple):
-            return NotImplemented
-        what = type(other).__name__ if typing is None else str(typing[0])
-        raise TypeError(
-            f"{operator}: keys of shape {self.shape} and {what}: keys are equal to keys alone\n  at {line_of(user_source())}\n"
-            "  fix: compare random.key_data(keys)"
-        )
-
-    def __array__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError("keys are no numbers; take their words by random.key_data(keys)")
-
-    def __repr__(self) -> str:
-        return f"PRNGKeyArray({self.shape}, dtype={self.dtype}) overlaying:\n{self._data}"
-
-
-def _refuse(operator: str) -> Any:
-    def refuse(self: PRNGKeyArray, other: Any) -> Any:
-        raise TypeError(
-            f"keys are no numbers: {operator} was applied to one\n  at {line_of(user_source())}\n"
-            "  fix: random.fold_in(key, n) makes a key from a key and a number, random.split(key) new ones"
-        )
-
-    return refuse
-
-
-for _name, _sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("xor", "^")):
-    setattr(PRNGKeyArray, f"__{_name}__", _refuse(_sign))
-    setattr(PRNGKeyArray, f"__r{_name}__", _refuse(_sign))
-
-
-@jit
-def _rows(data: Any) -> Any:
-    """All at once: `key, sub = split(key)` is one call of a compiled function."""
-    return tuple(data[i] for i in range(data.shape[0]))
-
-
-def _unflatten(aux: None, children: Any) -> PRNGKeyArray:
-    return PRNGKeyArray(next(iter(children)))
-
-
-tree.register_node(PRNGKeyArray, lambda keys: ((keys._data,), None), _unflatten)
+def implementation(impl: Any, function: str) -> KeyType:
+    """The dtype of the keys of an implementation, by its name, a dtype of keys, or None for `default_prng_impl`."""
+    if isinstance(impl, KeyType):
+        return impl
+    name = config.default_prng_impl if impl is None else impl
+    kind = IMPLEMENTATIONS.get(name) or next((k for k in IMPLEMENTATIONS.values() if k.tag == name), None)
+    if kind is None:
+        known = ", ".join(f'"{k}"' for k in IMPLEMENTATIONS)
+        raise ValueError(f"random.{function}: unrecognized PRNG implementation {name!r}; there are {known}")
+    return kind
 
 
 # -- what functions make of their `key` argument
 
 
-def data_of(key: Any, function: str) -> Any:
-    """u32[..., 2] of a typed or a raw key; TypeError for anything else."""
+def keys_of(key: Any, function: str) -> PRNGKeyArray:
+    """A typed key or keys; raw ones, u32[..., words], are of `default_prng_impl`. TypeError for anything else."""
     if isinstance(key, PRNGKeyArray):
-        return key._data
+        return key
+    kind = FRY if config.default_prng_impl == FRY.impl else implementation(None, function)
     typing = type_and_weak(key)
     array_type = typing[0] if typing else None
-    if array_type is None or array_type.dtype != U32 or array_type.shape[-1:] != (2,):
+    if array_type is None or array_type.dtype != U32 or array_type.shape[-1:] != (kind.words,):
         raise TypeError(
             f"random.{function}: expected a key, got {array_type or type(key).__name__}\n  at {line_of(user_source())}\n"
-            "  fix: random.key(seed), or raw key data u32[..., 2]"
+            f"  fix: random.key(seed), or raw key data u32[..., {kind.words}]"
         )
-    return key
+    return PRNGKeyArray(kind, key)
 
 
 def single(key: Any, function: str) -> Any:
-    """u32[2] of one key; ValueError for an array of keys."""
-    data = data_of(key, function)
-    if tuple(data.shape) != (2,):
+    """What random words are made of: u32[2] of one key of Threefry, others themselves. ValueError for an array of keys."""
+    keys = keys_of(key, function)
+    if len(keys.words.shape) != 1:
         raise ValueError(
-            f"random.{function} takes a single key, got an array of keys of shape {tuple(data.shape[:-1])}\n"
+            f"random.{function} takes a single key, got an array of keys of shape {keys.shape}\n"
             f"  at {line_of(user_source())}\n  fix: keys[0], or vmap over the keys"
         )
-    return data
+    return keys.words if keys.dtype is FRY else keys
 
 
 def _like(key: Any, data: Any) -> Any:
-    return PRNGKeyArray(data) if isinstance(key, PRNGKeyArray) else data
+    """New keys, typed if this one is."""
+    typed = isinstance(key, PRNGKeyArray)
+    if isinstance(data, PRNGKeyArray):
+        return data if typed else data.words
+    return PRNGKeyArray(key.dtype, data) if typed else data
 
 
 # -- making keys
 
 
-def key(seed: Any, *, impl: str | None = None) -> PRNGKeyArray:
+def key(seed: Any, *, impl: Any = None) -> PRNGKeyArray:
     """A typed key from an integer seed.
 
     seed: a Python int or an integer scalar, traced ones included. Without enable_x64 its low 32 bits count.
-    impl: "threefry2x32" or None.  Raises TypeError for another seed, ValueError for another impl.  Source: jax.random.key.
+    impl: "threefry2x32", "rbg", "unsafe_rbg", or None for `config.default_prng_impl`.
+    Raises TypeError for another seed, ValueError for another impl.  Source: jax.random.key.
     """
-    return PRNGKeyArray(_seeded(seed, impl, "key"))
+    kind = implementation(impl, "key")
+    return PRNGKeyArray(kind, _seeded(seed, kind, "key"))
 
 
-def PRNGKey(seed: Any, *, impl: str | None = None) -> Any:  # noqa: N802 - JAX's name
-    """A raw key, u32[2], from an integer seed; see `key`."""
-    return _seeded(seed, impl, "PRNGKey")
+def PRNGKey(seed: Any, *, impl: Any = None) -> Any:  # noqa: N802 - JAX's name
+    """A raw key, u32[2] (rbg: u32[4]), from an integer seed; see `key`."""
+    return _seeded(seed, implementation(impl, "PRNGKey"), "PRNGKey")
 
 
-def _seeded(seed: Any, impl: str | None, function: str) -> Any:
-    if impl is not None and impl not in IMPLEMENTATIONS:
-        raise ValueError(f'random.{function}: unknown impl {impl!r}; there is "threefry2x32"')
+def _seeded(seed: Any, kind: KeyType, function: str) -> Any:
     if isinstance(seed, int | np.integer | np.bool_):
-        return array(_words(seed))
+        return array(np.tile(_words(seed), kind.words // 2))
     operand, type, _ = value(seed, f"seed of random.{function}")
     if type.dtype.kind not in "iub":
         raise TypeError(f"random.{function}: the seed must be an integer, got {type}\n  at {line_of(user_source())}")
@@ -208,7 +99,8 @@ def _seeded(seed: Any, impl: str | None, function: str) -> Any:
             f"random.{function}: the seed must be a scalar, got {type}\n  at {line_of(user_source())}\n"
             f"  fix: vmap(random.{function})(seeds)"
         )
-    return _seed_words(operand)
+    words = _seed_words(operand)
+    return words if kind.words == 2 else mnp.concatenate([words, words])
 
 
 def _words(seed: Any) -> np.ndarray[Any, Any]:
@@ -258,25 +150,27 @@ def _fold(data: Any, number: Any) -> Any:
 
 
 def key_data(keys: Any) -> Any:
-    """u32[*shape, 2]: the words of keys; of raw keys, themselves."""
-    return data_of(keys, "key_data")
+    """The words of keys, u32[*shape, 2] (rbg: 4); of raw keys, themselves. Source: jax.random.key_data."""
+    return keys_of(keys, "key_data").words
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: str | None = None) -> PRNGKeyArray:
-    """Typed keys of these words, u32[*shape, 2]; the inverse of `key_data`."""
-    if impl is not None and impl not in IMPLEMENTATIONS:
-        raise ValueError(f'random.wrap_key_data: unknown impl {impl!r}; there is "threefry2x32"')
-    data = data_of(key_bits_array, "wrap_key_data")
-    return PRNGKeyArray(array(data))
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> PRNGKeyArray:
+    """Typed keys of these words, u32[*shape, 2] (rbg: 4); the inverse of `key_data`. TypeError for others."""
+    kind = implementation(impl, "wrap_key_data")
+    typing = None if isinstance(key_bits_array, PRNGKeyArray) else type_and_weak(key_bits_array)
+    if typing is None or typing[0].dtype != U32 or typing[0].shape[-1:] != (kind.words,):
+        raise TypeError(
+            f"random.wrap_key_data: keys of {kind.impl} are made of u32[..., {kind.words}], got"
+            f" {typing[0] if typing else type(key_bits_array).__name__}\n  at {line_of(user_source())}"
+        )
+    return PRNGKeyArray(kind, array(key_bits_array, copy=False))
 
 
 def key_impl(keys: Any) -> str:
     """The name of what makes bits of the keys."""
-    data_of(keys, "key_impl")
-    return "threefry2x32"
+    return keys_of(keys, "key_impl").dtype.impl
 
 
 def clone(key: Any) -> Any:
     """The same key; for code that tracks the reuse of keys."""
-    data_of(key, "clone")
-    return key
+    return _like(key, keys_of(key, "clone").words)

@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
+from meshjit.core.keys import UNSAFE_RBG, PRNGKeyArray
 from meshjit.numpy.promote import broadcast_to, cast, ops
+from meshjit.random.counters import U32 as U32, U64, Shape as Shape, positions as positions
+from meshjit.random.philox import words_of
 from meshjit.trace import bind
-
-Shape = tuple[int, ...]
-U32 = np.dtype(np.uint32)
-U64 = np.dtype(np.uint64)
 
 
 def hashed(data: Any, high: Any, low: Any, shape: Shape) -> tuple[Any, Any]:
@@ -30,33 +29,6 @@ def hashed(data: Any, high: Any, low: Any, shape: Shape) -> tuple[Any, Any]:
 def _keys(data: Any) -> list[Any]:
     keys = [bind(ops("slice"), data, start=(i,), limit=(i + 1,), strides=(1,)) for i in range(2)]
     return [bind(ops("reshape"), k, shape=()) for k in keys]
-
-
-def positions(shape: Shape) -> tuple[Any, Any]:
-    """The high and the low word of every element's row-major position."""
-    if math.prod(shape) <= 2**32:
-        return np.zeros((), U32), _position(shape, U32)
-    place = _position(shape, U64)
-    high = bind(ops("shift_right_logical"), place, _full(32, shape, U64))
-    return bind(ops("convert"), high, dtype=U32), bind(ops("convert"), place, dtype=U32)
-
-
-def _position(shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """Counted in every dim, so that each of them can be sharded."""
-    total: Any = np.zeros(shape if 0 in shape else (), dtype)
-    for dim, extent in enumerate(shape):
-        if extent > 1 and 0 not in shape:
-            count = bind(ops("iota"), dtype=dtype, shape=shape, dimension=dim)
-            step = math.prod(shape[dim + 1 :])
-            count = bind(ops("multiply"), count, _full(step, shape, dtype)) if step != 1 else count
-            total = count if isinstance(total, np.ndarray) else bind(ops("add"), total, count)
-    return total
-
-
-def _full(number: int, shape: Shape, dtype: np.dtype[Any]) -> Any:
-    """A constant in just this dtype: u64 is used here whether users have enabled it or not."""
-    scalar = bind(ops("constant"), value=np.asarray(number, dtype))
-    return bind(ops("broadcast_in_dim"), scalar, shape=shape, dimensions=())
 
 
 # -- the original form
@@ -107,11 +79,13 @@ def _pieces(words: Any, width: int) -> Any:
     return mnp.reshape(cast(cut, f"uint{width}"), (-1,))
 
 
-# -- what keys and distributions are made of
+# -- what keys and distributions are made of: `data` are u32[2] of a key of Threefry, of others an array of one key
 
 
 def random_bits(data: Any, width: int, shape: Shape, partitionable: bool) -> Any:
     """u8, u16, u32 or u64 of this shape, all bits random."""
+    if isinstance(data, PRNGKeyArray):
+        return _philox_bits(data.words, width, tuple(shape))
     if not partitionable:
         return _original_bits(data, width, shape)
     if width == 64:
@@ -120,14 +94,37 @@ def random_bits(data: Any, width: int, shape: Shape, partitionable: bool) -> Any
     return words if width == 32 else cast(words, f"uint{width}")
 
 
+def _philox_bits(key: Any, width: int, shape: Shape) -> Any:
+    if width == 64:
+        wide = words_of((*shape[:-1], 2 * shape[-1]) if shape else (2,))(key)
+        wide = mnp.reshape(wide, (*shape, 2))
+        return _joined(wide[..., 1], wide[..., 0])
+    words = words_of(shape)(key)
+    return words if width == 32 else cast(words, f"uint{width}")
+
+
+APART = 10  # unsafe_rbg takes every tenth four of its words for a key
+
+
 def split_data(data: Any, shape: Sequence[int], partitionable: bool) -> Any:
-    """u32[*shape, 2]: the data of new keys."""
+    """The data of new keys, of this shape."""
     shape = tuple(shape)
+    if isinstance(data, PRNGKeyArray) and data.dtype == UNSAFE_RBG:
+        words = words_of((APART * math.prod(shape), 4))(data.words)
+        return PRNGKeyArray(data.dtype, mnp.reshape(words[::APART], (*shape, 4)))
+    if isinstance(data, PRNGKeyArray):
+        halves = [split_data(data.words[i : i + 2], shape, partitionable) for i in (0, 2)]
+        return PRNGKeyArray(data.dtype, mnp.concatenate(halves, -1))
     if not partitionable:
         return mnp.reshape(original_words(data, 2 * math.prod(shape)), (*shape, 2))
     return mnp.stack(list(hashed(data, *positions(shape), shape)), -1)
 
 
 def fold_data(data: Any, number: Any) -> Any:
-    """u32[2]: the data of the key that this u32[] makes of a key. Both forms agree."""
+    """The data of the key that this u32[] makes of a key. Both forms agree."""
+    if isinstance(data, PRNGKeyArray) and data.dtype == UNSAFE_RBG:
+        seed = mnp.stack([np.zeros((), U32), number] * 2)
+        return PRNGKeyArray(data.dtype, mnp.bitwise_xor(data.words, words_of((APART, 4))(seed)[-1]))
+    if isinstance(data, PRNGKeyArray):
+        return PRNGKeyArray(data.dtype, mnp.concatenate([fold_data(data.words[i : i + 2], number) for i in (0, 2)], -1))
     return mnp.stack(list(hashed(data, np.zeros((), U32), number, ())), -1)
