@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
@@ -23,10 +25,10 @@ def _itself(x: Any) -> Any:
 # -- sharding_constraint: the user pinned this value here (spec), and so its cotangent
 
 
-def _constraint_type(in_types: Types, params: Params) -> Types:
-    type, spec = require_one("sharding_constraint", in_types), params["spec"]
+def _constraint_type(in_types: Types, params: Params, name: str = "sharding_constraint") -> Types:
+    type, spec = require_one(name, in_types), params["spec"]
     fits = isinstance(spec, PartitionSpec) and len(spec) <= type.rank
-    require(fits, "sharding_constraint", f"param spec is {spec!r}: operand {type} has {type.rank} dims")
+    require(fits, name, f"param spec is {spec!r}: operand {type} has {type.rank} dims")
     placement_of(spec, type.rank)  # raises where an axis is used twice
     return (type,)
 
@@ -36,7 +38,17 @@ def _constraint_batch(operands: Sequence[Var], dims: Sequence[int | None], param
     (x,), dim = operands, dims[0] or 0
     entries = [*params["spec"], *(None for _ in range(x.rank - 1 - len(params["spec"])))]
     entries.insert(dim, params.get("spread", PartitionSpec.UNCONSTRAINED))
-    return [sharding_constraint(x, spec=PartitionSpec(*entries))], [dim]
+    return [held(x, params["spec"].update(partitions=entries))], [dim]
+
+
+def held(x: Var, spec: PartitionSpec) -> Var:
+    """The value where the spec says; as addends, if it says so."""
+    return leave_unreduced(x, spec=spec) if spec.unreduced else sharding_constraint(x, spec=spec)
+
+
+def _constraint_transpose(cts: Sequence[Var], operands: Any, in_types: Types, params: Params) -> list[Var]:
+    """The cotangent of an unreduced value is reduced, and the other way round."""
+    return [held(cts[0], params["spec"].dual)]
 
 
 def _constraint_samples() -> list[Sample]:
@@ -53,9 +65,42 @@ sharding_constraint = Op(
     emit=_SAME["emit"],
     samples=_constraint_samples,
     linear=((0,),),
-    transpose=lambda cts, operands, in_types, params: [sharding_constraint(cts[0], **params)],
+    transpose=_constraint_transpose,
     batch=_constraint_batch,
     seed=lambda params: params["spec"],
+)
+
+
+# -- leave_unreduced: over the spec's axes `unreduced` each device holds an addend of this value, here and where it goes
+
+
+def _unreduced_samples() -> list[Sample]:
+    x, y = PartitionSpec(None, "y", unreduced={"x"}), PartitionSpec(unreduced={"x", "y"})
+    return [Sample((TensorType((4, 6), DTYPES[d]),), {"spec": spec}) for d in ("f32", "i32", "c64") for spec in (x, y)]
+
+
+def _unreduced_type(in_types: Types, params: Params) -> Types:
+    (type,) = types = _constraint_type(in_types, params, "leave_unreduced")
+    require(type.dtype != np.bool_, "leave_unreduced", f"bools are not added up, and operand 0 is {type}")
+    return types
+
+
+def _pinned_sum(params: Params) -> Any:
+    return (params["spec"],), (params["spec"],), frozenset()
+
+
+leave_unreduced = Op(
+    name="leave_unreduced",
+    type_rule=_unreduced_type,
+    factor_rule=elementwise_rule,
+    evaluate=lambda x, spec: x,
+    emit=_SAME["emit"],
+    samples=_unreduced_samples,
+    linear=((0,),),
+    transpose=_constraint_transpose,
+    batch=_constraint_batch,
+    seed=lambda params: params["spec"],
+    pinned=_pinned_sum,
 )
 
 

@@ -68,9 +68,7 @@ sine = _function("sine", np.sin, lambda t, x, y: multiply(t, cosine(x)), "small"
 cosine = _function("cosine", np.cos, lambda t, x, y: negate(multiply(t, sine(x))), "small")
 tan = _function("tan", np.tan, lambda t, x, y: multiply(t, _shift(multiply(y, y), 1)))
 asin = _function("asin", np.arcsin, lambda t, x, y: multiply(t, rsqrt(_one_minus_square(x))), stablehlo="chlo.asin")
-acos = _function(
-    "acos", np.arccos, lambda t, x, y: negate(multiply(t, rsqrt(_one_minus_square(x)))), stablehlo="chlo.acos"
-)
+acos = _function("acos", np.arccos, lambda t, x, y: negate(multiply(t, rsqrt(_one_minus_square(x)))), stablehlo="chlo.acos")
 atan = _function("atan", np.arctan, lambda t, x, y: divide(t, _shift(multiply(x, x), 1)), stablehlo="chlo.atan")
 
 
@@ -89,9 +87,7 @@ atan2 = elementwise("atan2", np.arctan2, arity=2, accepts="float", jvp=_atan2_jv
 sinh = _function("sinh", np.sinh, lambda t, x, y: multiply(t, cosh(x)), stablehlo="chlo.sinh")
 cosh = _function("cosh", np.cosh, lambda t, x, y: multiply(t, sinh(x)), stablehlo="chlo.cosh")
 tanh = _function("tanh", np.tanh, lambda t, x, y: multiply(t, _one_minus_square(y)), "small")
-asinh = _function(
-    "asinh", np.arcsinh, lambda t, x, y: multiply(t, rsqrt(_shift(multiply(x, x), 1))), stablehlo="chlo.asinh"
-)
+asinh = _function("asinh", np.arcsinh, lambda t, x, y: multiply(t, rsqrt(_shift(multiply(x, x), 1))), stablehlo="chlo.asinh")
 atanh = _function("atanh", np.arctanh, lambda t, x, y: divide(t, _one_minus_square(x)), stablehlo="chlo.atanh")
 
 
@@ -164,3 +160,26 @@ polygamma = elementwise(
     jvp=_polygamma_jvp,
     fill=_polygamma_fill,
 )
+
+
+# -- zeta(x, q) = Σ 1 / (q + n)^x, Hurwitz's
+
+
+def _zeta(x: Array, q: Array) -> Array:
+    import scipy.special  # see `_special`
+
+    return scipy.special.zeta(x, q)
+
+
+def _zeta_jvp(primals, tangents, outs, params):
+    (x, q), (dx, dq) = primals, tangents
+    if dx is not None:
+        return Absent("no derivative by the exponent is known", "zeta", "jvp")()
+    return [None if dq is None else multiply(dq, negate(multiply(x, zeta(_shift(x, 1), q))))]
+
+
+def _zeta_fill(generator: np.random.Generator, index: int, type: Any) -> Array:
+    return generator.uniform(1.5, 4, type.shape) if index == 0 else generator.uniform(0.5, 3, type.shape)
+
+
+zeta = elementwise("zeta", _zeta, arity=2, accepts="float", stablehlo="chlo.zeta", jvp=_zeta_jvp, fill=_zeta_fill)

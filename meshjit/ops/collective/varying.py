@@ -8,6 +8,8 @@ follows from the ops: what was sent to all devices comes back as the sum of what
     psum_invariant(x) {axes}               the sum, the same on all devices; backwards pvary
     all_gather_invariant(x) {axes, size, dim}   concatenated, the same on all devices; backwards own_part
     own_part(x) {axes, size, dim}          of what all devices hold, the device's own part of dim
+    pcast(x) {axes, source, to}            x as it is, with the mark `to` instead of `source`: "" varies; backwards the other way
+                                           round, and unreduced for reduced
     ppermute(x) {axes, pairs}              (source, target) linear indices along the axes; zeros where no target
 """
 
@@ -19,7 +21,9 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.op import Op, Params, Sample, Types
+from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
+from meshjit.core.varying import REDUCED, UNREDUCED, marked
 from meshjit.ops.base.families import require
 from meshjit.ops.collective.collectives import all_gather, all_reduce, axis_index, collective_permute
 from meshjit.ops.collective.rules import Array, Values, axis_refs, batched, by_group, check_dim, collective, one_operand, scaled
@@ -73,6 +77,32 @@ psum_invariant = collective(
 def _rule(op: Op) -> Callable[..., Values]:
     assert op.simulate is not None
     return op.simulate
+
+
+# -- pcast
+
+_DUAL = {"": "", UNREDUCED: REDUCED, REDUCED: UNREDUCED}
+
+
+def _cast_back(cts: Sequence[Var], operands: Any, in_types: Types, params: Params) -> list[Var]:
+    return [pcast(cts[0], axes=params["axes"], source=_DUAL[params["to"]], to=_DUAL[params["source"]])]
+
+
+pcast = collective(
+    "pcast",
+    partition=lambda local: list(local.operands),
+    type_rule=lambda in_types, params: (one_operand("pcast", in_types),),
+    emit=lambda e, operands, ins, outs, params: operands,
+    simulate=lambda values, mesh, params: values,
+    varying=lambda varying, params: [
+        (varying[0] - marked(params["axes"], params["source"])) | marked(params["axes"], params["to"])
+    ],
+    transpose=_cast_back,
+    batch=lambda operands, dims, params: batched(pcast, operands, dims, params),
+    samples=_float_samples(
+        {"axes": ("x",), "source": "", "to": UNREDUCED}, {"axes": ("x", "y"), "source": REDUCED, "to": ""}
+    ),
+)
 
 
 # -- all_gather_invariant, own_part

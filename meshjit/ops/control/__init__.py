@@ -12,6 +12,7 @@ from meshjit.ops.control import (
     linear_call,
     manual,
     nested,
+    repeated,
     repeating,
     scan,
     scan_rules,

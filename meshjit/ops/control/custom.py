@@ -88,8 +88,9 @@ def _jvp(
 ) -> tuple[list[Var], list[Var | None]]:
     if any(t is not None for t in tangents[: params["consts"]]):
         raise closed_over("custom_jvp", _name(params))
-    program, flags = params["jvp"](tuple(t is not None for t in tangents))
-    results = current_builder().inline(program, [*primals, *_directions(tangents[params["closed"] :])])
+    directions = _directions(tangents[params["closed"] :])
+    program, flags = params["jvp"].of([*primals, *directions], tuple(t is not None for t in tangents))
+    results = derivative.of_rule(program, primals, directions)
     rest = iter(results[len(flags) :])
     return results[: len(flags)], [next(rest) if flag else None for flag in flags]
 
@@ -145,7 +146,7 @@ def _vjp(
     flags, types = tuple(t is not None for t in tangents), params["body"].output_types
     if any(flags[: params["consts"]]):
         raise closed_over("custom_vjp", _name(params))
-    program, bwd = params["fwd"](flags)
+    program, bwd = params["fwd"].of(primals, flags)
     results = current_builder().inline(program, primals)
     residuals, out_flags = results[len(types) :], [is_inexact(t.dtype) for t in types]
     settings = {"types": tuple(chosen(types, out_flags)), "residuals": len(residuals), "bwd": bwd}
@@ -216,8 +217,7 @@ custom_vjp = Op(
 # -- custom_tangent: (residuals, tangents) -> tangents of the types `types`, of which only the transpose is known
 
 FORWARD = (
-    "can't apply forward-mode autodiff (jvp) to a custom_vjp function.\n"
-    "  fix: reverse mode (grad, vjp), or custom_jvp for both"
+    "can't apply forward-mode autodiff (jvp) to a custom_vjp function.\n  fix: reverse mode (grad, vjp), or custom_jvp for both"
 )
 
 
@@ -228,8 +228,8 @@ def _transpose(
     known = [x for x in operands[:count] if x is not None]
     if len(known) < count or any(x is not None for x in operands[count:]):
         raise TypeError(FORWARD)
-    program = params["bwd"](tuple(ct is not None for ct in cotangents))
-    results = current_builder().inline(program, [*known, *_directions(cotangents)])
+    given = [*known, *_directions(cotangents)]
+    results = current_builder().inline(params["bwd"].of(given, tuple(ct is not None for ct in cotangents)), given)
     return [*[None] * count, *results]
 
 

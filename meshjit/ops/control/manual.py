@@ -9,9 +9,10 @@ that are no multiple. Along axes that a spec does not name all devices get the s
 for a mesh of further axes: along these the body is repeated, and not planned.
 
 It means `simulate` of the body; inside of another body, on the devices of both meshes. Partitioning brings the operands to
-in_specs and writes the body in the op's place. Derivatives and batches go into the body. Where it is not `checked` which values
-vary (`core/varying.py`), then backwards what all devices got is what they give back together, so their cotangents are added up,
-and of what all devices gave, each takes its part of the cotangent. Where it is, the body says so itself.
+in_specs and writes the body in the op's place. What devices hold along unreduced axes of a spec are addends. Derivatives and
+batches go into the body. Where it is not `checked` which values vary (`core/varying.py`), then backwards what all devices got
+is what they give back together, so their cotangents are added up, and of what all devices gave, each takes its part of the
+cotangent. Where it is, the body says so itself.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, with_regions_changed
 from meshjit.core.simulate import simulate
 from meshjit.core.types import TensorType
-from meshjit.core.varying import NOWHERE, varying_outputs, varying_values
+from meshjit.core.varying import NOWHERE, REDUCED, UNREDUCED, differing, marked, named_in, varying_outputs, varying_values
 from meshjit.ops.base.arithmetic import divide, multiply
 from meshjit.ops.base.constants import full_like
 from meshjit.ops.base.families import require
@@ -39,7 +40,7 @@ from meshjit.ops.collective.collectives import all_reduce
 from meshjit.ops.collective.rules import Values
 from meshjit.ops.control.call import call_prune
 from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
-from sharding.axes import AxisRef, name_of
+from sharding.axes import AxisRef
 from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import PartitionSpec, placement_of
 
@@ -59,8 +60,8 @@ def _dims(spec: PartitionSpec, rank: int) -> tuple[tuple[AxisRef, ...], ...]:
 
 
 def _unnamed(spec: PartitionSpec, axes: Axes) -> tuple[str, ...]:
-    """The axes along which all devices hold the same."""
-    named = {name for dim in _dims(spec, len(spec)) for name in dim}
+    """The axes along which all devices hold the same, and their cotangents are no addends."""
+    named = {name for dim in _dims(spec, len(spec)) for name in dim} | spec.unreduced | spec.reduced
     return tuple(name for name, _ in axes if name not in named)
 
 
@@ -99,7 +100,11 @@ def _simulate(values: Values, outer: BaseMesh, params: Params) -> Values:
     axes, body = params["mesh"], params["body"]
     both, count = _mesh((*outer.shape_tuple, *axes)), _mesh(axes).device_count
     shards = [
-        [arrays[i][index] for arrays in values for index in _places(spec, v.shape, axes)]
+        [
+            arrays[i][index] if addend == 0 else np.zeros_like(arrays[i][index])
+            for arrays in values
+            for index, addend in zip(_places(spec, v.shape, axes), _addends(spec, axes), strict=True)
+        ]
         for i, (spec, v) in enumerate(zip(params["in_specs"], body.inputs, strict=True))
     ]
     columns = simulate(body, both, shards)
@@ -117,15 +122,32 @@ def _places(spec: PartitionSpec, shard: Sequence[int], axes: Axes) -> list[tuple
     return [tuple([slice(a, a + n) for a, n in zip(start, shard, strict=True)]) for start in starts]
 
 
+def _addends(spec: PartitionSpec, axes: Axes) -> list[int]:
+    """Which addend of its value each device holds: one holds the value, and the others zeros."""
+    return [int(i) for i in _mesh(axes).axes_index(tuple(sorted(spec.unreduced)))]
+
+
 def _joined(shards: Sequence[Array], spec: PartitionSpec, axes: Axes) -> Array:
     counts = [_mesh(axes).axes_size(dim) for dim in _dims(spec, shards[0].ndim)]
     whole = np.empty([n * count for n, count in zip(shards[0].shape, counts, strict=True)], shards[0].dtype)
     places = _places(spec, shards[0].shape, axes)
+    shards = _summed(shards, spec, axes) if spec.unreduced else shards
     for place, shard in zip(places, shards, strict=True):
         whole[place] = shard
     if any(whole[place].tobytes() != shard.tobytes() for place, shard in zip(places, shards, strict=True)):
         raise ValueError(f"manual: devices give different results along {_unnamed(spec, axes)}, which {spec} does not name")
     return whole
+
+
+def _summed(shards: Sequence[Array], spec: PartitionSpec, axes: Axes) -> list[Array]:
+    """The sum of addends on every device that holds one."""
+    groups = _mesh(axes).replica_groups(tuple(sorted(spec.unreduced)))
+    summed = [*shards]
+    for group in groups.tolist():
+        total = np.add.reduce([shards[d] for d in group], dtype=shards[0].dtype)
+        for d in group:
+            summed[d] = total
+    return summed
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -160,15 +182,11 @@ def _written(body: Program, outer: LocalEquation) -> Program:
 # -- varying axes
 
 
-def _named(spec: PartitionSpec) -> frozenset[str]:
-    """The axes over which shards of this spec vary."""
-    return frozenset(name_of(axis) for dim in _dims(spec, len(spec)) for axis in dim)
-
-
 def _varying(varying: Sequence[frozenset[str]], params: Params) -> list[frozenset[str]]:
     """Results, which are whole along the body's axes, vary over axes of other bodies around it."""
-    own = {name for name, _ in params["mesh"]}
-    inputs = [axes | _named(spec) for axes, spec in zip(varying, params["in_specs"], strict=True)]
+    names = [name for name, _ in params["mesh"]]
+    own = {*names, *marked(names, UNREDUCED), *marked(names, REDUCED)}
+    inputs = [axes | named_in(spec) for axes, spec in zip(varying, params["in_specs"], strict=True)]
     return [axes - own for axes in varying_outputs(params["body"], inputs)]
 
 
@@ -224,8 +242,8 @@ def _residual_specs(forward: Program, residuals: Sequence[Var], params: Params) 
     names = [name for name, _ in params["mesh"]]
     if not params["checked"]:
         return [PartitionSpec(tuple(names)) for _ in residuals]
-    varying = varying_values(forward, [_named(spec) for spec in params["in_specs"]])
-    return [PartitionSpec(tuple(name for name in names if name in varying.get(r, NOWHERE))) for r in residuals]
+    varying = varying_values(forward, [named_in(spec) for spec in params["in_specs"]])
+    return [PartitionSpec(tuple(name for name in names if name in differing(varying.get(r, NOWHERE)))) for r in residuals]
 
 
 def _stacking(forward: Program, count: int, own: Sequence[Var]) -> Program:
@@ -253,8 +271,8 @@ def _transpose(
     in_specs, out_specs = params["in_specs"], params["out_specs"]
     linear, takes = [x is None for x in operands], [ct is not None for ct in cotangents]
     primals, directions = [x for x in operands if x is not None], [ct for ct in cotangents if ct is not None]
-    known_specs, ct_specs = chosen(in_specs, [not flag for flag in linear]), chosen(out_specs, takes)
-    specs = chosen(in_specs, linear)
+    known_specs, ct_specs = chosen(in_specs, [not flag for flag in linear]), [s.dual for s in chosen(out_specs, takes)]
+    specs = [s.dual for s in chosen(in_specs, linear)]
     body = backward(params["body"], linear)
     if not params["checked"]:
         body = _shared(body, len(primals), ct_specs, specs, params["mesh"])
@@ -298,7 +316,7 @@ def _with_dim(spec: PartitionSpec, dim: int | None) -> PartitionSpec:
     if dim is None:
         return spec
     entries = [*spec, *(None for _ in range(dim - len(spec)))]
-    return PartitionSpec(*entries[:dim], None, *entries[dim:])
+    return spec.update(partitions=(*entries[:dim], None, *entries[dim:]))
 
 
 def _prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
