@@ -110,6 +110,41 @@ def test_einsum_by_lists_and_options():
 
 
 @pytest.mark.parametrize(
+    ("subscripts", "letters", "shapes"),
+    [
+        ("a1b,bc->a1c", "adb,bc->adc", [(3, 1, 4), (4, 5)]),
+        ("a1b,bc", "adb,bc->dac", [(3, 1, 4), (4, 5)]),
+        ("1,1->1", "a,a->a", [(3,), (3,)]),
+        ("1...,1b->...b", "d...,db->...b", [(3, 4), (3, 5)]),
+        ("é_2,2*->é*", "abc,cd->ad", [(2, 3, 4), (4, 5)]),
+    ],
+)
+def test_einsum_takes_any_character_as_a_dim(subscripts: str, letters: str, shapes: Any):
+    operands = [some(*shape, seed=i) for i, shape in enumerate(shapes)]
+    assert_same(mnp.einsum(subscripts, *(host(x) for x in operands)), np.einsum(letters, *operands))
+
+
+def test_einsum_contracts_by_the_function_that_is_given():
+    x, y, z = some(2, 3), some(3, 4), some(4, 5)
+    calls: list[Any] = []
+
+    def twice(a: Any, b: Any, dims: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+        calls.append((precision, np.dtype(preferred_element_type)))
+        return 2 * lax.dot_general(a, b, dims, precision, preferred_element_type=preferred_element_type)
+
+    once = mnp.einsum("ij,jk->ki", host(x), host(y), precision="highest", _dot_general=twice)
+    assert_same(once, 2 * (x @ y).T)
+    assert_same(mnp.einsum("ij,jk,kl", host(x), host(y), host(z), _dot_general=twice), 4 * (x @ y @ z))
+    assert_same(mnp.einsum("ij->ji", host(x), _dot_general=twice), x.T)
+    assert calls == [("highest", np.float32)] + 2 * [(None, np.float32)]
+    low = [host(v.astype(np.float16)) for v in (x, y)]
+    assert mnp.einsum("ij,jk", *low, _dot_general=twice).dtype == np.float16
+    assert mnp.einsum("ij,jk", *low, _dot_general=twice, preferred_element_type=np.float32).dtype == np.float32
+    gradient = mj.jit(mj.grad(lambda a: mnp.sum(mnp.einsum("ij,jk", a, y, _dot_general=twice))))(x)
+    assert_same(gradient, 2 * np.broadcast_to(y.sum(1), x.shape))
+
+
+@pytest.mark.parametrize(
     ("subscripts", "shapes", "text"),
     [
         ("ij,jk", [(2, 3), (4, 5)], "einsum 'ij,jk': j is 3 in one operand and 4 in operand 1 of shape (4, 5)"),
@@ -117,7 +152,8 @@ def test_einsum_by_lists_and_options():
         ("ijk,jk", [(2, 3), (4, 5)], "einsum 'ijk,jk': 'ijk' names 3 dims of an operand that has 2"),
         ("ij->ik", [(2, 3)], "einsum 'ij->ik': k of the output is in no operand"),
         ("ij->ii", [(2, 3)], "einsum 'ij->ii': i stands twice in the output"),
-        ("i1->i", [(2, 3)], "einsum 'i1->i': '1' is not a letter"),
+        ("i.->i", [(2, 3)], "einsum 'i.->i': '.' names no dim"),
+        ("i->j->i", [(2,)], "einsum 'i->j->i': '-' names no dim"),
         ("ij...,jk", [(2,), (2, 2)], "einsum 'ij...,jk': 'ij...' names 2 dims of an operand that has 1"),
     ],
 )

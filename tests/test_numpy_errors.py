@@ -25,10 +25,11 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: ones(2, 3) + ones(4),
         TypeError,
-        r"shapes \(2, 3\), \(4,\) do not fit together: extents must be equal or 1, counted from the last dim"
+        r"Incompatible shapes for broadcasting: shapes \(2, 3\), \(4,\) do not fit together: "
+        r"extents must be equal or 1, counted from the last dim"
         rf"{LINE}\n  fix: reshape or transpose one of them, for example x\[:, None\]",
     ),
-    (lambda: mnp.where(ones(2), ones(3), 1), ValueError, rf"shapes \(2,\), \(3,\), \(\) do not fit together: .*{LINE}.*"),
+    (lambda: mnp.where(ones(2), ones(3), 1), ValueError, rf"Incompatible shapes .* \(2,\), \(3,\), \(\) do not fit together: .*{LINE}.*"),
     (lambda: mnp.broadcast_to(ones(2), (3,)), ValueError, rf"shape \(2,\) cannot be broadcast to \(3,\){LINE}\n  fix: extents of 1 .*"),
     (lambda: ones(2, 3).reshape(4), TypeError,
      rf"cannot reshape \(2, 3\) \(6 elements\) to \(4,\) \(4\){LINE}\n  fix: the products must be equal; -1 .* x.reshape\(-1, 3\)"),

@@ -97,7 +97,7 @@ def test_a_traced_mask_is_refused():
         (1.0, TypeError, "indices must be integers or booleans, got f32[]"),
         (np.array([True]), IndexError, "a boolean mask of shape (1,) indexes dims of shape (4,)"),
         (np.s_[..., np.array([True])], IndexError, "a boolean mask of shape (1,) indexes dims of shape (3,)"),
-        (np.s_[[0, 1, 2], [0, 1]], ValueError, "shapes (3,), (2,) do not fit together"),
+        (np.s_[[0, 1, 2], [0, 1]], ValueError, "Incompatible shapes for broadcasting: shapes (3,), (2,) do not fit together"),
     ],
 )
 def test_wrong_indices(index: Any, kind: Any, text: str):

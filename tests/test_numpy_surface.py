@@ -92,3 +92,10 @@ def test_some_under_jit(call: str):
     except mj.errors.ConcretizationTypeError:
         pytest.skip("needs elements to know its shape")
     assert _compare(describe(results), RESULTS[call]) is None
+
+
+def test_equality_of_nan_and_the_name_of_an_operand():
+    x = np.float32([1, np.nan])
+    assert mnp.broadcast_to(array=x, shape=(3, 2)).shape == (3, 2)
+    assert mnp.array_equal(x, x, equal_nan=True) and not mnp.array_equal(x, x) and not mnp.array_equal(x, x[:1], equal_nan=True)
+    assert mnp.array_equiv(x[:1], np.float32([[1], [1]]))

@@ -75,6 +75,49 @@ def test_functions_of_two_arguments(name: str) -> None:
         close(mj.vmap(mj.grad(getattr(special, name), i))(*args), theirs, 1e-3)
 
 
+SHAPES = np.array([0.05, 0.5, 1, 2, 3.5, 10, 50, 0.3, 200, 4], np.float32)
+PLACES = np.array([0.1, 0.1, 2, 1, 10, 9, 60, 0, 180, np.inf], np.float32)
+
+
+@pytest.mark.parametrize("name", ["gammainc", "gammaincc"])
+def test_incomplete_gamma_functions(name: str) -> None:
+    ours, theirs = getattr(special, name), getattr(scipy.special, name)
+    close(ours(SHAPES, PLACES), theirs(SHAPES.astype(np.float64), PLACES), 1e-4)
+    assert np.isnan(host(ours(np.array([-1, 1, np.nan], np.float32), np.array([1, -1, 1], np.float32)))).all()
+    inside = [SHAPES[:7], PLACES[:7]]
+    for i in range(2):
+        wide = [a.astype(np.float64) for a in inside]
+        slopes = slope(lambda x, i=i, w=wide: theirs(*(x if i == j else w[j] for j in range(2))), inside[i])
+        close(mj.vmap(mj.grad(ours, i))(*inside), slopes, 2e-3)
+
+
+def test_incomplete_beta_function() -> None:
+    a, b = SHAPES[:8], SHAPES[:8][::-1].copy()
+    x = np.array([0.2, 0.1, 0.9, 0.5, 0.01, 0, 1, 0.99], np.float32)
+    close(special.betainc(a, b, x), scipy.special.betainc(a.astype(np.float64), b, x), 1e-4)
+    wide = a[:5].astype(np.float64), b[:5].astype(np.float64)
+    slopes = slope(lambda x: scipy.special.betainc(*wide, x), x[:5])
+    close(mj.vmap(mj.grad(special.betainc, 2))(a[:5], b[:5], x[:5]), slopes, 2e-3)
+    assert np.isnan(host(special.betainc(np.float32(1), np.float32(1), np.array([-0.1, 1.1], np.float32)))).all()
+
+
+@pytest.mark.parametrize("name", ["i0", "i0e", "i1", "i1e"])
+def test_bessel_functions(name: str) -> None:
+    ours, theirs = getattr(special, name), getattr(scipy.special, name)
+    points = np.array([-20, -3, 0, 0.1, 7.9, 8, 8.1, 50], np.float32)
+    close(ours(points), theirs(points.astype(np.float64)))
+    close(mj.vmap(mj.grad(ours))(points[1:5]), slope(theirs, points[1:5]), 1e-3)
+    with mj.enable_x64(True):
+        many = np.linspace(-20, 20, 101)
+        np.testing.assert_allclose(host(ours(many)), theirs(many), rtol=1e-12)
+
+
+def test_zeta_of_hurwitz() -> None:
+    close(special.zeta(SHAPES[:7] + 1, PLACES[:7] + 0.5), scipy.special.zeta(SHAPES[:7] + 1.0, PLACES[:7] + 0.5), 1e-4)
+    slopes = slope(lambda q: scipy.special.zeta(2.5, q), INSIDE)
+    close(mj.vmap(mj.grad(lambda q: special.zeta(2.5, q)))(INSIDE), slopes, 1e-3)
+
+
 def test_functions_with_integers() -> None:
     n = np.array([5, 5, 6, 3], np.float32)
     k = np.array([0, 2, 3, 4], np.float32)

@@ -56,6 +56,9 @@ from meshjit.lax.elementwise import (
     atan as atan,
     atan2 as atan2,
     atanh as atanh,
+    bessel_i0e as bessel_i0e,
+    bessel_i1e as bessel_i1e,
+    betainc as betainc,
     bitwise_and as bitwise_and,
     bitwise_not as bitwise_not,
     bitwise_or as bitwise_or,
@@ -82,6 +85,9 @@ from meshjit.lax.elementwise import (
     floor as floor,
     ge as ge,
     gt as gt,
+    igamma as igamma,
+    igamma_grad_a as igamma_grad_a,
+    igammac as igammac,
     imag as imag,
     integer_pow as integer_pow,
     is_finite as is_finite,
@@ -101,6 +107,7 @@ from meshjit.lax.elementwise import (
     polygamma as polygamma,
     population_count as population_count,
     pow as pow,  # noqa: A004
+    random_gamma_grad as random_gamma_grad,
     real as real,
     reciprocal as reciprocal,
     reduce_precision as reduce_precision,
@@ -121,6 +128,7 @@ from meshjit.lax.elementwise import (
     sub as sub,
     tan as tan,
     tanh as tanh,
+    zeta as zeta,
 )
 from meshjit.lax.fourier import FftType as FftType, fft as fft
 from meshjit.lax.gathering import (
@@ -173,6 +181,9 @@ from meshjit.lax.slicing import (
     index_in_dim as index_in_dim,
     slice as slice,  # noqa: A004
     slice_in_dim as slice_in_dim,
+    split as split,
+    stack as stack,
+    tile as tile,
 )
 from meshjit.lax.solving import custom_linear_solve as custom_linear_solve, custom_root as custom_root
 from meshjit.lax.windows import reduce_window as reduce_window
@@ -182,6 +193,7 @@ from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.bits import bitcast_convert_type as bitcast_convert_type
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
+from meshjit.numpy.key_arrays import install as _take_keys
 from meshjit.numpy.promote import (
     asarray,
     broadcast_shapes as broadcast_shapes,
@@ -325,4 +337,5 @@ def batch_matmul(x: Any, y: Any, precision: Any = None) -> Any:
 
 
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
+_take_keys(globals())
 _explain(__name__)

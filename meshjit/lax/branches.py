@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.core.program import Builder, Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
@@ -25,7 +25,9 @@ from meshjit.lax.regions import (
 )
 from meshjit.numpy.promote import cast, ops, value
 from meshjit.trace import Argument, Traced, function_name, line_of, user_source, vary, varying_of
+from meshjit.trace.float0 import without_float0
 from meshjit.trace.tracer import is_known
+from meshjit.trees import WORDS as tree
 
 Function = Callable[..., Any]
 _NOTHING = object()
@@ -77,6 +79,7 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
 def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:
     for function in functions:
         _check_operands(what, function, operands)
+    operands = without_float0(operands)
     leaves = leaves_of(operands, "operands")
     structures = [tree.structure(x) for x in operands]
     axes = varying_of(index)  # where devices take branches of their own, they differ in all that branches read
@@ -123,10 +126,10 @@ def _check_results(what: str, traced: Sequence[Traced]) -> None:
                 f"  {first.program.name}: {first.out_tree}\n  {other.program.name}: {other.out_tree}"
             )
         for i, (a, b) in enumerate(zip(first.out_arguments, other.out_arguments, strict=True)):
-            if a.type.shape != b.type.shape or (a.type.dtype != b.type.dtype and not (a.weak or b.weak)) or a.axes != b.axes:
+            if a.type.shape != b.type.shape or (a.type.dtype != b.type.dtype and not (a.weak or b.weak)) or a.placed != b.placed:
                 dummy = tree.unflatten(first.out_tree, range(len(first.out_arguments)))
                 name = tree.path_names(dummy, "result")[i]
-                by = ".astype" if a.axes == b.axes else "reshard"
+                by = ".astype" if a.placed == b.placed else "reshard"
                 raise TypeError(
                     f"{what}: the branches return different types: {name} is {a} in {first.program.name}"
                     f" and {b} in {other.program.name}\n  fix: make them agree, for instance by {by} in one of them"

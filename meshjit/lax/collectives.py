@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
+from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.promotion import is_python_number
 from meshjit.lax import device_collectives as of_devices
 from meshjit.lax.device_collectives import Devices, devices_of
@@ -20,6 +21,7 @@ from meshjit.lax.slicing import dynamic_index_in_dim
 from meshjit.numpy.promote import cast, normal_axis, ops, shape_of, value
 from meshjit.trace import Tracer, bind
 from meshjit.trace.members import DeviceAxis, MemberAxis, find_axis
+from meshjit.trees import USERS, WORDS as tree
 
 AxisName = Hashable | tuple[Hashable, ...]
 
@@ -121,7 +123,7 @@ def _reduced(x: Any, axis_name: AxisName, groups: Any, what: str, op: str) -> An
 def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """The sum over all members or devices, for every array of a tree; bools are counted. Of a Python number a Python number."""
     names = _names(axis_name)
-    leaves = tree.leaves(x)
+    leaves = USERS.leaves(x)
     is_constant = bool(leaves) and not any(isinstance(leaf, Tracer) for leaf in leaves)
 
     def leaf(x: Any) -> Any:
@@ -133,7 +135,7 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
             array = cast(array, np.dtype(np.int32))
         return _reduced(array, axis_name, axis_index_groups, "psum", "reduce_sum")
 
-    return tree.map(leaf, x)
+    return USERS.map(leaf, x)
 
 
 def _among_devices(names: Sequence[Hashable]) -> bool:
@@ -161,7 +163,7 @@ def _extreme(name: str, op: str, bits: str) -> Callable[..., Any]:
             is_bool = value(x, name)[1].dtype == np.bool_
             return _reduced(x, axis_name, axis_index_groups, name, bits if is_bool else op)
 
-        return tree.map(leaf, x)
+        return USERS.map(leaf, x)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"The {'largest' if name == 'pmax' else 'smallest'} value of all members, element by element."
@@ -187,19 +189,27 @@ def all_gather(
     """All members' values along a new dim `axis`; `tiled`: one behind the other along the dim that is there.
 
     `to`: "invarying" for a result of which it is known that it is the same on all devices of a shard_map."""
-    if to not in ("varying", "invarying"):
-        raise NotImplementedError(f"all_gather: to is {to!r}; there are 'varying' and 'invarying'")
+    if to not in ("varying", "invarying", "reduced"):
+        raise ValueError(f"all_gather: to is {to!r}; it is 'varying', 'invarying' or 'reduced'")
     axes = _axes(axis_name, "all_gather", axis_index_groups)
 
-    def leaf(x: Any) -> Any:
+    def leaf(x: Any, rank: int) -> Any:
         x = _array(x, "all_gather")
-        rank = len(shape_of(x))
         dim = normal_axis(axis, rank if tiled else rank + 1)
         if isinstance(axes, Devices):
-            return of_devices.gathered(x, axes, dim, tiled, to == "invarying")
+            return of_devices.gathered(x, axes, dim, tiled, to)
         return _in_place(_gathered(x, axes), dim, tiled)
 
-    return tree.map(leaf, x)
+    return _moved(leaf, x)
+
+
+def _moved(leaf: Callable[[Any, int], Any], x: Any) -> Any:
+    """leaf(array, its rank) for every array of a tree; of keys the words, but the rank that keys have."""
+
+    def of_any(x: Any) -> Any:
+        return PRNGKeyArray(x.dtype, leaf(x.words, x.ndim)) if isinstance(x, PRNGKeyArray) else leaf(x, len(shape_of(x)))
+
+    return USERS.map(of_any, x)
 
 
 def _in_place(gathered: Any, dim: int, tiled: bool) -> Any:
@@ -246,7 +256,7 @@ def psum_scatter(
             x = bind(ops("scatter_members"), x, axis.number)
         return x
 
-    return tree.map(leaf, x)
+    return USERS.map(leaf, x)
 
 
 def all_to_all(
@@ -261,9 +271,8 @@ def all_to_all(
     """Part i of dim `split_axis` goes to member i; the parts received stand along `concat_axis`, a new dim unless `tiled`."""
     axes = _axes(axis_name, "all_to_all", axis_index_groups)
 
-    def leaf(x: Any) -> Any:
+    def leaf(x: Any, rank: int) -> Any:
         x = _array(x, "all_to_all")
-        rank = len(shape_of(x))
         source, target = normal_axis(split_axis, rank), normal_axis(concat_axis, rank)
         _check_extent(x, source, _size(axes), tiled, "all_to_all")
         if isinstance(axes, Devices):
@@ -272,7 +281,7 @@ def all_to_all(
         mine = dynamic_index_in_dim(_gathered(x, axes), _number(axes), source + 1, keepdims=False)
         return _in_place(mine, target, tiled)
 
-    return tree.map(leaf, x)
+    return _moved(leaf, x)
 
 
 def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> Any:
@@ -372,13 +381,17 @@ def ragged_all_to_all(
 
 
 def pcast(x: Any, axis_name: AxisName, *, to: str) -> Any:
-    """The arrays of a tree, taken to vary over axes of a shard_map (`to="varying"`) along which they are the same.
+    """The arrays of a tree, taken to be something else along axes of a shard_map (`jax.lax.pcast`). Nothing is sent or computed.
 
-    Nothing is computed; backwards their cotangents are summed. ValueError for any other change (`jax.lax.pcast`)."""
+    Along an axis a value is "invarying" (the same on all devices), "varying", "unreduced" (devices hold addends of it), or
+    "reduced" (the same, and its cotangent is unreduced). Invarying becomes varying, and backwards cotangents are summed;
+    or reduced, and backwards their sum is finished; reduced becomes varying, and varying unreduced. ValueError for others."""
     if isinstance(axis_name, set | frozenset):
         raise TypeError(f"pcast: axis_name must be a name or a tuple of names, got {axis_name}")
     axes = [find_axis(name, "pcast") for name in _names(axis_name)]
     names = tuple(axis.name for axis in axes if isinstance(axis, DeviceAxis))
+    if to not in ("unreduced", "reduced", "varying"):
+        raise ValueError(f"pcast: to is {to!r}; it is 'varying', 'unreduced' or 'reduced'")
     return tree.map(lambda leaf: of_devices.cast(leaf, names, to), x)
 
 

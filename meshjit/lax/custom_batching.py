@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from meshjit import tree
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
 from meshjit.core.region import Rule
@@ -14,7 +13,9 @@ from meshjit.lax.loops import map as map_slices
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import ops
 from meshjit.trace import Argument
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name
+from meshjit.tree_views import about_leaves, users_treedef
+from meshjit.trees import USERS, WORDS as tree
 
 
 class custom_vmap(CustomFunction):  # noqa: N801 - JAX's name
@@ -69,7 +70,7 @@ class _Rule:
         ]
 
         def of_leaves(*values: Any) -> list[Any]:
-            marks = list(tree.unflatten(leaves.structure, batched))
+            marks = list(about_leaves(leaves.structure, batched))
             outs, marked = self._checked(self.rule(size, marks, *tree.unflatten(leaves.structure, values)))
             out_flags[:] = map(bool, marked)
             return outs
@@ -83,11 +84,11 @@ class _Rule:
             raise TypeError(
                 f"the custom vmap rule {self.name} must return (result, is_batched), it returned {kind_of_result(pair)}"
             )
-        (outs, out_tree), (marked, marked_tree) = map(tree.flatten, pair)
-        if out_tree != marked_tree:
+        (outs, out_tree), (marked, marked_tree) = tree.flatten(pair[0]), USERS.flatten(pair[1])
+        if users_treedef(out_tree) != marked_tree:
             raise ValueError(
                 "structure of output value and output batching specification returned by custom vmap rule "
-                f"({self.name}) do not match.\nOutput values: {out_tree}\nBatching spec: {marked_tree}"
+                f"({self.name}) do not match.\nOutput values: {users_treedef(out_tree)}\nBatching spec: {marked_tree}"
             )
         if out_tree != self.call.out_tree:
             raise ValueError(
@@ -120,6 +121,6 @@ def sequential_vmap(fun: Function) -> custom_vmap:
             return function(*tree.unflatten(structure, [next(rest) if f else x for x, f in zip(flat, flags, strict=True)]))
 
         result = map_slices(member, [x for x, flag in zip(flat, flags, strict=True) if flag])
-        return result, tree.map(lambda _: True, result)
+        return result, USERS.map(lambda _: True, result)
 
     return function

@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
-from meshjit.core.region import Rule
 from meshjit.core.types import TensorType
 from meshjit.lax.custom_rules import (
     CustomCall,
@@ -17,16 +16,17 @@ from meshjit.lax.custom_rules import (
     Function,
     SymbolicZero,
     custom_call,
-    float0,
     has_tangent,
-    is_float0,
     positional,
     traced_rule,
 )
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import ops
 from meshjit.trace import argument_of
-from meshjit.trace.program import function_name
+from meshjit.trace.float0 import float0_zeros, is_float0
+from meshjit.trace.names import function_name
+from meshjit.tree_views import hidden_dims, tangents as tangents_of, users_treedef
+from meshjit.trees import USERS, WORDS as tree
 
 
 class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
@@ -82,14 +82,14 @@ class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
         if call is None:
             return self.fun(*args)
         asked = _Rule(call, rule, tuple(args[i] for i in static), self.symbolic_zeros)
-        params = {"body": call.body, **call.counts, "jvp": Rule(function_name(rule), asked.program)}
+        params = {"body": call.body, **call.counts, "jvp": call.rule(function_name(rule), asked.program, asked.seeing)}
         results = apply(ops("custom_jvp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
         return tree.unflatten(call.out_tree, results)
 
 
 def _zero(type: TensorType) -> Any:
     """A tangent that is zero."""
-    return mnp.zeros(type.shape, type.dtype) if has_tangent(type) else float0(type)
+    return mnp.zeros(type.shape, type.dtype) if has_tangent(type) else float0_zeros(type.shape)
 
 
 class _Rule:
@@ -101,6 +101,10 @@ class _Rule:
 
     def program(self, flags: Sequence[bool]) -> tuple[Program, tuple[bool, ...]]:
         """What `custom_jvp` asks; `flags` are of the closed values, too."""
+        return self.seeing(self.call.operands, flags)
+
+    def seeing(self, operands: Sequence[Any], flags: Sequence[bool]) -> tuple[Program, tuple[bool, ...]]:
+        """The same for these operands of the Program, or for the first of them."""
         leaves, out_flags = self.call.leaves, list[bool]()
         nonzero = [f and has_tangent(t) for f, t in zip(flags[len(self.call.closed) :], leaves.types, strict=True)]
         tangents = [replace(a, name="", weak=False) for a, flag in zip(leaves.arguments, nonzero, strict=True) if flag]
@@ -109,13 +113,14 @@ class _Rule:
             rest = iter(values[len(nonzero) :])
             zero = SymbolicZero if self.symbolic else _zero
             directions = [next(rest) if flag else zero(t) for flag, t in zip(nonzero, leaves.types, strict=True)]
-            pair = self.rule(*self.static, *(_tuple(leaves.structure, v) for v in (values[: len(nonzero)], directions)))
+            primals = tree.unflatten(leaves.structure, values[: len(nonzero)])
+            pair = self.rule(*self.static, primals, tangents_of(leaves.structure, directions))
             outs, pushed = self._checked(pair)
             pairs = zip(self.call.out_types, pushed, strict=True)
             out_flags[:] = [has_tangent(type) and not isinstance(t, SymbolicZero) for type, t in pairs]
             return [*outs, *(t for t, flag in zip(pushed, out_flags, strict=True) if flag)]
 
-        program, _ = traced_rule(of_leaves, self.call, [*leaves.arguments, *tangents], self.name, primals=True)
+        program, _ = traced_rule(of_leaves, self.call, [*leaves.arguments, *tangents], self.name, operands)
         self.call.require_arguments_only(program, flags, "custom_jvp")
         return program, tuple(out_flags)
 
@@ -127,15 +132,16 @@ class _Rule:
                 f"{whose} a pair (list or tuple of length two) representing primal and tangent outputs, "
                 f"but got {kind_of_result(pair)}"
             )
-        (outs, out_tree), (tangents, tangent_tree) = map(tree.flatten, pair)
-        if out_tree != tangent_tree:
+        (outs, out_tree), (tangents, tangent_tree) = tree.flatten(pair[0]), USERS.flatten(pair[1])
+        if users_treedef(out_tree) != tangent_tree:
             raise TypeError(
                 f"{whose} primal and tangent outputs with equal container (pytree) structures, "
                 f"but got {out_tree} and {tangent_tree}"
             )
         require_value(whose, "the first element", self.call, outs, out_tree)
-        for x, t in zip(outs, tangents, strict=True):
-            self._check_tangent(argument_of(x).type, t)
+        for x, t, hidden in zip(outs, tangents, hidden_dims(out_tree), strict=True):
+            type = argument_of(x).type
+            self._check_tangent(type.with_shape(type.shape[: type.rank - hidden]), t)
         return outs, tangents
 
     def _check_tangent(self, type: TensorType, tangent: Any) -> None:
@@ -155,10 +161,6 @@ class _Rule:
 def type_of_result(x: Any, what: str) -> TensorType:
     """Of an array or a SymbolicZero that a rule gave."""
     return x.aval if isinstance(x, SymbolicZero) else argument_of(x, what).type
-
-
-def _tuple(structure: Any, values: Sequence[Any]) -> tuple[Any, ...]:
-    return tree.unflatten(structure, values)
 
 
 def require_value(whose: str, which: str, call: CustomCall, outs: Sequence[Any], out_tree: Any) -> None:

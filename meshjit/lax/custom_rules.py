@@ -1,7 +1,8 @@
 """What custom_jvp and custom_vjp have in common: a call of the function becomes one equation, whose rules are traced when asked.
 
-A rule is traced after the functions around it have ended, and may use what these computed. So the traced values that a rule or
-the function itself can reach become operands of the equation ("closed"), and the rule's trace knows them by these operands.
+A rule is traced after the functions around it have ended, and may use what these computed. So the traced values and the arrays
+that a rule or the function itself can reach become operands of the equation ("closed"), and the rule's trace knows them by these
+operands: an array is an input of the program, and stays sharded, also where only a rule uses it.
 """
 
 from __future__ import annotations
@@ -14,23 +15,24 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
+from meshjit.core.attached import Attached
+from meshjit.core.effects import is_pure
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
 from meshjit.numpy.promote import ops
 from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
+from meshjit.trace.float0 import without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name, parameter_names
+from meshjit.trace.reads import global_values
 from meshjit.trace.tracer import leaked
-from meshjit.transform.dce import dce
-from meshjit.transform.fold_slices import fold_slices
-from meshjit.transform.inline_calls import inline_calls
-from meshjit.transform.rewriting import everywhere
+from meshjit.transform.derivable import derivable
+from meshjit.trees import WORDS as tree
 
 Function = Callable[..., Any]
-FLOAT0 = np.dtype([("float0", "V")])  # the dtype of derivatives with respect to integers: there are none
 
 
 class SymbolicZero:
@@ -105,7 +107,7 @@ def positional(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], wha
 
 @dataclass(frozen=True)
 class CustomCall:
-    """fun(*args), traced. `closed` are the traced values that the function and its rules close over, the first operands of
+    """fun(*args), traced. `closed` are the values that the function and its rules close over, the first operands of
     the equation; the leaves of the arguments that can be differentiated follow."""
 
     name: str
@@ -113,10 +115,15 @@ class CustomCall:
     closed: list[Any]
     leaves: Leaves
     axes: tuple[MemberAxis | DeviceAxis, ...]  # named axes around the call, which its rules see when they are traced
+    knows: bool  # whether Python may ask for values there: outside of jit and vmap
 
     @property
     def body(self) -> Program:
         return captured_first(self.traced, self.closed)
+
+    def rule(self, name: str, make: Function, seeing: Function) -> Rule:
+        """A rule of the user's: make(*question), or with operands whose values are known seeing(operands, *question)."""
+        return Rule(name, make, seeing=seeing if self.knows else None)
 
     @property
     def operands(self) -> list[Any]:
@@ -133,8 +140,8 @@ class CustomCall:
 
     def require_arguments_only(self, program: Program, flags: Sequence[bool], kind: str) -> None:
         """A rule's Program may not compute with a closed value that has a tangent; `flags` say which operands have."""
-        read = {v for eqn in program.eqns for v in _read(eqn)}
-        if any(flag and v in read for v, flag in zip(program.inputs, flags[: len(self.closed)], strict=False)):
+        computed_with = _needed(program)
+        if any(flag and v in computed_with for v, flag in zip(program.inputs, flags[: len(self.closed)], strict=False)):
             raise closed_over(kind, self.name)
 
     @property
@@ -146,6 +153,15 @@ class CustomCall:
         return self.traced.program.output_types
 
 
+def _needed(program: Program) -> set[Var]:
+    """The values that the Program's outputs are computed with, but for outputs that are inputs as they are."""
+    needed = {v for v in program.outputs if v not in program.inputs}
+    for eqn in reversed(program.eqns):
+        if needed & set(eqn.outputs) or not is_pure(eqn):
+            needed |= set(_read(eqn))
+    return needed
+
+
 def _read(eqn: Eqn) -> Sequence[Var]:
     """The operands but for those that only rules may use, which were not asked for."""
     consts, closed = eqn.params.get("consts", 0), eqn.params.get("closed", 0)
@@ -154,22 +170,23 @@ def _read(eqn: Eqn) -> Sequence[Var]:
 
 def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rules: Iterable[Function]) -> CustomCall | None:
     """The call of `fun`; arguments at the positions `static` reach it as they are. None where nothing is traced."""
-    values = tree.leaves([x for i, x in enumerate(args) if i not in static])
-    if active_trace() is None and trace_for(values) is None:
+    if active_trace() is None and trace_for(tree.leaves([x for i, x in enumerate(args) if i not in static])) is None:
         return None
+    args = tuple([x if i in static else without_float0(x) for i, x in enumerate(args)])
     name = function_name(fun)
     leaves = _named(fun, args, static)
     function = with_static(fun, args, static)
     traced = trace_region(function, leaves.arguments, *_trees(args, static), name=name, operands=leaves.values)
     trace = active_trace()
-    if trace is not None and trace.values is not None:
-        trace.values.asked = True  # by the rules, maybe, once a derivative is
+    values = None if trace is None else trace.values
+    if values is not None:
+        values.asked = True  # by the rules, maybe, once a derivative is
     closed = list(traced.captured)
     seen = {id(x) for x in closed}
     axes = named_axes()
     numbers = [axis.number for axis in axes if isinstance(axis, MemberAxis)]
-    closed += [x for x in tracers_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen]
-    return CustomCall(name, traced, closed, leaves, axes)
+    closed += [x for x in arrays_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen]
+    return CustomCall(name, traced, closed, leaves, axes, values is not None)
 
 
 def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:
@@ -177,21 +194,10 @@ def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:
 
 
 def _named(fun: Function, args: Sequence[Any], static: Sequence[int]) -> Leaves:
-    names = _names(fun, len(args))
+    names = parameter_names(fun, len(args))
     groups = [leaves_of(x, names[i]) for i, x in enumerate(args) if i not in static]
     whole = tuple(x for i, x in enumerate(args) if i not in static)
     return Leaves([v for g in groups for v in g.values], [a for g in groups for a in g.arguments], tree.structure(whole))
-
-
-def _names(fun: Function, count: int) -> list[str]:
-    """Those of the first `count` positional arguments; `args[1]` for what *args takes."""
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (ValueError, TypeError):
-        parameters = []
-    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)][:count]
-    rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
-    return names + [f"{rest}[{i}]" for i in range(count - len(names))]
 
 
 def with_static(fun: Function, args: Sequence[Any], static: Sequence[int]) -> Function:
@@ -206,11 +212,12 @@ def with_static(fun: Function, args: Sequence[Any], static: Sequence[int]) -> Fu
     return of_rest
 
 
-# -- the traced values that a function can reach
+# -- the traced values and arrays that a function can reach
 
 
-def tracers_in(values: Iterable[Any]) -> Iterator[Tracer]:
-    """The Tracers that functions close over, directly or by other functions, methods, partials and containers, once each."""
+def arrays_in(values: Iterable[Any]) -> Iterator[Any]:
+    """The Tracers and arrays that functions close over, directly or by other functions, methods, partials and containers, once
+    each; and those among the globals that they and functions of their module name."""
     seen: dict[int, Any] = {}
     waiting = list(values)
     while waiting:
@@ -218,20 +225,21 @@ def tracers_in(values: Iterable[Any]) -> Iterator[Tracer]:
         if id(value) in seen or isinstance(value, _PLAIN):
             continue
         seen[id(value)] = value
-        if isinstance(value, Tracer):
+        if isinstance(value, Tracer) or concrete_info(value) is not None:
             yield value
-        elif concrete_info(value) is None:
+        else:
             waiting += _parts(value)
 
 
-_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect))
+_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect), Attached)
 
 
 def _parts(value: Any) -> list[Any]:
     """What a value holds: cells and defaults of a function, elements of containers, attributes of objects."""
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or () if _is_set(cell)]
-        return [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *vars(value).values()]
+        own = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values(), *vars(value).values()]
+        return [*cells, *own, *filter(_is_array_or_function, global_values(value))]
     if inspect.ismethod(value):
         return [value.__func__, value.__self__]
     if isinstance(value, functools.partial):
@@ -242,6 +250,10 @@ def _parts(value: Any) -> list[Any]:
         return list(value)
     slots = [getattr(value, name, None) for kind in type(value).__mro__ for name in _slots(kind)]
     return [*getattr(value, "__dict__", {}).values(), *slots]
+
+
+def _is_array_or_function(value: Any) -> bool:
+    return concrete_info(value) is not None or inspect.isfunction(value) or isinstance(value, functools.partial | CustomFunction)
 
 
 def _slots(kind: type) -> Sequence[str]:
@@ -260,11 +272,11 @@ def _is_set(cell: Any) -> bool:
 
 
 def traced_rule(
-    rule: Function, call: CustomCall, arguments: Sequence[Argument], name: str, primals: bool = False
+    rule: Function, call: CustomCall, arguments: Sequence[Argument], name: str, operands: Sequence[Any] = ()
 ) -> tuple[Program, Sequence[Argument]]:
     """(closed values, then the arguments) -> what rule(*arguments) returns, as a Program; and its results as arguments.
 
-    `primals`: the first arguments are those of the call, whose values Python may ask outside of jit."""
+    `operands`: the first of its inputs, whose values Python may ask for outside of jit."""
     closed = call.closed
 
     def of_all(*inputs: Any) -> Any:
@@ -277,15 +289,9 @@ def traced_rule(
     everything = [*(argument_of(x) for x in closed), *arguments]
     in_tree = tree.structure(((0,) * len(everything), {}))
     with under(call.axes):
-        values = [*closed, *(call.leaves.values if primals else ())]
-        operands = [*values, *[None] * (len(everything) - len(values))]
-        traced = trace_to_program(of_all, everything, in_tree, name, operands=operands)
+        values = [*(operands or closed), *[None] * (len(everything) - len(operands or closed))]
+        traced = trace_to_program(of_all, everything, in_tree, name, operands=values)
     return _closed(traced), traced.out_arguments
-
-
-def derivable(program: Program) -> Program:
-    """The Program as derivatives need it: jitted functions are part of it, and parts at known places are seen whole."""
-    return dce(everywhere(inline_calls(program), fold_slices))
 
 
 def _closed(traced: Traced) -> Program:
@@ -305,14 +311,5 @@ def _constant(value: Any) -> Any:
     return ops("constant")(value=np.asarray(value))
 
 
-def float0(type: TensorType) -> np.ndarray[Any, Any]:
-    return np.zeros(type.shape, FLOAT0)
-
-
 def has_tangent(type: TensorType) -> bool:
     return is_inexact(type.dtype)
-
-
-def is_float0(x: Any) -> bool:
-    return getattr(x, "dtype", None) == FLOAT0
-

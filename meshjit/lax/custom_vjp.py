@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
 from meshjit.core.region import Rule
@@ -20,9 +20,7 @@ from meshjit.lax.custom_rules import (
     Function,
     SymbolicZero,
     custom_call,
-    float0,
     has_tangent,
-    is_float0,
     positional,
     traced_rule,
     with_static,
@@ -32,7 +30,10 @@ from meshjit.lax.linear import Closed, closed
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
-from meshjit.trace.program import function_name
+from meshjit.trace.float0 import float0_zeros, is_float0
+from meshjit.trace.names import function_name
+from meshjit.tree_views import tangents
+from meshjit.trees import WORDS as tree
 
 
 @dataclass
@@ -102,7 +103,7 @@ class custom_vjp(CustomFunction):  # noqa: N801 - JAX's name
         if call is None:
             return self.fun(*args)
         rules = _Rules(call, with_static(fwd, args, static), fwd, bwd, tuple(args[i] for i in static), self.symbolic_zeros)
-        params = {"body": call.body, **call.counts, "fwd": Rule(function_name(fwd), rules.forward)}
+        params = {"body": call.body, **call.counts, "fwd": call.rule(function_name(fwd), rules.forward, rules.forward_of)}
         results = apply(ops("custom_vjp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
         return tree.unflatten(call.out_tree, results)
 
@@ -128,6 +129,10 @@ class _Rules:
 
     def forward(self, flags: Sequence[bool]) -> tuple[Program, Rule]:
         """What `custom_vjp` asks; `flags` are of the closed values, too."""
+        return self.forward_of(self.call.operands, flags)
+
+    def forward_of(self, operands: Sequence[Any], flags: Sequence[bool]) -> tuple[Program, Rule]:
+        """The same for these operands."""
         leaves, trees = self.call.leaves, list[Any]()
         count = len(self.call.closed)
         nonzero = [f and has_tangent(t) for f, t in zip(flags[count:], leaves.types, strict=True)]
@@ -140,11 +145,16 @@ class _Rules:
             trees[:] = [structure]
             return [*outs, *kept, *self.call.closed]
 
-        program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0], primals=True)
-        self.call.require_arguments_only(program, flags, "custom_vjp")
+        program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0], operands)
+        own = program.outputs[: len(program.outputs) - count]  # the closed values behind them are for bwd
+        self.call.require_arguments_only(program.with_outputs(own), flags, "custom_vjp")
         kept = results[len(self.call.out_types) :]
         residuals = [replace(a, weak=False) for a in kept[: len(kept) - count]]
-        bwd = Rule(self.names[1], lambda takes: self.backward(takes, residuals, trees[0], flags))
+
+        def backward(given: Sequence[Any], takes: Sequence[bool]) -> Program:
+            return self.backward(takes, residuals, trees[0], flags, given)
+
+        bwd = self.call.rule(self.names[1], functools.partial(backward, ()), backward)
         return _closed_first(program, len(self.call.out_types), count), bwd
 
     def _checked(self, pair: Any) -> tuple[list[Any], Any]:
@@ -159,9 +169,16 @@ class _Rules:
         require_value(whose, "the first element", self.call, outs, out_tree)
         return outs, pair[1]
 
-    def backward(self, takes: Sequence[bool], residuals: Sequence[Argument], structure: Any, flags: Sequence[bool]) -> Program:
+    def backward(
+        self,
+        takes: Sequence[bool],
+        residuals: Sequence[Argument],
+        structure: Any,
+        flags: Sequence[bool],
+        operands: Sequence[Any],
+    ) -> Program:
         """(closed values, residuals, cotangents of the results marked) -> cotangents of the operands marked. `takes` are of the
-        inexact results."""
+        inexact results, `operands` as in `traced_rule`."""
         count = len(residuals)
         outs = [replace(a, weak=False) for a in self.call.traced.out_arguments if is_inexact(a.type.dtype)]
         given = [a for a, flag in zip(outs, takes, strict=True) if flag]
@@ -171,14 +188,14 @@ class _Rules:
             cts = [
                 (next(rest) if next(marks) else SymbolicZero(t) if self.symbolic else mnp.zeros(t.shape, t.dtype))
                 if is_inexact(t.dtype)
-                else float0(t)
+                else float0_zeros(t.shape)
                 for t in self.call.out_types
             ]
-            result = self.bwd(*self.static, tree.unflatten(structure, values[:count]), tree.unflatten(self.call.out_tree, cts))
+            result = self.bwd(*self.static, tree.unflatten(structure, values[:count]), tangents(self.call.out_tree, cts))
             flat = self._cotangents(result)
             return [x for x, flag in zip(flat, flags[len(self.call.closed) :], strict=True) if flag]
 
-        program, _ = traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1])
+        program, _ = traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1], operands)
         self.call.require_arguments_only(program, flags, "custom_vjp")
         return program
 

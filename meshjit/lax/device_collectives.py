@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
-from meshjit.core.varying import Axes
+from meshjit.core.explicit import typed
+from meshjit.core.varying import REDUCED, UNREDUCED, Axes, differing, with_mark
 from meshjit.numpy.promote import ops, shape_of, value
 from meshjit.trace import Tracer, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.members import DeviceAxis, device_axis_names
@@ -83,14 +84,36 @@ def reduced(x: Any, devices: Devices, kind: str, weak: bool, what: str) -> Any:
     if not devices.checked:
         return bind(ops("all_reduce"), x, kind=kind, weak_type=weak, **devices.params)
     if kind == "sum":
-        _check_state(x, devices, what)
+        x = _as_addends(x, devices, what)
         return bind(ops("psum_invariant"), vary(x, devices.name_set), axes=devices.names, weak_type=weak)
+    _check_no_cast(x, devices, what)
     return bind(ops("all_reduce"), vary(x, devices.name_set), axes=devices.names, kind=kind, weak_type=weak)
+
+
+def _as_addends(x: Any, devices: Devices, what: str) -> Any:
+    """What the devices add up: an unreduced value as it is. ValueError where it is unreduced along some of the axes alone."""
+    addends = with_mark(varying_of(x), UNREDUCED) & devices.name_set
+    if addends == devices.name_set:
+        return bind(ops("pcast"), x, axes=tuple(sorted(addends)), source=UNREDUCED, to="")
+    if not addends:
+        _check_no_cast(x, devices, what)
+    _check_state(x, devices, what)
+    return x
+
+
+def _check_no_cast(x: Any, devices: Devices, what: str) -> None:
+    """ValueError for a reduced value: whether its cotangents are addends has to be said."""
+    reduced = tuple(sorted(with_mark(varying_of(x), REDUCED) & devices.name_set))
+    if reduced:
+        raise ValueError(
+            f"{what} of a value that is reduced over {reduced}\n  at {line_of(user_source())}\n"
+            f"  fix: lax.pcast(x, {reduced}, to='varying') before"
+        )
 
 
 def _check_state(x: Any, devices: Devices, what: str) -> None:
     """ValueError where a value varies over some of the axes of a sum, and not over others: the sum would count those twice."""
-    varying = varying_of(x) & devices.name_set
+    varying = differing(varying_of(x)) & devices.name_set
     if varying and varying != devices.name_set:
         same = tuple(name for name in devices.names if name not in varying)
         raise ValueError(
@@ -103,20 +126,25 @@ def _check_state(x: Any, devices: Devices, what: str) -> None:
 # -- the values of other devices
 
 
-def gathered(x: Any, devices: Devices, dim: int, tiled: bool, invariant: bool = False) -> Any:
+def gathered(x: Any, devices: Devices, dim: int, tiled: bool, to: str = "varying") -> Any:
+    _check_no_cast(x, devices, "all_gather")
     x = vary(x if tiled else mnp.expand_dims(x, dim), devices.name_set)
-    op = "all_gather_invariant" if invariant and devices.checked else "all_gather"
-    return bind(ops(op), x, size=devices.size, dim=dim, **devices.params)
+    op = "all_gather_invariant" if to == "invarying" and devices.checked else "all_gather"
+    x = bind(ops(op), x, size=devices.size, dim=dim, **devices.params)
+    return bind(ops("pcast"), x, axes=devices.names, source="", to=REDUCED) if to == "reduced" and devices.checked else x
 
 
 def scattered(x: Any, devices: Devices, dim: int, tiled: bool) -> Any:
     """Of the sum the device's own part along `dim`, whose extent has been checked."""
+    if devices.checked:
+        x = _as_addends(x, devices, "psum_scatter")
     part = bind(ops("reduce_scatter"), vary(x, devices.name_set), size=devices.size, dim=dim, kind="sum", **devices.params)
     return part if tiled else mnp.squeeze(part, dim)
 
 
 def exchanged(x: Any, devices: Devices, split: int, concat: int, tiled: bool) -> Any:
     """Part i along `split` to device i; a new dim `concat` of what came, or behind one another along it."""
+    _check_no_cast(x, devices, "all_to_all")
     x = vary(x, devices.name_set)
     if not tiled:  # the new dim stands before or behind the one that goes
         split, concat = (split + 1, concat) if concat <= split else (split, concat + 1)
@@ -127,6 +155,7 @@ def exchanged(x: Any, devices: Devices, split: int, concat: int, tiled: bool) ->
 
 def permuted(x: Any, devices: Devices, pairs: Sequence[tuple[int, int]]) -> Any:
     """Pairs are of indices along the axes in the mesh's order, whatever the order that they are named in: as in JAX."""
+    _check_no_cast(x, devices, "ppermute")
     order = device_axis_names()
     names = tuple(sorted(devices.names, key=order.index))
     return bind(ops("ppermute"), vary(x, devices.name_set), axes=names, pairs=tuple(sorted(pairs)))
@@ -148,22 +177,40 @@ def broadcast(x: Any, devices: Devices, source: int, what: str) -> Any:
 # -- pcast
 
 
+_CASTS = {("invarying", "varying"), ("invarying", "reduced"), ("varying", "unreduced"), ("reduced", "varying")}
+
+
 def cast(x: Any, names: tuple[str, ...], to: str) -> Any:
-    """x, taken to vary over these axes; ValueError where it does so already."""
-    varying = varying_of(x) if isinstance(x, Tracer) else frozenset()
-    twice = tuple(name for name in names if name in varying)
-    if to != "varying" or twice:
-        state = "varying" if twice else "invarying"
+    """x, taken to be another thing along these axes; ValueError for what JAX's pcast does not do either."""
+    axes = varying_of(x) if isinstance(x, Tracer) else frozenset[str]()
+    state = state_along(axes, names, "pcast")
+    if (state, to) not in _CASTS:
         raise ValueError(
-            f"pcast over {names} from {state} to {to!r} is not possible: x {mnp.asarray(x).shape} varies over"
-            f" {tuple(sorted(varying))}\n  at {line_of(user_source())}\n"
-            "  fix: to='varying', over axes along which it is the same; lax.psum makes it the same"
+            f"pcast over {names} from {state} to {to!r} is not possible: x is {typed(value(x, 'pcast')[1], None, axes)}\n"
+            f"  at {line_of(user_source())}\n"
+            "  fix: invarying becomes varying or reduced, reduced varying, and varying unreduced; lax.psum finishes a sum"
         )
-    return vary(x, frozenset(names))
+    if state == "reduced" or to == "unreduced":
+        marks = {"varying": "", "reduced": REDUCED, "unreduced": UNREDUCED}
+        return bind(ops("pcast"), x, axes=names, source=marks[state], to=marks[to])
+    x = vary(x, frozenset(names))
+    return bind(ops("pcast"), x, axes=names, source="", to=REDUCED) if to == "reduced" else x
+
+
+def state_along(axes: Axes, names: Sequence[str], what: str) -> str:
+    """How a value stands to these axes: "varying", "unreduced", "reduced" or "invarying". ValueError where not to all alike."""
+    states = {"varying": with_mark(axes, ""), "unreduced": with_mark(axes, UNREDUCED), "reduced": with_mark(axes, REDUCED)}
+    among = {next((state for state, some in states.items() if name in some), "invarying") for name in names}
+    if len(among) > 1:
+        raise ValueError(
+            f"{what} over {tuple(names)} of a value that is {' and '.join(sorted(among))} along them\n"
+            f"  at {line_of(user_source())}\n  fix: {what} over those along which it is one of these"
+        )
+    return among.pop()
 
 
 def as_varying(x: Any, axes: Axes) -> Any:
     """A cotangent of a value that varies over these axes: the sum over those along which the value is the same."""
-    extra = tuple(sorted(varying_of(x) - axes))
+    extra = tuple(sorted(with_mark(varying_of(x), "") - axes))
     x = bind(ops("psum_invariant"), x, axes=extra) if extra else x
     return vary(x, axes)

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.core.types import is_inexact
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, promoted, shape_of, weak_of
 from meshjit.trace import bind, line_of, user_source
+from meshjit.trees import WORDS as tree
 
 
 def _strict(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,6 +56,11 @@ bitwise_xor, shift_left = _strict("bitwise_xor", ufuncs.bitwise_xor), _strict("s
 shift_right_logical = _strict("shift_right_logical", lambda x, y: apply("shift_right_logical", x, y))
 shift_right_arithmetic = _strict("shift_right_arithmetic", lambda x, y: apply("shift_right_arithmetic", x, y))
 polygamma = _strict("polygamma", lambda m, x: apply("polygamma", m, x, inexact=True))
+zeta, betainc = (_strict(n, lambda *xs, n=n: apply(n, *xs, inexact=True)) for n in ("zeta", "betainc"))
+igamma, igammac, igamma_grad_a, random_gamma_grad = (
+    _strict(n, lambda a, x, n=n: apply(n, a, x, inexact=True))
+    for n in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")
+)
 
 neg, abs, sign, exp, expm1, log, log1p = (  # noqa: A001
     ufuncs.negative, ufuncs.absolute, ufuncs.sign, ufuncs.exp, ufuncs.expm1, ufuncs.log, ufuncs.log1p,
@@ -98,6 +103,7 @@ rsqrt, logistic, erf, erfc, erf_inv, lgamma, digamma = (
     for n, o in (("rsqrt", "rsqrt"), ("logistic", "logistic"), ("erf", "erf"), ("erfc", "erfc"), ("erf_inv", "erf_inv"),
                  ("lgamma", "lgamma"), ("digamma", "digamma"))
 )  # fmt: skip
+bessel_i0e, bessel_i1e = _one("bessel_i0e", "bessel_i0e"), _one("bessel_i1e", "bessel_i1e")
 population_count, clz = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
 
 

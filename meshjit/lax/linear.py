@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
 from meshjit.core.promotion import is_python_number
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
-from meshjit.lax.custom_rules import Function, custom_call, derivable, traced_rule
+from meshjit.lax.custom_rules import Function, custom_call, traced_rule
 from meshjit.lax.regions import apply, captured_first, leaves_of, trace_region
 from meshjit.numpy.promote import ops
 from meshjit.trace import Argument, Tracer, argument_of, bind_program
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name
+from meshjit.transform.derivable import derivable
 from meshjit.transform.transpose import backward
+from meshjit.trees import WORDS as tree
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.core.program import Program
 from meshjit.core.promotion import promote
 from meshjit.core.types import TensorType
@@ -26,9 +26,12 @@ from meshjit.lax.regions import (
 )
 from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
 from meshjit.trace import Argument, Traced, bind_program, function_name, line_of, user_source
+from meshjit.trace.float0 import with_float0_shapes
 from meshjit.trace.tracer import is_known
 from meshjit.transform.batch import batch
 from meshjit.transform.inline_calls import inline_calls
+from meshjit.tree_views import hidden_dims
+from meshjit.trees import WORDS as tree
 from sharding.spec import spec_text
 
 Function = Callable[..., Any]
@@ -38,7 +41,13 @@ Function = Callable[..., Any]
 
 
 def scan(
-    f: Function, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False, unroll: int | bool = 1
+    f: Function,
+    init: Any,
+    xs: Any = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    _split_transpose: bool = False,
 ) -> tuple[Any, Any]:
     """Carry a value through f(carry, x) -> (carry, y) for every slice x of xs along dim 0 (`jax.lax.scan`).
 
@@ -48,24 +57,26 @@ def scan(
       xs: pytree of arrays of one leading extent; None to run `length` times without.
       reverse: from the last slice to the first; ys stay in the order of xs.
       unroll: so many iterations become one step of the compiled loop; True for all.
+      _split_transpose: how JAX cuts the loop's derivative; changes nothing here.
 
     Returns: (last carry, ys stacked along dim 0).
     TypeError where f gives back another carry than it was given, with the leaf's path and both types.
     """
     check_callable("scan", f)
-    return _scanned("scan", f, init, xs, length, reverse, unroll)
+    return _scanned("scan", f, f, init, xs, length, reverse, unroll)
 
 
 def _scanned(
-    what: str, f: Function, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
+    what: str, f: Function, of: Function, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
 ) -> tuple[Any, Any]:
-    """`what`: the function that the user called, for messages."""
+    """`what`: the function that the user called, for messages; `of`: the function that f was made of for it."""
     carry, slices = leaves_of(init, "init"), leaves_of(xs, "xs")
     count, steps = _length(slices, length), _unrolled(unroll)
     if in_python():
         return _scan_in_python(f, init, xs, count, reverse)
     inner = [_slice_of(what, a) for a in slices.arguments]
-    carry, traced = _fixed_carry(what, carry, lambda c: _traced_step(f, c, inner, slices.structure))
+    one = with_float0_shapes(slices.structure, lambda shape: shape[1:])
+    carry, traced = _fixed_carry(what, carry, lambda c: _traced_step(what, f, of, c, inner, one))
     carry_tree, ys_tree = tree.structures(traced.out_tree)
     body = captured_first(traced)
     params = {"length": count, "reverse": bool(reverse), "num_consts": len(traced.captured), "num_carry": len(carry.values)}
@@ -75,7 +86,8 @@ def _scanned(
     types = [*consts, *carry.types, *slices.types]
     results = apply(ops("scan"), operands, types, traced.out_weak, traced.mesh, body=body, **params)
     ys = results[len(carry.values) :]
-    return tree.unflatten(carry_tree, results[: len(carry.values)]), tree.unflatten(ys_tree, ys)
+    stacked = with_float0_shapes(ys_tree, lambda shape: (count, *shape))
+    return tree.unflatten(carry_tree, results[: len(carry.values)]), tree.unflatten(stacked, ys)
 
 
 def _slice_of(what: str, argument: Argument) -> Argument:
@@ -91,10 +103,11 @@ def _slice_of(what: str, argument: Argument) -> Argument:
 def _length(slices: Leaves, length: int | None) -> int:
     """How often the loop runs; ValueError where leading extents or `length` differ."""
     lengths: dict[int, str] = {}
-    for argument in slices.arguments:
-        if argument.type.rank == 0:
+    for argument, hidden in zip(slices.arguments, hidden_dims(slices.structure), strict=True):
+        if argument.type.rank == hidden:
+            single = "a single key" if hidden else argument.type
             raise ValueError(
-                f"scan: {argument.name} is {argument.type}, which has no leading dim to take slices of\n"
+                f"scan: {argument.name} is {single}, which has no leading dim to take slices of\n"
                 "  fix: close over values that are the same in every iteration instead of passing them as xs"
             )
         lengths.setdefault(argument.type.shape[0], argument.name)
@@ -120,7 +133,9 @@ def _unrolled(unroll: Any) -> int | None:
     return max(1, int(unroll))
 
 
-def _traced_step(f: Function, carry: Leaves, inner: Sequence[Argument], structure: Any) -> Traced:
+def _traced_step(
+    what: str, f: Function, of: Function, carry: Leaves, inner: Sequence[Argument], structure: Any
+) -> Traced:
     def step(c: Any, x: Any) -> tuple[Any, Any]:
         result = f(c, x)
         if not (isinstance(result, tuple | list) and len(result) == 2):
@@ -131,7 +146,8 @@ def _traced_step(f: Function, carry: Leaves, inner: Sequence[Argument], structur
             )
         return result[0], result[1]
 
-    return trace_region(step, [*carry.arguments, *inner], carry.structure, structure, name=function_name(f))
+    name = function_name(f)
+    return trace_region(step, [*carry.arguments, *inner], carry.structure, structure, name=name, of=of, what=what)
 
 
 def _fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) -> tuple[Leaves, Traced]:
@@ -174,7 +190,7 @@ def _carry_outputs(what: str, carry: Leaves, traced: Traced) -> list[Argument]:
             raise TypeError(_varies_otherwise(what, traced.program, first, back))
         if first.type != back.type and not (first.weak and first.type.shape == back.type.shape):
             raise TypeError(_other_carry(what, traced.program, first, back))
-        if first.axes != back.axes:
+        if first.placed != back.placed:
             raise TypeError(_other_carry(what, traced.program, first, back))
     return outputs
 
@@ -229,11 +245,17 @@ def while_loop(cond_fun: Function, body_fun: Function, init_val: Any) -> Any:
     """
     check_callable("while_loop", cond_fun)
     check_callable("while_loop", body_fun)
+    return _while_loop(cond_fun, body_fun, body_fun, init_val)
+
+
+def _while_loop(cond_fun: Function, body_fun: Function, of: Function, init_val: Any) -> Any:
+    """`of`: the function that body_fun was made of, for a fori_loop."""
+    what = "while_loop" if of is body_fun else "fori_loop"
     carry = leaves_of(init_val, "init_val")
     if in_python():
         with contextlib.suppress(ConcretizationTypeError):  # a condition that differs between the members of a batch
             return _while_in_python(cond_fun, body_fun, init_val)
-    carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure))
+    carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure, of=of, what=what))
     cond = trace_region(cond_fun, carry.arguments, carry.structure)
     _check_condition(cond)
     (cond, body), mesh = on_one_mesh(cond, body)
@@ -289,7 +311,8 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
 
         step.__name__ = function_name(body_fun)
         count = max(0, int(upper) - int(lower))
-        return _scanned("fori_loop", step, (int(lower), init_val), None, count, False, 1 if unroll is None else unroll)[0][1]
+        steps = 1 if unroll is None else unroll
+        return _scanned("fori_loop", step, body_fun, (int(lower), init_val), None, count, False, steps)[0][1]
     weak = weak_of(lower)
     (lower, upper), _ = promoted(lower, upper)
     lower = lifted(cast(lower, dtype_of(lower), weak))
@@ -299,7 +322,11 @@ def fori_loop(lower: Any, upper: Any, body_fun: Function, init_val: Any, *, unro
         return i + 1, last, body_fun(i, value)
 
     first = (lower, upper, init_val)
-    return while_loop(lambda carry: carry[0] < carry[1], body, first)[2]
+    return _while_loop(_is_before_last, body, body_fun, first)[2]
+
+
+def _is_before_last(carry: Any) -> Any:
+    return carry[0] < carry[1]
 
 
 def _check_bounds(lower: Any, upper: Any) -> None:
@@ -336,17 +363,23 @@ def _is_static(bound: Any) -> bool:
 def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001
     """f of every slice of xs along dim 0, one after another, stacked (`jax.lax.map`); `batch_size` at a time by vmap."""
     if batch_size is None:
-        return scan(lambda _, x: (None, f(x)), None, xs)[1]
+        return _map(f, f, xs)
     count = _length(leaves_of(xs, "xs"), None)
     whole = count - count % batch_size
     parts = []
     if whole:
         blocks = tree.map(lambda x: x[:whole].reshape((whole // batch_size, batch_size, *x.shape[1:])), xs)
-        done = scan(lambda _, x: (None, _all_at_once(f, x)), None, blocks)[1]
+        done = _map(lambda x: _all_at_once(f, x), f, blocks)
         parts.append(tree.map(lambda y: y.reshape((whole, *y.shape[2:])), done))
     if whole < count or not count:
         parts.append(_all_at_once(f, tree.map(lambda x: x[whole:], xs)))
     return parts[0] if len(parts) == 1 else tree.map(lambda *ys: mnp.concatenate(ys), *parts)
+
+
+def _map(g: Function, of: Function, xs: Any) -> Any:
+    """g, made of the function `of`, of every slice of xs."""
+    what = "map" if g is of else "map of batches"
+    return _scanned(what, lambda _, x: (None, g(x)), of, None, xs, None, False, 1)[1]
 
 
 def _all_at_once(f: Function, xs: Any) -> Any:

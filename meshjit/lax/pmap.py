@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.api.putting import device_put
 from meshjit.api.tracebacks import boundary
+from meshjit.lax.pmap_processes import of_all_processes, of_this_process
 from meshjit.lax.shard_map import Settings, map_shards
 from meshjit.numpy.promote import shape_of
 from meshjit.runtime.array import Array
 from meshjit.runtime.client import devices as all_devices, process_count
 from meshjit.trace import active_trace, line_of, user_source
 from meshjit.trace.members import device_axis_names
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name
+from meshjit.trees import WORDS as tree
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec
@@ -49,6 +52,8 @@ def pmap(
       static_broadcasted_argnums: positions of arguments that are no arrays; another value compiles again.
       devices: those that run it, by default the first ones. axis_size: how many, checked against the arguments.
       donate_argnums: positions of arguments whose memory results may use.
+
+    With several processes each calls with one slice per device of its own, and gets their results; collectives go over all.
 
     Results lie on a mesh of one axis, sharded along out_axes. ValueError where the mapped extents differ, none is mapped, or
     there are fewer devices.
@@ -81,28 +86,31 @@ class Pmapped:
         self.axis_size, self.title = axis_size, f"pmap({function_name(fun)})"
         _check_axes(self.title, "in_axes", in_axes)
         _check_axes(self.title, "out_axes", out_axes)
-        self.compiled: dict[Any, Function] = {}  # by tree, dims, mesh and static arguments
+        self.compiled: dict[Any, _Jitted] = {}  # by tree, dims, mesh and static arguments
 
     @boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function, leaves, shardings = self._found(args, kwargs)
         if active_trace() is not None:
-            return function.fun(*leaves)
-        return function(*(_placed(x, s) for x, s in zip(leaves, shardings, strict=True)))
+            return function.nested(*leaves)
+        if process_count() > 1:
+            everywhere = (of_all_processes(x, s) for x, s in zip(leaves, shardings, strict=True))
+            return tree.map(of_this_process, function.placed(*everywhere))
+        return function.placed(*(_placed(x, s) for x, s in zip(leaves, shardings, strict=True)))
 
     @boundary
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """Trace, plan, partition and emit for these arguments."""
-        function, leaves, _ = self._found(args, kwargs)
-        return function.lower(*leaves)  # pyright: ignore[reportFunctionMemberAccess]
+        function, leaves, shardings = self._found(args, kwargs)
+        if process_count() > 1:
+            leaves = [of_all_processes(x, s) for x, s in zip(leaves, shardings, strict=True)]
+        return function.placed.lower(*leaves)
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
 
-    def _found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[Any], list[NamedSharding]]:
+    def _found(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[_Jitted, list[Any], list[NamedSharding]]:
         """The jitted function of the leaves, the leaves, and where they go."""
-        if process_count() > 1:
-            raise NotImplementedError(f"{self.title}: with several processes, use shard_map over a mesh of all devices")
         if device_axis_names():
             raise ValueError(
                 f"{self.title}: it is called in code for single devices of axes {device_axis_names()}, as in JAX not possible\n"
@@ -152,17 +160,29 @@ class Pmapped:
             )
         if self.axis_size not in (None, sizes[0]):
             raise ValueError(f"{self.title}: axis_size is {self.axis_size}, the arguments have {sizes[0]} slices")
-        if sizes[0] > len(self.devices):
+        own = [d for d in self.devices if d.process_index == d.client.process_index()]
+        if process_count() > 1 and active_trace() is None:
+            return self._mesh_of_processes(sizes[0], own)
+        if sizes[0] > len(own):
             raise ValueError(
-                f"{self.title}: the arguments have {sizes[0]} slices, there are {len(self.devices)} devices\n"
+                f"{self.title}: the arguments have {sizes[0]} slices, there are {len(own)} devices\n"
                 f"  at {line_of(user_source())}\n  fix: jit(vmap(...)) on a mesh, which takes any number of slices"
             )
-        return _mesh_of(tuple(self.devices[: sizes[0]]), self.axis_name)
+        return _mesh_of(tuple(own[: sizes[0]]), self.axis_name)
+
+    def _mesh_of_processes(self, slices: int, own: Sequence[Any]) -> Mesh:
+        """All devices; ValueError where there is not one slice for each of this process's."""
+        if slices != len(own):
+            raise ValueError(
+                f"{self.title}: the arguments have {slices} slices, and {len(own)} of the {len(self.devices)} devices are this"
+                f" process's\n  at {line_of(user_source())}\n  fix: one slice for each of them"
+            )
+        return _mesh_of(tuple(self.devices), self.axis_name)
 
     def _compiled(
         self, in_tree: Any, dims: Sequence[int | None], specs: Sequence[PartitionSpec], mesh: Mesh, statics: dict[int, Any],
         dynamic: Sequence[int],
-    ) -> Any:  # fmt: skip
+    ) -> _Jitted:  # fmt: skip
         """jit of a shard_map of the leaves."""
         out_specs, out_trees = list[PartitionSpec](), list[Any]()
 
@@ -185,7 +205,15 @@ class Pmapped:
         values = tree.unflatten(in_tree, list(range(in_tree.num_leaves)))[0]
         donated = [n for i, x in zip(dynamic, values, strict=True) if i in self.donated for n in tree.leaves(x)]
         placed = tuple(NamedSharding(mesh, spec) for spec in specs)
-        return jit(of_leaves, in_shardings=placed, donate_argnums=tuple(donated))
+        return _Jitted(jit(of_leaves, in_shardings=placed, donate_argnums=tuple(donated)), jit(of_leaves))
+
+
+@dataclass(frozen=True)
+class _Jitted:
+    """A function of the leaves: `placed`, called with arrays, and `nested`, called in other traced functions."""
+
+    placed: Any
+    nested: Any
 
 
 @functools.lru_cache(maxsize=64)

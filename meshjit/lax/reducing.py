@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.lax import elementwise
+from meshjit.lax.combining import combined
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
@@ -19,6 +20,7 @@ from meshjit.numpy.shaping import concatenate, moveaxis, reshape, slice_in_dim a
 from meshjit.numpy.sorting import sort_together, top_k as top_k
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.trace import bind
+from meshjit.trees import WORDS as tree
 
 
 def _reduction(op: str) -> Any:
@@ -85,8 +87,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
         return tree.unflatten(structure, [reduced])
 
     def combine(xs: Sequence[Any], ys: Sequence[Any]) -> list[Any]:
-        result = computation(tree.unflatten(structure, xs), tree.unflatten(structure, ys))
-        return [cast(r, dtype_of(x)) for r, x in zip(tree.leaves(result), xs, strict=True)]
+        return combined(computation, structure, xs, ys)
 
     last = [_merged(x, axes) for x in leaves]
     kept = shape_of(last[0])[:-1]

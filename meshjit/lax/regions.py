@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.config import config
 from meshjit.core.op import Op
 from meshjit.core.program import Builder, Program, Var
@@ -30,7 +29,10 @@ from meshjit.trace import (
     trace_to_program,
     user_source,
 )
-from meshjit.trace.program import function_name
+from meshjit.trace.float0 import without_float0
+from meshjit.trace.names import function_name
+from meshjit.trace.once import traced_once
+from meshjit.trees import WORDS as tree
 
 
 def in_python() -> bool:
@@ -69,6 +71,7 @@ class Leaves:
 
 def leaves_of(value: Any, name: str) -> Leaves:
     """A pytree of arrays and numbers; TypeError with the path of a leaf that is neither."""
+    value = without_float0(value)
     flat, structure = tree.flatten(value)
     arguments = [argument_of(x, n) for x, n in zip(flat, tree.path_names(value, name), strict=True)]
     return Leaves([as_operand(x, a) for x, a in zip(flat, arguments, strict=True)], arguments, structure)
@@ -98,12 +101,22 @@ def trace_region(
     name: str | None = None,
     everywhere: Axes = NOWHERE,
     operands: Sequence[Any] | None = None,
+    of: Any = None,
+    what: Hashable = None,
 ) -> Traced:
     """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together, and `everywhere`
-    axes over which all that it is given varies, what it closes over included. `operands`: what Python may ask the values of."""
-    dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
-    in_tree = tree.structure((dummies, {}))
-    return trace_to_program(fun, arguments, in_tree, name or function_name(fun), array_paths(), operands, everywhere)
+    axes over which all that it is given varies, what it closes over included. `operands`: what Python may ask the values of.
+
+    It is traced once for equal arguments. Where fun was made for this call, `of` is the user's function that it was made of, and
+    `what` all else that it was made of."""
+    name = name or function_name(fun)
+
+    def trace() -> Traced:
+        dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
+        in_tree = tree.structure((without_float0(dummies), {}))
+        return trace_to_program(fun, arguments, in_tree, name, array_paths(), operands, everywhere)
+
+    return traced_once(fun if of is None else of, (what, name, tuple(arguments), structures, everywhere), trace)
 
 
 def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:

@@ -8,11 +8,15 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
-from meshjit import tree
+from meshjit.api.shardings import check_key_specs
 from meshjit.api.tracebacks import boundary
+from meshjit.core.explicit import without_axes
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder
+from meshjit.core.varying import named_in
 from meshjit.lax.shard_map_checks import (
+    check_inferable,
+    check_placed,
     check_results,
     check_shards,
     check_specs,
@@ -21,12 +25,20 @@ from meshjit.lax.shard_map_checks import (
     mesh_of_call,
     named,
 )
+from meshjit.runtime.array import Array
+from meshjit.runtime.placing import device_put
 from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
+from meshjit.trace.explicit import governing, visible_sharding
+from meshjit.trace.float0 import float0_zeros, is_float0
 from meshjit.trace.members import device_axes, device_axis_names
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name
+from meshjit.trace.once import traced_once
+from meshjit.trees import WORDS as tree
+from sharding.axes import name_of
 from sharding.current import manual_mesh
-from sharding.mesh import AbstractMesh, BaseMesh
-from sharding.spec import PartitionSpec, padded
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh
+from sharding.named import NamedSharding
+from sharding.spec import PartitionSpec, entry_axes, padded
 
 Function = Callable[..., Any]
 
@@ -67,7 +79,8 @@ def shard_map(
 
     Args:
       f: takes shards and gives shards; inside, collectives (`lax.psum`, `lax.ppermute`, …) name axes of the mesh.
-      in_specs, out_specs: a PartitionSpec per array, or a pytree prefix of them. Extents are divided evenly. An axis that
+      in_specs, out_specs: a PartitionSpec per array, or a pytree prefix of them. Without in_specs arguments stay where they
+        are: all axes that f is written for have to be Explicit then. Extents are divided evenly. An axis that
         in_specs do not name brings the same to all devices along it; one that out_specs do not name promises that all have
         the same. None among in_specs hands the argument over as it is.
       mesh: by default that of the context (`set_mesh`, `with mesh:`).
@@ -125,9 +138,13 @@ class _Call:
         self.names = manual_axes(settings.axis_names, self.mesh)
         self.axes = tuple((name, size) for name, size in self.mesh.shape_tuple if name in self.names)
         self.auto = [n for n in self.mesh.axis_names if n not in self.names and n not in device_axis_names()]
-        check_specs(settings.in_specs, self.names, "in_specs", inferred=settings.in_specs is Infer, mesh=self.mesh)
+        self.is_inferred = settings.in_specs is Infer
+        if self.is_inferred:
+            check_inferable(self.mesh, self.names)
+        else:
+            check_specs(settings.in_specs, self.names, "in_specs", self.mesh)
         if not callable(settings.out_specs):
-            check_specs(settings.out_specs, self.names, "out_specs")
+            check_specs(settings.out_specs, self.names, "out_specs", self.mesh)
         self.leaves, self.in_tree = tree.flatten((args, {}))
         self.paths = _paths(f, args)
         self.specs = self._in_specs(args)
@@ -135,10 +152,16 @@ class _Call:
             None if s is None else argument_of(x, p, _FIX)
             for x, p, s in zip(self.leaves, self.paths, self.specs, strict=True)
         ]
+        ranks = [0 if a is None else a.type.rank for a in arguments]
+        check_key_specs(self.specs, self.in_tree, ranks, lambda i: f"shard_map of {self.name}: in_specs for {self.paths[i]}")
         check_shards(self.name, self.mesh, arguments, self.specs)
+        if not self.is_inferred:
+            check_placed(self.name, self.mesh, self.names, arguments, self.specs)
         self.arguments = [a for a in arguments if a is not None]
 
     def _in_specs(self, args: tuple[Any, ...]) -> list[PartitionSpec | None]:
+        if self.is_inferred:
+            return [self._own_spec(x, path) for x, path in zip(self.leaves, self.paths, strict=True)]
         structure = tree.structures(self.in_tree)[0]
         specs = self.settings.in_specs
         if isinstance(specs, PartitionSpec) or specs is None:
@@ -146,11 +169,21 @@ class _Call:
         specs = tuple(specs) if isinstance(specs, list) else specs
         return tree.flatten_prefix(specs, structure, "shard_map: in_specs", is_leaf=lambda x: x is None or is_spec(x))
 
+    def _own_spec(self, leaf: Any, path: str) -> PartitionSpec:
+        """Where an argument is, over the axes that the function is written for."""
+        rank = argument_of(leaf, path, _FIX).type.rank
+        spec = padded(visible_sharding(leaf, rank).spec, rank)
+        entries = [entry_axes(e) for e in spec]
+        entries = [tuple(a for a in axes if name_of(a) in self.names) or None for axes in entries]
+        return PartitionSpec(*entries, unreduced=spec.unreduced & self.names, reduced=spec.reduced & self.names)
+
     def run(self) -> Any:
         traced = self._traced()
         out_specs = self._out_specs(traced)
         placed = [spec for spec in self.specs if spec is not None]
         body = traced.program
+        ranks = [t.rank for t in body.output_types]
+        check_key_specs(out_specs, traced.out_tree, ranks, lambda i: f"shard_map of {self.name}: out_specs for result {i}")
         outputs = check_results(self.name, self.mesh, self.names, traced, out_specs, self.settings.check_vma)
         params = {
             "mesh": self.axes,
@@ -166,7 +199,27 @@ class _Call:
         types = [*(a.type for a in self.arguments), *body.input_types[len(placed) :]]
         with Builder(self.name) as builder, builder.at(user_source()):
             program = builder.build(builder.emit(REGISTRY["manual"], [builder.input(t) for t in types], params))
-        return tree.unflatten(traced.out_tree, bind_program(program, operands, traced.out_weak, self._program_mesh()))
+        results = bind_program(program, operands, traced.out_weak, self._program_mesh())
+        if active_trace() is None and not self.auto and isinstance(self.mesh, Mesh):
+            results = [self._as_spelt(x, s) for x, s in zip(results, out_specs, strict=True)]
+        return self._whole_float0(traced.out_tree, tree.unflatten(traced.out_tree, results))
+
+    def _as_spelt(self, result: Any, spec: PartitionSpec) -> Any:
+        """Outside of jit: the array under its spec as out_specs have it."""
+        target = NamedSharding(self.mesh, spec)
+        return device_put(result, target) if isinstance(result, Array) and result.sharding != target else result
+
+    def _whole_float0(self, structure: Any, result: Any) -> Any:
+        """The result with float0 arrays of the shapes of all devices' shards together."""
+        leaves, whole = tree.flatten(result)
+        if whole.num_leaves == structure.num_leaves or callable(self.settings.out_specs):
+            return result
+        specs = _spread_specs(self.settings.out_specs, whole)
+        return tree.unflatten(whole, [self._joined(x, s) if is_float0(x) else x for x, s in zip(leaves, specs, strict=True)])
+
+    def _joined(self, shard: Any, spec: PartitionSpec) -> Any:
+        counts = [self.mesh.axes_size(axes) for axes in named(spec, shard.ndim)]
+        return float0_zeros([n * count for n, count in zip(shard.shape, counts, strict=True)])
 
     def _program_mesh(self) -> BaseMesh | None:
         """None for an AbstractMesh under jit: the devices are those of the arguments."""
@@ -174,7 +227,10 @@ class _Call:
 
     def _traced(self) -> Traced:
         """f of shards. Arguments whose spec is None reach it as they are."""
-        shards = [self._shard(a, s) for a, s in zip(self.arguments, (s for s in self.specs if s is not None), strict=True)]
+        around = {*self.names, *device_axis_names()}
+        with manual_mesh(self.mesh, around):
+            specs = [s for s in self.specs if s is not None]
+            shards = [self._shard(a, s) for a, s in zip(self.arguments, specs, strict=True)]
 
         def of_shards(*values: Any) -> Any:
             rest = iter(values)
@@ -182,23 +238,34 @@ class _Call:
             return self.f(*tree.unflatten(self.in_tree, leaves)[0])
 
         structure = tree.structure(((0,) * len(shards), {}))
-        around = {*self.names, *device_axis_names()}
-        with device_axes(self.axes, self.settings.check_vma), manual_mesh(self.mesh, around):
+        handed_over = tuple([(type(x), x) for x, s in zip(self.leaves, self.specs, strict=True) if s is None])
+        key = ("shard_map", self.name, tuple(shards), self.in_tree, tuple(self.specs), handed_over)
+
+        def trace() -> Traced:
             return trace_to_program(of_shards, shards, structure, self.name)
+
+        with device_axes(self.axes, self.settings.check_vma), manual_mesh(self.mesh, around):
+            return trace() if callable(self.settings.out_specs) else traced_once(self.f, key, trace)
 
     def _shard(self, argument: Argument, spec: PartitionSpec) -> Argument:
         counts = [self.mesh.axes_size(axes) for axes in named(spec, argument.type.rank)]
         shape = tuple(n // count for n, count in zip(argument.type.shape, counts, strict=True))
-        varying = frozenset(name for axes in named(spec, argument.type.rank) for name in axes)
-        return replace(argument, type=argument.type.with_shape(shape), varying=argument.varying | varying)
+        sharding, mesh = argument.sharding, governing(None)
+        if sharding is not None and mesh is not None:
+            sharding = NamedSharding(mesh, without_axes(sharding.spec, self.names))
+        shard = argument.type.with_shape(shape)
+        varying = argument.varying | named_in(spec)
+        return replace(argument, type=shard, varying=varying, sharding=None if mesh is None else sharding)
 
     def _out_specs(self, traced: Traced) -> list[PartitionSpec]:
         specs = self.settings.out_specs
-        if callable(specs):
-            return list(specs())  # pyright: ignore[reportArgumentType]
-        if isinstance(specs, PartitionSpec):
-            return [specs] * traced.out_tree.num_leaves
-        return tree.flatten_prefix(specs, traced.out_tree, "shard_map: out_specs", is_leaf=is_spec)
+        return list(specs()) if callable(specs) else _spread_specs(specs, traced.out_tree)  # pyright: ignore[reportArgumentType]
+
+
+def _spread_specs(specs: Any, structure: Any) -> list[PartitionSpec]:
+    if isinstance(specs, PartitionSpec):
+        return [specs] * structure.num_leaves
+    return tree.flatten_prefix(specs, structure, "shard_map: out_specs", is_leaf=is_spec)
 
 
 _FIX = "in_specs with None at its place hand it over as it is"

@@ -1,4 +1,4 @@
-"""Parts of arrays at known and at traced places, under jax.lax's names."""
+"""Parts of arrays at known and at traced places, and arrays side by side, under jax.lax's names."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.places import as_int32, from_front, known_places, place_dtype, widened
-from meshjit.numpy.promote import asarray, normal_axis, ops, promoted, shape_of, weak_of
-from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze
+from meshjit.numpy.promote import asarray, dtype_of, normal_axis, ops, promoted, shape_of, weak_of
+from meshjit.numpy.rearranging import tile as _tile
+from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze, stack as _stack
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -19,9 +21,19 @@ def slice(x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], st
 
 
 def slice_in_dim(x: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Any:
+    """Elements start_index, start_index + stride, … below limit_index of one dim; negative places count from the end.
+
+    TypeError for places that the dim does not have: nothing is clamped."""
     axis = normal_axis(axis, len(shape_of(x)))
-    start, limit, step = np.s_[start_index:limit_index:stride].indices(shape_of(x)[axis])
-    return _slice_in_dim(x, start, limit, step, axis)
+    extent = shape_of(x)[axis]
+    start, limit = 0 if start_index is None else int(start_index), extent if limit_index is None else int(limit_index)
+    start, limit = start + extent if start < 0 else start, limit + extent if limit < 0 else limit
+    if not 0 <= start <= limit <= extent or stride < 1:
+        raise TypeError(
+            f"slice_in_dim: from {start_index} to {limit_index} in steps of {stride} is no part of dim {axis} of {shape_of(x)}\n"
+            f"  at {line_of(user_source())}\n  fix: 0 <= start <= limit <= {extent} and stride >= 1, or x[...], which clamps"
+        )
+    return _slice_in_dim(x, start, limit, int(stride), axis)
 
 
 def _starts(x: Any, start_indices: Any) -> list[Any]:
@@ -79,3 +91,37 @@ def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> An
         raise IndexError(f"index_in_dim: index {index} is out of bounds for {where}")
     result = slice_in_dim(x, index, index + 1 or None, axis=axis)
     return result if keepdims else squeeze(result, axis)
+
+
+def split(operand: Any, sizes: Sequence[int], axis: int = 0) -> list[Any]:
+    """Neighbouring parts of these extents along a dim. ValueError where they are not the whole dim, or one is negative."""
+    operand, sizes = asarray(operand), shape_tuple(sizes, unknown=True)
+    dim = normal_axis(axis, len(shape_of(operand)))
+    if min(sizes, default=0) < 0 or sum(sizes) != shape_of(operand)[dim]:
+        raise ValueError(
+            f"lax.split: sizes {sizes} have the sum {sum(sizes)}, dim {dim} of {shape_of(operand)} has extent"
+            f" {shape_of(operand)[dim]}\n  at {line_of(user_source())}\n  fix: sizes of 0 or more whose sum is the extent"
+        )
+    stops = np.cumsum(sizes).tolist()
+    return [_slice_in_dim(operand, stop - n, stop, axis=dim) for n, stop in zip(sizes, stops, strict=True)]
+
+
+def stack(operands: Sequence[Any], axis: int = 0) -> Any:
+    """Arrays of one shape and dtype along a new dim. TypeError where their dtypes differ, ValueError where their shapes do."""
+    dtypes = [dtype_of(x) for x in operands]
+    for i, dtype in enumerate(dtypes):
+        if dtype != dtypes[0]:
+            raise TypeError(
+                f"lax.stack: array {i} is {dtype}, the first {dtypes[0]}\n  at {line_of(user_source())}\n  fix: jnp.stack"
+            )
+    return _stack(operands, axis)
+
+
+def tile(operand: Any, reps: Sequence[int]) -> Any:
+    """The array over and over: reps[i] times along dim i. TypeError where there is not one number per dim."""
+    reps, rank = shape_tuple(reps), len(shape_of(operand))
+    if len(reps) != rank:
+        raise TypeError(
+            f"lax.tile: {len(reps)} numbers for {rank} dims\n  at {line_of(user_source())}\n  fix: one per dim, or jnp.tile"
+        )
+    return _tile(operand, reps)

@@ -10,14 +10,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.types import is_inexact
 from meshjit.lax.custom_jvp import custom_jvp
-from meshjit.lax.custom_rules import Function, float0
+from meshjit.lax.custom_rules import Function
 from meshjit.lax.linear import Closed, closed, linear_call, linear_transpose, no_tangents
 from meshjit.trace import argument_of, bind_program
+from meshjit.trace.float0 import float0_zeros
 from meshjit.transform.jvp import jvp, linearize, require_meaning
+from meshjit.trees import WORDS as tree
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ def _solution(system: _System, captured: Any, b: Sequence[Any]) -> list[Any]:
 
 
 def _zero_of(x: Any) -> Any:
-    return mnp.zeros_like(x) if is_inexact(argument_of(x).type.dtype) else float0(argument_of(x).type)
+    return mnp.zeros_like(x) if is_inexact(argument_of(x).type.dtype) else float0_zeros(argument_of(x).type.shape)
 
 
 def _derivative(part: Closed, captured: Sequence[Any], directions: Sequence[Any], x: Sequence[Any]) -> list[Any]:

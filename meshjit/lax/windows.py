@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.core.types import TensorType
 from meshjit.lax import elementwise
+from meshjit.lax.combining import combined
 from meshjit.numpy.convolution import padding_of
 from meshjit.numpy.promote import asarray, cast, dtype_of, ops, shape_of
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.window.params import places_in, slides_of
 from meshjit.ops.window.sliding import Slide, dilated
 from meshjit.trace import Tracer, bind, line_of, user_source
+from meshjit.trees import WORDS as tree
 
 _LARGEST = 1024  # places of a window of a function that is no op's: the program grows with them
 _NAMES = {
@@ -123,8 +125,7 @@ def _unrolled(
         first = tuple(p * s.window_dilation for p, s in zip(place, slides, strict=True))
         limit = tuple(f + (s.out - 1) * s.stride + 1 for f, s in zip(first, slides, strict=True))
         parts = [bind(ops("slice"), x, start=first, limit=limit, strides=windows["strides"]) for x in xs]
-        combined = computation(tree.unflatten(structure, results), tree.unflatten(structure, parts))
-        values = [cast(r, dtype_of(x)) for r, x in zip(tree.leaves(combined), xs, strict=True)]
+        values = combined(computation, structure, results, parts)
         results = [_where_real(m, r, place, slides) for m, r in zip(values, results, strict=True)]
     return results
 

@@ -3,7 +3,8 @@
 import meshjit.ops as _ops  # noqa: F401  fills the registry
 from meshjit.api.kinds import Array as ndarray  # noqa: F401
 from meshjit.missing import explain as _explain
-from meshjit.numpy import fft as fft, linalg as linalg, methods as _methods
+from meshjit.numpy import fft as fft, key_methods as _key_methods, linalg as linalg, methods as _methods  # noqa: F401
+from meshjit.numpy.bits import packbits, unpackbits
 from meshjit.numpy.calculus import (
     corrcoef,
     cov,
@@ -15,6 +16,7 @@ from meshjit.numpy.calculus import (
     polyval,
     select,
     trapezoid,
+    unwrap,
 )
 from meshjit.numpy.contraction import (
     dot,
@@ -115,6 +117,7 @@ from meshjit.numpy.elementwise import (
     float_power,
     fmax,
     fmin,
+    frexp,
     heaviside,
     hypot,
     isclose,
@@ -145,6 +148,7 @@ from meshjit.numpy.indexing import (
     take,
     take_along_axis,
 )
+from meshjit.numpy.key_arrays import install as _take_keys
 from meshjit.numpy.nan_functions import (
     nanargmax,
     nanargmin,
@@ -214,6 +218,7 @@ from meshjit.numpy.selection import (
     unravel_index,
     where,
 )
+from meshjit.numpy.setops import intersect1d, isin, setdiff1d, setxor1d, union1d
 from meshjit.numpy.shaping import (
     append,
     array_split,
@@ -355,9 +360,11 @@ from meshjit.numpy.ufuncs import (
 from meshjit.numpy.updates import put_along_axis
 from meshjit.numpy.vectorize import vectorize
 from meshjit.numpy.views import *  # noqa: F403
+from meshjit.numpy.windows import bartlett, blackman, hamming, hanning, i0, kaiser
 from meshjit.runtime.exchange import from_dlpack as from_dlpack
 
 install_methods = _methods.install_methods
 pi, e, euler_gamma, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, 0.5772156649015329, float("inf"), float("nan"), None
 
+_take_keys(globals())
 _explain(__name__)

@@ -1,4 +1,4 @@
-"""The same bits as another dtype: `jax.lax.bitcast_convert_type`, and `x.view(dtype)` as NumPy means it."""
+"""The same bits as another dtype: `jax.lax.bitcast_convert_type`, and `x.view(dtype)` as NumPy means it; booleans as bits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.numpy import ufuncs
+from meshjit.numpy.creation import zeros
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, ops, shape_of
 from meshjit.numpy.reductions import sum as total
-from meshjit.numpy.shaping import expand_dims, reshape, stack
+from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim, stack
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -99,3 +100,45 @@ def _cut(x: Any, count: int) -> Any:
     """The last dim as two, the second of `count`."""
     shape = shape_of(x)
     return reshape(x, (*shape[:-1], shape[-1] // count, count))
+
+
+def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
+    """`numpy.packbits`: eight elements of a dim (of all, flat, if axis is None) as the bits of one u8, 1 where one is not 0.
+
+    Missing ones of the last eight are 0. The first is the highest bit, with bitorder "little" the lowest. TypeError for
+    numbers that are no integers, ValueError for another bitorder. Source: jax.numpy.packbits."""
+    x = asarray(a)
+    if dtype_of(x).kind not in "iub":
+        raise TypeError(f"packbits takes integers or booleans, got {dtype_of(x)}\n  at {line_of(user_source())}\n  fix: x > 0")
+    x = cast(ufuncs.not_equal(x, 0), np.uint8)
+    x = ravel(x) if axis is None else moveaxis(x, axis, -1)
+    missing = -shape_of(x)[-1] % 8
+    if missing:
+        x = concatenate([x, zeros((*shape_of(x)[:-1], missing), np.uint8)], -1)
+    packed = total(ufuncs.left_shift(_cut(x, 8), _shifts("packbits", bitorder)), axis=-1, dtype=np.uint8)
+    return moveaxis(packed, -1, axis or 0)
+
+
+def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
+    """`numpy.unpackbits`: the bits of u8 along a dim (of all, flat, if axis is None) as u8 that are 0 or 1.
+
+    `count` of them: more are cut, missing ones are 0, and a negative one leaves out so many at the end. TypeError for another
+    dtype, ValueError for another bitorder. Source: jax.numpy.unpackbits."""
+    x = asarray(a)
+    if dtype_of(x) != np.uint8:
+        raise TypeError(f"unpackbits takes uint8, got {dtype_of(x)}\n  at {line_of(user_source())}\n  fix: x.astype(jnp.uint8)")
+    x = ravel(x) if axis is None else moveaxis(x, axis, -1)
+    shifted = apply("shift_right_logical", expand_dims(x, -1), _shifts("unpackbits", bitorder))
+    bits = _merged(ufuncs.bitwise_and(shifted, np.uint8(1)))
+    extent = shape_of(bits)[-1]
+    if count is not None and count > extent:
+        bits = concatenate([bits, zeros((*shape_of(bits)[:-1], count - extent), np.uint8)], -1)
+    elif count is not None:
+        bits = slice_in_dim(bits, 0, max(count + extent, 0) if count < 0 else count, axis=len(shape_of(bits)) - 1)
+    return moveaxis(bits, -1, axis or 0)
+
+
+def _shifts(name: str, bitorder: str) -> np.ndarray[Any, Any]:
+    if bitorder not in ("big", "little"):
+        raise ValueError(f"{name}: bitorder is {bitorder!r}\n  at {line_of(user_source())}\n  fix: 'big' or 'little'")
+    return np.arange(8, dtype=np.uint8)[:: 1 if bitorder == "little" else -1].copy()

@@ -123,6 +123,27 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     return ufuncs.where(ufuncs.greater(x, getitem(xp, -1)), getitem(fp, -1) if right is None else right, result)
 
 
+def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Any:
+    """`numpy.unwrap`: p with multiples of `period` added from where neighbours along `axis` jump by `discont` (half a
+    period) or more, so that no jump is more than half a period. ValueError for complex p. Source: jax.numpy.unwrap."""
+    (p, period), _ = promoted(p, period)
+    if dtype_of(p).kind == "c":
+        raise ValueError(f"unwrap takes real numbers, got {dtype_of(p)}\n  at {line_of(user_source())}\n  fix: jnp.angle(p)")
+    axis = normal_axis(axis, len(shape_of(p)))
+    extent = shape_of(p)[axis]
+    if not extent:
+        return p
+    half = (ufuncs.floor_divide if dtype_of(p).kind in "iu" else ufuncs.true_divide)(period, 2)
+    steps = diff(p, axis=axis)
+    within = ufuncs.subtract(ufuncs.remainder(ufuncs.add(steps, half), period), half)
+    is_rise = ufuncs.logical_and(ufuncs.equal(within, ufuncs.negative(half)), ufuncs.greater(steps, 0))
+    within = ufuncs.where(is_rise, half, within)
+    is_small = ufuncs.less(ufuncs.absolute(steps), ufuncs.true_divide(period, 2) if discont is None else discont)
+    added = reductions.cumsum(ufuncs.where(is_small, 0, ufuncs.subtract(within, steps)), axis=axis)
+    later = ufuncs.add(slice_in_dim(p, 1, extent, axis=axis), added)
+    return concatenate([slice_in_dim(p, 0, 1, axis=axis), later], axis)
+
+
 def polyval(p: Any, x: Any) -> Any:
     """The polynomial with these coefficients, the highest power first, at x (Horner)."""
     (p, x), _ = promoted(p, x)

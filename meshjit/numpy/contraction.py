@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -170,9 +171,7 @@ def kron(x: Any, y: Any) -> Any:
     a, b = asarray(x), asarray(y)
     rank = max(len(shape_of(a)), len(shape_of(b)))
     a, b = (reshape(v, (1,) * (rank - len(shape_of(v))) + shape_of(v)) for v in (a, b))
-    wide = ufuncs.multiply(
-        reshape(a, sum(((n, 1) for n in shape_of(a)), ())), reshape(b, sum(((1, n) for n in shape_of(b)), ()))
-    )
+    wide = ufuncs.multiply(reshape(a, sum(((n, 1) for n in shape_of(a)), ())), reshape(b, sum(((1, n) for n in shape_of(b)), ())))
     return reshape(wide, tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True)))
 
 
@@ -181,11 +180,14 @@ def kron(x: Any, y: Any) -> Any:
 
 @takes_out_sharding
 def einsum(
-    subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None
-) -> Any:
-    """`numpy.einsum` with a subscripts string (letters, `...`, implicit or explicit output) or lists of numbers.
+    subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None,
+    _dot_general: Callable[..., Any] = dot_general,
+) -> Any:  # fmt: skip
+    """`numpy.einsum` with a subscripts string or lists of numbers.
 
-    Operands are contracted in pairs, those that give the smallest intermediate first; `optimize` is accepted.
+    A character names a dim: a letter, or as in JAX any other than `,`, `-`, `>` and the dots of `...`. The output is implicit or
+    explicit. Operands are contracted in pairs, those that give the smallest intermediate first; `optimize` is accepted.
+    _dot_general: contracts each pair, called as `lax.dot_general` is, with the result's dtype.  Source: jax.numpy.einsum.
     """
     del optimize
     if not isinstance(subscripts, str):
@@ -193,16 +195,19 @@ def einsum(
     terms, output = _parse(subscripts, [len(shape_of(x)) for x in operands])
     _check_extents(subscripts, terms, operands)
     values, _ = promoted(*operands)
+    preferred = preferred_element_type
+    if preferred is None and _dot_general is not dot_general:
+        preferred = dtype_of(values[0])
     items = [_diagonals(x, term) for x, term in zip(values, terms, strict=True)]
     while len(items) > 1:
         i, j = _cheapest(items, output)
         (x, a), (y, b) = items[i], items[j]
         others = "".join(t for k, (_, t) in enumerate(items) if k not in (i, j)) + output
-        pair = _contract(x, a, y, b, others, precision, preferred_element_type)
+        pair = _contract(x, a, y, b, others, partial(_dot_general, precision=precision, preferred_element_type=preferred))
         items = [item for k, item in enumerate(items) if k not in (i, j)] + [pair]
     x, term = _summed(*items[0], output)
     result = transpose(x, [term.index(c) for c in output])
-    return result if preferred_element_type is None else cast(result, preferred_element_type)
+    return result if preferred is None else cast(result, preferred)
 
 
 def _from_lists(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
@@ -218,16 +223,16 @@ def _from_lists(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
 
 
 def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """Letters per operand and of the output; `...` becomes capital letters that are not used otherwise."""
+    """Letters, and other characters, per operand and of the output; `...` becomes capital letters that are not used otherwise."""
     text = subscripts.replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
         raise _wrong(subscripts, f"names {len(terms)} operands, was given {len(ranks)}", "")
     named = [t.replace("...", "", 1) for t in (*terms, right)]
-    strange = next((c for c in "".join(named) if c not in string.ascii_letters), None)
+    strange = next((c for c in "".join(named) if c in "->."), None)
     if strange is not None:
-        raise _wrong(subscripts, f"{strange!r} is not a letter")
+        raise _wrong(subscripts, f"{strange!r} names no dim")
     for t, n, rank in zip(terms, named, ranks, strict=False):
         if len(n) > rank or (len(n) < rank and "..." not in t):
             raise _wrong(subscripts, f"{t!r} names {len(n)} dims of an operand that has {rank}")
@@ -302,7 +307,7 @@ def _cheapest(items: Sequence[tuple[Any, str]], output: str) -> tuple[int, int]:
     return min(pairs, key=lambda pair: size(*pair))
 
 
-def _contract(x: Any, a: str, y: Any, b: str, others: str, precision: Any, preferred: Any) -> tuple[Any, str]:
+def _contract(x: Any, a: str, y: Any, b: str, others: str, product: Callable[..., Any]) -> tuple[Any, str]:
     """Two operands into one: letters that others need and both have are batch dims, those nobody needs are contracted."""
     x, a = _squeezed(*_summed(x, a, b + others), y, b)
     y, b = _squeezed(*_summed(y, b, a + others), x, a)
@@ -314,7 +319,7 @@ def _contract(x: Any, a: str, y: Any, b: str, others: str, precision: Any, prefe
         return tuple(term.index(c) for c in letters)
 
     numbers = ((places(a, inner_), places(b, inner_)), (places(a, batch), places(b, batch)))
-    result = dot_general(x, y, numbers, precision, preferred)
+    result = product(x, y, numbers)
     term = "".join(batch) + "".join(c for c in a if c not in both) + "".join(c for c in b if c not in both)
     return result, term
 

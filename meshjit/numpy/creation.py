@@ -38,6 +38,7 @@ from meshjit.runtime.executable import filled
 from meshjit.runtime.placing import default_sharding, place as place_array
 from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.explicit import sharding_in_type
+from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, check_spec
 
@@ -74,6 +75,8 @@ def array(
 @takes_out_sharding
 def asarray_(x: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
     """`numpy.asarray`: an Array of the right dtype is given back itself, unless `copy`."""
+    if is_float0(x) and dtype is None:
+        return x
     return array(x, dtype, copy, order, device=device)
 
 
@@ -111,6 +114,8 @@ def _sharding(place: Any, shape: tuple[int, ...]) -> Sharding:
 
 @takes_out_sharding
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    if isinstance(dtype, np.dtype) and dtype == FLOAT0:
+        return float0_zeros(shape_tuple(shape))
     return full(shape, np.zeros((), _dtype(dtype)), device=device)
 
 
@@ -158,6 +163,8 @@ def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Shardi
 
 @takes_out_sharding
 def zeros_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    if is_float0(x) and dtype is None:
+        return float0_zeros(x.shape if shape is None else shape_tuple(shape))
     return full_like(x, 0, dtype, shape, device=device)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core import promotion
+from meshjit.core.keys import KeyType, PRNGKeyArray, extended as extended, prng_key as prng_key
 from meshjit.core.types import is_float
 from meshjit.numpy.creation import array
 from meshjit.numpy.promote import value
@@ -54,14 +55,6 @@ signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
 dtype, iinfo, finfo = np.dtype, ml_dtypes.iinfo, ml_dtypes.finfo
 
 
-class extended(np.generic):  # noqa: N801 - JAX's name
-    """The kind of dtypes that NumPy does not have, for `issubdtype` alone."""
-
-
-class prng_key(extended):  # noqa: N801
-    """The kind of the dtypes of typed keys: `issubdtype(key.dtype, dtypes.prng_key)`."""
-
-
 class _ByConfig:
     """int_, float_, complex_, uint: 64 bits with enable_x64, else 32. Usable wherever a dtype is."""
 
@@ -95,11 +88,22 @@ def result_type(*xs: Any) -> np.dtype[Any]:
 
 def result_type_and_weak(*xs: Any) -> tuple[np.dtype[Any], bool]:
     """The dtype that operands promote to, and whether it is weak: of Python numbers alone."""
+    kinds = {x if isinstance(x, KeyType) else x.dtype if isinstance(x, PRNGKeyArray) else None for x in xs}
+    if kinds - {None}:
+        return _key_type(kinds), False
     infos = [_dtype_and_weak(x) for x in xs]
     dtype, weak = promotion.promote(infos)
     if config.numpy_dtype_promotion == "strict":
         promotion.refuse_conversion(infos, dtype)
     return promotion.canonical(dtype, config.enable_x64), weak
+
+
+def _key_type(kinds: set[KeyType | None]) -> Any:
+    """The dtype of keys of one dtype; ValueError, as in JAX, where there are others, or numbers."""
+    if len(kinds) > 1:
+        shown = ", ".join(sorted("a number's" if kind is None else str(kind) for kind in kinds))
+        raise ValueError(f"result_type: keys promote to no dtype but their own, got {shown}")
+    return kinds.pop()
 
 
 def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:

@@ -13,6 +13,7 @@ from meshjit.numpy.ufuncs import (
     absolute,
     add,
     arctan2,
+    bitwise_and,
     equal,
     exp,
     greater,
@@ -33,6 +34,7 @@ from meshjit.numpy.ufuncs import (
     negative,
     not_equal,
     real,
+    right_shift,
     rint,
     sin,
     sqrt,
@@ -192,8 +194,8 @@ def iscomplex(x: Any) -> Any:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex."""
-    return dtype_of(x).kind == "c"
+    """Whether the dtype is complex; of all that has a dtype."""
+    return getattr(getattr(x, "dtype", None) or dtype_of(x), "kind", "") == "c"  # keys have no kind
 
 
 def isrealobj(x: Any) -> bool:
@@ -260,6 +262,24 @@ def ldexp(x: Any, exponent: Any) -> Any:
         step = minimum(maximum(exponent, -reach), reach)
         x, exponent = multiply(x, exp2_exact(step, dtype_of(x))), subtract(exponent, step)
     return x
+
+
+def frexp(x: Any) -> tuple[Any, Any]:
+    """`numpy.frexp`: (mantissa of at least 0.5 and less than 1 with the sign of x, i32 exponent), x = mantissa * 2 ** exponent.
+
+    0, infinity and NaN are their own mantissa, with exponent 0; so are
+    subnormal numbers where the device takes them for 0. TypeError for complex x. Source: jax.numpy.frexp."""
+    (x,), _ = promoted(x, inexact=True)
+    dtype = dtype_of(x)
+    if dtype.kind == "c":
+        raise TypeError(f"frexp takes real numbers, got {dtype}\n  at {line_of(user_source())}\n  fix: x.real")
+    info = ml_dtypes.finfo(dtype)
+    tiny = less(absolute(x), float(info.smallest_normal))
+    bits = bind(ops("bitcast_convert"), where(tiny, multiply(x, float(2**info.nmant)), x), dtype=_integer_like(dtype))
+    field = bitwise_and(right_shift(bits, info.nmant), (1 << info.nexp) - 1)
+    exponent = subtract(cast(field, np.int32), where(tiny, info.nmant - info.minexp, -info.minexp))
+    exponent = where(logical_and(isfinite(x), not_equal(x, 0)), exponent, 0)
+    return ldexp(x, negative(exponent)), cast(exponent, np.int32)
 
 
 def exp2_exact(exponent: Any, dtype: Any) -> Any:

@@ -46,7 +46,9 @@ def _binary(function: Any, reflected: bool = False) -> Any:
 
 
 def _is_operand(x: Any) -> bool:
-    return isinstance(x, bool | int | float | complex | np.ndarray | np.generic) or type_and_weak(x) is not None
+    if isinstance(x, bool | int | float | complex | np.ndarray | np.generic) or type_and_weak(x) is not None:
+        return True
+    return hasattr(type(x), "__jax_array__") and not isinstance(x, type)
 
 
 _OPERATORS = {
@@ -61,11 +63,11 @@ _COMPARISONS = {
 }  # fmt: skip
 
 
-def _reshape(self: Any, *shape: Any, order: str = "C", out_sharding: Any = None) -> Any:
+def reshape(self: Any, *shape: Any, order: str = "C", out_sharding: Any = None) -> Any:
     return shaping.reshape(self, *shape, order=order, out_sharding=out_sharding)
 
 
-def _transpose(self: Any, *axes: Any) -> Any:
+def transpose(self: Any, *axes: Any) -> Any:
     return shaping.transpose(self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
 
 
@@ -115,8 +117,8 @@ _METHODS = {
     "__getitem__": indexing.getitem,
     "__setitem__": _set_item,
     "__iter__": _iterate,
-    "reshape": _reshape,
-    "transpose": _transpose,
+    "reshape": reshape,
+    "transpose": transpose,
     "astype": lambda self, dtype, copy=False, device=None: views.astype(self, dtype, copy=copy, device=device),
     "ravel": views.ravel,
     "flatten": views.ravel,

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.config import config
+from meshjit.core.keys import NotNumbersError, PRNGKeyArray, type_text
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote, refuse_conversion
 from meshjit.core.splat import splat
@@ -48,6 +49,10 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     typing = None if isinstance(x, np.ndarray | np.generic) else type_and_weak(x)
     if typing is not None:
         return x, typing[0], typing[1]
+    if isinstance(x, PRNGKeyArray):
+        raise not_numbers(x, where)
+    if hasattr(type(x), "__jax_array__"):
+        return value(x.__jax_array__(), where, dtype)  # pyright: ignore[reportAttributeAccessIssue]
     if not isinstance(x, np.ndarray | np.generic) and hasattr(x, "__array__"):
         x = np.asarray(x)
     if isinstance(x, np.ndarray | np.generic) and x.dtype.kind not in "OSUMm":
@@ -60,6 +65,15 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     raise TypeError(
         f"{where} is not an array: {kind} {x!r:.60}\n  at {line_of(user_source())}\n"
         "  fix: pass an array, a Python number, or a nested list of numbers"
+    )
+
+
+def not_numbers(keys: PRNGKeyArray, what: str) -> NotNumbersError:
+    """The error of a function that computes with numbers, and was given keys."""
+    return NotNumbersError(
+        f"{what} is an array of keys, {type_text(keys.dtype, keys.shape)}: keys are no numbers\n  at {line_of(user_source())}\n"
+        "  fix: random.fold_in(key, n) makes a key from a key and a number, random.split(key) new ones, and"
+        " random.key_data(keys) are their words"
     )
 
 
@@ -121,7 +135,9 @@ def _has_strangers(array: np.ndarray[Any, Any]) -> bool:
 def _has_arrays(x: Any) -> bool:
     if isinstance(x, list | tuple):
         return any(_has_arrays(e) for e in x)
-    return type_and_weak(x) is not None and not isinstance(x, np.ndarray | np.generic)
+    if isinstance(x, np.ndarray | np.generic):
+        return False
+    return type_and_weak(x) is not None or hasattr(type(x), "__jax_array__")
 
 
 def _has_numpy(x: Any) -> bool:
@@ -159,7 +175,7 @@ def weak_of(x: Any) -> bool:
 
 
 def shape_of(x: Any) -> Shape:
-    return value(x)[1].shape
+    return x.shape if type(x) is PRNGKeyArray else value(x)[1].shape
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
@@ -204,9 +220,9 @@ def index_dtype() -> np.dtype[Any]:
     return canonical(np.dtype(np.int64), config.enable_x64)
 
 
-def broadcast_to(x: Any, shape: Any) -> Any:
+def broadcast_to(array: Any, shape: Any) -> Any:
     """NumPy's rule: dims are added in front, extents of 1 are repeated."""
-    operand, type, weak = value(x)
+    operand, type, weak = value(array)
     if type.shape == shape:
         return operand
     shape = shape_tuple(shape, unknown=True)
@@ -233,7 +249,8 @@ def broadcast_shapes(*shapes: Any, error: type[Exception] = ValueError) -> Shape
     except ValueError:
         listed = ", ".join(map(str, tuples))
         raise error(
-            f"shapes {listed} do not fit together: extents must be equal or 1, counted from the last dim\n"
+            f"Incompatible shapes for broadcasting: shapes {listed} do not fit together: extents must be equal or 1, counted"
+            " from the last dim\n"
             f"  at {line_of(user_source())}\n  fix: reshape or transpose one of them, for example x[:, None]"
         ) from None
 

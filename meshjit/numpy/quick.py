@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from meshjit import tree
 from meshjit.api.caches import on_forgetting
 from meshjit.config import config
 from meshjit.core.types import is_float
@@ -22,7 +21,8 @@ from meshjit.runtime.executable import fits, mesh_of
 from meshjit.runtime.fast import fast_call, fast_function, forget_calls
 from meshjit.runtime.placing import asarray_host, place
 from meshjit.trace import Argument, active_trace, function_name, trace_to_program
-from meshjit.trace.stack import traces
+from meshjit.trace.thread import traces
+from meshjit.trees import WORDS as tree
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import PartitionSpec
 

@@ -112,6 +112,8 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
             raise ValueError(
                 f"{name} of an empty array of shape {shape_of(x)} has no value; give initial=\n  at {line_of(user_source())}"
             )
+        if dtype_of(x).kind == "c":
+            return _complex_extreme(function, x, axis, keepdims, initial, where, highest)
         identity = identity_element("max" if highest else "min", dtype_of(x))
         result = _reduced(op, x, axis, keepdims, where, identity)
         return result if initial is None else pick(result, cast(initial, dtype_of(result)))
@@ -119,6 +121,23 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
     function.__name__ = name
     function.__doc__ = f"`numpy.{name}`."
     return function
+
+
+def _complex_extreme(extreme: Any, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any, highest: bool) -> Any:
+    """By the real part, of equal ones by the imaginary part, as NumPy orders complex numbers; nan where a part is nan."""
+    if where is not None or initial is not None:
+        raise NotImplementedError(
+            f"{extreme.__name__} of complex numbers with initial= or where= is not there\n  at {line_of(user_source())}\n"
+            "  fix: append the number to the array, or select the elements before"
+        )
+    parts = [ufuncs.real(x), ufuncs.imag(x)]
+    least = -np.inf if highest else np.inf
+    real = extreme(parts[0], axis, keepdims=True)
+    imag = extreme(ufuncs.where(ufuncs.equal(parts[0], real), parts[1], least), axis, keepdims=True)
+    imag = ufuncs.where(ufuncs.isnan(real), np.nan, imag)
+    result = bind(ops("complex"), *(cast(part, parts[0].dtype) for part in (real, imag)))
+    axes = normal_axes(axis, len(shape_of(x)))
+    return result if keepdims else reshape(result, tuple(n for d, n in enumerate(shape_of(x)) if d not in axes))
 
 
 max = amax = _extreme("max", "reduce_max", ufuncs.maximum, True)  # noqa: A001
@@ -331,16 +350,18 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
     return all(elementwise.isclose(a, b, rtol, atol, equal_nan))
 
 
-def array_equal(a: Any, b: Any) -> Any:
-    if shape_of(a) != shape_of(b):
+def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    """Whether both have the same shape and elements. equal_nan: NaN is equal to NaN."""
+    if shape_of(a1) != shape_of(a2):
         return asarray(False)
-    return all(ufuncs.equal(a, b))
+    same = ufuncs.equal(a1, a2)
+    return all(ufuncs.logical_or(same, ufuncs.logical_and(ufuncs.isnan(a1), ufuncs.isnan(a2))) if equal_nan else same)
 
 
-def array_equiv(a: Any, b: Any) -> Any:
+def array_equiv(a1: Any, a2: Any) -> Any:
     """Whether both are equal after broadcasting; False where they cannot be."""
     try:
-        np.broadcast_shapes(shape_of(a), shape_of(b))
+        np.broadcast_shapes(shape_of(a1), shape_of(a2))
     except ValueError:
         return asarray(False)
-    return all(ufuncs.equal(a, b))
+    return all(ufuncs.equal(a1, a2))

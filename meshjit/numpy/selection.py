@@ -10,6 +10,7 @@ import numpy as np
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import take
+from meshjit.numpy.key_arrays import takes_keys
 from meshjit.numpy.places import around, bounded, iota_dtype
 from meshjit.numpy.promote import (
     asarray,
@@ -232,13 +233,13 @@ def apply_along_axis(function: Callable[..., Any], axis: int, x: Any, *args: Any
     axis = normal_axis(axis, rank)
 
     def mapped(vector: Any) -> Any:
-        return asarray(function(vector, *args, **kwargs))
+        return takes_keys(asarray)(function(vector, *args, **kwargs))
 
     for d in range(1, rank - axis):
         mapped = vmap(mapped, in_axes=d, out_axes=-1)
     for _ in range(axis):
         mapped = vmap(mapped, in_axes=0, out_axes=0)
-    return mapped(asarray(x))
+    return mapped(takes_keys(asarray)(x))
 
 
 def apply_over_axes(function: Callable[..., Any], x: Any, axes: Sequence[int]) -> Any:

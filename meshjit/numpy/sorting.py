@@ -354,6 +354,16 @@ def _distinct(elements: np.ndarray[Any, Any]) -> int:
     return len(np.unique(numbers)) + (numbers.size < elements.size)
 
 
+def _unique_of_nothing(x: Any, size: int, fill_value: Any, index: bool, inverse: bool, counts: bool) -> Any:
+    """`size` times fill_value; no element stands anywhere. ValueError without fill_value."""
+    if size and fill_value is None:
+        line = line_of(user_source())
+        raise ValueError(f"unique: an empty array has no elements to fill size={size} with\n  at {line}\n  fix: fill_value=...")
+    values = broadcast_to(cast(0 if fill_value is None else fill_value, dtype_of(x)), (size,))
+    others = [zeros(shape, index_dtype()) for asked, shape in ((index, (0,)), (inverse, shape_of(x)), (counts, (0,))) if asked]
+    return (values, *others) if others else values
+
+
 def unique(
     x: Any,
     return_index: bool = False,
@@ -376,7 +386,7 @@ def unique(
         size = _distinct(concrete(x, "unique needs the elements to know the result's extent", "unique(x, size=...)"))
     total = shape_of(flat)[0]
     if not total:
-        raise ValueError("unique of an empty array with a given size has no elements")
+        return _unique_of_nothing(x, size, fill_value, return_index, return_inverse, return_counts)
     require_countable("unique", total)
     ordered, places = sort_together([flat, iota(index_dtype(), (total,), 0)], 0)
     later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from meshjit.numpy.creation import array
+from meshjit.numpy import creation, shaping
+from meshjit.numpy.key_arrays import takes_keys
 from meshjit.numpy.promote import broadcast_shapes, shape_of
-from meshjit.numpy.shaping import expand_dims, reshape
 
+array, expand_dims, reshape = map(takes_keys, (creation.array, shaping.expand_dims, shaping.reshape))
 Dims = tuple[str, ...]
 _NAMES = r"\(\s*(?:\w+(?:\s*,\s*\w+)*)?\s*\)"
 _SIGNATURE = re.compile(rf"\s*({_NAMES}(?:\s*,\s*{_NAMES})*)?\s*->\s*({_NAMES}(?:\s*,\s*{_NAMES})*)\s*")

@@ -1,6 +1,6 @@
 """`jax.scipy.special`: special functions, elementwise on floats of one dtype; integers become floats.
 
-Not there yet: those that need series of their own (`betainc`, `gammainc`, Bessel functions, `hyp2f1`, ...).
+Not there yet: `hyp2f1`, exponential integrals, Bessel functions of other orders, ...
 """
 
 from __future__ import annotations
@@ -117,6 +117,52 @@ def polygamma(n: Any, x: Any) -> Any:
     """The derivative of order n of digamma."""
     n, x = _floats(n, x)
     return lax.polygamma(n, x)
+
+
+def gammainc(a: Any, x: Any) -> Any:
+    """The regularized lower incomplete gamma function P(a, x); differentiable by both."""
+    return lax.igamma(*_floats(a, x))
+
+
+def gammaincc(a: Any, x: Any) -> Any:
+    """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), precise where it is small."""
+    return lax.igammac(*_floats(a, x))
+
+
+def betainc(a: Any, b: Any, x: Any) -> Any:
+    """The regularized incomplete beta function I_x(a, b); differentiable by x."""
+    return lax.betainc(*_floats(a, b, x))
+
+
+def zeta(x: Any, q: Any = None) -> Any:
+    """Hurwitz's zeta function Σ 1 / (q + n)^x from n = 0 on. NotImplementedError without q, as in JAX."""
+    if q is None:
+        raise NotImplementedError("zeta: Riemann's function is not there\n  fix: zeta(x, 1)")
+    return lax.zeta(*_floats(x, q))
+
+
+# -- modified Bessel functions of the first kind
+
+i0e = _unary("i0e", "bessel_i0e", "exp(-|x|) I₀(x).")
+i1e = _unary("i1e", "bessel_i1e", "exp(-|x|) I₁(x).")
+
+
+@custom_jvp
+def i0(x: Any) -> Any:
+    """I₀(x)."""
+    (x,) = _floats(x)
+    return mnp.exp(mnp.abs(x)) * i0e(x)
+
+
+@custom_jvp
+def i1(x: Any) -> Any:
+    """I₁(x)."""
+    (x,) = _floats(x)
+    return mnp.exp(mnp.abs(x)) * i1e(x)
+
+
+i0.defjvps(lambda t, y, x: t * i1(x))
+i1.defjvps(lambda t, y, x: t * (i0(x) - mnp.where(x == 0, 0.5, y / mnp.where(x == 0, 1, x))))
 
 
 # -- entropies
