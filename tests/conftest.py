@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -43,6 +44,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if name in EVERY and seen[name] % EVERY[name] == 0:
             item.add_marker("quick")
         seen[name] += 1
+
+
+@pytest.fixture(autouse=True)
+def _same_environment() -> Iterator[None]:
+    """A variable that a test leaves behind is seen by every process that later tests start."""
+    before = _environment()
+    yield
+    after = _environment()
+    for name in after.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+    assert after == before, "the test changed os.environ: monkeypatch.setenv puts it back"
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
 
 
 @pytest.fixture

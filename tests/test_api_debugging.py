@@ -163,8 +163,38 @@ def test_drawings_of_uneven_shards_and_of_traced_values(capsys: pytest.CaptureFi
     place = NamedSharding(grid(), P("x"))
     mj.jit(lambda x: (mj.debug.visualize_array_sharding(x * 2), x)[1], in_shardings=place)(jnp.zeros(6))
     assert "│CPU 0,1│CPU 2,3│CPU 4,5│" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="only works for shapes with 1 and 2 dimensions"):
-        mj.debug.visualize_sharding((2, 2, 2), place)
+    with pytest.raises(ValueError, match="a scalar has no parts"):
+        mj.debug.visualize_sharding((), place)
+
+
+def test_more_than_two_dims_are_drawn_plane_by_plane(capsys: pytest.CaptureFixture[str]) -> None:
+    mj.debug.visualize_sharding((5, 4, 6), NamedSharding(grid(), P("x", None, "y")))
+    drawn = capsys.readouterr().out
+    assert [line for line in drawn.splitlines() if line.startswith("[")] == [
+        "[0:2, …]", "[2:4, …]", "[4:5, …]", "[5:5, …]",
+    ]  # fmt: skip
+    assert "CPU 0" in drawn and "CPU 7" in drawn
+
+
+def test_placements_are_printed_when_they_are_decided(capsys: pytest.CaptureFixture[str]) -> None:
+    x = mj.device_put(jnp.zeros((6, 2)), NamedSharding(grid(), P("x")))
+    mj.debug.print_placement(x, "x")
+    assert capsys.readouterr().out == "x: f32[6@x, 2]\n"
+    double = mj.jit(lambda x: (mj.debug.print_placement({"doubled": x * 2}, "all"), x)[1])
+    double(x), double(x)
+    assert capsys.readouterr().out == "all['doubled']: f32[6@x, 2]\n"
+
+
+def test_notebooks_see_meshes_shardings_arrays_plans_and_reports() -> None:
+    mesh = grid()
+    x = mj.device_put(jnp.zeros((4, 3, 2)), NamedSharding(mesh, P("x", None, "y")))
+    assert "x=4" in mesh._repr_html_() and mesh._repr_html_().count("<tr>") == 4
+    assert "hsl(" in x.sharding._repr_html_() and "without devices" in mesh.abstract_mesh._repr_html_()
+    assert x._repr_html_().count("<table>") == 4 and "[0:1, …]" in x._repr_html_() and "CPU 7" in x._repr_html_()
+    assert jnp.zeros(3)._repr_html_() == "<pre>Array([0., 0., 0.], dtype=float32)</pre>"
+    planned = mj.jit(lambda x: x * 2).trace(x).plan()
+    assert "f32[4@x, 3, 2@y]" in planned.plan._repr_html_()
+    assert planned.report()._repr_html_().startswith("<iframe") and planned.report().why("x")._repr_html_().startswith("<pre>")
 
 
 # -- tokens and barriers

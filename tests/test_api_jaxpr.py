@@ -11,6 +11,8 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from meshjit.api.primitives import PARAMS
+from meshjit.core import primitives
 from meshjit.core.op import REGISTRY
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
@@ -42,10 +44,8 @@ def test_names_are_those_of_jax(case: int) -> None:
 
 
 def test_names_belong_to_ops_that_are_there() -> None:
-    from meshjit.api import jaxpr
-
-    assert set(jaxpr._NAMES) <= set(REGISTRY)
-    assert set(jaxpr._PARAMS) <= {*jaxpr._NAMES.values(), *REGISTRY}
+    assert set(primitives.NAMES) <= set(REGISTRY)
+    assert set(PARAMS) <= {*primitives.NAMES.values(), *REGISTRY}
 
 
 def test_params_are_those_of_jax() -> None:

@@ -34,6 +34,7 @@ OTHERWISE = {
     "jit(same, compiler_options={'xla_nope': 1})(x)": OPTION,
     "jit(same).lower(x).compile({'xla_nope': True})": OPTION,
     "jit(lambda a: np.sin(a))(3.0)": ("float32[] sum 0.1411 at 0 0:", "NumPy's functions of traced values trace"),
+    "twice(lambda f: (f(x), f(placed), f(placed * 1)))": ("1", "where arguments lie is no part of a trace, unless axes are explicit"),
     "deleted(lambda y: jit(lambda b, a: a + b, donate_argnums=-1)(1.0, y))": ("True", "-1 is the last argument"),
     "deleted(lambda y: jit(lambda a: a.sum(), donate_argnums=0)(y))": DELETED,
     "deleted(lambda y: jit(lambda a, b: b, donate_argnums=0, keep_unused=True)(y, 1.0))": DELETED,

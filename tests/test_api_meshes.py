@@ -166,3 +166,32 @@ def test_a_constraint_inside_and_other_devices_outside_name_the_line(who):
         mj.jit(lambda x: constrained(x * 2, outer("x")), **shardings)(x)
     text = str(error.value)
     assert "a sharding constraint inside, at test_api_meshes.py:" in text and f"but {who} is on Mesh('x': 4) of devices" in text
+
+
+def test_the_mesh_of_the_context_without_its_devices_is_that_mesh() -> None:
+    """As flax asks for it: NamedSharding(get_abstract_mesh(), spec), beside the mesh itself."""
+    mesh = mj.make_mesh((4, 2), ("x", "y"), axis_types=(mj.sharding.AxisType.Auto,) * 2)
+
+    def step(x: Any) -> Any:
+        x = constrained(x, NamedSharding(mj.sharding.get_abstract_mesh(), P("x", None)))
+        return constrained(x + 1, NamedSharding(mesh, P("x", "y")))
+
+    with mj.set_mesh(mesh):
+        eager = constrained(X, NamedSharding(mj.sharding.get_abstract_mesh(), P("x", None)))
+        assert eager.sharding == NamedSharding(mesh, P("x", None))
+        for run in (mj.jit(step), step):
+            y = run(X)
+            assert y.sharding == NamedSharding(mesh, P("x", "y"))
+            np.testing.assert_array_equal(y, X + 1)
+
+
+def test_a_mesh_of_other_sizes_without_devices_is_another_mesh() -> None:
+    other = mj.sharding.AbstractMesh((2, 4), ("x", "y"))
+    with mj.set_mesh(mj.make_mesh((4, 2), ("x", "y"))), pytest.raises(ShardingError, match="uses two meshes"):
+        mj.jit(lambda x: constrained(constrained(x, NamedSharding(other, P("x"))), outer("x")))(X)
+
+
+def test_the_sharding_of_a_type_outside_of_a_mesh_places_nothing() -> None:
+    x = mj.numpy.ones(3)
+    y = mj.random.normal(mj.random.key(0), (3,), out_sharding=mj.typeof(x).sharding)
+    np.testing.assert_array_equal(y, mj.random.normal(mj.random.key(0), (3,)))

@@ -26,11 +26,21 @@ with mj.debug_nans():
         say(str(error).replace(chr(10), ""))
 with mj.disable_jit():
     say(float(mj.jit(lambda v: v.sum())(mnp.ones(3))))
+value = np.arange(30, dtype=np.float32).reshape(10, 3)
+def among(*ids, spec=P("x")): return NamedSharding(Mesh(np.array(mj.devices())[list(ids)], ("x",)), spec)
+meshes = [among(0, 1, 2, 3), among(3, 0, 2, 1), among(3, 0), among(2, 0, 3, spec=P()), among(1, 2, spec=P(None, "x"))]
+for source in meshes:
+    start = mj.make_array_from_callback(value.shape, source, lambda index: value[index])
+    for goal in meshes:
+        there = mj.device_put(start, goal).addressable_shards
+        assert {s.device for s in there} == goal.device_set & set(mj.local_devices())
+        assert all((np.asarray(s.data) == value[s.index]).all() for s in there)
+say("moved")
 """
 
 
 @needs_mpi
-def test_stages_donation_and_checks(tmp_path: Path) -> None:
+def test_stages_donation_checks_and_moves_among_meshes(tmp_path: Path) -> None:
     ended = under_mpirun(tmp_path, BODY)
     both = "112.0 112.0 None"
     assert ended.said == [
@@ -39,8 +49,10 @@ def test_stages_donation_and_checks(tmp_path: Path) -> None:
         "jit(lambda): result f32[8] holds NaN  its arguments span processes, so this one cannot tell which operation made"
         " the NaN",
         "3.0",
+        "moved",
         both,
         "True [[5.0, 6.0], [7.0, 8.0]]",
         "fine",
         "3.0",
+        "moved",
     ], ended.error

@@ -20,6 +20,7 @@ from meshjit.cli import main
 from meshjit.cli.reproduce import spec_of_line
 from meshjit.core.parser import parse_program
 from meshjit.errors import InternalError
+from meshjit.experimental.layout import Format, Layout
 from meshjit.runtime.array import Array
 from meshjit.runtime.reproduce import _spec_text
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P, SingleDeviceSharding
@@ -117,7 +118,7 @@ def test_a_nested_jit_is_one_call_traced_once() -> None:
     assert "call(" not in mj.jit(model).trace(X, w).plan().as_text()  # planned as if written out
     layer(X, w)
     model(mnp.asarray(X), w)
-    assert len(traces) == 2  # from Python the function is compiled by itself
+    assert len(traces) == 1  # from Python the function is compiled by itself, from the same trace
 
 
 def test_inline_makes_no_call() -> None:
@@ -526,3 +527,40 @@ def test_default_device() -> None:
     assert mnp.ones(2).devices() == f(1.0).devices() == f(x).devices() == {mj.devices()[0]}
     with pytest.raises(ValueError, match="config option default_device: 'cpu' does not fit: expected one of meshjit.devices"):
         mj.config.update("jax_default_device", "cpu")
+
+
+def test_leaks_are_an_error_where_tracing_ends() -> None:
+    kept: list[Any] = []
+
+    def keeping(x: Any) -> Any:
+        kept.append(mnp.sin(x))
+        return x
+
+    def nested(x: Any) -> Any:
+        y = mnp.sin(x)
+        return mj.lax.scan(lambda c, e: (c + e * y.sum(), c), 0.0, x)[0] + mj.grad(lambda z: (mnp.cos(z) * y).sum())(x)
+
+    assert mj.jit(keeping)(mnp.ones(2)).shape == (2,)
+    kept.clear()
+    with mj.checking_leaks():
+        assert mj.jit(mj.vmap(nested))(mnp.ones((2, 3))).shape == (2, 3)
+        with pytest.raises(mj.errors.UnexpectedTracerError, match="the trace of keeping has ended, and something still refers"):
+            mj.jit(keeping)(mnp.ones(3))
+
+
+def test_formats_are_places() -> None:
+    place = NamedSharding(mj.make_mesh((4,), ("x",)), P("x"))
+    x = np.arange(8.0, dtype=np.float32)
+    for format in (Format(Layout((0,)), place), Format(None, place)):
+        assert mj.device_put(x, format).sharding == place
+        assert mj.lax.with_sharding_constraint(x, format).sharding == place
+        assert mj.jit(lambda x, format=format: mj.lax.with_sharding_constraint(x, format))(x).sharding == place
+    assert message(NotImplementedError, lambda: mj.device_put(np.ones((2, 2)), Format(Layout((1, 0)), place))) == (
+        "device_put of x: Layout(major_to_minor=(1, 0)) is not C order (0, 1), and only XLA chooses another order here\n"
+        "  fix: pass the sharding without a layout"
+    )
+
+
+def test_in_shardings_of_none_leave_keywords_alone() -> None:
+    f = mj.jit(lambda x, *, y: x + y, in_shardings=None)
+    assert f(1.0, y=2.0) == 3.0 and mj.jit(lambda x: f(x, y=x))(2.0) == 4.0

@@ -121,3 +121,24 @@ def test_a_library_that_hides_its_files_has_its_callers_named(tmp_path: Path) ->
     (tmp_path / "caller.py").write_text(CALLER)
     text = output("-m", "meshjit.as_jax", str(tmp_path / "caller.py"))
     assert text.count("at caller.py:") == 2 and "caller.py:9 (<module>)" in text and "library.py" not in text
+
+
+LIBRARIES = """
+import meshjit.as_jax, inspect, jax, numpy, os
+assert jax._src.xla_bridge._backends == {} and not hasattr(jax._src, "tyred")
+from jax._src.flatten_util import ravel_pytree
+from jax.extend.core import valid_jaxtype
+assert ravel_pytree is jax.flatten_util.ravel_pytree
+from jax._src.ad_util import stop_gradient_p
+assert stop_gradient_p is jax.lax.stop_gradient_p
+assert [valid_jaxtype(x) for x in (1.0, numpy.ones(2), "text", None)] == [True, True, False, False]
+assert list(inspect.signature(jax.jit(lambda x, *, y: x), follow_wrapped=False).parameters) == ["x", "y"]
+os.environ.pop("MESHJIT_NUM_CPU_DEVICES", None)
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"
+assert len(jax.devices()) == 3
+assert "PjitFunction" in str(type(jax.jit(len))) and "PmapFunction" in str(type(jax.pmap(len)))
+"""
+
+
+def test_what_libraries_ask_beside_the_public_names() -> None:
+    assert output("-c", LIBRARIES) == ""

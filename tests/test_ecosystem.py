@@ -1,4 +1,4 @@
-"""Libraries' own quick starts under `meshjit.as_jax`, beside JAX: optax, equinox, einops, jaxtyping, chex.
+"""Libraries' own quick starts under `meshjit.as_jax`, beside JAX: optax, equinox, flax.nnx, einops, jaxtyping, chex.
 
 They are installed by `pip install -e ".[ecosystem]"`, JAX with them; MESHJIT_TEST_ECOSYSTEM may name another Python that has them."""
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+DEVICES = {"MESHJIT_NUM_CPU_DEVICES": "8", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
 ROOT = Path(__file__).parents[1]
 PROGRAMS = sorted((ROOT / "tests" / "tools" / "quick_starts").glob("*_program.py"))
 PYTHON = sys.executable if importlib.util.find_spec("equinox") else os.environ.get("MESHJIT_TEST_ECOSYSTEM")
@@ -23,7 +24,7 @@ pytestmark = [
 
 
 def printed(*arguments: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0", **DEVICES}
     result = subprocess.run([str(PYTHON), *arguments], env=environment, capture_output=True, text=True, timeout=300)
     assert result.returncode == 0, result.stderr
     return result.stdout

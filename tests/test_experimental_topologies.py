@@ -34,7 +34,7 @@ def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match=r"a mesh \(4, 4\) needs 16 devices, the topology has 1\n  fix: name a larger topology"):
         make_mesh(TopologyDescription([chip(0)]), (4, 4), ("x", "y"))
     if not HAS_LIBTPU:
-        with pytest.raises(LookupError, match='no PJRT plugin for "tpu" is installed'):
+        with pytest.raises(LookupError, match='no PJRT plugin for "tpu" is installed\n  fix: pip install "meshjit.tpu."'):
             get_topology_desc(platform="tpu", topology_name="v5e:4x4")
 
 

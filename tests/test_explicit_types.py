@@ -72,7 +72,9 @@ def test_what_is_unclear_is_said(function: Any, text: str) -> None:
 
 
 def test_a_constraint_moves_nothing() -> None:
-    text = message(lambda x: mj.lax.with_sharding_constraint(x, NamedSharding(MESH, P("Y"))), placed((8, 4), "X"), kind=AssertionError)
+    text = message(
+        lambda x: mj.lax.with_sharding_constraint(x, NamedSharding(MESH, P("Y"))), placed((8, 4), "X"), kind=AssertionError
+    )
     assert text.startswith('with_sharding_constraint of x: f32[8@X,4] is not P("Y", None) in dim 0')
 
 
@@ -100,9 +102,9 @@ def test_explicit_and_automatic_axes_mix() -> None:
         return y
 
     x, w = placed((8, 4), "X", mesh=MIXED), placed((4, 6), None, "Y", mesh=MIXED)
-    assert str(mj.typeof(w)) == "f32[4,6]"  # over automatic axes nothing is said
+    assert str(mj.typeof(w)) == "float32[4,6]"  # over automatic axes nothing is said
     result = mj.jit(f)(x, w)
-    assert seen == ["f32[8@X,6]"]
+    assert seen == ["float32[8@X,6]"]
     assert result.sharding.spec[0] == "X"
     np.testing.assert_allclose(result, np.sin(np.asarray(x) @ np.asarray(w)), rtol=1e-5)
     both = auto_axes(lambda a, b: a + b, out_sharding=P("X"))(x, placed((8, 4), None, "X", mesh=MIXED))
@@ -113,7 +115,12 @@ def test_explicit_and_automatic_axes_mix() -> None:
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
 def test_any_extent_may_be_sharded(shape: tuple[int, int], dtype: Any) -> None:
     x = placed(shape, "X", "Y", dtype=dtype)
-    for f in (lambda x: x | x if dtype is np.bool_ else x + x, lambda x: mnp.sum(x, 1), lambda x: x.T, lambda x: mnp.max(x) if x.size else x):
+    for f in (
+        lambda x: x | x if dtype is np.bool_ else x + x,
+        lambda x: mnp.sum(x, 1),
+        lambda x: x.T,
+        lambda x: mnp.max(x) if x.size else x,
+    ):
         for g in (f, mj.jit(f)):
             np.testing.assert_array_equal(g(x), f(np.asarray(x)) if f(np.asarray(x)) is not None else None)
 
@@ -193,4 +200,51 @@ def test_the_jitted_function_is_made_anew_for_other_types_of_axes() -> None:
     jitted = mj.jit(f)
     for mesh in (MESH, MESH.update(axis_types=AxisType.Auto), MESH):
         jitted(placed((8, 4), "X", mesh=mesh))
-    assert traces == ["f32[8@X,4]", "f32[8,4]"]
+    assert traces == ["float32[8@X,4]", "float32[8,4]"]
+
+
+def test_code_for_single_devices_inside_of_automatic_axes() -> None:
+    """The meshes of both differ in the types of their axes alone."""
+    with mj.set_mesh(MESH):
+        total = mj.shard_map(lambda a: mj.lax.psum(a, "X"), in_specs=P("X"), out_specs=P())
+        x = placed((8, 4), "X")
+        f = mj.jit(lambda x: auto_axes(lambda a: total(a) + reshard(a[:2], P()), out_sharding=P(None, "Y"))(x))
+        values = np.asarray(x)
+        np.testing.assert_array_equal(f(x), values.reshape(4, 2, 4).sum(0) + values[:2])
+
+
+def test_a_rule_of_a_function_that_reaches_traced_values_which_it_does_not_use() -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = {"all": [x, y, x * y]}
+        square = mj.custom_vjp(lambda v: v * v if z else v)
+        square.defvjp(lambda v: (square(v), v), lambda v, ct: (3 * v * ct,))
+        return (square(z["all"][2]) + y).sum()
+
+    with mj.set_mesh(MESH):
+        x, y = placed((8,), "X"), placed((8,), "X")
+        gradients = mj.jit(mj.grad(f, (0, 1)))(x, y)
+    x, y = np.asarray(x), np.asarray(y)
+    np.testing.assert_allclose(gradients[0], 3 * x * y * y)
+    np.testing.assert_allclose(gradients[1], 3 * x * y * x + 1)
+
+
+def test_a_type_says_where_a_value_is_without_a_mesh_of_the_context() -> None:
+    placed = NamedSharding(MESH, P("X", "Y"))
+
+    def made() -> Any:
+        return reshard(mnp.ones((4, 4)), placed)
+
+    def called() -> Any:
+        return mnp.sin(mj.jit(made)())
+
+    abstract = NamedSharding(MESH.abstract_mesh, P("X", "Y"))
+    assert mj.eval_shape(made).sharding == mj.eval_shape(called).sharding == abstract
+    assert mj.eval_shape(lambda: mnp.ones(3)).sharding is None
+
+
+def test_out_sharding_takes_what_typeof_says() -> None:
+    with mj.set_mesh(MESH):
+        x = reshard(mnp.arange(8.0).reshape(4, 2), P("X", None))
+        y = mnp.arange(4.0, out_sharding=NamedSharding(MESH.abstract_mesh, P("X")))
+        z = mj.random.bernoulli(mj.random.key(0), 1.0, x.shape, out_sharding=mj.typeof(x).sharding)
+    assert y.sharding == NamedSharding(MESH, P("X")) and z.sharding == NamedSharding(MESH, P("X", None)) and bool(z.all())

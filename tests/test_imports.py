@@ -13,7 +13,6 @@ FILES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "meshjit").rglob
 
 # Where functions import modules of the project, and why.
 LATE = {
-    "meshjit/cli/__init__.py": "rich takes time to load, and two commands alone print with it",
     "meshjit/core/program.py": "a Program prints itself, and the printer reads Programs",
     "meshjit/numpy/promote.py": "a list of arrays is a stack of them, and stacking takes what this file makes of operands",
     "meshjit/numpy/selection.py": "apply_along_axis is a vmap, which stands above numpy",

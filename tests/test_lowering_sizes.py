@@ -76,13 +76,16 @@ def cost(lower: Callable[[], str]) -> Cost:
 
 
 def dearer(call: str, factor: int = 2, memory: int = MEGABYTE, **how: Any) -> str:
-    """What of the large call costs more than `factor` times the small one; empty where nothing does."""
+    """What of the large call costs more than `factor` times the small one; empty where nothing does. Memory that is asked for
+    once alone is nobody's cost: some cache grew just then."""
     try:
         small, large = (cost(lambda size=size: lowered(call, size, **how)) for size in (SMALL, LARGE))
+        if large.memory >= memory + small.memory:
+            large = large._replace(memory=cost(lambda: lowered(call, LARGE, **how)).memory)
     except Exception as error:  # noqa: BLE001
         return f"{call}: {error!r:.300}"
     text = factor * small.text + DIGITS
-    if large.memory < memory and large.calls <= factor * small.calls and large.text <= text:
+    if large.memory < memory + small.memory and large.calls <= factor * small.calls and large.text <= text:
         return ""
     return f"{call}: {small} of arrays of 8, {large} of large ones"
 

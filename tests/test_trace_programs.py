@@ -25,7 +25,8 @@ from meshjit.errors import (
     UnexpectedTracerError,
 )
 from meshjit.trace import Argument, Traced, Tracer, active_trace, line_of, trace_to_program, user_source
-from meshjit.trace.program import argument_of, function_name, hint_of
+from meshjit.trace.names import function_name, hint_of
+from meshjit.trace.program import argument_of
 
 HERE = os.path.basename(__file__)
 F = "f32[2, 3]"

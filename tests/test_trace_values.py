@@ -76,7 +76,7 @@ def test_traced_functions_can_be_called_and_values_have_types() -> None:
     traced = mj.jit(lambda x, n: x * n, static_argnums=1).trace(X, 2)
     for _ in range(2):
         np.testing.assert_array_equal(traced(X), 2 * X)
-    assert str(mj.typeof(X)) == "f32[2,3]" == str(seen(mj.typeof)) and str(mj.typeof(1)) == "i32[]"
+    assert str(mj.typeof(X)) == "float32[2,3]" == str(seen(mj.typeof)) and str(mj.typeof(1)) == "~int32[]"
 
 
 def test_scalars_of_numpy_are_not_weak() -> None:

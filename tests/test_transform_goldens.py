@@ -34,6 +34,7 @@ from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 from meshjit.transform.fold_slices import fold_slices
 from meshjit.transform.fuse import fuse
+from meshjit.transform.hide_constants import hide_constants
 from meshjit.transform.inline_calls import inline_calls
 from meshjit.transform.jvp import jvp
 from meshjit.transform.keep_dims_apart import keep_dims_apart
@@ -178,6 +179,7 @@ PASSES = {
     "pair_permutes": Pass(pair_permutes, lambda p: pair_permutes(p, MESH), values_on_devices_stay),
     "fuse": plain(fuse, values_stay_but_for_rounding),
     "share_shifts": plain(share_shifts),
+    "hide_constants": plain(hide_constants, values_on_devices_stay),
     "materialize_updates": plain(materialize_updates),
     "without_numbers": plain(without_numbers, numbers_are_operands),
     "batch": Pass(
@@ -189,7 +191,7 @@ PASSES = {
 }  # fmt: skip
 
 # What `align` asks, the order of passes, what they share; checkify needs lines of the user's: test_autodiff_checkify.
-NO_PASSES = {"choose_frames", "pipeline", "rewriting", "checkify", "checks"}
+NO_PASSES = {"choose_frames", "pipeline", "rewriting", "checkify", "checks", "derivable"}
 
 
 # -- goldens

@@ -17,13 +17,14 @@ from meshjit.ops.base.arithmetic import add, negate
 from meshjit.ops.collective.collectives import collective_permute
 from meshjit.simulate.devices import simulate
 from meshjit.transform.merge_permutes import merge_permutes
+from sharding.figures import DEVICES
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec as P
-from sharding.topology import Topology
+from sharding.topology import Topology, topology_of
 from tests.tools.wire import check_function, partitioned_program, traced
 
 MESH = AbstractMesh((4,), ("x",))
-CPU = Topology.cpu(MESH)
+CPU, TPU = Topology.cpu(MESH), topology_of(DEVICES["v5e"], MESH)
 UP, DOWN = ((0, 1), (1, 2), (2, 3)), ((1, 0), (2, 1), (3, 2))
 
 
@@ -79,8 +80,8 @@ def test_corners_are_merged_once_their_sides_are() -> None:
 def test_large_permutes_stay_apart() -> None:
     large = f"f32[{int(CPU.latency['x'] * CPU.memory_bandwidth)}]"
     check(lambda a, b: [up(a), up(b)], [large, large], [TensorType.parse(large).size] * 2)
-    check(lambda a, b: [up(a), up(b)], ["f32[512,512]", "f32[512,512]"], [2**18] * 2, Topology.tpu(MESH))
-    check(lambda a, b: [up(a), up(b)], ["f32[256]", "f32[256]"], [512], Topology.tpu(MESH))
+    check(lambda a, b: [up(a), up(b)], ["f32[512,512]", "f32[512,512]"], [2**18] * 2, TPU)
+    check(lambda a, b: [up(a), up(b)], ["f32[256]", "f32[256]"], [512], TPU)
 
 
 def fluid(u: Any, v: Any, p: Any) -> Any:

@@ -301,6 +301,101 @@ on(lambda x, y: reshard(jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, 
 on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'})) + 1, a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
 on(lambda x, y: jnp.sin(jnp.einsum('bd,df->bf', x, y, out_sharding=P('X', None, unreduced={'Y'}))), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
 on(lambda x, y: jnp.einsum('bd,df->bf', x, y, out_sharding=P(None, None, unreduced={'X'})), a((8, 4), None, 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.dot(x, y, out_sharding=P('X', None, unreduced={'Y'})), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.matmul(x, y, out_sharding=P('X', None, unreduced={'Y'})), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jnp.einsum('bd,df->fb', x, y, out_sharding=P(None, 'X', unreduced={'Y'})), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x: jax.lax.reduce_sum(x, (1,), out_sharding=P('X', unreduced={'Y'})), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.reduce_sum(x, (0, 1), out_sharding=P(unreduced={'X', 'Y'})), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.lax.reduce_sum(x, (1,), out_sharding=P(unreduced={'Y'})), a((8, 4), 'X'))
+on(lambda: jnp.zeros((8, 4), out_sharding=P('X', unreduced={'Y'})))
+on(lambda u: u + u, part('X'))
+on(lambda u: [noted(reshard(u, s)) for s in (P('X'), P(), P('X', 'Y'), P(('X', 'Y')), P('X', reduced={'Y'}))][2], part('X'))
+on(lambda u: reshard(u, P(None, 'X', unreduced={'Y'})), part('X'))
+on(lambda x: reshard(x, P('X', unreduced={'Y'})), a((8, 16), 'X'))
+on(lambda x: reshard(x, P('X', unreduced={'Y'})), a((8, 16), 'X', 'Y'))
+on(lambda x: reshard(reshard(x, P('X', reduced={'Y'})), P('X')), a((8, 16), 'X'))
+on(lambda u: u * 2, part('X'))
+on(lambda u, r: u * reshard(r, P('X', reduced={'Y'})), part('X'), a((8, 16), 'X'))
+on(lambda u: u + 1, part('X'))
+on(lambda u: u > 0, part('X'))
+on(lambda u: u @ u.T, part())
+on(lambda u: u.T, part('X'))
+on(lambda u: u.reshape(8, 4, 4), part('X'))
+on(lambda u: jnp.concatenate([u, u], 1), part('X'))
+on(lambda u: jnp.stack([u, u]), part('X'))
+on(lambda u: jnp.pad(u, ((0, 0), (1, 1))), part('X'))
+on(lambda u: u.astype(jnp.bfloat16), part('X'))
+on(lambda u: u.sum(1), part('X'))
+on(lambda u: jnp.broadcast_to(u, (2, 8, 16)), part('X'))
+on(lambda u: u.copy(), part('X'))
+on(lambda u: jax.lax.fori_loop(0, 3, lambda i, c: c + c, u), part('X'))
+on(lambda u: jax.lax.cond(True, lambda u: u + u, lambda u: u, u), part('X'))
+on(lambda u: jax.lax.cond(True, lambda u: reshard(u, P('X')), lambda u: u, u), part('X'))
+on(lambda u: jax.checkpoint(lambda u: u + u)(u), part('X'))
+on(lambda x, y: jax.lax.scan(lambda c, _: (c + jnp.dot(x, y, out_sharding=P('X', None, unreduced={'Y'})), None), jnp.zeros((8, 16), out_sharding=P('X', unreduced={'Y'})), None, length=3)[0], a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: jax.vmap(lambda v: jnp.einsum('d,df->f', v, y, out_sharding=P(None, unreduced={'Y'})))(x), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda u: auto_axes(lambda u: u * u, out_sharding=P('X'))(u), part('X'))
+on(lambda x, w: jax.grad(lambda w: ((x @ w) ** 2).sum())(reshard(w, P(reduced={'X'}))), a((8, 4), 'X'), a((4, 16)))
+on(lambda x, w: jax.grad(lambda w: ((x @ noted(reshard(w, P(reduced={'X'})))) ** 2).sum())(w), a((8, 4), 'X'), a((4, 16)))
+on(lambda x, y: jax.grad(lambda x, y: (reshard(jnp.dot(x, y, out_sharding=P('X', None, unreduced={'Y'})), P('X')) ** 2).sum(), (0, 1))(x, y)[1], a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda u: jax.grad(lambda u: (reshard(u, P('X')) ** 2).sum())(u), part('X'))
+on(lambda x, y: jax.jvp(lambda x, y: jnp.dot(x, y, out_sharding=P('X', None, unreduced={'Y'})), (x, y), (x, y))[1], a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda w: jnp.sin(reshard(w, P(reduced={'X'}))) + 1, a((4, 16)))
+on(lambda w: reshard(w, P(reduced={'X'})).sum(), a((4, 16)))
+on(lambda r, x: reshard(r, P(reduced={'X'})) * x, a((8,)), a((8,), 'X'))
+jitted(lambda u: u + u, part('X'), in_shardings=NamedSharding(mesh, P('X', None, unreduced={'Y'})))
+jitted(lambda u: u + u, part('X'), in_shardings=NamedSharding(mesh, P('X', None)))
+jitted(lambda u: u + u, part('X'), out_shardings=NamedSharding(mesh, P('X', None)))
+jitted(lambda x, y: x @ y, a((8, 4), 'X'), a((4, 16)), out_shardings=NamedSharding(mesh, P('X', None, unreduced={'Y'})))
+np.asarray(part('X'))
+[float(np.asarray(s.data).sum()) for s in part('X').addressable_shards]
+part('X').sharding.is_fully_replicated, part('X').sharding.shard_shape((8, 16))
+NamedSharding(automesh, P(unreduced={'X'}))
+NamedSharding(mesh, P(unreduced={'Q'}))
+# code for single devices, with sums that are not finished
+on(lambda v: mapped(lambda x: jax.lax.pcast(x, 'X', to='unreduced'), P('X'), P(unreduced={'X'}))(v), a((8,), 'X'))
+on(lambda v: mapped(lambda x: x * 2, P('X'), P(unreduced={'X'}))(v), a((8,), 'X'))
+on(lambda v: mapped(lambda x: x * 2, P(), P(unreduced={'X'}))(v), a((8,)))
+on(lambda u: mapped(lambda x: jax.lax.psum(noted(x), 'Y'), P('X', unreduced={'Y'}), P('X'))(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.psum_scatter(x, 'Y', scatter_dimension=1, tiled=True), P('X', unreduced={'Y'}), P('X', 'Y'))(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.pmean(x, 'Y'), P('X', unreduced={'Y'}), P('X'))(u), part('X'))
+on(lambda u: jax.shard_map(lambda x: jax.lax.psum(x, 'Y'), out_specs=P('X'))(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.psum(x, 'Y'), P('X'), P('X'))(u), part('X'))
+on(lambda v: mapped(lambda x: x, P('Y'), P('Y'))(v), a((8,), 'X'))
+on(lambda v: mapped(lambda x: x, P(), P())(v), a((8,), 'X'))
+on(lambda v: mapped(lambda x: x, P('X'), P('X'))(v), a((8,)))
+on(lambda w, v: mapped(lambda x, y: noted(x[:2]) * y, (P(reduced={'X'}), P('X')), P('X'))(reshard(w, P(reduced={'X'})), v), a((8,)), a((8,), 'X'))
+on(lambda w: mapped(lambda x: jax.lax.pcast(x, 'X', to='reduced'), P(), P(reduced={'X'}))(w), a((8,)))
+on(lambda w: mapped(lambda x: x, P(), P(reduced={'X'}))(w), a((8,)))
+on(lambda w: mapped(lambda x: jax.lax.psum(x, 'X'), P(reduced={'X'}), P())(reshard(w, P(reduced={'X'}))), a((8,)))
+on(lambda u: mapped(lambda x: x + x, P('X', unreduced={'Y'}), P('X', unreduced={'Y'}))(u), part('X'))
+on(lambda u: mapped(lambda x: x + 1, P('X', unreduced={'Y'}), P('X', unreduced={'Y'}))(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.pcast(x, 'Y', to='varying'), P('X', unreduced={'Y'}), P('X', 'Y'))(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.ppermute(x, 'Y', [(0, 1)]), P('X', unreduced={'Y'}), P('X'))(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.psum(x, ('X', 'Y')), P('X', unreduced={'Y'}), P())(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.psum(jax.lax.scan(lambda c, _: (c + c, None), x, None, length=2)[0], 'Y'), P('X', unreduced={'Y'}), P('X'))(u), part('X'))
+on(lambda v: mapped(lambda x: jax.lax.all_gather(x, 'X', to='reduced', tiled=True), P('X'), P(reduced={'X'}))(v), a((8,), 'X'))
+on(lambda p, v: jax.grad(lambda p: mapped(lambda x, y: jax.lax.pcast(x, 'X', to='reduced')[:2] * y, (P(), P('X')), P('X'))(p, v).sum())(p), a((8,)), a((8,), 'X'))
+on(lambda r, v: jax.grad(lambda p: (mapped(lambda x, y: x[:2] * y, (P(reduced={'X'}), P('X')), P('X'))(p, v) ** 2).sum())(reshard(r, P(reduced={'X'}))), a((8,)), a((8,), 'X'))
+on(lambda v: jax.grad(lambda v: (mapped(lambda x: jax.lax.psum(jax.lax.pcast(x, 'X', to='unreduced'), 'X'), P('X'), P())(v) ** 2).sum())(v), a((8,), 'X'))
+on(lambda u: jax.grad(lambda u: (mapped(lambda x: jax.lax.psum(x, 'Y'), P('X', unreduced={'Y'}), P('X'))(u) ** 2).sum())(u), part('X'))
+on(lambda v: jax.grad(lambda v: (mapped(lambda x, y: jax.lax.pcast(jax.lax.all_gather(x, 'X', to='reduced', tiled=True), 'X', to='varying')[:2] * y, (P('X'), P('X')), P('X'))(v, v) ** 2).sum())(v), a((8,), 'X'))
+on(lambda u: jax.grad(lambda u: (mapped(lambda x: jax.lax.psum_scatter(x, 'Y', scatter_dimension=1, tiled=True), P('X', unreduced={'Y'}), P('X', 'Y'))(u) ** 2).sum())(u), part('X'))
+on(lambda u: mapped(lambda x: jax.lax.psum(x, 'Y'), P('X', unreduced={'Y'}), P('X'), check_vma=False)(u), part('X'))
+on(lambda u: mapped(lambda x: x, P('X', unreduced={'Y'}), P('X', unreduced={'Y'}), axis_names={'Y'})(u), part('X'))
+# code for the devices of some of the axes
+on(lambda x: mapped(lambda x: noted(x) * 2, P('X'), P('X'), axis_names={'X'})(x), a((8, 4), 'X', 'Y'))
+on(lambda x: mapped(lambda x: x.T, P('X'), P(None, 'X'), axis_names={'X'})(x), a((8, 4), 'X', 'Y'))
+on(lambda x: mapped(lambda x: x, P('X'), P('X'), axis_names={'X'})(x), a((8, 4), 'Y', 'X'))
+on(lambda x, y: mapped(lambda x, y: x @ y, (P('X'), P()), P('X'), axis_names={'X'})(x, y), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x, y: mapped(lambda x, y: jnp.dot(x, y, out_sharding=P()), (P('X'), P()), P('X'), axis_names={'X'})(x, y), a((8, 4), 'X', 'Y'), a((4, 16), 'Y'))
+on(lambda x: mapped(lambda x: reshard(x, P('Y')), P('X'), P('X'), axis_names={'X'})(x), a((8, 4), 'X', 'Y'))
+on(lambda x: mapped(lambda x: reshard(x, P('X')), P('X'), P('X'), axis_names={'X'})(x), a((8, 4), 'X', 'Y'))
+on(lambda x: mapped(lambda x: jax.lax.psum(x, 'X'), P('X'), P(), axis_names={'X'})(x), a((8, 4), 'X', 'Y'))
+on(lambda x: jax.grad(lambda x: mapped(lambda x: jnp.sin(x), P('X'), P('X'), axis_names={'X'})(x).sum())(x), a((8, 4), 'X', 'Y'))
+on(lambda x: mapped(lambda x: jax.lax.scan(lambda c, _: (c * 2, None), x, None, length=2)[0], P('X'), P('X'), axis_names={'X'})(x), a((8, 4), 'X', 'Y'))
+on(lambda x: x[np.array([0, 2])], a((8, 4), "X"))
+on(lambda x: mapped(lambda x: x * 2, P('X'), P('X'))(x), a((6,)))
 """
 
 
@@ -333,6 +428,15 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
 
         return traced
 
+    def part(*entries: Any) -> Any:
+        """A sum over Y that is not finished."""
+        spec = placement.PartitionSpec(*entries, *[None] * (2 - len(entries)), unreduced={"Y"})
+        with jax.set_mesh(mesh):
+            return jnp.dot(made(mesh, (8, 4), *(entries or (None,)), "Y"), made(mesh, (4, 16), "Y"), out_sharding=spec)
+
+    def mapped(f: Any, in_specs: Any, out_specs: Any, **options: Any) -> Any:
+        return jax.shard_map(f, in_specs=in_specs, out_specs=out_specs, **options)
+
     def current() -> Any:
         return placement.get_mesh() if not placement.get_mesh().empty else mesh
 
@@ -355,7 +459,7 @@ def names(jax: ModuleType, jnp: ModuleType, placement: ModuleType) -> dict[str, 
 
     return {
         "jax": jax, "jnp": jnp, "np": np, "P": placement.PartitionSpec, "NamedSharding": placement.NamedSharding, "mesh": mesh,
-        "automesh": automesh, "a": lambda *s: made(mesh, *s), "auto": lambda *s: made(automesh, *s), "one": lambda *s: made(ones, *s),
+        "automesh": automesh, "a": lambda *s: made(mesh, *s), "part": part, "mapped": mapped, "auto": lambda *s: made(automesh, *s), "one": lambda *s: made(ones, *s),
         "i": indices, "noted": noted, "on": on, "jitted": jitted, "within": within, "reshard": placement.reshard,
         "auto_axes": getattr(placement, "auto_axes", None), "explicit_axes": getattr(placement, "explicit_axes", None),
         "spec": lambda x: spec_text(x.sharding.spec), "wsc": jax.lax.with_sharding_constraint,
@@ -369,7 +473,7 @@ def type_text(type: Any) -> str:
 
 def spec_text(spec: Any) -> str:
     extra = "".join(f"; {n} {','.join(sorted(getattr(spec, n, ())))}" for n in ("unreduced", "reduced") if getattr(spec, n, ()))
-    return f"P({', '.join(repr(entry) for entry in spec)}{extra})"
+    return f"P({', '.join(repr(entry) for entry in getattr(spec, 'partitions', spec))}{extra})"
 
 
 def where(value: Any) -> str:
@@ -379,8 +483,17 @@ def where(value: Any) -> str:
     if isinstance(value, tuple):
         return repr(value)
     spec = spec_text(value.sharding.spec) if hasattr(value.sharding, "spec") else "one device"
-    flat = np.asarray(value).astype(np.float64).ravel() if not getattr(value.sharding.spec, "unreduced", ()) else np.zeros(1)
+    flat = np.asarray(whole(value)).astype(np.float64).ravel()
     return f"{spec} sum {flat.sum():.4g} at {(flat * np.arange(flat.size)).sum():.4g}"
+
+
+def whole(value: Any) -> Any:
+    """An unreduced value with its sum finished, and bools as numbers."""
+    spec: Any = getattr(value.sharding, "spec", None)
+    if not getattr(spec, "unreduced", ()):
+        return value
+    reshard = __import__(type(spec).__module__.split(".")[0].replace("sharding", "meshjit") + ".sharding").sharding.reshard
+    return reshard(value, type(spec)(*spec.partitions))
 
 
 def kind(error: Exception) -> str:

@@ -198,8 +198,8 @@ def case(
         if all(np.abs(x, dtype=np.float64).max(initial=0) < 2**22 for x in evaluate(program, arrays)):
             break
     mesh = MESHES[int(generator.integers(len(MESHES)))]
-    inputs = [random_spec(generator, v.rank, mesh) for v in program.inputs]
-    outputs = [random_spec(generator, v.rank, mesh) for v in program.outputs]
+    inputs = [random_spec(generator, v.rank, mesh, v.dtype.kind in "fiuc") for v in program.inputs]
+    outputs = [random_spec(generator, v.rank, mesh, v.dtype.kind in "fiuc") for v in program.outputs]
     return program, mesh, inputs, outputs, arrays
 
 

@@ -73,15 +73,22 @@ def check_law(
     return plan, local
 
 
-def random_spec(generator: np.random.Generator, rank: int, mesh: AbstractMesh) -> PartitionSpec | None:
-    """A random spec for a value of this rank: axes dealt to random dims; sometimes None."""
+def random_spec(
+    generator: np.random.Generator, rank: int, mesh: AbstractMesh, sums: bool = False
+) -> PartitionSpec | None:
+    """A random spec for a value of this rank: axes dealt to random dims; sometimes None. With `sums` some of the axes that are
+    left are unreduced now and then."""
     if generator.random() < 0.2:
         return None
     dims: list[list[str]] = [[] for _ in range(rank)]
     for axis in generator.permutation(list(mesh.axis_names)):
         if rank and generator.random() < 0.7:
             dims[int(generator.integers(rank))].append(str(axis))
-    return PartitionSpec(*[tuple(d) if d else None for d in dims])
+    spec = PartitionSpec(*[tuple(d) if d else None for d in dims])
+    if not sums or generator.random() < 0.8:
+        return spec
+    left = [a for a in mesh.axis_names if not any(a in d for d in dims)]
+    return spec.update(unreduced=[a for a in left if generator.random() < 0.6])
 
 
 def normals(generator: np.random.Generator, type: TensorType) -> np.ndarray[Any, Any]:

@@ -86,6 +86,8 @@ def calls() -> Iterator[str]:
     yield from _orders()
     yield from _lax()
     yield from _corners()
+    yield from _sets()
+    yield from _signals()
 
 
 def _operators() -> Iterator[str]:
@@ -385,6 +387,43 @@ def _corners() -> Iterator[str]:
         np.hypot(np.array([1e30, 1e-30, 3, 0]), np.array([1e30, -1e-30, -4, 0])); np.floor_divide(n, np.inf); np.floor_divide(f, -np.inf); np.divmod(f, np.inf);
         np.floor_divide(f, 0.0); np.var(v, ddof=0, correction=1); np.linalg.norm(np.zeros(0), np.inf); np.linalg.norm(np.zeros((0, 3)), 2); np.pad(1.0, 0); np.pad(s, 0);
         lax.reduce_precision(1.0, 8, 7); lax.reduce_precision(f, 4, 2)
+    """)
+
+
+def _sets() -> Iterator[str]:
+    """Sets of elements, with and without a given extent."""
+    pairs = ("f,g", "f,f[0]", "i,j", "u,u[:1]", "b,b[:, 0]", "h,h[0]", "f,i", "i,f", "n,n[0]", "e,f", "f,e", "e,e", "v,w", "s,f", "c,c[0]")
+    for pair in pairs:
+        yield from (f"np.isin({pair}{how})" for how in ("", ", invert=True", ", method='sort'", ", method='binary_search'", ", assume_unique=True"))
+        for name in ("union1d", "setdiff1d", "setxor1d", "intersect1d"):
+            yield f"np.{name}({pair})"
+            if pair not in ("n,n[0]", "e,e", "b,b[:, 0]", "c,c[0]"):
+                yield from (f"np.{name}({pair}, size={size}, fill_value=9)" for size in (2, 14))
+                yield f"np.{name}({pair}, size=9)"
+    for pair in ("f,f[0]", "i,j", "v,w", "e,f", "u,u[:1]"):
+        yield from (f"np.intersect1d({pair}, return_indices=True{how})" for how in ("", ", size=2", ", size=7", ", size=3, fill_value=-1"))
+    yield from _split("""
+        np.setdiff1d(v[:3], w, True); np.setdiff1d(v[:3], w, True, size=4); np.setxor1d(v[:3], w[:2], True); np.intersect1d(v[:3], w[:3], True);
+        np.isin(np.arange(200) % 70, np.arange(3, 201, 2)); np.isin(np.arange(200.0) / 2, np.arange(100)); np.unique(e); np.unique(e, return_counts=True);
+        np.unique(e, return_index=True, return_inverse=True, return_counts=True); np.unique(e, size=2, fill_value=3)
+    """)
+
+
+def _signals() -> Iterator[str]:
+    """Windows, phases, bits, exponents, parts of arrays."""
+    yield from (f"np.{name}({m})" for name in ("blackman", "hamming", "hanning", "bartlett") for m in (0, 1, 2, 3, 8, 51))
+    yield from (f"np.kaiser({m}, {beta})" for m in (0, 1, 2, 7, 20) for beta in (0, 8.6, "s", "-3"))
+    yield from (f"np.{name}({x})" for name in ("i0", "frexp") for x in "fhiubnegs")
+    yield from (f"np.unwrap({x}{how})" for x in "fhvwien" for how in ("", ", period=3", ", axis=0", ", discont=2.0, period=1.5") if x != "n" or not how)
+    for x, axis, order in itertools.product("iubet", ("", ", axis=0", ", axis=-1"), ("", ", bitorder='little'")):
+        yield f"np.packbits({x}{axis}{order})"
+    for axis, more in itertools.product(("", ", axis=0", ", axis=-1"), ("", ", bitorder='little'", ", count=3", ", count=60", ", count=-2", ", count=0")):
+        yield f"np.unpackbits(u{axis}{more})"
+    yield from _split("""
+        np.packbits(np.arange(3)[2]); np.packbits(np.arange(21) % 3, bitorder='big'); np.unpackbits(u[0, 0]); np.unpackbits(u[:0]); np.unpackbits(u[:0], axis=0, count=3);
+        np.frexp(np.array([1e-30, 3e38, -1e-5, -0.0, 0.5, 1])); np.frexp(np.array([6e-5, 65504, -1], np.float16)); np.unwrap(f, discont=5); np.unwrap(w * 3, period=5);
+        lax.split(f, (1, 2), 1); lax.split(f, (1, 0, 1)); lax.split(t, (2,), axis=-1); lax.split(e, (0, 0)); lax.stack([f, g]); lax.stack([f, g], 2); lax.stack([f, g], -1);
+        lax.stack([s]); lax.tile(f, (2, 1)); lax.tile(v, (3,)); lax.tile(f, (0, 2)); lax.tile(s, ())
     """)
 
 

@@ -21,7 +21,7 @@ ROOT = str(Path(__file__).parents[2])
 PRELUDE = """
 import os, sys, time
 import numpy as np
-from meshjit.runtime import _jaxlib, client, distributed
+from meshjit.runtime import _jaxlib, agreement, client, distributed
 
 def all_reduce(label="sum"):
     devices, mine = client.devices(), client.local_devices()
@@ -37,7 +37,7 @@ module @m attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {n} : 
     return %0 : tensor<2xf32>
   }}
 }}'''
-    distributed.agree(label, text)
+    agreement.agree(label, text)
     executable = _jaxlib.compile(client.client(), text, devices)
     shards = [np.full(2, 10 * device.process_index + i, np.float32) for i, device in enumerate(mine)]
     (out,) = _jaxlib.execute(executable, [_jaxlib.put(shards, mine, row=devices)], [((2,), np.float32)], devices)
@@ -72,9 +72,9 @@ def environment(**more: str) -> dict[str, str]:
     return {**kept, "MESHJIT_NUM_CPU_DEVICES": "2", "MESHJIT_PLATFORMS": "cpu", "PYTHONPATH": ROOT, **more}
 
 
-def write(folder: Path, body: str) -> str:
+def write(folder: Path, body: str, first: str = "") -> str:
     script = folder / "job.py"
-    script.write_text(PRELUDE + textwrap.dedent(body))
+    script.write_text(first + PRELUDE + textwrap.dedent(body))
     return str(script)
 
 
@@ -86,9 +86,9 @@ def under_mpirun(folder: Path, body: str, processes: int = 2, **environ: str) ->
     return Ended(done.returncode, said, done.stderr, time.monotonic() - start)
 
 
-def side_by_side(folder: Path, body: str, processes: int = 2, **environ: str) -> list[Ended]:
-    """Started by hand, with explicit variables, as on hosts without MPI."""
-    start, script = time.monotonic(), write(folder, body)
+def side_by_side(folder: Path, body: str, processes: int = 2, first: str = "", **environ: str) -> list[Ended]:
+    """Started by hand, with explicit variables, as on hosts without MPI. `first` runs before anything is imported."""
+    start, script = time.monotonic(), write(folder, body, first)
     told = {"MESHJIT_COORDINATOR": f"127.0.0.1:{free_port()}", "MESHJIT_NUM_PROCESSES": str(processes)}
     running = [
         subprocess.Popen(

@@ -52,16 +52,21 @@ def elementwise() -> Iterator[str]:
         append""", "f, g")  # fmt: skip
     yield from _names("np", """bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift left_shift right_shift
         ldexp""", "i, j")  # fmt: skip
-    yield from _calls("""np.where(b, f, g); np.clip(f, -1, 1); np.astype(f, np.int32); np.select([b, f > 0], [f, g], 7);
+    yield from _calls("""np.frexp(f); np.i0(f); np.blackman(M); np.hamming(M); np.hanning(M); np.bartlett(M); np.kaiser(M, s); np.isin(f, g[0, :3]);
+        np.packbits(b, axis=0); np.unpackbits(b.astype(np.uint8), axis=1); lax.split(f, (2, f.shape[0] - 2)); lax.stack([f, g]); lax.tile(f, (2, 1));
+        np.where(b, f, g); np.clip(f, -1, 1); np.astype(f, np.int32); np.select([b, f > 0], [f, g], 7);
         np.piecewise(f, [f > 0], [1.0, 2.0]); np.choose(i, [f, g], mode='clip')""")  # fmt: skip
-    yield from _names("lax", """abs acos acosh asin asinh atan atanh cbrt ceil cos cosh digamma erf erf_inv erfc exp exp2 expm1
+    yield from _names("lax", """abs acos acosh asin asinh atan atanh bessel_i0e bessel_i1e cbrt ceil cos cosh digamma erf erf_inv erfc exp exp2 expm1
         floor is_finite lgamma log log1p logistic neg optimization_barrier reciprocal round rsqrt sign sin sinh sqrt square
         stop_gradient tan tanh""", "f")  # fmt: skip
     yield from _names("scipy.special", """digamma entr erf erfc erfinv expit factorial gamma gammaln gammasgn log_ndtr logit
-        log_softmax loggamma logsumexp ndtr ndtri softmax""", "f")  # fmt: skip
-    yield from _names("scipy.special", """beta betaln boxcox boxcox1p comb kl_div poch polygamma rel_entr xlog1py xlogy""", "f, g")
+        i0 i0e i1 i1e log_softmax loggamma logsumexp ndtr ndtri softmax""", "f")  # fmt: skip
+    yield from _names("scipy.special", """beta betaln boxcox boxcox1p comb gammainc gammaincc kl_div poch polygamma rel_entr xlog1py
+        xlogy zeta""", "f, g")  # fmt: skip
+    yield from _calls("scipy.special.betainc(f, g, f); lax.betainc(f, g, f)")
     yield from _calls("scipy.special.multigammaln(f, 3)")
-    yield from _names("lax", "add atan2 complex div eq ge gt le lt max min mul ne nextafter polygamma pow rem sub", "f, g")
+    yield from _names("lax", """add atan2 complex div eq ge gt igamma igamma_grad_a igammac le lt max min mul ne nextafter polygamma
+        pow random_gamma_grad rem sub zeta""", "f, g")  # fmt: skip
     yield from _names("lax", "bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic shift_right_logical", "i, j")
     yield from _names("lax", "bitwise_not clz population_count", "i")
     yield from _names("lax", "conj imag real", "c")
@@ -163,7 +168,13 @@ def draws() -> Iterator[str]:
     yield from _calls("""random.bernoulli(k, 0.3, (M, M)); random.truncated_normal(k, -1.0, 1.0, (M, M)); random.randint(k, (M, M), 0, 9);
         random.categorical(k, f); random.categorical(k, f[0], shape=(M,)); random.choice(k, f[0], (8,)); random.split(k, M);
         random.fold_in(k, o[0]); random.key_data(k); random.clone(k); random.key(o[0]); random.PRNGKey(o[0]);
-        random.wrap_key_data(np.ones((M, 2), np.uint32)); random.bits(k, (M, M), np.uint8); random.orthogonal(k, M)""")  # fmt: skip
+        random.wrap_key_data(np.ones((M, 2), np.uint32)); random.bits(k, (M, M), np.uint8); random.orthogonal(k, M);
+        random.gamma(k, f); random.loggamma(k, f); random.beta(k, f, g); random.chisquare(k, f); random.f(k, f, g); random.t(k, 3.0, (M, M));
+        random.dirichlet(k, f); random.generalized_normal(k, 3.0, (M, M)); random.ball(k, 3, 2.0, (M,)); random.poisson(k, f);
+        random.binomial(k, f, 0.3); random.multinomial(k, f[:, 0], f[0]); random.geometric(k, f); random.pareto(k, f);
+        random.rayleigh(k, f); random.wald(k, f); random.weibull_min(k, f, g, (M, f.shape[1])); random.maxwell(k, (M, M));
+        random.double_sided_maxwell(k, 0.0, 1.0, (M, M)); random.triangular(k, 0.0, 0.5, f); random.lognormal(k, f);
+        random.multivariate_normal(k, f[0, :3], np.eye(3), (M,))""")  # fmt: skip
     yield from (f"nn.initializers.{name}(k, (M, M))" for name in "zeros ones".split())
     yield from (f"nn.initializers.{name}()(k, (M, M))" for name in """normal uniform truncated_normal lecun_normal lecun_uniform glorot_normal
         glorot_uniform he_normal he_uniform xavier_normal xavier_uniform kaiming_normal kaiming_uniform""".split())  # fmt: skip
@@ -203,7 +214,8 @@ def growing() -> Iterator[str]:
     yield from _names("scipy.linalg", "lu lu_factor det inv", "q")
     yield from _calls("""lax.associative_scan(lax.add, v); lax.reduce_xor(i, (0,)); np.linalg.solve(q, q[..., :1]);
         np.linalg.tensorinv(q[None], 2); np.linalg.tensorsolve(q, q[0]); np.polyval(v[:M], s); np.repeat(o, o, total_repeat_length=M); np.nonzero(f[0], size=8);
-        np.flatnonzero(f[0], size=8); np.ix_(o, o); np.argwhere(f[0], size=8); np.unique(f[0], size=8); scipy.linalg.solve(q, q); scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), q); random.permutation(k, f[0])""")
+        np.flatnonzero(f[0], size=8); np.ix_(o, o); np.argwhere(f[0], size=8); np.unique(f[0], size=8); np.unwrap(f); np.union1d(f[0], v[:5], size=8); np.setdiff1d(f[0], v[:5], size=8);
+        np.setxor1d(f[0], v[:5], size=8); np.intersect1d(f[0], v[:5], size=8); scipy.linalg.solve(q, q); scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), q); random.permutation(k, f[0])""")
 
 
 def computed() -> Iterator[str]:
