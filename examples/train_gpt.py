@@ -237,11 +237,9 @@ def main() -> None:
     state = mj.device_put(state, shardings)
     generator = np.random.default_rng(args.seed)
     if args.inspect:
-        from meshjit.inspect.report import report
-
         tokens, targets = characters.batch(generator, args.batch, args.length)
         if first:
-            report(step.lower(state, tokens, targets, args.rate).compile())
+            print(step.lower(state, tokens, targets, args.rate).report())
         return
 
     start = time.time()
