@@ -33,12 +33,12 @@ from meshjit.partition.moves import Moves
 from meshjit.partition.stretched import Stretcher, from_whole
 from meshjit.partition.stretches import (
     OWN,
+    Division,
+    Divisions,
     Refused,
-    Space,
-    Spaces,
     Stretch,
     Stretches,
-    find_spaces,
+    find_divisions,
     hull,
     needs_before,
 )
@@ -58,7 +58,7 @@ class BlockedLoop:
     eqn: Eqn
     region: Region
     plan: Plan
-    spaces: Spaces
+    divisions: Divisions
     mesh: BaseMesh
     needs: list[Needs]
 
@@ -77,7 +77,7 @@ class BlockedLoop:
 
     def stretches(self, count: int) -> dict[Var, Stretches]:
         """The stretches of the inputs at the beginning of a block of `count` iterations, for all of it."""
-        own = {v: self.spaces.own(v) for v in self.body.inputs}
+        own = {v: self.divisions.own(v) for v in self.body.inputs}
         needs = self.needs[count - 1] if count else {}
         return {v: hull(s, needs[v]) if v in needs else s for v, s in own.items()}
 
@@ -94,7 +94,7 @@ def fetch_borders(loop: BlockedLoop, count: int, moves: Moves) -> Program:
     reached = loop.stretches(count)
     with Builder(loop.body.name) as builder:
         writer = _Writer(loop, builder, moves)
-        inputs = [(v, builder.input(loop.spaces.type(v, loop.spaces.own(v)))) for v in loop.carried]
+        inputs = [(v, builder.input(loop.divisions.type(v, loop.divisions.own(v)))) for v in loop.carried]
         return builder.build([writer.fetched(v, x, reached[v]) for v, x in inputs])
 
 
@@ -105,18 +105,19 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
     is_plain = all(inner.op.regions is None and is_pure(inner) for inner in body.eqns)
     if not is_plain or any(p.partial for p in (*plan.inputs, *plan.outputs)):
         raise Refused("the body holds a loop or an effect, or a carry collects partial sums")
-    spaces = find_spaces(region, plan.inputs, mesh)
+    divisions = find_divisions(region, plan.inputs, mesh)
     outer = {i for i, _ in region.carried}
     seeds = {v for inner in body.eqns if inner.op.seed is not None for v in inner.outputs}
     pairs = [(v, plan.placements[v]) for v in seeds]
     pairs += [(v, p) for i, (v, p) in enumerate(zip(body.inputs, plan.inputs, strict=True)) if i in outer]
     for var, placement in [*pairs, *zip(body.outputs, plan.outputs, strict=True)]:
         for d, axes in enumerate(placement.dims):
-            space = spaces.get((var, d))
-            shape = placement.local_shape(var.shape, mesh)
-            if (axes if mesh.axes_size(axes) > 1 else ()) != (space.axes if space else ()) or (space and shape[d] != space.block):
+            division = divisions.get((var, d))
+            extent = placement.local_shape(var.shape, mesh)[d]
+            own = division.axes if division else (), division.block if division else extent
+            if ((axes if mesh.axes_size(axes) > 1 else ()), extent) != own:
                 raise Refused(f"dim {d} of {var.type} is wanted elsewhere")
-    loop = BlockedLoop(eqn, region, plan, spaces, mesh, [])
+    loop = BlockedLoop(eqn, region, plan, divisions, mesh, [])
     for _ in range(min(MOST_ITERATIONS, eqn.params["length"])):
         if not _extend(loop):
             break
@@ -128,22 +129,22 @@ def blocked_loop(eqn: Eqn, plan: Plan, mesh: BaseMesh) -> BlockedLoop:
 def _extend(loop: BlockedLoop) -> bool:
     """One more iteration; False where its borders are more than neighbours have, or than there is room for."""
     reached = loop.stretches(len(loop.needs))
-    outputs = [(v, loop.spaces.own(v)) for v in loop.body.outputs]
+    outputs = [(v, loop.divisions.own(v)) for v in loop.body.outputs]
     outputs += [(loop.body.outputs[output], reached[loop.body.inputs[i]]) for i, output in loop.region.carried]
-    needs = needs_before(loop.body, loop.spaces, outputs)
+    needs = needs_before(loop.body, loop.divisions, outputs)
     loop.needs.append(needs)
     inputs = loop.stretches(len(loop.needs))
-    near = all(_is_near(s, loop.spaces[v, d]) for v, stretches in inputs.items() for d, s in enumerate(stretches) if s)
-    held = sum(loop.spaces.type(v, loop.spaces.own(v)).nbytes for v in inputs)
-    more = sum(loop.spaces.type(v, s).nbytes for v, s in inputs.items()) - held
+    near = all(_is_near(s, loop.divisions[v, d]) for v, stretches in inputs.items() for d, s in enumerate(stretches) if s)
+    held = sum(loop.divisions.type(v, loop.divisions.own(v)).nbytes for v in inputs)
+    more = sum(loop.divisions.type(v, s).nbytes for v, s in inputs.items()) - held
     if not near or more > max(held * BORDER_SHARE, SMALL):
         loop.needs.pop()
         return False
     return True
 
 
-def _is_near(stretch: Stretch, space: Space) -> bool:
-    return all(-space.block < side <= space.block for side in stretch)
+def _is_near(stretch: Stretch, division: Division) -> bool:
+    return all(-division.block < side <= division.block for side in stretch)
 
 
 # -- writing it
@@ -188,11 +189,11 @@ class _Writer:
             sliced = int(i in loop.region.sliced)
             for d, stretch in enumerate(stretches[var] if var not in loop.carried else ()):
                 if stretch is not None:
-                    space, dim = loop.spaces[var, d], d + sliced
+                    division, dim = loop.divisions[var, d], d + sliced
                     if loop.mesh.axes_size(placement.dims[d]) > 1:
-                        local = with_borders(local, dim, space, stretch, loop.mesh)
+                        local = with_borders(local, dim, division, stretch, loop.mesh)
                     else:
-                        local = from_whole(local, dim, space, stretch, self.moves)
+                        local = from_whole(local, dim, division, stretch, self.moves)
             groups[1 if var in loop.carried else 2 * sliced].append(local)
         return groups
 
@@ -204,14 +205,15 @@ class _Writer:
         with Builder(body.name) as builder, builder.at(loop.eqn.source):
             inputs = list[Var]()
             for i, var in enumerate(body.inputs):
-                type = loop.spaces.type(var, loop.spaces.own(var) if var in loop.carried else outside[var])
+                type = loop.divisions.type(var, loop.divisions.own(var) if var in loop.carried else outside[var])
                 inputs.append(builder.input(type.with_shape((count, *type.shape)) if i in loop.region.sliced else type))
             operands = [
                 self.fetched(v, x, reached[v]) if v in loop.carried else x for v, x in zip(body.inputs, inputs, strict=True)
             ]
             changed = {**params, "body": self.iteration(count, outside), "length": count}
             results = list(builder.emit(scan, operands, changed))
-            carries = [loop.spaces.cut(v, x, reached[v], loop.spaces.own(v)) for v, x in zip(loop.carried, results, strict=False)]
+            own = loop.divisions.own
+            carries = [loop.divisions.cut(v, x, reached[v], own(v)) for v, x in zip(loop.carried, results, strict=False)]
             return builder.build([*carries, *results[len(carries) :]])
 
     def iteration(self, count: int, outside: Needs) -> Program:
@@ -219,19 +221,19 @@ class _Writer:
         right each time; after the last one it is the device's own part."""
         loop, body, reached = self.loop, self.loop.body, self.loop.stretches(count)
         with Builder(body.name) as builder:
-            stretcher = Stretcher(body, loop.spaces, Moves(loop.mesh, self.moves.target), builder)
+            stretcher = Stretcher(body, loop.divisions, Moves(loop.mesh, self.moves.target), builder)
             stretches = {v: reached[v] if v in loop.carried else outside[v] for v in body.inputs}
-            inputs = {v: builder.input(loop.spaces.type(v, stretches[v]), v.hint) for v in body.inputs}
+            inputs = {v: builder.input(loop.divisions.type(v, stretches[v]), v.hint) for v in body.inputs}
             values = stretcher.iteration(loop.needs[count - 1], {v: (x, stretches[v]) for v, x in inputs.items()})
             carries = [self.filled(v, *values[out], reached[v]) for v, out in loop.carried.items()]
             stacked = [body.outputs[i] for i in sorted(loop.region.stacked)]
-            return builder.build([*carries, *(stretcher.at(v, loop.spaces.own(v)) for v in stacked)])
+            return builder.build([*carries, *(stretcher.at(v, loop.divisions.own(v)) for v in stacked)])
 
     def filled(self, var: Var, local: Var, have: Stretches, target: Stretches) -> Var:
         """A carry at the stretches `target`, with zeros where it has less."""
         both = [(a or OWN, b or OWN) for a, b in zip(have, target, strict=True)]
         most = tuple((min(a[0], b[0]), min(a[1], b[1])) for a, b in both)
-        local = self.loop.spaces.cut(var, local, have, tuple(m if s else None for m, s in zip(most, target, strict=True)))
+        local = self.loop.divisions.cut(var, local, have, tuple(m if s else None for m, s in zip(most, target, strict=True)))
         low, high = (tuple(b[side] - m[side] for m, (_, b) in zip(most, both, strict=True)) for side in (0, 1))
         if not any(low) and not any(high):
             return local
@@ -241,28 +243,28 @@ class _Writer:
         """A carry with its borders."""
         for d, stretch in enumerate(target):
             if stretch is not None:
-                local = with_borders(local, d, self.loop.spaces[var, d], stretch, self.loop.mesh)
+                local = with_borders(local, d, self.loop.divisions[var, d], stretch, self.loop.mesh)
         return local
 
 
-def with_borders(local: Var, dim: int, space: Space, stretch: Stretch, mesh: BaseMesh) -> Var:
+def with_borders(local: Var, dim: int, division: Division, stretch: Stretch, mesh: BaseMesh) -> Var:
     """A device's own block with what it lacks of a stretch, from the devices before and after it."""
     before, after = stretch
-    places, parts = np.arange(space.count), list[Var]()
+    places, parts = np.arange(division.count), list[Var]()
     if before > 0:
-        parts.append(_sent(cut(local, dim, space.block - before, space.block), places - 1, space, mesh))
-    parts.append(cut(local, dim, max(-before, 0), space.block + min(after, 0)))
+        parts.append(_sent(cut(local, dim, division.block - before, division.block), places - 1, division, mesh))
+    parts.append(cut(local, dim, max(-before, 0), division.block + min(after, 0)))
     if after > 0:
-        parts.append(_sent(cut(local, dim, 0, after), places + 1, space, mesh))
+        parts.append(_sent(cut(local, dim, 0, after), places + 1, division, mesh))
     return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=dim)
 
 
-def _sent(part: Var, sources: np.ndarray, space: Space, mesh: BaseMesh) -> Var:
-    """What device `sources[i]` of the space has, on device i; in a ring the last one is before the first."""
-    targets = np.arange(space.count)
-    if space.in_ring:
-        sources = sources % space.count
-    real = (sources >= 0) & (sources < space.count)
-    groups = mesh.replica_groups(space.axes)
+def _sent(part: Var, sources: np.ndarray, division: Division, mesh: BaseMesh) -> Var:
+    """What device `sources[i]` of the division has, on device i; in a ring the last one is before the first."""
+    targets = np.arange(division.count)
+    if division.in_ring:
+        sources = sources % division.count
+    real = (sources >= 0) & (sources < division.count)
+    groups = mesh.replica_groups(division.axes)
     pairs = np.stack([groups[:, sources[real]], groups[:, targets[real]]], axis=-1)
     return collective_permute(part, pairs=tuple(map(tuple, pairs.reshape(-1, 2).tolist())))

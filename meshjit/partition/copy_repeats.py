@@ -6,14 +6,16 @@ from outside have. The Template is what it wrote: local equations whose operands
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.repeats import Repeat, repeats
 from meshjit.core.versions import Versions
+from meshjit.partition.bodies import Body, body_of, with_calls
 from meshjit.partition.moves import Moves
 from sharding.placement import Placement
 
@@ -29,6 +31,13 @@ class Template:
     versions: tuple[tuple[int, tuple[tuple[Placement, Name], ...]], ...]
     indices: tuple[tuple[Any, int], ...]  # axes along which the repeat asks where the device stands for the first time
     made: tuple[tuple[int, int, int, EquationPlan], ...]  # position, bytes, number of the equation and its plan
+    body: Body | None = None  # if it is written as calls
+
+    @property
+    def escaping(self) -> tuple[int, ...]:
+        """The numbers of values that are read behind the repeat, as far as it makes them."""
+        names = [name for _, versions in self.versions for _, name in versions] + [name for _, name in self.indices]
+        return tuple(sorted({name for name in names if isinstance(name, int)}))
 
 
 class Copies:
@@ -37,6 +46,7 @@ class Copies:
     def __init__(self, program: Program, versions: Versions[Var], builder: Builder, moves: Moves) -> None:
         self.program, self.state, self.builder, self.moves = program, versions, builder, moves
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
+        self.times = Counter(repeat.kind for repeat in self.repeats.values())
         self.templates: dict[Any, Template] = {}
 
     def write(
@@ -51,8 +61,13 @@ class Copies:
         write()
         template = self.template(repeat, start, indices)
         if template is not None:
-            self.templates[key] = template
+            body = body_of(template.eqns, start, template.escaping, self.times[repeat.kind])
+            self.templates[key] = replace(template, body=body)
         return None
+
+    def finish(self) -> None:
+        """After the last equation: the first repeats of their kinds become calls like the others."""
+        with_calls(self.builder.eqns, [template.body for template in self.templates.values() if template.body is not None])
 
     def key(self, repeat: Repeat, plans: Sequence[EquationPlan], sources: Mapping[Var, Source | None]) -> Any:
         """All that writing the repeat depends on, and which of the local values that it may read are the same."""
@@ -89,17 +104,19 @@ class Copies:
             return None
 
     def copy(self, repeat: Repeat, template: Template) -> None:
-        state, values, results = self.state, (*repeat.inner, *repeat.outer), list[Var]()
+        state, values, results = self.state, (*repeat.inner, *repeat.outer), dict[int, Var]()
 
         def local(name: Name) -> Var:
             if isinstance(name, int):
                 return results[name]
             return state.versions[values[name[0]]][name[1]] if _is_version(name) else self.moves.indices[name]
 
-        for eqn, names in template.eqns:
+        if template.body is not None:
+            results |= template.body.call(list(map(local, template.body.inputs)), self.builder)
+        for eqn, names in template.eqns if template.body is None else ():
             outputs = tuple([Var(v.type, v.hint) for v in eqn.outputs])
             self.builder.eqns.append(Eqn(eqn.op, tuple(map(local, names)), outputs, eqn.params, eqn.source))
-            results += outputs
+            results.update(enumerate(outputs, len(results)))
         self.moves.indices.update((axes, results[number]) for axes, number in template.indices)
         versions = [(values[i], {p: local(name) for p, name in by_placement}) for i, by_placement in template.versions]
         state.versions.update(versions)

@@ -45,9 +45,12 @@ def write_locally(plan: Plan, target: Target) -> Program:
 
 
 class Partitioner(Versions[Var]):
-    def __init__(self, plan: Plan, target: Target) -> None:
+    """`copies`: repeats are written once, and values inside of the others are not known one by one."""
+
+    def __init__(self, plan: Plan, target: Target, copies: bool = True) -> None:
         super().__init__(Walks(plan.mesh, target))
         self.plan = plan
+        self.copies = copies
         self.mesh = plan.mesh
         self.target = target
         self.builder = Builder(plan.program.name)
@@ -63,13 +66,14 @@ class Partitioner(Versions[Var]):
                 self.enter(var, self.walks.normal(placement), self.builder.input(type, var.hint))
             copies, at = Copies(program, self, self.builder, self.moves), 0
             while at < len(program.eqns):
-                repeat, start = copies.repeats.get(at), at
+                repeat, start = copies.repeats.get(at) if self.copies else None, at
                 at = at + 1 if repeat is None else repeat.stop
                 if repeat is None:
                     self.equations(start, at)
                 else:
                     plans = self.plan.equations[start:at]
                     copies.write(repeat, plans, self.sources, lambda start=start, stop=at: self.equations(start, stop))
+            copies.finish()
             outputs = [self.bring(var, p) for var, p in zip(program.outputs, self.plan.outputs, strict=True)]
         return self.builder.build(outputs)
 
@@ -92,6 +96,9 @@ class Partitioner(Versions[Var]):
         local = super().operand(var, placement)
         if not placement.partial or self.walks.normal(placement) in self.versions[var]:
             return local
+        return self.addend(local, placement)
+
+    def addend(self, local: Var, placement: Placement) -> Var:
         return self.moves.addend(local, placement.partial_axes)
 
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[Var]) -> Sequence[Var]:

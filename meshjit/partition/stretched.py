@@ -29,8 +29,8 @@ from meshjit.ops.slicing.slices import pad
 from meshjit.partition.moves import Moves
 from meshjit.partition.stretches import (
     OWN,
-    Space,
-    Spaces,
+    Division,
+    Divisions,
     Stretch,
     Stretches,
     known_integers,
@@ -46,9 +46,9 @@ I32 = np.dtype(np.int32)
 class Stretcher:
     """Writes iterations of `body` into `builder`, which is the current one. Values are kept with their stretches."""
 
-    def __init__(self, body: Program, spaces: Spaces, moves: Moves, builder: Builder) -> None:
+    def __init__(self, body: Program, divisions: Divisions, moves: Moves, builder: Builder) -> None:
         self.body = body
-        self.spaces = spaces
+        self.divisions = divisions
         self.moves = moves
         self.builder = builder
         self.constants = known_integers(body)
@@ -65,14 +65,14 @@ class Stretcher:
                 with self.builder.at(eqn.source):
                     results = self.equation(eqn, [needs[v] for v in eqn.outputs])
                 for var, result in zip(eqn.outputs, results, strict=True):
-                    expected = self.spaces.type(var, needs[var])
+                    expected = self.divisions.type(var, needs[var])
                     assert result.type == expected, f"{eqn.op.name}: {result.type} where {expected} is wanted"
                     self.values[var] = (result, needs[var])
         return self.values
 
     def at(self, var: Var, stretches: Stretches) -> Var:
         """The value at these stretches, of which it has at least as much."""
-        return self.spaces.cut(var, *self.values[var], stretches)
+        return self.divisions.cut(var, *self.values[var], stretches)
 
     def equation(self, eqn: Eqn, targets: Sequence[Stretches]) -> Sequence[Var]:
         if eqn.op is constant:
@@ -83,9 +83,9 @@ class Stretcher:
 
     def alike(self, eqn: Eqn, targets: Sequence[Stretches]) -> Sequence[Var]:
         """An op that does the same at all places: operands at the stretch of their factor, which is that of the results."""
-        stretches = stretches_alike(eqn, dict(zip(eqn.outputs, targets, strict=True)), self.spaces)
+        stretches = stretches_alike(eqn, dict(zip(eqn.outputs, targets, strict=True)), self.divisions)
         operands = [self.at(v, stretches[v]) for v in eqn.inputs]
-        types = tuple(self.spaces.type(v, s) for v, s in zip(eqn.outputs, targets, strict=True))
+        types = tuple(self.divisions.type(v, s) for v, s in zip(eqn.outputs, targets, strict=True))
         params = resized(eqn.op, eqn.params, tuple(v.type for v in operands), types)
         assert params is not None, eqn
         return self.builder.emit(eqn.op, operands, params)
@@ -93,7 +93,7 @@ class Stretcher:
     def aligned(self, eqn: Eqn, target: Stretches) -> Var:
         """An op that is given what it sees: another part of the same stretches, chosen from by place."""
         (out,), places = eqn.outputs, places_of(eqn, self.constants)
-        stretches = seen_by(eqn, target, self.spaces, self.constants)
+        stretches = seen_by(eqn, target, self.divisions, self.constants)
         operands = [self.at(v, s) for v, s in zip(eqn.inputs, stretches, strict=True)]
 
         def inside(i: int, shape: tuple[int, ...]) -> Var | None:
@@ -105,7 +105,7 @@ class Stretcher:
                 (dim, low, reach), extent = moves, var.shape[d]
                 if low > 0 or out.shape[dim] - low + reach - 1 > extent:
                     stretch, begin = (own, 0) if isinstance(here, Window) else (target[dim] or OWN, low)
-                    masks.append(self.within(self.spaces[var, d], stretch, begin, begin + extent, d, shape))
+                    masks.append(self.within(self.divisions[var, d], stretch, begin, begin + extent, d, shape))
             return functools.reduce(and_, masks) if masks else None
 
         assert eqn.op.aligned is not None
@@ -116,60 +116,60 @@ class Stretcher:
     def constant(self, eqn: Eqn, target: Stretches) -> Var:
         value, (var,) = eqn.params["value"], eqn.outputs
         if is_splat(value):
-            return full(self.spaces.type(var, target), element_of(value))
+            return full(self.divisions.type(var, target), element_of(value))
         local = constant(value=value)
         for d, stretch in enumerate(target):
             if stretch is not None:
-                local = from_whole(local, d, self.spaces[var, d], stretch, self.moves)
+                local = from_whole(local, d, self.divisions[var, d], stretch, self.moves)
         return local
 
     def iota(self, eqn: Eqn, target: Stretches) -> Var:
         (var,), dim = eqn.outputs, eqn.params["dimension"]
-        type, stretch = self.spaces.type(var, target), target[dim]
+        type, stretch = self.divisions.type(var, target), target[dim]
         if stretch is None:
             return iota(dtype=eqn.params["dtype"], shape=type.shape, dimension=dim)
-        places = convert(self.places(self.spaces[var, dim], stretch), dtype=type.dtype)
+        places = convert(self.places(self.divisions[var, dim], stretch), dtype=type.dtype)
         return broadcast_in_dim(places, shape=type.shape, dimensions=(dim,))
 
     # -- places
 
-    def places(self, space: Space, stretch: Stretch) -> Var:
+    def places(self, division: Division, stretch: Stretch) -> Var:
         """i32: the global place of every element of a stretch; in a ring, of those that it goes on with."""
-        key = space, stretch
+        key = division, stretch
         if key not in self.columns:
-            width = space.width(stretch)
-            begin = subtract(multiply(self.moves.index(space.axes), scalar(space.block, I32)), scalar(stretch[0], I32))
+            width = division.width(stretch)
+            begin = subtract(multiply(self.moves.index(division.axes), scalar(division.block, I32)), scalar(stretch[0], I32))
             places = add(iota(dtype=I32, shape=(width,), dimension=0), spread(begin, (width,)))
-            if space.in_ring:
-                period = full_like(places, space.period)
+            if division.in_ring:
+                period = full_like(places, division.period)
                 before = compare(places, zeros_like(places), direction="LT")
                 behind = compare(places, period, direction="GE")
                 places = select(before, add(places, period), select(behind, subtract(places, period), places))
             self.columns[key] = places
         return self.columns[key]
 
-    def within(self, space: Space, stretch: Stretch, low: int, high: int, dim: int, shape: Sequence[int]) -> Var:
-        key = space, stretch, low, high
+    def within(self, division: Division, stretch: Stretch, low: int, high: int, dim: int, shape: Sequence[int]) -> Var:
+        key = division, stretch, low, high
         if key not in self.columns:
-            self.columns[key] = between(self.places(space, stretch), low, high)
+            self.columns[key] = between(self.places(division, stretch), low, high)
         return broadcast_in_dim(self.columns[key], shape=tuple(shape), dimensions=(dim,))
 
 
-def from_whole(whole: Var, dim: int, space: Space, stretch: Stretch, moves: Moves) -> Var:
+def from_whole(whole: Var, dim: int, division: Division, stretch: Stretch, moves: Moves) -> Var:
     """The stretch of this device, of a value that it has all of."""
     before, after, extent = *stretch, whole.shape[dim]
-    low, high = max(before, 0), max(space.period + after - extent, 0)
-    if space.in_ring:
-        missing = space.period - extent
+    low, high = max(before, 0), max(division.period + after - extent, 0)
+    if division.in_ring:
+        missing = division.period - extent
         grown = _grown(whole, dim, 0, missing)
-        parts = [cut(grown, dim, space.period - low, space.period)] if low else []
+        parts = [cut(grown, dim, division.period - low, division.period)] if low else []
         parts += [grown, *([cut(grown, dim, 0, after)] if after > 0 else [])]
         grown = concatenate(*parts, dimension=dim) if len(parts) > 1 else grown
     else:
         grown = _grown(whole, dim, low, high)
-    begin = add(multiply(moves.index(space.axes), scalar(space.block, I32)), scalar(low - before, I32))
+    begin = add(multiply(moves.index(division.axes), scalar(division.block, I32)), scalar(low - before, I32))
     starts = [begin if d == dim else scalar(0, I32) for d in range(whole.rank)]
-    sizes = tuple(space.width(stretch) if d == dim else n for d, n in enumerate(whole.shape))
+    sizes = tuple(division.width(stretch) if d == dim else n for d, n in enumerate(whole.shape))
     return dynamic_slice(grown, *starts, slice_sizes=sizes)
 
 

@@ -1,6 +1,6 @@
 """Which positions of sharded dims a device needs to compute a result alone: the geometry of `blocking.py`.
 
-Dims that an equation treats alike share a *space*: of each of them device i has a *stretch*, the positions from
+Dims that an equation treats alike share a *division*: of each of them device i has a *stretch*, the positions from
 i * block - before up to (i + 1) * block + after. The stretch of a result determines those of the operands:
 
     u + v                     the same of both
@@ -8,7 +8,7 @@ i * block - before up to (i + 1) * block + after. The stretch of a result determ
     shift(u, s), roll(u, s)   moved by -s
     windows that slide by 1   longer by what the windows reach to either side
 
-So a stencil of two neighbours needs one more element on each side per step backwards in time. A space in a ring continues
+So a stencil of two neighbours needs one more element on each side per step backwards in time. A division in a ring continues
 at the other end of the dim: position p stands for p mod (block * devices). In others, elements outside the dim are unspecified.
 """
 
@@ -40,7 +40,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Space:
+class Division:
     axes: tuple[AxisRef, ...]
     block: int
     count: int
@@ -60,8 +60,8 @@ class Space:
         return before - turns, after + turns
 
 
-class Spaces(dict[ValueDim, Space]):
-    """The space of every dim that is cut along with a carry."""
+class Divisions(dict[ValueDim, Division]):
+    """The division of every dim that is cut along with a carry."""
 
     def own(self, var: Var) -> Stretches:
         """A device's own block."""
@@ -101,8 +101,8 @@ class _Classes:
             self.parents[self.find(node)] = self.find(nodes[0])
 
 
-def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh) -> Spaces:
-    """The space of every dim that is cut along with a carry; Refused where dims cut differently meet."""
+def find_divisions(region: Region, placements: Sequence[Placement], mesh: BaseMesh) -> Divisions:
+    """The division of every dim that is cut along with a carry; Refused where dims cut differently meet."""
     body, classes = region.program, _Classes()
     constants = known_integers(body)
     for eqn in body.eqns:
@@ -110,12 +110,12 @@ def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh)
     for i, output in region.carried:
         for d in range(body.inputs[i].rank):
             classes.join([(body.inputs[i], d), (body.outputs[output], d)])
-    by_root: dict[ValueDim, Space] = {}
+    by_root: dict[ValueDim, Division] = {}
     for var, placement in zip(body.inputs, placements, strict=True):
         for d, axes in enumerate(placement.dims):
             if axes and mesh.axes_size(axes) > 1:
-                space = Space(axes, placement.local_shape(var.shape, mesh)[d], mesh.axes_size(axes))
-                _assign(by_root, classes.find((var, d)), space)
+                division = Division(axes, placement.local_shape(var.shape, mesh)[d], mesh.axes_size(axes))
+                _assign(by_root, classes.find((var, d)), division)
     lost = next((node for node in classes.whole if classes.find(node) in by_root), None)
     if lost is not None:
         raise Refused(f"dim {lost[1]} of {lost[0].type} has to be whole")
@@ -123,32 +123,32 @@ def find_spaces(region: Region, placements: Sequence[Placement], mesh: BaseMesh)
         for node, places in _places(eqn, constants):
             if isinstance(places, Moved) and places.in_ring and (root := classes.find(node)) in by_root:
                 by_root[root] = replace(by_root[root], in_ring=True)
-    spaces = Spaces({node: by_root[root] for node in classes.parents if (root := classes.find(node)) in by_root})
-    _check(body, spaces, constants)
-    return spaces
+    divisions = Divisions({node: by_root[root] for node in classes.parents if (root := classes.find(node)) in by_root})
+    _check(body, divisions, constants)
+    return divisions
 
 
-def _assign(by_root: dict[ValueDim, Space], root: ValueDim, space: Space) -> None:
-    other = by_root.setdefault(root, space)
-    if other != space:
-        raise Refused(f"dims cut into {space.block} over {space.axes} and into {other.block} over {other.axes} meet")
+def _assign(by_root: dict[ValueDim, Division], root: ValueDim, division: Division) -> None:
+    other = by_root.setdefault(root, division)
+    if other != division:
+        raise Refused(f"dims cut into {division.block} over {division.axes} and into {other.block} over {other.axes} meet")
 
 
-def _check(body: Program, spaces: Spaces, constants: Mapping[Var, int]) -> None:
-    for (var, d), space in spaces.items():
+def _check(body: Program, divisions: Divisions, constants: Mapping[Var, int]) -> None:
+    for (var, d), division in divisions.items():
         if 0 in var.shape:
             raise Refused(f"{var.type} is empty")
-        if space.in_ring and var.shape[d] > space.period:
+        if division.in_ring and var.shape[d] > division.period:
             raise Refused(f"dim {d} of {var.type} is longer than the ring that it is part of")
-        others = (spaces[var, e] for e in range(var.rank) if e != d and (var, e) in spaces)
-        if any(overlap(a, b) for other in others for a in space.axes for b in other.axes):
+        others = (divisions[var, e] for e in range(var.rank) if e != d and (var, e) in divisions)
+        if any(overlap(a, b) for other in others for a in division.axes for b in other.axes):
             raise Refused(f"two dims of {var.type} are cut over the same axis")
     for eqn in body.eqns:
         for (var, d), places in _places(eqn, constants):
-            space = spaces.get((var, d))
-            if space is None or not space.in_ring:
+            division = divisions.get((var, d))
+            if division is None or not division.in_ring:
                 continue
-            if isinstance(places, Moved) and places.in_ring and var.shape[d] != space.period:
+            if isinstance(places, Moved) and places.in_ring and var.shape[d] != division.period:
                 raise Refused(f"{var.type} is rolled around, and its shards are uneven")
             if isinstance(places, Window) and (places.low, places.reach) != (0, 1):
                 raise Refused(f"windows end where {var.type} does, which is rolled around elsewhere")
@@ -213,7 +213,7 @@ def _join(eqn: Eqn, constants: Mapping[Var, int], classes: _Classes) -> None:
 
 
 def needs_before(
-    body: Program, spaces: Spaces, outputs: Iterable[tuple[Var, Stretches]]
+    body: Program, divisions: Divisions, outputs: Iterable[tuple[Var, Stretches]]
 ) -> dict[Var, Stretches]:
     """The stretches that an iteration needs of its values, given those of its outputs."""
     needs: dict[Var, Stretches] = {}
@@ -228,22 +228,22 @@ def needs_before(
         if not any(v in needs for v in eqn.outputs):
             continue
         if eqn.op.aligned is not None:
-            for var, stretches in zip(eqn.inputs, seen_by(eqn, needs[eqn.outputs[0]], spaces, constants), strict=True):
+            for var, stretches in zip(eqn.inputs, seen_by(eqn, needs[eqn.outputs[0]], divisions, constants), strict=True):
                 want(var, stretches)
         elif eqn.inputs:
-            operands_at = stretches_alike(eqn, needs, spaces)
+            operands_at = stretches_alike(eqn, needs, divisions)
             for var in (*eqn.outputs, *eqn.inputs):
                 want(var, operands_at[var])
     return needs
 
 
-def seen_by(eqn: Eqn, result: Stretches, spaces: Spaces, constants: Mapping[Var, int]) -> list[Stretches]:
+def seen_by(eqn: Eqn, result: Stretches, divisions: Divisions, constants: Mapping[Var, int]) -> list[Stretches]:
     """Where the operands are needed for stretches of the result, of an op that can be given them there."""
 
     def seen(var: Var, d: int, places: Places) -> Stretch | None:
         moves = span(places)
         stretch = None if moves is None else result[moves[0]]
-        return None if moves is None or stretch is None else spaces[var, d].seen(stretch, *moves[1:])
+        return None if moves is None or stretch is None else divisions[var, d].seen(stretch, *moves[1:])
 
     return [
         tuple(seen(var, d, places) for d, places in enumerate(dims))
@@ -251,14 +251,14 @@ def seen_by(eqn: Eqn, result: Stretches, spaces: Spaces, constants: Mapping[Var,
     ]
 
 
-def stretches_alike(eqn: Eqn, needs: Mapping[Var, Stretches], spaces: Spaces) -> dict[Var, Stretches]:
+def stretches_alike(eqn: Eqn, needs: Mapping[Var, Stretches], divisions: Divisions) -> dict[Var, Stretches]:
     """Stretches of all values of an equation that treats all positions alike: the hull of those of its results."""
     by_node: dict[ValueDim, Stretch] = {}
     for nodes in alike(eqn).values():
         needed = [s for v, d in nodes if v in eqn.outputs and v in needs and (s := needs[v][d]) is not None]
         by_node |= dict.fromkeys(nodes, (max((a for a, _ in needed), default=0), max((b for _, b in needed), default=0)))
     return {
-        v: tuple(by_node.get((v, d), OWN) if (v, d) in spaces else None for d in range(v.rank))
+        v: tuple(by_node.get((v, d), OWN) if (v, d) in divisions else None for d in range(v.rank))
         for v in (*eqn.inputs, *eqn.outputs)
     }
 

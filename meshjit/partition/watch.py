@@ -23,7 +23,7 @@ class Watched:
 
 def partition_watched(plan: Plan) -> Watched:
     """As `partition`, with the same equations, and all values as further outputs."""
-    worker = Partitioner(plan, plan.target or target_of(plan.mesh))
+    worker = Partitioner(plan, plan.target or target_of(plan.mesh), copies=False)
     local = worker.run()
     results = [v for eqn in plan.program.eqns for v in eqn.outputs]
     first = [next(iter(worker.versions[var].items())) for var in results]  # later versions are moved ones

@@ -1,33 +1,23 @@
 """Python function → Program: Tracers, the stack of traces, `bind`, source lines."""
 
+from meshjit.trace.concrete import concrete_info, register_concrete, set_put, type_and_weak
 from meshjit.trace.evaluators import set_eager
-from meshjit.trace.program import (
-    Argument,
-    Traced,
-    argument_of,
-    as_operand,
-    function_name,
-    trace_to_program,
-)
+from meshjit.trace.names import function_name
+from meshjit.trace.program import Argument, Traced, argument_of, as_operand, trace_to_program
 from meshjit.trace.source import line_of, named_scope, user_source
 from meshjit.trace.stack import (
-    Trace,
     active_trace,
     array_paths,
     bind,
     bind_program,
-    concrete_info,
     ensure_compile_time_eval,
-    register_concrete,
     require_mesh,
-    set_put,
     staging,
     trace_for,
-    type_and_weak,
     vary,
-    varying_of,
 )
 from meshjit.trace.tracer import Tracer
+from meshjit.trace.tracing import Trace, varying_of
 
 __all__ = [
     "Argument",

@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from meshjit.core.explicit import Unclear, explicit_part, follow, pin_of, result_specs, typed
-from meshjit.core.op import REGISTRY
+from meshjit.core.explicit import Unclear, explicit_part, follow, likeness, pin_of, result_specs, typed
+from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Eqn, Source, Var
 from meshjit.core.rules import rule_of
+from meshjit.core.varying import Axes
 from meshjit.errors import ShardingTypeError
 from meshjit.trace.members import device_axis_names
 from meshjit.trace.source import line_of
@@ -24,7 +25,7 @@ from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh
 from sharding.named import NamedSharding
 from sharding.placement import Placement
 from sharding.reshard import plan_reshard
-from sharding.spec import PartitionSpec, entry_axes, spec_text
+from sharding.spec import PartitionSpec, placement_of, spec_text
 
 _NO_MESH = Mesh(np.empty((), object), ()).abstract_mesh
 
@@ -35,15 +36,18 @@ class Trace(Protocol):
     builder: Builder
     mesh: Any
     specs: dict[Var, PartitionSpec] | None
+    varying: dict[Var, Axes] | None
+    typed: dict[Any, tuple[list[PartitionSpec], bool, Eqn]]
 
     def require_mesh(self, mesh: Any) -> None: ...
 
 
 def governing(own: BaseMesh | None) -> BaseMesh | None:
-    """The mesh whose axis types hold: that of the context, else `own`, that of the arguments."""
-    if device_axis_names():  # code for single devices has no placements
-        return None
+    """The mesh whose axis types hold: that of the context, else `own`, that of the arguments. Code for single devices has
+    placements along the axes that it leaves Explicit."""
     named = named_mesh()
+    if device_axis_names():
+        return named if is_explicit(named) else None
     return own if named is None else named
 
 
@@ -91,6 +95,19 @@ def visible_sharding(value: Any, rank: int) -> NamedSharding:
         mesh = governing(sharding.mesh)
         assert isinstance(mesh, Mesh | AbstractMesh)
         return sharding_on(mesh.abstract_mesh, sharding.spec)
+    return nowhere(rank)
+
+
+def without_devices(sharding: NamedSharding | None) -> NamedSharding | None:
+    """The same on an AbstractMesh: a type names no devices."""
+    if sharding is None:
+        return None
+    assert isinstance(sharding.mesh, Mesh | AbstractMesh)
+    return sharding_on(sharding.mesh.abstract_mesh, sharding.spec)
+
+
+def nowhere(rank: int) -> NamedSharding:
+    """The same of a value that no explicit axis shards."""
     mesh = named_mesh()
     whole = PartitionSpec(*[None] * rank)
     return sharding_on(mesh.abstract_mesh if isinstance(mesh, Mesh | AbstractMesh) else _NO_MESH, whole)
@@ -112,18 +129,26 @@ def type_value(trace: Trace, var: Var, sharding: NamedSharding | None) -> None:
 def pinned_input(trace: Trace, var: Var) -> Var:
     """The input behind a constraint that holds it, and so its cotangent, where its type says."""
     mesh = governing(trace.mesh)
-    if trace.specs is None or var not in trace.specs or not var.rank or mesh is None or not is_explicit(mesh):
+    if trace.specs is None or var not in trace.specs or mesh is None or not is_explicit(mesh):
         return var
-    return _pinned(trace, var, trace.specs[var], mesh)
+    spec = trace.specs[var]
+    return _pinned(trace, var, spec, mesh) if var.rank or spec.unreduced or spec.reduced else var
 
 
 def _pinned(trace: Trace, var: Var, spec: PartitionSpec, mesh: BaseMesh) -> Var:
     assert trace.specs is not None
     if trace.mesh is None:
         trace.require_mesh(mesh)
-    (held,) = trace.builder.emit(REGISTRY["sharding_constraint"], [var], {"spec": pin_of(spec, mesh)})
+    (held,) = trace.builder.emit(holding(spec), [var], {"spec": pin_of(spec, mesh)})
     trace.specs[held] = spec
+    if trace.varying is not None and var in trace.varying:
+        trace.varying[held] = trace.varying[var]
     return held
+
+
+def holding(spec: PartitionSpec) -> Op:
+    """The op that holds a value where the spec says."""
+    return REGISTRY["leave_unreduced" if spec.unreduced else "sharding_constraint"]
 
 
 def type_results(trace: Trace, operands: Sequence[Tracer], source: Source | None) -> Sequence[Var]:
@@ -134,15 +159,18 @@ def type_results(trace: Trace, operands: Sequence[Tracer], source: Source | None
     if mesh is None or not is_explicit(mesh):
         return eqn.outputs
     specs = [explicit_part(trace.specs.get(v), v.rank, mesh) for v in eqn.inputs]
-    try:
-        results = result_specs(eqn, specs, mesh)
-    except Unclear as unclear:
-        raise unclear_placement(eqn, specs, mesh, unclear, source, lambda i: origin(operands[i])) from None
+    key = mesh, likeness(eqn, specs)
+    entry = trace.typed.get(key)
+    if entry is None:
+        try:
+            entry = trace.typed[key] = result_specs(eqn, specs, mesh), _combines(eqn), eqn  # which keeps its identity
+        except Unclear as unclear:
+            raise unclear_placement(eqn, specs, mesh, unclear, source, lambda i: origin(operands[i])) from None
+    results, pinned, _ = entry
     trace.specs.update(zip(eqn.outputs, results, strict=True))
-    if not _combines(eqn):
-        return eqn.outputs
     pairs = zip(eqn.outputs, results, strict=True)
-    return [_pinned(trace, v, s, mesh) if v.rank and not s.unreduced else v for v, s in pairs]
+    is_held = eqn.op.seed is not None or eqn.op.pinned is not None
+    return [_pinned(trace, v, s, mesh) if (v.rank and pinned) or (s.unreduced and not is_held) else v for v, s in pairs]
 
 
 def _combines(eqn: Eqn) -> bool:
@@ -172,7 +200,7 @@ def unclear_placement(
     lines += [f"  operand {i} is {typed(operands[i].type, specs[i])}: {origin_of(i)}" for i in unclear.operands]
     ways: list[str] = []
     for i, dims in zip(unclear.operands, unclear.resharded, strict=False):
-        sent = _bytes(operands[i], _placed(specs[i]), dims, mesh)
+        sent = _bytes(operands[i], placement_of(specs[i], operands[i].rank), dims, mesh)
         ways.append(f"meshjit.sharding.reshard(operand {i}, {_text(dims)}) before, which sends {sent}")
     if unclear.left is not None:
         left, result = unclear.left, eqn.outputs[0]
@@ -181,8 +209,16 @@ def unclear_placement(
     return ShardingTypeError("\n".join([*lines, *(f"  {'fix:' if n == 0 else '  or'} {way}" for n, way in enumerate(ways))]))
 
 
-def _placed(spec: PartitionSpec) -> Placement:
-    return Placement(tuple(entry_axes(entry) for entry in spec))
+def addends_not_taken(
+    eqn: Eqn, specs: Sequence[PartitionSpec], unclear: Unclear, source: Source | None, origin_of: Callable[[int], str]
+) -> ShardingTypeError:
+    """The error where code for single devices uses addends otherwise than in a sum."""
+    types = eqn.input_types
+    lines = [f"{eqn.op.name} at {line_of(source)}: {unclear.what}"]
+    lines += [f"  operand {i} is {typed(types[i], specs[i])}: {origin_of(i)}" for i in unclear.operands]
+    first = unclear.operands[0]
+    lines.append(f"  fix: lax.psum(operand {first}, {tuple(sorted(specs[first].unreduced))}) before finishes the sum")
+    return ShardingTypeError("\n".join(lines))
 
 
 def _text(dims: Sequence[Any]) -> str:

@@ -9,14 +9,14 @@ from typing import Any
 
 from meshjit.core.program import Program
 from meshjit.core.region import with_regions_changed
-from sharding.mesh import Mesh
+from sharding.mesh import AbstractMesh, Mesh
 from sharding.spec import PartitionSpec, padded, placement_of
 from sharding.translate import translate
 
 
 def spec_in_words_of(target: Any, mesh: Any, spec: PartitionSpec, rank: int) -> PartitionSpec | None:
     """`spec` of `mesh` with the axes of `wanted`; None where these have other devices, or cannot say it."""
-    if target == mesh:
+    if target == mesh or is_without_devices(mesh, target) or is_without_devices(target, mesh):
         return spec
     if not isinstance(mesh, Mesh) or not isinstance(target, Mesh) or mesh.flat_devices != target.flat_devices:
         return None
@@ -31,12 +31,25 @@ def spec_in_words_of(target: Any, mesh: Any, spec: PartitionSpec, rank: int) -> 
 
 def in_words_of(target: Any, mesh: Any, program: Program) -> Program | None:
     """The Program with every spec in it, of `mesh`, said with the axes of `wanted`; None where one cannot be."""
-    if target is None or mesh is None or target == mesh:
+    if target is None or mesh is None or target == mesh or _differ_in_types_alone(target, mesh):
         return program
     try:
         return _translated(program, target, mesh)
     except _CannotSay:
         return None
+
+
+def _differ_in_types_alone(target: Any, mesh: Any) -> bool:
+    """Whether two meshes are one but for what their axes are: explicit, or automatic inside of `auto_axes`."""
+    if is_without_devices(mesh, target) or is_without_devices(target, mesh):
+        return True
+    both_real = isinstance(target, Mesh) and isinstance(mesh, Mesh) and target.flat_devices == mesh.flat_devices
+    return both_real and target.shape_tuple == mesh.shape_tuple
+
+
+def is_without_devices(mesh: Any, other: Any) -> bool:
+    """Whether `mesh` is `other` but for the devices: what `get_abstract_mesh()` gives beside the mesh itself."""
+    return isinstance(mesh, AbstractMesh) and isinstance(other, Mesh) and mesh.shape_tuple == other.shape_tuple
 
 
 class _CannotSay(Exception):
@@ -56,8 +69,7 @@ def _translated(program: Program, target: Any, mesh: Any) -> Program:
         raise _CannotSay  # code for the devices of one mesh
     eqns = (with_regions_changed(e, lambda p: _translated(p, target, mesh)) for e in program.eqns)
     changed = [
-        e.with_params({name: spec_of(v, e.outputs[0].rank) for name, v in e.params.items()}) if e.op.seed else e
-        for e in eqns
+        e.with_params({name: spec_of(v, e.outputs[0].rank) for name, v in e.params.items()}) if e.op.seed else e for e in eqns
     ]
     if all(a is b for a, b in zip(changed, program.eqns, strict=True)):
         return program

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.config import config
 from meshjit.core.explicit import typed
 from meshjit.core.garbage import rarely_collected
@@ -17,10 +15,17 @@ from meshjit.core.program import Program, Source
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, Axes
+from meshjit.trace.concrete import Copy, Value, concrete_info
 from meshjit.trace.explicit import sharding_in_type
+from meshjit.trace.float0 import without_float0
+from meshjit.trace.leaks import check_leaks
+from meshjit.trace.names import function_name, hint_of
 from meshjit.trace.recursion import Level, explained
-from meshjit.trace.stack import Trace, Value, active_trace, concrete_info, depth, varying_of
+from meshjit.trace.stack import active_trace, note_copies
+from meshjit.trace.thread import depth
 from meshjit.trace.tracer import Tracer
+from meshjit.trace.tracing import Trace, varying_of
+from meshjit.trees import WORDS as tree
 from sharding.axes import AxisRef
 from sharding.named import NamedSharding
 from sharding.spec import entry_axes, padded
@@ -54,6 +59,12 @@ class Argument:
         entries = self.sharding.spec if self.sharding is not None else ()
         return (*map(entry_axes, entries), *((),) * (self.type.rank - len(entries)))
 
+    @property
+    def placed(self) -> Any:
+        """All that its type says of where it is."""
+        spec = None if self.sharding is None else self.sharding.spec
+        return self.axes, *((spec.unreduced, spec.reduced) if spec is not None else (frozenset(), frozenset()))
+
     def __str__(self) -> str:
         return typed(self.type, None if self.sharding is None else self.sharding.spec, self.varying)
 
@@ -76,6 +87,7 @@ class Traced:
     by_value: bool = False
     out_varying: tuple[Axes, ...] = ()  # of code for single devices
     shardings: tuple[NamedSharding | None, ...] = ()  # of the outputs, where explicit axes are in use
+    copies: tuple[Copy, ...] = ()  # NumPy arrays whose elements are constants in it
 
     @property
     def out_arguments(self) -> tuple[Argument, ...]:
@@ -114,6 +126,7 @@ def trace_to_program(
             tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), v, a.varying, a.sharding) for a, v in pairs]
             args, kwargs = tree.unflatten(in_tree, tracers)
             result = fun(*args, **kwargs)
+            result = without_float0(result)
             leaves, out_tree = tree.flatten(result)
             outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
             shardings = () if trace.specs is None else tuple(map(sharding_in_type, outputs))
@@ -129,20 +142,12 @@ def trace_to_program(
     by_value = trace.values is not None and trace.values.asked
     varying = () if trace.varying is None else tuple(map(varying_of, outputs))
     weak = tuple(t.weak_type for t in outputs)
-    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, varying, shardings)
-
-
-def function_name(fun: Any) -> str:
-    """`loss`, for a lambda `lambda`; looks through functools.partial."""
-    while hasattr(fun, "func"):
-        fun = fun.func
-    name = getattr(fun, "__name__", None) or type(fun).__name__
-    return re.sub(r"\W+", "_", name).strip("_") or "function"
-
-
-def hint_of(name: str) -> str:
-    """`params['w1'].x` as an identifier that programs are printed with: `params_w1_x`."""
-    return re.sub(r"\W+", "_", name).strip("_")
+    note_copies(trace.copies)
+    copies = tuple(trace.copies)
+    if config.check_tracer_leaks:
+        del tracers, args, kwargs, result, leaves, outputs
+        check_leaks(trace)
+    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, varying, shardings, copies)
 
 
 def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:

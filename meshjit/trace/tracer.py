@@ -22,7 +22,7 @@ from meshjit.errors import (
 from meshjit.trace.source import line_of, user_source
 
 if TYPE_CHECKING:
-    from meshjit.trace.stack import Trace
+    from meshjit.trace.tracing import Trace
 
 
 class Tracer:

@@ -2,27 +2,65 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.explicit import typed
+from meshjit.core.keys import KeyType
 from meshjit.core.types import TensorType
+from meshjit.core.varying import REDUCED, UNREDUCED, marked
+from meshjit.trace.explicit import nowhere
+from sharding.manual_type import ManualAxisType
 from sharding.named import NamedSharding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class ShapedArray:
-    """The type of one value (`jax.core.ShapedArray`). `str` gives `f32[8@X,4]`: dim 0 is sharded over the explicit axis X.
+    """The type of one value (`jax.core.ShapedArray(shape, dtype)`). `str` gives `float32[8@X,4]`: dim 0 is sharded over the
+    explicit axis X.
 
-    `sharding` is on an AbstractMesh, with an entry per dim; on a mesh without axes where there is none. `vma` are the manual
-    axes over which the value differs from device to device."""
+    `sharding` is on an AbstractMesh, with an entry per dim; on a mesh without axes where there is none. `manual_axis_type` says
+    how the value stands to the axes of shard_map around it, `vma` over which of them it differs from device to device."""
 
     type: TensorType
     weak_type: bool
     sharding: NamedSharding
-    vma: frozenset[str] = frozenset()
+    manual_axis_type: ManualAxisType = ManualAxisType()
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        weak_type: bool = False,
+        *,
+        sharding: NamedSharding | None = None,
+        manual_axis_type: ManualAxisType = ManualAxisType(),  # noqa: B008 - it has no state
+    ) -> None:
+        sharding = nowhere(len(shape)) if sharding is None else sharding
+        kind: Any = dtype if isinstance(dtype, KeyType) else np.dtype(dtype)
+        type = TensorType(tuple(shape), kind)
+        values = type, weak_type, sharding, manual_axis_type
+        for name, value in zip(("type", "weak_type", "sharding", "manual_axis_type"), values, strict=True):
+            object.__setattr__(self, name, value)
+
+    def update(self, **changes: Any) -> ShapedArray:
+        """The same with another `shape`, `dtype`, `weak_type` or `sharding`."""
+        own: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
+        own["manual_axis_type"] = self.manual_axis_type
+        if changes.get("shape", self.shape) == self.shape:
+            own["sharding"] = self.sharding
+        return ShapedArray(**{**own, **changes})
+
+    @property
+    def mat(self) -> ManualAxisType:
+        return self.manual_axis_type
+
+    @property
+    def vma(self) -> frozenset[str]:
+        return self.manual_axis_type.varying
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -41,11 +79,14 @@ class ShapedArray:
         return self.type.size
 
     def str_short(self, short_dtypes: bool = False, mesh_axis_types: bool = False) -> str:
-        """`float32[8@X,4]`; with short_dtypes as `str` gives it."""
-        text = str(self)
+        """`float32[8@X,4]`; with short_dtypes `f32[8@X,4]`."""
+        manual = self.manual_axis_type
+        sums = marked(manual.unreduced, UNREDUCED) | marked(manual.reduced, REDUCED)
+        text = typed(self.type, self.sharding.spec, self.vma | sums)
         return text if short_dtypes else f"{self.dtype.name}{text[text.index('[') :]}"
 
     def __str__(self) -> str:
-        return typed(self.type, self.sharding.spec, self.vma)
+        return f"{'~' if self.weak_type else ''}{self.str_short()}"
 
-    __repr__ = __str__
+    def __repr__(self) -> str:
+        return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"

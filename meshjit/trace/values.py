@@ -8,11 +8,13 @@ such as a member of a batch or an argument of jit, has none.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Builder, Eqn, Var
 from meshjit.core.types import is_inexact
+from meshjit.trace.evaluators import run_eqn
+from meshjit.trace.thread import active
 from meshjit.trace.tracer import Tracer
 
 Value = Any  # concrete array, np.ndarray or np.generic
@@ -23,10 +25,11 @@ Run = Callable[[Eqn, Sequence[Value]], Sequence[Value]]
 class Values:
     """Those of one trace, whose equations are in `builder`. `captured` are its outer values with their Vars, by id."""
 
-    __slots__ = ("_builder", "_captured", "_makers", "_outer", "_values", "asked")
+    __slots__ = ("_builder", "_captured", "_derived", "_makers", "_outer", "_values", "asked")
 
-    def __init__(self, builder: Builder, captured: Captured) -> None:
-        self._builder, self._captured = builder, captured
+    def __init__(self, builder: Builder, captured: Captured, derived: bool = True) -> None:
+        """`derived`: a derivative with respect to the inputs may be taken."""
+        self._builder, self._captured, self._derived = builder, captured, derived
         self._outer: dict[Var, Any] = {}  # inputs and captured values: what they are outside, maybe a Tracer
         self._makers: dict[Var, int] = {}  # by which equation
         self._values: dict[Var, Value] = {}
@@ -35,6 +38,10 @@ class Values:
     def put(self, var: Var, outer: Any) -> None:
         """An input whose value is that of `outer`."""
         self._outer[var] = outer
+
+    def take(self, others: Values) -> None:
+        """What others computed for the same Vars."""
+        self._values.update(others._values)
 
     def of(self, var: Var, run: Run) -> Value | None:
         """The value, computed by `run(equation, operands)`; None where there is none."""
@@ -106,10 +113,51 @@ class Values:
         return False
 
     def _is_differentiated_outside(self, var: Var) -> bool:
-        if var in self._builder.inputs:
-            return True
         outer = self._outer.get(var)
+        if self._derived and var in self._builder.inputs and not (isinstance(outer, Tracer) and isinstance(outer.tracing, Known)):
+            return True
         return isinstance(outer, Tracer) and outer.tracing.is_differentiated(outer.variable)
+
+
+class Known:
+    """Those of a Program that a pass writes, for custom rules that it asks: outside of jit a rule for a derivative is given
+    values, as in JAX. `given` are those of the Builder's first inputs. It takes the place of a Trace in `Tracer`."""
+
+    name, names, ended, specs, varying = "a derivative", dict[Var, str](), False, None, None
+
+    def __init__(self, given: Sequence[Any], mesh: Any) -> None:
+        self._given, self._mesh = given, mesh
+        self._builder: Builder | None = None
+        self._eqns: list[Eqn] | None = None
+        self._values: Values | None = None
+
+    def tell(self, builder: Builder) -> None:
+        """From now on `builder`, which has its inputs, is asked about."""
+        self._builder, builder.known = builder, self
+
+    def tracers(self, operands: Sequence[Var]) -> list[Tracer]:
+        """The Vars as what Python may ask for values."""
+        return [Tracer(var, cast(Any, self), False, None) for var in operands]
+
+    def value(self, var: Var) -> Value | None:
+        with active(None):
+            return self._current().of(var, lambda eqn, operands: run_eqn(eqn, operands, self._mesh))
+
+    def is_differentiated(self, var: Var) -> bool:
+        """By a derivative further out; the one that the rule is for has asked it."""
+        return self._current().is_differentiated(var)
+
+    def _current(self) -> Values:
+        """The pass may have replaced the Builder's equations since the last question."""
+        assert self._builder is not None
+        if self._values is None or self._eqns is not self._builder.eqns:
+            before, self._eqns = self._values, self._builder.eqns
+            self._values = Values(self._builder, {}, derived=False)
+            for var, value in zip(self._builder.inputs, self._given, strict=False):
+                self._values.put(var, value)
+            if before is not None:
+                self._values.take(before)
+        return self._values
 
 
 def _passes_on(eqn: Eqn, result: Var) -> bool:

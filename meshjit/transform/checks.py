@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from meshjit import tree
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import remainder
@@ -26,6 +25,7 @@ from meshjit.ops.base.reduction import reduce_min, reduce_or
 from meshjit.ops.base.shape import broadcast_in_dim, reshape
 from meshjit.ops.index.dynamic import dynamic_slice
 from meshjit.ops.slicing.concatenation import concatenate
+from meshjit.trees import WORDS as tree
 
 INT: Final = np.dtype(np.int32)
 

@@ -1,8 +1,9 @@
-"""Fold equations that give back their operand, chains of reshapes, and arithmetic on constants of one value.
+"""Fold equations that give back their operand, chains of reshapes, arithmetic on constants of one value, and sums of nothing.
 
     broadcast_in_dim(constant 0.5)  ->  constant 0.5 of the larger shape: placed as its use likes, without a Var between
     multiply(x, constant 1)         ->  x
     reshape(reshape(x))             ->  reshape(x)
+    reduce_sum(f32[0, 3])           ->  constant 0 of 3 elements, which no device need send to another
 
 Results stay the same to the bit, signs of zeros included.
 """
@@ -29,6 +30,7 @@ Constants = dict[Var, np.ndarray[Any, Any]]  # the one value, as an array of no 
 _ARITHMETIC = {"add", "subtract", "multiply", "divide", "negate", "maximum", "minimum"}
 _SPREADING = {"broadcast_in_dim", "reshape", "transpose", "convert", "slice", "reverse"}
 _FOLDED = _ARITHMETIC | _SPREADING
+_REDUCING = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "dot_general"}
 
 
 def fold(program: Program) -> Program:
@@ -42,12 +44,12 @@ def fold(program: Program) -> Program:
         same = _same_as(eqn, values)
         if same is not None:
             return same
-        eqn = _as_constant(eqn, values)
+        eqn = _of_nothing(eqn) if eqn.op.name in _REDUCING else _as_constant(eqn, values)
         if eqn.op is constant and _one_value(eqn.params["value"]):
             values[eqn.outputs[0]] = np.asarray(element_of(eqn.params["value"]))
         return eqn
 
-    return rewrite(program, dict.fromkeys(("constant", *_IDENTITIES, *_FOLDED), rule))
+    return rewrite(program, dict.fromkeys(("constant", *_IDENTITIES, *_FOLDED, *_REDUCING), rule))
 
 
 def _of_first_operand(eqn: Eqn, here: Rewriter) -> Eqn:
@@ -152,6 +154,16 @@ def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
         value = values[eqn.inputs[0]]
     assert value.shape == () and value.dtype == out.dtype, f"{eqn.op.name} of {values} gave {value!r} for {out}"
     return replace(eqn, op=constant, inputs=(), params=_splat_params(out, value.tobytes()))
+
+
+def _of_nothing(eqn: Eqn) -> Eqn:
+    """A reduction of no elements as the constant that it gives."""
+    out = eqn.outputs[0].type
+    if 0 in out.shape or not any(0 in type.shape for type in eqn.input_types):
+        return eqn
+    shortest = [np.empty([min(n, 1) for n in type.shape], type.dtype) for type in eqn.input_types]
+    value = np.asarray(eqn.op.evaluate(*shortest, **eqn.params))
+    return replace(eqn, op=constant, inputs=(), params=_splat_params(out, value[(0,) * value.ndim].tobytes()))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from meshjit.core.op import REGISTRY
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import run_programs
 from meshjit.transform.rewriting import Rewriter, in_regions, rewrite
@@ -18,9 +19,11 @@ def inline_calls(program: Program, final: bool = False) -> Program:
         return program
 
     def rule(eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
-        return eqn.op.written_out(eqn.inputs, eqn.params, final) if eqn.op.written_out is not None else None
+        assert eqn.op.written_out is not None
+        return eqn.op.written_out(eqn.inputs, eqn.params, final)
 
-    return rewrite(in_regions(program, lambda nested: inline_calls(nested, final)), rule)
+    rules = {name: rule for name, op in REGISTRY.items() if op.written_out is not None}
+    return rewrite(in_regions(program, lambda nested: inline_calls(nested, final)), rules)
 
 
 def has_calls(program: Program) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from meshjit.core.effects import is_pure
 from meshjit.core.once import once_per_program
 from meshjit.core.op import Absent
-from meshjit.core.program import Builder, Eqn, Program, Var
-from meshjit.core.region import run_programs
+from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
+from meshjit.core.region import dependent_results, run_programs
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.constants import zeros
+from meshjit.trace.values import Known
 from meshjit.transform.dce import dce
 from meshjit.transform.split import split
 
@@ -20,13 +21,17 @@ Flags = dict[tuple[int, tuple[bool, ...]], tuple[Program, list[bool]]]
 
 
 def jvp(
-    program: Program, nonzero: Sequence[bool], splits: bool = False, answers: Flags | None = None
+    program: Program,
+    nonzero: Sequence[bool],
+    splits: bool = False,
+    answers: Flags | None = None,
+    known: Known | None = None,
 ) -> tuple[Program, tuple[bool, ...]]:
     """Inputs: the program's, then a tangent for each input marked nonzero. Outputs: the program's, then the tangents
     of those outputs that have one; the flags say which do. Values of integer and boolean dtypes have none.
 
     With `splits` no equation computes both values and tangents, so that the Program can be cut in two. `answers`: results of
-    `Derivative.flags` so far.
+    `Derivative.flags` so far. `known`: the values of the inputs, outside of jit, for custom rules.
     """
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in program.inputs}
@@ -34,6 +39,8 @@ def jvp(
         for var, flag in zip(program.inputs, nonzero, strict=True):
             if flag and is_inexact(var.dtype):
                 tangents[var] = builder.input(var.type)
+        if known is not None:
+            known.tell(builder)
         push_forward(program, builder, env, tangents, splits, answers)
         flags = tuple(v in tangents for v in program.outputs)
         outputs = [env[v] for v in program.outputs]
@@ -61,14 +68,21 @@ class Linearized:
     flags: tuple[bool, ...]
 
 
-def linearize(program: Program, nonzero: Sequence[bool], answers: Flags | None = None) -> Linearized:
-    """The jvp in two Programs, so that many directions share what does not depend on them."""
+def linearize(
+    program: Program, nonzero: Sequence[bool], answers: Flags | None = None, known: Known | None = None
+) -> Linearized:
+    """The jvp in two Programs, so that many directions share what does not depend on them. `known` as in `jvp`."""
+    if known is not None:
+        return _cut(program, *jvp(program, nonzero, True, answers, known))
     return _linearize(program, tuple(nonzero), answers=answers)
 
 
 @once_per_program
 def _linearize(program: Program, nonzero: tuple[bool, ...], *, answers: Flags | None) -> Linearized:
-    whole, flags = jvp(program, nonzero, True, answers)
+    return _cut(program, *jvp(program, nonzero, True, answers))
+
+
+def _cut(program: Program, whole: Program, flags: tuple[bool, ...]) -> Linearized:
     forward, tangent = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
     return Linearized(dce(forward), dce(tangent), flags)
 
@@ -99,6 +113,34 @@ class Derivative:
     def parts(self, program: Program, nonzero: Sequence[bool]) -> Linearized:
         return linearize(program, nonzero, self.answers)
 
+    def of_rule(self, rule: Program, primals: Sequence[Var], directions: Sequence[Var]) -> list[Var]:
+        """The results of a user's rule, (primals, directions) -> (values, tangents), which is linear in the directions."""
+        operands, linear = [*primals, *directions], [*[False] * len(primals), *[True] * len(directions)]
+        return self.cut(rule, operands, linear) if self.splits else current_builder().inline(rule, operands)
+
+    def cut(self, program: Program, operands: Sequence[Var], linear: Sequence[bool]) -> list[Var]:
+        """The results of a Program that is linear in the operands marked.
+
+        It may hold equations of which some results depend on these and others do not (`jvp` of a loop, in a rule). Such an
+        equation becomes two: its results are its values where those operands are 0, and its derivative along them."""
+        builder, env = current_builder(), dict(zip(program.inputs, operands, strict=True))
+        dependent = {v for v, flag in zip(program.inputs, linear, strict=True) if flag}
+        for eqn in program.eqns:
+            flags = dependent_results(eqn, [v in dependent for v in eqn.inputs])
+            dependent.update(v for v, flag in zip(eqn.outputs, flags, strict=True) if flag)
+            values, are_linear = [env[v] for v in eqn.inputs], [v in dependent for v in eqn.inputs]
+            with builder.at(eqn.source):
+                is_mixed = any(flags) and not all(flags)
+                results = self._in_two(eqn, values, are_linear) if is_mixed else builder.emit(eqn.op, values, eqn.params)
+            env.update(zip(eqn.outputs, results, strict=True))
+        return [env[v] for v in program.outputs]
+
+    def _in_two(self, eqn: Eqn, operands: Sequence[Var], linear: Sequence[bool]) -> list[Var]:
+        primals = [zeros(x.type) if flag else x for x, flag in zip(operands, linear, strict=True)]
+        directions = [x if flag else None for x, flag in zip(operands, linear, strict=True)]
+        values, tangents = eqn.op.jvp(primals, directions, eqn.params, self)
+        return [value if tangent is None else tangent for value, tangent in zip(values, tangents, strict=True)]
+
 
 def push_forward(
     program: Program,
@@ -116,9 +158,7 @@ def push_forward(
             directions = [tangents.get(v) for v in eqn.inputs]
             outputs, pushed = _pushed(eqn, builder, primals, directions, derivative)
             env.update(zip(eqn.outputs, outputs, strict=True))
-            tangents.update(
-                (v, t) for v, t in zip(eqn.outputs, pushed, strict=True) if t is not None and is_inexact(v.dtype)
-            )
+            tangents.update((v, t) for v, t in zip(eqn.outputs, pushed, strict=True) if t is not None and is_inexact(v.dtype))
 
 
 def _pushed(

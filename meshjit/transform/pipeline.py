@@ -27,10 +27,13 @@ Before emission (`clean`, on local Programs):
     18 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
     19 fuse              after all else that moves or cuts transforms: several dims in one
     20 share_shifts      where the target needs it: after 18, which makes shifts of pads
-    21 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    21 hide_constants    where the target needs it; after 18, which folds constants
+    22 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from meshjit.core.program import Program
 from meshjit.core.target import Target
@@ -40,6 +43,7 @@ from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
 from meshjit.transform.fold_slices import fold_slices
 from meshjit.transform.fuse import fuse
+from meshjit.transform.hide_constants import hide_constants
 from meshjit.transform.inline_calls import inline_calls
 from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
@@ -50,6 +54,10 @@ from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
+
+# Ops for which a pass after partitioning looks at equations further away: to send several borders at once, to see whose memory
+# an update may write to, to take several shifts of one padded value, several dims of a transform at once.
+NEIGHBOURLY: Final = frozenset(("collective_permute", "update_slice", "dynamic_update_slice", "scatter", "shift", "fft"))
 
 
 def simplify(program: Program) -> Program:
@@ -67,7 +75,8 @@ def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 18 to 21: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 18 to 22: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
+    local = hide_constants(local) if target.ends_at_sums_of_constants else local
     return materialize_updates(local) if target.materializes_updates else local

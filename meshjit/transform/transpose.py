@@ -20,8 +20,9 @@ from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.control.nested import chosen, takes_cotangents
+from meshjit.trace.values import Known
 from meshjit.transform.dce import dce
-from meshjit.transform.jvp import push_forward
+from meshjit.transform.jvp import Derivative, push_forward
 from meshjit.transform.split import split
 
 
@@ -37,22 +38,24 @@ class Pullback:
     takes: tuple[bool, ...]
 
 
-def gradient(program: Program, wrt: Sequence[bool], count: int | None = None) -> Program:
+def gradient(program: Program, wrt: Sequence[bool], count: int | None = None, known: Known | None = None) -> Program:
     """One Program: inputs are the program's and a cotangent for every inexact output; outputs are the program's, then a
     cotangent for every input marked in `wrt` (zeros where nothing flows back).
 
     Only the first `count` outputs are derived if that is given. The others take no cotangents: a cotangent of zero would
-    not do, times an infinite derivative it is NaN."""
+    not do, times an infinite derivative it is NaN. `known`: the values of the inputs, outside of jit, for custom rules."""
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in program.inputs}
         cotangents = [builder.input(v.type) if takes else None for v, takes in _derived(program, count)]
+        if known is not None:
+            known.tell(builder)
         results = _pull_back(program, builder, env, wrt, cotangents)
         return dce(builder.build([*(env[v] for v in program.outputs), *results]))
 
 
-def vjp(program: Program, wrt: Sequence[bool], count: int | None = None) -> Pullback:
+def vjp(program: Program, wrt: Sequence[bool], count: int | None = None, known: Known | None = None) -> Pullback:
     """The same in two Programs; residuals are the known values that the backward part uses."""
-    whole = gradient(program, wrt, count)
+    whole = gradient(program, wrt, count, known)
     forward, backward = split(whole, whole.inputs[len(program.inputs) :], len(program.outputs))
     return Pullback(dce(forward), dce(backward), tuple(takes for _, takes in _derived(program, count)))
 
@@ -102,24 +105,30 @@ def _backwards(builder: Builder, seeds: Sequence[Var], pairs: Sequence[tuple[Var
     return [sums[t] if t in sums else zeros(t.type) for t in seeds]
 
 
-def backward(program: Program, linear: Sequence[bool]) -> Program:
+def backward(program: Program, linear: Sequence[bool], known: Known | None = None) -> Program:
     """The transpose of a program that is linear in the marked inputs.
 
     (the other inputs, a cotangent for every inexact output) -> the marked inputs' cotangents. Where these are all
-    integers, integer outputs have cotangents, too.
+    integers, integer outputs have cotangents, too. `known`: the values of its inputs, outside of jit, for custom rules.
     """
-    return _backward(program, tuple(linear))
+    return _backward(program, tuple(linear)) if known is None else _written_backward(program, linear, known)
 
 
 @once_per_program
 def _backward(program: Program, linear: tuple[bool, ...]) -> Program:
+    return _written_backward(program, linear)
+
+
+def _written_backward(program: Program, linear: Sequence[bool], known: Known | None = None) -> Program:
     with Builder(program.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v, flag in zip(program.inputs, linear, strict=True) if not flag}
         seeds = {v: Var(v.type) for v, flag in zip(program.inputs, linear, strict=True) if flag}
         takes = takes_cotangents(program, linear)
         cotangents = [(v, builder.input(v.type)) for v in chosen(program.outputs, takes)]
         env.update(seeds)
-        values = builder.inline(program, [env[v] for v in program.inputs])
+        if known is not None:
+            known.tell(builder)
+        values = Derivative(True, {}).cut(program, [env[v] for v in program.inputs], linear)
         named = dict(zip(program.outputs, values, strict=True))
         results = _backwards(builder, list(seeds.values()), [(named[v], ct) for v, ct in cotangents])
         return dce(builder.build(results))
