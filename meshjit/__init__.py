@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from meshjit import (
     ad_checkpoint as ad_checkpoint,
+    checkpoints as checkpoints,
     core as core,
     custom_batching as custom_batching,
     custom_derivatives as custom_derivatives,
@@ -19,6 +20,7 @@ from meshjit import (
     errors as errors,
     flatten_util as flatten_util,
     lax as lax,
+    multihost as multihost,
     nn as nn,
     numpy as numpy,
     ops as ops,
@@ -30,10 +32,11 @@ from meshjit import (
     typing as typing,
 )
 from meshjit.api import jaxpr as _jaxpr, jit as jit, pjit as pjit
+from meshjit.api.auto import auto as auto
 from meshjit.api.caches import clear_caches as clear_caches
 from meshjit.api.callbacks import pure_callback as pure_callback
 from meshjit.api.constraint import reshard as reshard
-from meshjit.api.kinds import register_array as _register_array
+from meshjit.api.kinds import TracedArray as _TracedArray
 from meshjit.api.meshes import set_mesh as set_mesh
 from meshjit.api.putting import (
     block_until_ready as block_until_ready,
@@ -44,6 +47,7 @@ from meshjit.api.putting import (
     make_mesh as make_mesh,
 )
 from meshjit.api.tools import (
+    checking_leaks as checking_leaks,
     debug_infs as debug_infs,
     debug_nans as debug_nans,
     default_device as default_device,
@@ -109,7 +113,6 @@ from meshjit.runtime.client import (
 )
 from meshjit.runtime.effects import barrier as effects_barrier  # noqa: F401
 from meshjit.trace import (
-    Tracer as _Tracer,
     ensure_compile_time_eval as ensure_compile_time_eval,
     named_scope as named_scope,
     register_concrete as _register_concrete,
@@ -131,9 +134,10 @@ for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
 
 # So is the package of Programs where JAX keeps these.
 for _name, _value in {
-    "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "ShapedArray": _ShapedArray, "Tracer": _Tracer,
+    "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "ShapedArray": _ShapedArray, "Tracer": _TracedArray,
     "ensure_compile_time_eval": ensure_compile_time_eval, "eval_jaxpr": _jaxpr.eval_jaxpr,
-    "jaxprs_in_params": _jaxpr.jaxprs_in_params,
+    "ClosedJaxpr": _jaxpr.ClosedJaxpr, "Jaxpr": _jaxpr.Jaxpr, "JaxprEqn": _jaxpr.JaxprEqn, "Literal": _jaxpr.Literal,
+    "jaxpr_as_fun": _jaxpr.jaxpr_as_fun, "jaxprs_in_params": _jaxpr.jaxprs_in_params,
 }.items():  # fmt: skip
     setattr(core, _name, _value)
 
@@ -149,7 +153,6 @@ _set_put(device_put)
 from meshjit import random as random, scipy as scipy  # noqa: E402
 from meshjit.api.putting import ShapeDtypeStruct as ShapeDtypeStruct  # noqa: E402
 
-_register_array(random.PRNGKeyArray)
 if TYPE_CHECKING:
     Array: TypeAlias = _ConcreteArray
 else:

@@ -7,7 +7,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from meshjit.autodiff.function import FLOAT0 as float0  # noqa: N811
 from meshjit.config import config
 from meshjit.core import promotion
 from meshjit.errors import TypePromotionError as TypePromotionError
@@ -21,6 +20,7 @@ from meshjit.numpy.dtypes import (
     result_type_and_weak,
 )
 from meshjit.trace import type_and_weak
+from meshjit.trace.float0 import FLOAT0 as float0  # noqa: N811
 
 bfloat16 = ml_dtypes.bfloat16
 __all__ = [

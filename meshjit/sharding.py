@@ -14,6 +14,7 @@ from sharding import (
     AbstractDevice as AbstractDevice,
     AbstractMesh as AbstractMesh,
     AxisType as AxisType,
+    ManualAxisType as ManualAxisType,
     Mesh as Mesh,
     NamedSharding as NamedSharding,
     PartitionSpec as PartitionSpec,

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from meshjit import tree
-from meshjit.autodiff import jvp as _jvp, vjp as _vjp
+from meshjit.autodiff import jvp as _jvp, linearize as _linearize, vjp as _vjp
 from meshjit.missing import explain as _explain
 from meshjit.numpy.dtypes import finfo, issubdtype
 
+_STEP = 1e-4  # JAX's, also in float64
 _TOLERANCE = {2: 1e-1, 4: 2e-2, 8: 1e-5}  # by bytes of the narrowest float: differences of f32 values are good to 3 digits
 
 
@@ -46,17 +47,32 @@ def check_grads(
 ) -> None:  # fmt: skip
     """Hold the derivatives of f up to `order`, in these modes, to differences at args (floats, real or complex, in trees).
 
-    Raises AssertionError where they differ by more than atol + rtol·|value|.  Source: jax.test_util.check_grads."""
-    primals = tuple(args)
+    modes: of "fwd" (jvp), "rev" (vjp) and "lin" (linearize). eps: the step of the differences, by default 1e-4; where one of the
+    args has 16 bits or fewer, the cube root of the epsilon of its dtype.
+    Raises AssertionError where they differ by more than atol + rtol·|value|, ValueError for another mode.
+    Source: jax.test_util.check_grads."""
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if strange := [mode for mode in modes if mode not in ("fwd", "rev", "lin")]:
+        raise ValueError(f'check_grads: {strange[0]!r} is no mode\n  fix: of "fwd", "rev" and "lin"')
+    primals = tuple(tree.map(np.asarray, tuple(args)))
     if "fwd" in modes:
         check_jvp(f, lambda p, t: _jvp(f, p, t), primals, atol, rtol, eps, f"order {order}:")
         if order > 1:
             check_grads(lambda *p: _jvp(f, p, _direction(primals, 2))[1], primals, order - 1, modes, atol, rtol, eps)
+    if "lin" in modes:
+        check_jvp(f, lambda p, t: _linear(f, p, t), primals, atol, rtol, eps, f"order {order}: LIN of")
+        if order > 1:
+            check_grads(lambda *p: _linear(f, p, _direction(primals, 2))[1], primals, order - 1, modes, atol, rtol, eps)
     if "rev" in modes:
         check_vjp(f, lambda *p: _vjp(f, *p), primals, atol, rtol, eps, f"order {order}:")
         if order > 1:
             pulled = lambda *p: (lambda value, pull: pull(_direction(value, 3)))(*_vjp(f, *p))  # noqa: E731
             check_grads(pulled, primals, order - 1, modes, atol, rtol, eps)
+
+
+def _linear(f: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any, Any]:
+    value, pushed = _linearize(f, *primals)
+    return value, pushed(*tangents)
 
 
 def _direction(like: Any, seed: int) -> Any:
@@ -73,8 +89,9 @@ def _direction(like: Any, seed: int) -> Any:
 
 
 def _difference(f: Callable[..., Any], primals: Any, tangents: Any, eps: float | None) -> Any:
-    """(f(x + εt) - f(x - εt)) / 2ε, with ε a third of the digits."""
-    step = eps if eps is not None else min(float(finfo(x.dtype).eps) for x in tree.leaves(primals)) ** (1 / 3)
+    """(f(x + εt) - f(x - εt)) / 2ε. Added to numbers of 16 bits, JAX's step would change nothing."""
+    coarsest = max(float(finfo(x.dtype).eps) for x in tree.leaves(primals))
+    step = eps if eps is not None else _STEP if coarsest < _STEP else coarsest ** (1 / 3)
     ends = [f(*tree.map(lambda x, t, s=sign: x + np.asarray(s * step, x.dtype) * t, primals, tangents)) for sign in (1, -1)]
     return tree.map(lambda a, b: (np.asarray(a) - np.asarray(b)) / (2 * step), *ends)
 

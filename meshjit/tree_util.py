@@ -1,6 +1,6 @@
 """`jax.tree_util`'s names for what `meshjit.tree` does, and what libraries ask about single nodes."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any, TypeAlias
 
 from meshjit.missing import explain as _explain
@@ -14,6 +14,7 @@ from meshjit.tree import (
     PyTreeDef as PyTreeDef,
     SequenceKey as SequenceKey,
     all as tree_all,
+    all_leaves as all_leaves,
     broadcast as tree_broadcast,
     flatten as tree_flatten,
     flatten_with_path as tree_flatten_with_path,
@@ -47,15 +48,6 @@ __all__ = [
 
 KeyEntry: TypeAlias = Any  # a DictKey, SequenceKey, GetAttrKey or FlattenedIndexKey, or what a class registers as its key
 KeyPath: TypeAlias = tuple[KeyEntry, ...]
-
-
-def all_leaves(iterable: Iterable[Any], is_leaf: Callable[[Any], bool] | None = None) -> bool:
-    """Whether none of these is a node (nor None)."""
-    if is_leaf is None:
-        return _jaxlib.all_leaves(iterable)
-    values = list(iterable)
-    leaves = tree_leaves(values, is_leaf)
-    return len(leaves) == len(values) and all(a is b for a, b in zip(leaves, values, strict=True))
 
 
 def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Hashable]:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex
 
-from meshjit import tree
 from meshjit.trace import Tracer, function_name
 from meshjit.trace.tracer import origin
+from meshjit.trees import WORDS as tree
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from meshjit import tree
 from meshjit.core.types import TensorType
 from meshjit.runtime.array import LeafKey
+from meshjit.trees import WORDS as tree
 from sharding.extent import NamedExtent
 
 Symbols = Mapping[int, str]  # dim → its symbol

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from meshjit import tree
 from meshjit.api.constraint import reshard
 from meshjit.api.out_sharding import axes_typed
 from meshjit.trace import Tracer, active_trace
 from meshjit.trace.explicit import governing, sharding_in_type
+from meshjit.trees import WORDS as tree
 from sharding.axis_types import AxisType
 from sharding.current import set_mesh
 from sharding.mesh import BaseMesh

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import IO, Any
 
-from meshjit import tree
 from meshjit.api.callbacks import call_for_debugging, pure_callback
 from meshjit.core.op import REGISTRY
 from meshjit.trace import Tracer, bind
 from meshjit.trace.source import is_own
+from meshjit.trees import WORDS as tree
 
 _lock = threading.Lock()
 

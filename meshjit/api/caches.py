@@ -1,7 +1,7 @@
 """Compiled functions, found again: one cache per function and per way of jitting it.
 
-`jit(f)` twice with the same parameters shares one cache, so that `jit(f)(x)` in a loop compiles once. The function is
-known weakly: once nobody else holds it, what was compiled for it and the arrays it closed over are let go.
+`jit(f)` twice with the same parameters shares one cache, so that `jit(f)(x)` in a loop compiles once. The cache hangs on the
+function (`core/attached.py`): once nobody else holds it, what was compiled for it and the arrays it closed over are let go.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from meshjit import tree
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.config import config
+from meshjit.core.attached import forget, kept_of
 from meshjit.runtime import eager, executable
+from meshjit.trees import WORDS as tree
 
 if TYPE_CHECKING:
     from meshjit.api.compiled import Compiled
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 class Cache:
     """By what a call looks like, and whether its arguments lie where they are wanted (`by_look`). Many looks may lead to
-    one compiled function, by what the call means (`by_meaning`). `traced`: the same before anything is planned; `nested`:
-    traces for calls from other traced functions."""
+    one compiled function, by what the call means (`by_meaning`). `traced`: before anything is planned; `nested`: the same for
+    calls from other traced functions, where shardings become constraints."""
 
     __slots__ = ("by_look", "by_meaning", "traced", "nested", "fast", "__weakref__")
 
@@ -49,16 +50,18 @@ class Cache:
 
 
 _all: weakref.WeakSet[Cache] = weakref.WeakSet()
-_by_function: weakref.WeakKeyDictionary[Any, dict[Any, Cache]] = weakref.WeakKeyDictionary()
 
 
 def cache_of(fun: Callable[..., Any], parameters: tuple[Any, ...]) -> Cache:
     """The cache of `fun` jitted with these parameters; a new one where either cannot be looked up."""
+    kept = kept_of(fun)
+    if kept is None:
+        return Cache()
+    caches = kept.setdefault("jit", {})
     try:
-        caches = _by_function.setdefault(fun, {})
         key = tuple(_hashable(p) for p in parameters)
         return caches.setdefault(key, Cache()) if key not in caches else caches[key]
-    except TypeError:  # not hashable, or no weak references to it
+    except TypeError:  # a parameter has no hash
         return Cache()
 
 
@@ -82,8 +85,9 @@ def clear_caches() -> None:
     """Forget everything that was traced and compiled: jitted functions, single ops, resharding programs."""
     for cache in list(_all):
         cache.clear()
-    for forget in on_forgetting:
-        forget()
+    forget("traced")
+    for tell in on_forgetting:
+        tell()
     eager._ops.clear()  # pyright: ignore[reportPrivateUsage]
     eager._programs.clear()  # pyright: ignore[reportPrivateUsage]
     executable._identity.cache_clear()  # pyright: ignore[reportPrivateUsage]
@@ -94,5 +98,5 @@ def _options_changed() -> None:
     """Calls in C++ do not look at the options of all threads."""
     for cache in list(_all):
         cache.forget_fast()
-    for forget in on_forgetting:
-        forget()
+    for tell in on_forgetting:
+        tell()

@@ -6,14 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from meshjit import tree
 from meshjit.api.axes import Symbols
 from meshjit.api.captured import CapturedNames
 from meshjit.api.putting import ShapeDtypeStruct
+from meshjit.api.shardings import cut
+from meshjit.core.program import Source
+from meshjit.core.types import TensorType
+from meshjit.plan.automatic.limits import Limits
 from meshjit.runtime.array import LeafKey
 from meshjit.trace import Traced as TracedProgram
+from meshjit.trace.explicit import without_devices
+from meshjit.tree_views import about_leaves, key_types, users_treedef
+from sharding.mesh import BaseMesh
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,14 @@ class Context:
 
     mesh: Any
     options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Automatic:
+    """A search for the best plan. `meshes`: one is chosen among these, where none is named."""
+
+    limits: Limits = Limits()
+    meshes: tuple[BaseMesh, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -36,10 +48,12 @@ class Call:
     out_shardings: Any
     donated: Sequence[bool]
     keep_unused: bool = False
+    automatic: Automatic | None = None  # where the compiler places what nobody placed
     device: Any = None
     options: Mapping[str, Any] | None = None
     statics: Sequence[tuple[str, Any]] = ()  # (name, value)
     context: Context | None = None
+    source: Source | None = None  # where jit was called
     symbols: Sequence[Symbols] = ()  # of abstracted_axes: per leaf; () where there are none
 
     captured: CapturedNames | Sequence[str] = ()  # names of the arrays that the function closed over
@@ -58,8 +72,17 @@ class ArgInfo:
     """Shape and dtype of one argument, and whether it is donated (`jax.stages.ArgInfo`)."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
+    dtype: Any  # NumPy's, or that of keys
     donated: bool
+
+
+def infos_of(treedef: Any, leaves: Sequence[tuple[TensorType, bool, Any]]) -> list[ShapeDtypeStruct]:
+    """What users see of arrays of these types, weak flags and shardings: keys, where they are the words of keys."""
+    kinds = zip(leaves, key_types(treedef), strict=True)
+    return [
+        ShapeDtypeStruct(t.shape, t.dtype, s, w) if dtype is None else ShapeDtypeStruct(t.shape[:-1], dtype, cut(s, t.rank - 1))
+        for (t, w, s), dtype in kinds
+    ]
 
 
 class Stage:
@@ -79,35 +102,37 @@ class Stage:
     @property
     def in_tree(self) -> Any:
         """The structure of `(args, kwargs)` without static arguments."""
-        return self.call.in_tree
+        return users_treedef(self.call.in_tree)
 
     @property
     def out_tree(self) -> Any:
-        return self.traced_program.out_tree
+        return users_treedef(self.traced_program.out_tree)
 
     @property
     def args_info(self) -> Any:
         """An ArgInfo per argument."""
-        pairs = zip(self.call.keys, self.call.donated, strict=True)
-        return tree.unflatten(self.in_tree, [ArgInfo(k.type.shape, k.type.dtype, d) for k, d in pairs])
+        infos = [ArgInfo(i.shape, i.dtype, d) for i, d in zip(self._in_info(), self.call.donated, strict=True)]
+        return about_leaves(self.call.in_tree, infos)
 
     @property
     def in_avals(self) -> Any:
         """A ShapeDtypeStruct per argument."""
-        return tree.unflatten(
-            self.in_tree, [ShapeDtypeStruct(k.type.shape, k.type.dtype, weak_type=k.weak) for k in self.call.keys]
-        )
+        return about_leaves(self.call.in_tree, self._in_info())
+
+    def _in_info(self) -> list[ShapeDtypeStruct]:
+        return infos_of(self.call.in_tree, [(k.type, k.weak, None) for k in self.call.keys])
 
     @property
     def out_info(self) -> Any:
-        """A ShapeDtypeStruct per result; compiled functions know its sharding, too."""
-        return tree.unflatten(self.out_tree, self._out_info())
+        """A ShapeDtypeStruct per result, with the sharding of its type in explicit axes; compiled functions know it in any."""
+        return about_leaves(self.traced_program.out_tree, self._out_info())
 
     out_avals = out_info
 
-    def _out_info(self) -> list[ShapeDtypeStruct]:
+    def _out_info(self, shardings: Sequence[Any] | None = None) -> list[ShapeDtypeStruct]:
         results = self.traced_program.out_arguments
-        return [ShapeDtypeStruct(r.type.shape, r.type.dtype, weak_type=r.weak) for r in results]
+        places = [without_devices(r.sharding) for r in results] if shardings is None else shardings
+        return infos_of(self.traced_program.out_tree, [(r.type, r.weak, s) for r, s in zip(results, places, strict=True)])
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:

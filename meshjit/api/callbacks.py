@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import tree
+from meshjit.api.putting import with_words
 from meshjit.config import config
 from meshjit.core.host import HostFunction, host_function
 from meshjit.core.op import REGISTRY
@@ -20,6 +20,7 @@ from meshjit.runtime.array import Array
 from meshjit.runtime.callbacks import call_now, host_array
 from meshjit.runtime.placing import asarray
 from meshjit.trace import Argument, argument_of, as_operand, bind_program, function_name, trace_for, user_source
+from meshjit.trees import WORDS as tree
 from sharding.named import SingleDeviceSharding
 
 
@@ -134,7 +135,7 @@ def _call(
     leaves, in_tree = tree.flatten((args, kwargs))
     names = tree.path_names((args, kwargs), "args")
     arguments = [argument_of(x, n) for x, n in zip(leaves, names, strict=True)]
-    structs, out_tree = tree.flatten(result_shape_dtypes)
+    structs, out_tree = tree.flatten(with_words(result_shape_dtypes))
     types = [_result_type(s) for s in structs]
     host = host_function(FlatCall(callback, in_tree), function_name(callback), len(leaves), types)
     operands = [as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)]

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from meshjit import tree
+from meshjit.trees import WORDS as tree
 
 
 class CapturedNames:

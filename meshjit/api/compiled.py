@@ -6,7 +6,6 @@ import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from meshjit import tree
 from meshjit.api.call import Stage
 from meshjit.api.layouts import Format, formats
 from meshjit.api.leaves import key_of_value
@@ -14,14 +13,17 @@ from meshjit.api.memory import MemoryAnalysis
 from meshjit.api.mismatch import tree_mismatch
 from meshjit.api.placements import output_names
 from meshjit.api.putting import ShapeDtypeStruct
-from meshjit.api.shardings import spec_of
+from meshjit.api.shardings import cut, spec_of
 from meshjit.api.tracebacks import hide_own_frames
+from meshjit.report import Report
 from meshjit.runtime import _jaxlib, nans
 from meshjit.runtime.array import Array, LeafKey
 from meshjit.runtime.executable import Executable, fits, spelling_of
 from meshjit.runtime.fast import fast_call
 from meshjit.runtime.placing import asarray_host, move, place
 from meshjit.trace import Tracer, active_trace
+from meshjit.tree_views import about_leaves, hidden_dims
+from meshjit.trees import WORDS as tree
 from sharding.mesh import AbstractMesh
 from sharding.named import Sharding
 from sharding.spec import ShardingError
@@ -42,7 +44,7 @@ class Compiled(Stage):
         self.call = lowered.call
         self.traced_program = lowered.traced_program
         self.name = self.call.title
-        self.treedef = lowered.out_tree
+        self.treedef = lowered.traced_program.out_tree
         count = len(self.call.keys)
         self.kept = [i for i in lowered.kept if i < count]
         self.all_kept = len(self.kept) == count
@@ -50,6 +52,10 @@ class Compiled(Stage):
         self.outer = [self.traced_program.captured[i - count] for i in lowered.kept if i >= count]
         self.checks = bool(nans.active_tests())
         self._captured: list[Array] | None = None
+
+    def report(self) -> Report:
+        """What lives where and why, what is sent, what is held (`meshjit.report.Report`)."""
+        return self.lowered.report()
 
     def spelt(self, keys: Sequence[LeafKey]) -> Compiled:
         """The same for arguments whose shardings mean the same and are written as in `keys`, for results that lie as they do."""
@@ -70,7 +76,13 @@ class Compiled(Stage):
 
     @property
     def output_shardings(self) -> Any:
-        return tree.unflatten(self.out_tree, self.executable.out_shardings)
+        return about_leaves(self.traced_program.out_tree, self._out_shardings())
+
+    def _out_shardings(self) -> list[Any]:
+        """Per result; of keys, not of their words."""
+        outputs, hidden = self.traced_program.program.output_types, hidden_dims(self.traced_program.out_tree)
+        pairs = zip(self.executable.out_shardings, outputs, hidden, strict=True)
+        return [cut(s, t.rank - 1) if dims else s for s, t, dims in pairs]
 
     @property
     def input_formats(self) -> Any:
@@ -80,8 +92,8 @@ class Compiled(Stage):
 
     @property
     def output_formats(self) -> Any:
-        return tree.unflatten(
-            self.out_tree, formats(_jaxlib.result_layouts(self.executable.compiled), self.executable.out_shardings)
+        return about_leaves(
+            self.traced_program.out_tree, formats(_jaxlib.result_layouts(self.executable.compiled), self.executable.out_shardings)
         )
 
     @property
@@ -95,11 +107,10 @@ class Compiled(Stage):
 
     def _per_argument(self, kept: Sequence[Any], missing: Any) -> Any:
         by_number = dict(zip(self.kept, kept, strict=False))  # captured arrays come last
-        return tree.unflatten(self.in_tree, [by_number.get(i, missing) for i in range(len(self.call.keys))])
+        return about_leaves(self.call.in_tree, [by_number.get(i, missing) for i in range(len(self.call.keys))])
 
-    def _out_info(self) -> list[ShapeDtypeStruct]:
-        pairs = zip(super()._out_info(), self.executable.out_shardings, strict=True)
-        return [ShapeDtypeStruct(o.shape, o.dtype, sharding, o.weak_type) for o, sharding in pairs]
+    def _out_info(self, shardings: Sequence[Any] | None = None) -> list[ShapeDtypeStruct]:
+        return super()._out_info(self.executable.out_shardings if shardings is None else shardings)
 
     def as_text(self) -> str:
         """The HLO after XLA's optimisations, of one device."""
@@ -112,6 +123,15 @@ class Compiled(Stage):
     def memory_analysis(self) -> MemoryAnalysis:
         """Bytes per device, under JAX's names: `argument_size_in_bytes`, `temp_size_in_bytes`, …"""
         return MemoryAnalysis.of(_jaxlib.memory_stats(self.executable.compiled))
+
+    def serialize(self) -> bytes:
+        """The compiled program, for `Lowered.load` on the machine that it was compiled for: same function, devices and versions.
+
+            data = lowered.compile(device_assignment=absent).serialize()          # here, with get_topology_desc's devices
+            step = jit(step, …).lower(*args).load(data)                           # on the pod: traced and lowered, not compiled
+
+        ValueError for a program that calls Python functions, or that XLA cannot write down."""
+        return self.executable.serialize()
 
     def runtime_executable(self) -> Any:
         """jaxlib's own executable."""
@@ -132,7 +152,7 @@ class Compiled(Stage):
                 f"{self.name} is compiled already and cannot become part of a traced function\n"
                 "  fix: call the jitted function itself there; a Compiled takes concrete arrays"
             )
-        if in_tree != self.in_tree:
+        if in_tree != self.call.in_tree:
             raise TypeError(self._other_tree(args, kwargs))
         shardings = dict(zip(self.kept, self.executable.in_shardings, strict=False))
         problems = [self._problem(i, leaf, shardings.get(i)) for i, leaf in enumerate(leaves)]
@@ -150,7 +170,7 @@ class Compiled(Stage):
             names = ", ".join(name for name, _ in self.call.statics)
             statics = f"  static arguments ({names}) are part of the compiled function: leave them out\n"
         return (
-            f"{self.name} was compiled for {tree_mismatch(self.in_tree, self.call.names, args, kwargs)}\n"
+            f"{self.name} was compiled for {tree_mismatch(self.call.in_tree, self.call.names, args, kwargs)}\n"
             f"{statics}  fix: call it with the same containers, or lower and compile for these"
         )
 
@@ -201,8 +221,8 @@ class Compiled(Stage):
 
     def fast_call(self) -> Any:
         """How C++ may run calls like those that this was compiled for; None where Python has to look at each: at results, at
-        which of the donated arguments were given away, or at what the host's functions do."""
-        if self.executable.calls_host:
+        which of the donated arguments were given away, at what the host's functions do, or at calls over processes."""
+        if self.executable.functions or self.executable.is_noted:
             return None
         kept = set(self.kept)
         flags = [i in kept for i in range(len(self.call.keys))]

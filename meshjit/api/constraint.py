@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshjit import tree
+from meshjit.api.layouts import Format, place_of
 from meshjit.api.out_sharding import held
+from meshjit.api.shardings import check_key_specs
 from meshjit.core.explicit import explicit_part
 from meshjit.core.op import REGISTRY
 from meshjit.runtime.array import Array
@@ -14,10 +15,11 @@ from meshjit.runtime.placing import device_put
 from meshjit.trace import Argument, argument_of, as_operand, bind, line_of, staging, user_source
 from meshjit.trace.explicit import governing, is_explicit
 from meshjit.trace.members import device_axis_names
-from meshjit.trace.meshes import spec_in_words_of
+from meshjit.trace.meshes import is_without_devices, spec_in_words_of
+from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
-from sharding.mesh import current_mesh
-from sharding.named import NamedSharding, Sharding
+from sharding.mesh import Mesh, current_mesh, named_mesh
+from sharding.named import NamedSharding, Sharding, refuse_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec, entry_axes, open_dims, padded, spec_text
 
 
@@ -44,22 +46,27 @@ def _everywhere(x: Any, shardings: Any, what: str) -> Any:
     else:
         spread = tree.flatten_prefix(shardings, structure, "shardings", is_leaf=_is_leaf)
     names = tree.path_names(x, "x")
+    check_key_specs(spread, structure, [getattr(v, "ndim", 0) for v in leaves], lambda i: f"{what} of {names[i]}")
     pairs = zip(leaves, spread, names, strict=True)
     return tree.unflatten(structure, [_constrained(v, s, f"{what} of {n}") for v, s, n in pairs])
 
 
 def _is_leaf(x: Any) -> bool:
-    return x is None or isinstance(x, Sharding | PartitionSpec)
+    return x is None or isinstance(x, Sharding | PartitionSpec | Format)
 
 
 def _constrained(x: Any, sharding: Any, what: str) -> Any:
+    sharding = place_of(sharding, what)
     if sharding is None:
         return x
+    refuse_auto(sharding, what)
     if not isinstance(sharding, Sharding | PartitionSpec):
         raise TypeError(
             f"{what}: {sharding!r} is no sharding\n"
             "  fix: use a NamedSharding, or a PartitionSpec under a mesh"
         )
+    if isinstance(sharding, NamedSharding) and (named := named_mesh()) and is_without_devices(sharding.mesh, named):
+        sharding = NamedSharding(named, sharding.spec)
     argument = argument_of(x, what.partition(" of ")[2])
     mesh, full = _mesh_and_spec(sharding, argument.type.shape, what)
     with staging((x,)) as trace:
@@ -71,7 +78,7 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
         if trace is not None:
             if trace.mesh is not None:
                 full = spec_in_words_of(trace.mesh, mesh, full, len(full))
-            if trace.mesh is None or full is None:
+            if full is None or not isinstance(trace.mesh, Mesh):
                 trace.require_mesh(mesh)
             return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
     place = sharding if isinstance(sharding, Sharding) else NamedSharding(mesh, sharding)
@@ -80,7 +87,7 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     if not isinstance(x, Array):
         return device_put(as_operand(x, argument), place)
     if is_explicit(mesh) and isinstance(place, NamedSharding):
-        place = place.with_spec(padded(place.spec.update(unreduced=(), reduced=()), len(full)))
+        place = place.with_spec(padded(place.spec, len(full)))
     moved = device_put(x, place)
     return moved.copy() if moved.memory is x.memory else moved  # a new array, as any op's result
 

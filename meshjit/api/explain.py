@@ -12,8 +12,11 @@ from meshjit.api.axes import Symbols, sizes_of
 from meshjit.api.call import Call, Context
 from meshjit.api.shardings import spec_of
 from meshjit.config import config
+from meshjit.report import Report
+from meshjit.report.units import bytes_text, seconds_text
 from meshjit.runtime.array import LeafKey
 from meshjit.trace.source import line_of, user_source
+from meshjit.tree_views import users_treedef
 
 Difference = tuple[int, str]  # how much it weighs when the nearest earlier call is looked for; what it is
 
@@ -78,7 +81,7 @@ def _tree_differences(new: Call, old: Call) -> list[Difference]:
         if names:
             subject = f"arguments {', '.join(names)} are" if len(names) > 1 else f"argument {names[0]} is"
             texts.append((8 * len(names), f"{subject} {what}"))
-    return texts or [(8, f"the arguments' containers are {new.in_tree}, before {old.in_tree}")]
+    return texts or [(8, f"the arguments' containers are {users_treedef(new.in_tree)}, before {users_treedef(old.in_tree)}")]
 
 
 def _only_sizes_differ(now: LeafKey, then: LeafKey, symbols: Symbols) -> bool:
@@ -137,3 +140,19 @@ def log_compile(title: str, what: str, seconds: float) -> None:
     """One line of `config.log_compiles`."""
     if config.log_compiles:
         log.warning("%s: %s in %.3f s", title, what, seconds)
+
+
+def log_plan(ask: Callable[[], Report]) -> None:
+    """Of a plan that was just made: what it is of, what a step is predicted to take, and the largest collective with its line."""
+    if config.log == "plan":
+        report = ask()
+        plan = report.subject.plan
+        largest = next(iter(report.transfers), None)
+        end = "" if largest is None else f"; largest: {largest.kind} over {largest.axes}, {bytes_text(largest.wire_bytes)}"
+        end += f" at {largest.source}" if largest is not None and largest.source else ""
+        end += f"; {plan.optimum}" if plan.optimum is not None else ""
+        log.warning(
+            "%s: %d equations on %d devices, %s a step predicted, %s sent a device%s", report.subject.title,
+            len(plan.program.eqns), plan.mesh.device_count, seconds_text(report.cost.seconds),
+            bytes_text(report.cost.wire_bytes), end,
+        )  # fmt: skip

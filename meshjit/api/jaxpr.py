@@ -5,75 +5,48 @@
     eval_jaxpr(closed.jaxpr, closed.consts, x)       [f(x)]
 
 Equations have JAX's names and params where an op of JAX's corresponds, and their own elsewhere. Constants are no equations here
-but `Literal`s among the operands. `.program` is the Program itself, and the text is its text.
+but `Literal`s among the operands. `.program` is the Program itself, and the text is its text, but that arguments and results that
+are arrays of keys have types such as `key<fry>[]`. What `replace` gives is a Program, too: an interpreter that rewrites makes
+`jaxpr.replace(eqns=[eqn.replace(primitive=lax.cos_p), …])`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from meshjit.api.primitives import jax_params, op_of, takes_scalars
 from meshjit.core.effects import Effect, effect_of
+from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.op import REGISTRY
-from meshjit.core.printer import print_program
+from meshjit.core.primitives import Primitive, primitive_of
+from meshjit.core.printer import print_program, print_type
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.splat import element_of, is_known_splat
+from meshjit.core.splat import element_of, is_known_splat, own
 from meshjit.core.types import TensorType
 from meshjit.trace import argument_of, as_operand, bind_program, line_of, user_source
-
-_NAMES = {  # of ops that JAX calls otherwise
-    "all_reduce": "psum", "bitcast_convert": "bitcast_convert_type", "call": "jit", "case": "cond", "checkpoint": "remat2",
-    "collective_permute": "ppermute", "conjugate": "conj", "convert": "convert_element_type",
-    "convolution": "conv_general_dilated", "cosine": "cos", "count_leading_zeros": "clz", "custom_jvp": "custom_jvp_call",
-    "custom_vjp": "custom_vjp_call", "divide": "div", "exponential": "exp", "exponential_minus_one": "expm1",
-    "log_plus_one": "log1p", "manual": "shard_map", "maximum": "max", "minimum": "min", "multiply": "mul", "negate": "neg",
-    "popcnt": "population_count", "power": "pow", "remainder": "rem", "reverse": "rev", "round_nearest_afz": "round",
-    "round_nearest_even": "round", "select": "select_n", "sine": "sin", "subtract": "sub",
-}  # fmt: skip
-_PARAMS = {  # of their params; the key is JAX's name of the op
-    "broadcast_in_dim": {"dimensions": "broadcast_dimensions"},
-    "conv_general_dilated": {"preferred": "preferred_element_type"},
-    "convert_element_type": {"dtype": "new_dtype"},
-    "dot_general": {"preferred": "preferred_element_type"},
-    "integer_pow": {"exponent": "y"},
-    "jit": {"body": "jaxpr"},
-    "remat2": {"body": "jaxpr"},
-    "reshape": {"shape": "new_sizes"},
-    "scan": {"body": "jaxpr"},
-    "slice": {"start": "start_indices", "limit": "limit_indices"},
-    "while": {"cond": "cond_jaxpr", "body": "body_jaxpr", "cond_consts": "cond_nconsts", "body_consts": "body_nconsts"},
-}
-
-
-@dataclass(frozen=True)
-class Primitive:
-    """The name of an operation; the same object for the same name."""
-
-    name: str
-    multiple_results: bool = False
-
-    def __str__(self) -> str:
-        return self.name
-
-
-@functools.cache
-def _primitive(name: str, multiple_results: bool) -> Primitive:
-    return Primitive(name, multiple_results)
+from meshjit.trees import WORDS as tree
 
 
 @dataclass(frozen=True)
 class Literal:
-    """A constant operand: a NumPy scalar where all of its elements are equal, else an array. `aval` is its type."""
+    """A constant operand: a NumPy scalar where it is one number throughout and other operands say its shape, else an array.
+    `aval` is its type."""
 
     val: Any
     aval: TensorType
 
     def __hash__(self) -> int:
         return id(self)
+
+    def as_scalar(self) -> Literal:
+        """Itself as one number, if it is one throughout."""
+        one = isinstance(self.val, np.ndarray) and self.val.size > 0 and is_known_splat(self.val)
+        return Literal(element_of(self.val)[()], self.aval) if one else self
 
     def __str__(self) -> str:
         return f"{self.val}:{self.aval}"
@@ -95,18 +68,38 @@ class JaxprEqn:
 
     @property
     def primitive(self) -> Primitive:
-        return _primitive(_name_of(self.eqn), len(self.eqn.outputs) != 1)
+        return primitive_of(self.eqn)
 
     @functools.cached_property
     def params(self) -> dict[str, Any]:
         """Nested Programs are ClosedJaxprs."""
-        renamed = _PARAMS.get(self.primitive.name, {})
-        params = {renamed.get(name, name): _closed(value) for name, value in self.eqn.params.items()}
-        if self.eqn.op.name == "compare":  # which the name says
-            del params["direction"]
-        elif self.eqn.op.name == "dot_general":
-            params["dimension_numbers"] = (params.pop("contract"), params.pop("batch"))
-        return params
+        return {name: _closed(value) for name, value in jax_params(self.eqn).items()}
+
+    def replace(
+        self,
+        invars: Sequence[Atom] | None = None,
+        outvars: Sequence[Var] | None = None,
+        primitive: Primitive | None = None,
+        params: Mapping[str, Any] | None = None,
+        source_info: Any = None,
+    ) -> JaxprEqn:
+        """The same with other parts. TypeError where its results are not of the types of `outvars` then."""
+        atoms = self.invars if invars is None else list(invars)
+        operands = tuple(Var(a.aval) if isinstance(a, Literal) else a for a in atoms)
+        results = tuple(self.outvars if outvars is None else outvars)
+        name = (primitive or self.primitive).name
+        if primitive is None and params is None:
+            op, own = self.eqn.op, self.eqn.params
+        else:
+            op, own = op_of(name, [v.type for v in operands], self.params if params is None else params)
+        types = tuple(op.type_rule(tuple(v.type for v in operands), own))
+        if types != tuple(v.type for v in results):
+            given, there = (", ".join(map(str, x)) for x in (types, (v.type for v in results)))
+            raise TypeError(
+                f"JaxprEqn.replace: {name} gives ({given}) here, and the outvars are ({there})\n  at {line_of(user_source())}\n"
+                "  fix: outvars=[Var(type), …], and these in the equations after it"
+            )
+        return JaxprEqn(Eqn(op, operands, results, own, source_info or self.eqn.source), atoms)
 
     @property
     def effects(self) -> set[Effect]:
@@ -128,6 +121,8 @@ class Jaxpr:
     count: int  # of constvars
     weak: tuple[bool, ...] = field(repr=False)  # of the results
     mesh: Any = field(repr=False, default=None)  # of the constraints inside
+    in_keys: tuple[KeyType | None, ...] = field(repr=False, default=())  # of arguments that are arrays of keys, by position
+    out_keys: tuple[KeyType | None, ...] = field(repr=False, default=())
 
     @property
     def invars(self) -> list[Var]:
@@ -139,7 +134,13 @@ class Jaxpr:
 
     @functools.cached_property
     def eqns(self) -> list[JaxprEqn]:
-        return [JaxprEqn(e, [self._atom(v) for v in e.inputs]) for e in self.program.eqns if not _is_constant(e)]
+        return [JaxprEqn(e, self._operands(e)) for e in self.program.eqns if not _is_constant(e)]
+
+    def _operands(self, eqn: Eqn) -> list[Atom]:
+        atoms, scalars = [self._atom(v) for v in eqn.inputs], takes_scalars(eqn)
+        if not scalars or all(isinstance(a, Literal) for a in atoms):
+            return atoms
+        return [a.as_scalar() if isinstance(a, Literal) else a for a in atoms]
 
     @property
     def outvars(self) -> list[Atom]:
@@ -147,11 +148,42 @@ class Jaxpr:
 
     @property
     def in_avals(self) -> list[TensorType]:
-        return [v.type for v in self.invars]
+        return _users_types([v.type for v in self.invars], self.in_keys)
 
     @property
     def out_avals(self) -> list[TensorType]:
-        return list(self.program.output_types)
+        return _users_types(self.program.output_types, self.out_keys)
+
+    def replace(
+        self,
+        *,
+        constvars: Sequence[Var] | None = None,
+        invars: Sequence[Var] | None = None,
+        outvars: Sequence[Atom] | None = None,
+        eqns: Sequence[JaxprEqn] | None = None,
+        **others: Any,
+    ) -> Jaxpr:
+        """The same with other parts, a Program again; `others`, such as effects, follow from these."""
+        unknown = set(others) - {"effects", "debug_info", "is_high"}
+        if unknown:
+            raise TypeError(f"Jaxpr.replace: there is no {', '.join(sorted(unknown))}")
+        inputs, consts = self.invars if invars is None else invars, self.constvars if constvars is None else constvars
+        body, constants = self.eqns if eqns is None else eqns, {v: literal for v, literal in self._literals.items()}
+        for eqn in body:
+            constants.update((v, a) for v, a in zip(eqn.eqn.inputs, eqn.invars, strict=True) if isinstance(a, Literal))
+        outputs = list(self.program.outputs)
+        if outvars is not None:
+            outputs = [Var(a.aval) if isinstance(a, Literal) else a for a in outvars]
+            constants.update((v, a) for v, a in zip(outputs, outvars, strict=True) if isinstance(a, Literal))
+        used = {*outputs, *(v for eqn in body for v in eqn.eqn.inputs)}
+        first = [_constant(v, literal) for v, literal in constants.items() if v in used]
+        program = Program(self.program.name, (*inputs, *consts), (*first, *(e.eqn for e in body)), tuple(outputs))
+        weak = dict(zip(self.program.outputs, self.weak, strict=True))
+        flags = tuple(weak.get(v, False) for v in outputs)
+        in_keys = dict(zip(self.invars, self.in_keys, strict=False))
+        out_keys = dict(zip(self.program.outputs, self.out_keys, strict=False))
+        keys = tuple(map(in_keys.get, inputs)), tuple(map(out_keys.get, outputs))
+        return Jaxpr(program, len(consts), flags, self.mesh, *keys)
 
     @property
     def effects(self) -> set[Effect]:
@@ -165,7 +197,10 @@ class Jaxpr:
         return self._literals.get(var, var)
 
     def __str__(self) -> str:
-        return print_program(self.program)
+        first, rest = print_program(self.program).split("\n", 1)
+        inputs, outputs = first.split(" -> ")
+        inputs = _with_keys(inputs, [v.type for v in self.invars], self.in_keys)
+        return f"{inputs} -> {_with_keys(outputs, self.program.output_types, self.out_keys)}\n{rest}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,20 +234,26 @@ class ClosedJaxpr:
     def effects(self) -> set[Effect]:
         return self.jaxpr.effects
 
+    def replace(self, jaxpr: Jaxpr | None = None, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
+        """The same with another of its parts."""
+        return ClosedJaxpr(self.jaxpr if jaxpr is None else jaxpr, self.consts if consts is None else list(consts))
+
     def __str__(self) -> str:
         return str(self.jaxpr)
 
 
-def closed_jaxpr(program: Program, consts: Sequence[Any], weak: Sequence[bool], mesh: Any = None) -> ClosedJaxpr:
-    """A Program whose last inputs have the values `consts`."""
-    return ClosedJaxpr(Jaxpr(program, len(consts), tuple(weak), mesh), list(consts))
+def closed_jaxpr(
+    program: Program, consts: Sequence[Any], weak: Sequence[bool], mesh: Any = None, keys: tuple[Any, Any] = ((), ())
+) -> ClosedJaxpr:
+    """A Program whose last inputs have the values `consts`; `keys`: which of its arguments and results are arrays of keys."""
+    return ClosedJaxpr(Jaxpr(program, len(consts), tuple(weak), mesh, *map(tuple, keys)), list(consts))
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
     """The results for these arguments, flat (`jax.core.eval_jaxpr`): computed, or inlined into what is being traced.
 
     TypeError where their number or a type does not fit."""
-    values = [*args, *consts]
+    values = tree.leaves([*args, *consts])  # of keys, their words
     arguments = [argument_of(x, f"args[{i}]") for i, x in enumerate(values)]
     expected = jaxpr.program.input_types
     if [a.type for a in arguments] != list(expected):
@@ -222,7 +263,19 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
             f" and was given ({given})\n  at {line_of(user_source())}\n  fix: make_jaxpr for arguments like these"
         )
     operands = [as_operand(x, a) for x, a in zip(values, arguments, strict=True)]
-    return bind_program(jaxpr.program, operands, jaxpr.weak, jaxpr.mesh)
+    results = bind_program(jaxpr.program, operands, jaxpr.weak, jaxpr.mesh)
+    kinds = jaxpr.out_keys or [None] * len(results)
+    return [x if kind is None else PRNGKeyArray(kind, x) for x, kind in zip(results, kinds, strict=True)]
+
+
+def jaxpr_as_fun(closed: ClosedJaxpr) -> Callable[..., list[Any]]:
+    """A function of its arguments, flat, that gives its results, flat (`jax.core.jaxpr_as_fun`)."""
+
+    def function(*args: Any) -> list[Any]:
+        return eval_jaxpr(closed.jaxpr, closed.consts, *args)
+
+    function.__name__ = closed.program.name
+    return function
 
 
 def jaxprs_in_params(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
@@ -233,20 +286,32 @@ def jaxprs_in_params(params: Mapping[str, Any]) -> Iterator[Jaxpr]:
                 yield item.jaxpr
 
 
+def _users_types(types: Sequence[TensorType], keys: Sequence[KeyType | None]) -> list[TensorType]:
+    kinds = keys or [None] * len(types)
+    return [t if kind is None else TensorType(t.shape[:-1], cast(Any, kind)) for t, kind in zip(types, kinds, strict=True)]
+
+
+def _with_keys(text: str, types: Sequence[TensorType], keys: Sequence[KeyType | None]) -> str:
+    """The printed types, in order, with those that users see."""
+    done = ""
+    for type, users in zip(types, _users_types(types, keys), strict=True):
+        before, found, text = text.partition(print_type(type))
+        done += before + (found if type is users else str(users))
+    return done + text
+
+
+def _constant(var: Var, literal: Literal) -> Eqn:
+    value = np.broadcast_to(np.asarray(literal.val, literal.aval.dtype), literal.aval.shape)
+    return Eqn(REGISTRY["constant"], (), (var,), {"value": own(value)})
+
+
 def _is_constant(eqn: Eqn) -> bool:
     return eqn.op is REGISTRY["constant"]
 
 
 def _literal(eqn: Eqn) -> Literal:
     value = np.asarray(eqn.params["value"])
-    one = value.size > 0 and is_known_splat(value)
-    return Literal(element_of(value)[()] if one else value, eqn.outputs[0].type)
-
-
-def _name_of(eqn: Eqn) -> str:
-    if eqn.op.name == "compare":
-        return str(eqn.params["direction"]).lower()
-    return _NAMES.get(eqn.op.name, eqn.op.name)
+    return Literal(value if value.shape else value[()], eqn.outputs[0].type)
 
 
 def _closed(value: Any) -> Any:

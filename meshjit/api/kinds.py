@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from meshjit.core.keys import PRNGKeyArray
 from meshjit.runtime.array import Array as ConcreteArray
 from meshjit.trace import Tracer
 
-_KINDS: list[type] = [ConcreteArray, Tracer]
-
-
-def register_array(kind: type) -> None:
-    """Instances of this class are arrays, too (keys of random numbers)."""
-    _KINDS.append(kind)
+_KINDS = (ConcreteArray, Tracer, PRNGKeyArray)
 
 
 class _ArrayMeta(type):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, tuple(_KINDS))
+        return isinstance(instance, _KINDS)
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return subclass is cls or issubclass(subclass, tuple(_KINDS))
+        return subclass is cls or issubclass(subclass, _KINDS)
 
 
 class Array(metaclass=_ArrayMeta):
@@ -33,3 +29,15 @@ class Array(metaclass=_ArrayMeta):
             "meshjit.Array is for isinstance and annotations; it makes no arrays\n"
             "  fix: meshjit.numpy.asarray(values), or meshjit.device_put(values, sharding)"
         )
+
+
+class _TracedMeta(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tracer) or (isinstance(instance, PRNGKeyArray) and isinstance(instance.words, Tracer))
+
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return subclass is cls or issubclass(subclass, Tracer)
+
+
+class TracedArray(metaclass=_TracedMeta):
+    """`core.Tracer`, for isinstance: values of a function that is being traced, keys among them."""

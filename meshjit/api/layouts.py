@@ -22,5 +22,18 @@ class Format:
     sharding: Any = None
 
 
+def place_of(place: Any, what: str) -> Any:
+    """A Format's sharding, and any other place as it is. NotImplementedError for an order other than C's."""
+    if not isinstance(place, Format):
+        return place
+    order = () if place.layout is None else tuple(place.layout.major_to_minor)
+    if order != tuple(range(len(order))):
+        raise NotImplementedError(
+            f"{what}: {place.layout} is not C order {tuple(range(len(order)))}, and only XLA chooses another order here\n"
+            "  fix: pass the sharding without a layout"
+        )
+    return place.sharding
+
+
 def formats(orders: Sequence[Sequence[int]], shardings: Sequence[Any]) -> list[Format]:
     return [Format(Layout(tuple(order)), sharding) for order, sharding in zip(orders, shardings, strict=True)]

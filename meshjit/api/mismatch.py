@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from meshjit import tree
+from meshjit.trees import WORDS as tree
 
 _LONGEST = 120  # of the whole signature in a message; longer ones are left to the differences
 

@@ -11,18 +11,18 @@ import inspect
 from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
-from meshjit import tree
 from meshjit.core.explicit import explicit_part, pin_of
-from meshjit.core.op import REGISTRY
 from meshjit.errors import ShardingTypeError
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
 from meshjit.trace import Tracer, active_trace, bind, bind_program, line_of, trace_to_program, user_source
-from meshjit.trace.explicit import governing, sharding_in_type
+from meshjit.trace.explicit import governing, holding, sharding_in_type
+from meshjit.trace.meshes import is_without_devices
+from meshjit.trees import WORDS as tree
 from sharding.axis_types import AxisType
 from sharding.current import set_mesh
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh, named_mesh
-from sharding.named import NamedSharding
+from sharding.named import NamedSharding, refuse_auto
 from sharding.spec import PartitionSpec, check_spec, entry_axes, padded
 
 
@@ -37,6 +37,8 @@ def takes_out_sharding(function: Callable[..., Any]) -> Callable[..., Any]:
         if out_sharding is None:
             return function(*args, **kwargs)
         sharding = checked_sharding(out_sharding, name)
+        if not sharding.mesh.axis_names:  # that of a type without a mesh: it says nothing
+            return function(*args, **kwargs)
         return _computed(lambda: function(*args, **kwargs), sharding, name, (args, kwargs))
 
     signature = inspect.signature(function)
@@ -49,6 +51,7 @@ def takes_out_sharding(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def checked_sharding(sharding: Any, what: str) -> NamedSharding:
     """TypeError for what is no sharding, ValueError for a spec without a mesh, or of axes of code for single devices."""
+    refuse_auto(sharding, f"{what}: out_sharding")
     if not isinstance(sharding, NamedSharding | PartitionSpec):
         raise TypeError(
             f"{what}: out_sharding is {sharding!r} of type {type(sharding).__name__}\n"
@@ -62,6 +65,8 @@ def checked_sharding(sharding: Any, what: str) -> NamedSharding:
             raise ValueError(f"{what}: out_sharding={sharding} needs a mesh\n  fix: {fix}")
         check_spec(sharding, None, mesh, f"{what}: out_sharding")
         sharding = NamedSharding(mesh, sharding)
+    elif (named := named_mesh()) is not None and is_without_devices(sharding.mesh, named):  # as `typeof` says where an array is
+        sharding = NamedSharding(named, sharding.spec)
     types = sharding.mesh.types_by_name if named_mesh() is None else {**sharding.mesh.types_by_name, **_types_of(named_mesh())}
     for entry in sharding.spec:
         for axis in entry_axes(entry):
@@ -117,18 +122,16 @@ def _computed(compute: Callable[[], Any], sharding: NamedSharding, what: str, ar
 def _as_spelt(x: Any, sharding: NamedSharding) -> Any:
     if not isinstance(x, Array):
         return x
-    spec = padded(sharding.spec, x.ndim).update(unreduced=(), reduced=())
-    return device_put(x, NamedSharding(sharding.mesh, spec))
+    return device_put(x, NamedSharding(sharding.mesh, padded(sharding.spec, x.ndim)))
 
 
 def _check_sums(spec: PartitionSpec, arguments: Any, what: str) -> None:
-    """ShardingTypeError where a sum is to be left unfinished over axes that shard no argument."""
-    if not spec.unreduced:
+    """ShardingTypeError where a sum is to be left unfinished over axes over which no argument is sharded or unreduced."""
+    shardings = [s for x in tree.leaves(arguments) if hasattr(x, "ndim") and (s := sharding_in_type(x)) is not None]
+    if not spec.unreduced or not shardings:
         return
-    arrays = [x for x in tree.leaves(arguments) if hasattr(x, "ndim")]
-    shardings = [s for s in map(sharding_in_type, arrays) if s is not None]
-    sharded = {str(axis) for s in shardings for entry in s.spec for axis in entry_axes(entry)}
-    missing = sorted(spec.unreduced - sharded)
+    known = {str(axis) for s in shardings for entry in s.spec for axis in entry_axes(entry)}
+    missing = sorted(spec.unreduced.difference(known, *(s.spec.unreduced for s in shardings)))
     if missing:
         raise ShardingTypeError(
             f"{what} at {line_of(user_source())}: out_sharding={spec} leaves a sum over {missing[0]} unfinished, but"
@@ -154,13 +157,10 @@ def _held(x: Any, sharding: NamedSharding, what: str) -> Any:
         trace.require_mesh(sharding.mesh)
     specs = {} if trace.specs is None else trace.specs
     before = explicit_part(specs.get(tracer.variable), tracer.ndim, mesh)
-    if spec.unreduced:  # planning decides where the sum is finished
-        result = bind(REGISTRY["copy"], tracer)
-    else:
-        full = padded(sharding.spec, tracer.ndim)
-        pins = zip(pin_of(full, mesh) if mesh.explicit_axes else full, before, strict=True)
-        pin = PartitionSpec(*(None if p is PartitionSpec.UNCONSTRAINED and was else p for p, was in pins))
-        result = bind(REGISTRY["sharding_constraint"], tracer, spec=pin)
+    full = padded(sharding.spec, tracer.ndim)
+    pins = zip(pin_of(full, mesh) if mesh.explicit_axes else full, before, strict=True)
+    pin = full.update(partitions=[None if p is PartitionSpec.UNCONSTRAINED and was else p for p, was in pins])
+    result = bind(holding(pin), tracer, spec=pin)
     result.weak_type = tracer.weak_type
     if trace.specs is not None:
         trace.specs[result.variable] = spec

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from meshjit import tree
 from meshjit.api.call import Call
 from meshjit.api.shardings import (
     UNSPECIFIED,
     broadcast,
     check_count,
+    check_key_specs,
     device_mesh,
     find_mesh,
     keywords_not_placed,
@@ -23,9 +23,10 @@ from meshjit.core.explicit import pin_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import default_mesh, fits, spec_on
-from meshjit.trace import Traced as TracedProgram, line_of
+from meshjit.trace import Traced as TracedProgram, line_of, user_source
+from meshjit.trees import WORDS as tree
 from sharding.named import NamedSharding, Sharding, is_auto
-from sharding.spec import PartitionSpec, ShardingError
+from sharding.spec import PartitionSpec, ShardingError, check_spec, placement_of
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class _Finder:
         self.keys: list[LeafKey] = [*call.keys, *(x._key for x in traced.captured)]
         self.shardings = self._in_shardings()
         self.outs = broadcast(call.out_shardings, traced.out_tree, "out_shardings")
+        inputs = [k.type.rank for k in call.keys]
+        check_key_specs(self.shardings, call.in_tree, inputs, lambda i: f"in_shardings for {self._input_name(i)}")
+        outputs = [v.type.rank for v in traced.program.outputs]
+        check_key_specs(self.outs, traced.out_tree, outputs, lambda i: f"out_shardings for {self._output_name(i)}")
 
     def find(self) -> Placements:
         named_mesh = self._mesh()
@@ -81,8 +86,8 @@ class _Finder:
         """One per leaf of the arguments."""
         count = len(self.call.keys)
         prefix = self.call.in_shardings
-        if prefix is UNSPECIFIED:
-            return [UNSPECIFIED] * count
+        if prefix is UNSPECIFIED or prefix is None or is_auto(prefix):  # of all arguments, those by keyword, too
+            return [prefix] * count
         args, kwargs = tree.unflatten(self.call.in_tree, [0] * count)
         if kwargs:
             raise keywords_not_placed(self.call.title, sorted(kwargs))
@@ -131,6 +136,42 @@ class _Finder:
 
     def _output_name(self, i: int) -> str:
         return self._output_names[i]
+
+
+def pinned(places: Placements, call: Call, pins: Mapping[str, PartitionSpec]) -> Placements:
+    """The same with the arguments that `pins` name elsewhere. ValueError for a name of none."""
+    names = [call.input_name(i) for i in range(len(places.annotations.inputs))]
+    unknown = [name for name in pins if name not in names]
+    if unknown:
+        raise ValueError(f"{call.title}: pins name {unknown[0]!r}, which is no argument\n  fix: one of {', '.join(names[:8])}")
+    for i, name in enumerate(names):
+        if name in pins:
+            key = call.keys[i] if i < len(call.keys) else None
+            check_spec(pins[name], key.type.shape if key is not None else (), places.mesh, f"pins for {name}")
+            _check_pin(call, name, pins[name], key, places.annotations.inputs[i])
+    inputs = [pins.get(name, spec) for name, spec in zip(names, places.annotations.inputs, strict=True)]
+    return replace(places, annotations=Annotations(inputs, places.annotations.outputs)) if pins else places
+
+
+def _check_pin(call: Call, name: str, pin: PartitionSpec, key: LeafKey | None, annotated: PartitionSpec | None) -> None:
+    """ValueError where in_shardings, or the array itself, say that the argument lives elsewhere than its pin says."""
+    if annotated is None or key is None or _agree(pin, annotated, key.type.rank):
+        return
+    here, there = (f" at {line_of(source)}" if source is not None else "" for source in (user_source(), call.source))
+    if key.committed:
+        other, fix = f"the argument is committed to {annotated}", "leave the pin out, or pass an array that is not committed"
+    else:
+        other, fix = f"in_shardings say {annotated}{there}", "leave one of them out; AUTO in in_shardings lets pins say it"
+    raise ValueError(f"{call.title}: pins say that {name} {key.type} is {pin}{here}, but {other}\n  fix: {fix}")
+
+
+def _agree(pin: PartitionSpec, annotated: PartitionSpec, rank: int) -> bool:
+    """Whether two specs name the same axes in the dims of which both say something."""
+    sides = [[*spec, *[None] * (rank - len(spec))] for spec in (pin, annotated)]
+    return all(
+        PartitionSpec.UNCONSTRAINED in pair or placement_of(PartitionSpec(pair[0]), 1) == placement_of(PartitionSpec(pair[1]), 1)
+        for pair in zip(*sides, strict=True)
+    )
 
 
 def _committed_spec(key: LeafKey, mesh: Any) -> PartitionSpec | None:

@@ -10,41 +10,49 @@ from typing import Any
 import numpy as np
 
 import sharding.named
-from meshjit import tree
 from meshjit.api.constraint import reshard
+from meshjit.api.layouts import Format, place_of
 from meshjit.api.leaves import key_of_value
-from meshjit.api.shardings import is_sharding_leaf
+from meshjit.api.shardings import check_key_specs, is_sharding_leaf
 from meshjit.config import config
+from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.runtime import client
 from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
+from meshjit.trace.float0 import is_float0
+from meshjit.trees import USERS, WORDS as tree
 from sharding.axis_types import AxisType
+from sharding.manual_type import ManualAxisType
 from sharding.mesh import Mesh, current_mesh
-from sharding.named import NamedSharding, Sharding
+from sharding.named import NamedSharding, Sharding, refuse_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
 @dataclass(frozen=True)
 class ShapeDtypeStruct:
-    """Shape, dtype and, if wanted, sharding of an array that need not exist (`jax.ShapeDtypeStruct`)."""
+    """Shape, dtype and, if wanted, sharding of an array that need not exist (`jax.ShapeDtypeStruct`).
+
+    manual_axis_type: how it stands to the axes of shard_map around it, as `typeof` says; nothing here depends on it."""
 
     shape: tuple[int, ...]
     dtype: Any
     sharding: Any = None
     weak_type: bool = False
+    manual_axis_type: ManualAxisType | None = None
 
     def __post_init__(self) -> None:
         if self.dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype is None\n  fix: numpy.float32, or another dtype")
+        refuse_auto(self.sharding, "ShapeDtypeStruct")
         if not (self.sharding is None or isinstance(self.sharding, Sharding | PartitionSpec) or hasattr(self.sharding, "layout")):
             raise ValueError(
                 f"ShapeDtypeStruct: sharding is {self.sharding!r} of type {type(self.sharding).__name__}\n"
                 "  fix: use a NamedSharding, or a PartitionSpec under a mesh"
             )
         object.__setattr__(self, "shape", tuple(self.shape))
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        object.__setattr__(self, "dtype", self.dtype if isinstance(self.dtype, KeyType) else np.dtype(self.dtype))
 
     def update(self, **fields: Any) -> ShapeDtypeStruct:
         """The same with other fields."""
@@ -58,7 +66,7 @@ class ShapeDtypeStruct:
     def __repr__(self) -> str:
         more = f", sharding={self.sharding}" if self.sharding is not None else ""
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype}{more}{weak})"
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{more}{weak})"
 
     @property
     def ndim(self) -> int:
@@ -69,9 +77,20 @@ class ShapeDtypeStruct:
         return math.prod(self.shape)
 
 
-def device_put(
-    x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
-) -> Any:
+def with_words(x: Any) -> Any:
+    """A tree with keys made of the shapes of words where it has shapes of keys."""
+
+    def opened(leaf: Any) -> Any:
+        dtype = getattr(leaf, "dtype", None)
+        if not isinstance(dtype, KeyType):
+            return leaf
+        words = ShapeDtypeStruct((*leaf.shape, dtype.words), np.uint32, getattr(leaf, "sharding", None))
+        return PRNGKeyArray(dtype, words)
+
+    return tree.map(opened, x)
+
+
+def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
     """The arrays of a tree on a device or sharding, or on a pytree prefix of them (`jax.device_put`).
 
     Extents need not divide. Inside jit it is a sharding constraint. `donate` deletes Arrays that had to be moved.
@@ -88,7 +107,8 @@ def device_put(
     aliases = _of_leaves(may_alias, structure, "device_put's may_alias", _is_flag)
     names = tree.path_names(x, "x")
     _check_flags(donated, aliases, names)
-    results = [_put(v, d, a, n) for v, d, a, n in zip(leaves, places, aliases, names, strict=True)]
+    check_key_specs(places, structure, [getattr(v, "ndim", 0) for v in leaves], lambda i: f"device_put of {names[i]}")
+    results = [v if is_float0(v) else _put(v, d, a, n) for v, d, a, n in zip(leaves, places, aliases, names, strict=True)]
     _give_up([v for v, flag in zip(leaves, donated, strict=True) if flag], results)
     return tree.unflatten(structure, results)
 
@@ -99,7 +119,7 @@ def _of_leaves(prefix: Any, structure: Any, what: str, is_leaf: Callable[[Any], 
 
 
 def _is_place(x: Any) -> bool:
-    return is_sharding_leaf(x) or not tree.is_container(x)
+    return is_sharding_leaf(x) or isinstance(x, Format) or not tree.is_container(x)
 
 
 def _is_flag(x: Any) -> bool:
@@ -128,6 +148,7 @@ def _give_up(donated: Sequence[Any], results: Sequence[Any]) -> None:
 def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
     if not isinstance(value, Tracer):
         _check_array(value, name)
+    place = place_of(place, f"device_put of {name}")
     if isinstance(place, PartitionSpec):
         mesh = current_mesh()
         if mesh is None:
@@ -137,6 +158,7 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
     elif isinstance(place, NamedSharding):
         check_spec(place.spec, shape_of_leaf(value), place.mesh, f"device_put of {name}")
     elif not (place is None or isinstance(place, Sharding) or hasattr(place, "process_index")):
+        refuse_auto(place, f"device_put of {name}")
         raise ValueError(
             f"device_put of {name}: {place!r} is neither a device nor a sharding\n"
             "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
@@ -162,10 +184,10 @@ def shape_of_leaf(value: Any) -> tuple[int, ...]:
 
 
 def device_get(x: Any) -> Any:
-    """The arrays of a tree as NumPy arrays, read-only; numbers and traced values as they are (`jax.device_get`). Copies run
+    """The arrays of a tree as NumPy arrays, read-only; numbers, keys and traced values as they are (`jax.device_get`). Copies run
     side by side."""
     copy_to_host_async(x)
-    return tree.map(lambda v: v.__array__() if hasattr(v, "__array__") and not isinstance(v, Tracer) else v, x)
+    return USERS.map(lambda v: v if isinstance(v, Tracer | PRNGKeyArray) or not hasattr(v, "__array__") else v.__array__(), x)
 
 
 def copy_to_host_async(x: Any) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from meshjit import tree
 from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
+from meshjit.tree_views import key_types
+from meshjit.trees import WORDS as tree
 from sharding.mesh import Mesh, current_mesh, entered_mesh
 from sharding.named import AUTO, UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -45,6 +46,24 @@ def broadcast(prefix: Any, full_tree: Any, what: str) -> list[Any]:
     if is_sharding_leaf(prefix):
         return [prefix] * full_tree.num_leaves
     return tree.flatten_prefix(prefix, full_tree, what, is_leaf=is_sharding_leaf)
+
+
+def cut(sharding: Any, rank: int) -> Any:
+    """The sharding of keys, of that of their words, which have one dim more."""
+    if isinstance(sharding, NamedSharding) and len(sharding.spec) > rank:
+        return sharding.with_spec(PartitionSpec(*sharding.spec[:rank]))
+    return sharding
+
+
+def check_key_specs(specs: Sequence[Any], treedef: Any, ranks: Sequence[int], where: Callable[[int], str]) -> None:
+    """ShardingError for a spec that is longer than the rank of the keys that it places. `ranks` are those of their words."""
+    for i, (spec, dtype, rank) in enumerate(zip(specs, key_types(treedef), ranks, strict=True)):
+        spec = getattr(spec, "spec", spec)
+        if dtype is not None and isinstance(spec, PartitionSpec) and len(spec) >= rank:
+            raise ShardingError(
+                f"{where(i)}: {spec} has {len(spec)} entries for keys of {rank - 1} dims, {dtype}\n"
+                "  fix: leave out entries of the spec; the words of a key stay together"
+            )
 
 
 def replicated_nones(shardings: Any) -> Any:

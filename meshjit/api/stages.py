@@ -6,33 +6,47 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from meshjit.api.call import ArgInfo, Call, Stage
+from meshjit.api.call import ArgInfo, Automatic, Call, Stage
 from meshjit.api.compiled import Compiled
 from meshjit.api.donated import warn_of_unused
+from meshjit.api.explain import log_plan
 from meshjit.api.jaxpr import ClosedJaxpr, closed_jaxpr
+from meshjit.api.mesh_choice import finer_meshes, mesh_of_saved
 from meshjit.api.options import checked_options
-from meshjit.api.placements import Placements, placements
+from meshjit.api.placements import Placements, output_names, pinned, placements
 from meshjit.api.putting import ShapeDtypeStruct
+from meshjit.api.state import state_ties
+from meshjit.api.watching import imaginers, tell
 from meshjit.config import config
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
+from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.refusal import DoesNotFit
+from meshjit.plan.automatic.saved import SavedPlanError
 from meshjit.plan.make import Annotations
+from meshjit.report import Report
+from meshjit.report.subject import Subject
 from meshjit.runtime import _jaxlib, client
+from meshjit.runtime.array import leaf_key
 from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program, spelling_of
 from meshjit.runtime.reproduce import compiling, lowering
-from meshjit.runtime.targets import calls_cpu_kernels, target_for
+from meshjit.runtime.targets import calls_cpu_kernels, figures_for, target_for
 from meshjit.targets import PLATFORMS
 from meshjit.trace import Traced as TracedProgram
 from meshjit.transform.dce import dce
-from sharding.mesh import Mesh
-from sharding.spec import Placement
+from meshjit.transform.inline_calls import inline_calls
+from meshjit.tree_views import key_types
+from sharding.figures import Figures
+from sharding.mesh import BaseMesh, Mesh
+from sharding.named import AUTO
+from sharding.spec import PartitionSpec, Placement
 
 
 class Traced(Stage):
@@ -54,27 +68,101 @@ class Traced(Stage):
     def jaxpr(self) -> ClosedJaxpr:
         """The Program, and the arrays that the function closed over, under JAX's names."""
         traced = self.traced_program
-        return closed_jaxpr(self.program, traced.captured, traced.out_weak, traced.mesh)
+        keys = key_types(self.call.in_tree), key_types(traced.out_tree)
+        return closed_jaxpr(self.program, traced.captured, traced.out_weak, traced.mesh, keys)
 
     def as_text(self) -> str:
         """The Program as text, which `meshjit.core.parser` reads back."""
         return print_program(self.program)
 
-    def plan(self, *, lowering_platforms: Sequence[str] | None = None) -> Planned:
-        """Decide where every value lives, without partitioning; for the first of `lowering_platforms`, as `lower` has it."""
+    def plan(
+        self,
+        *,
+        lowering_platforms: Sequence[str] | None = None,
+        topology: str | None = None,
+        pins: Mapping[str, PartitionSpec] | None = None,
+    ) -> Planned:
+        """Decide where every value lives, without partitioning; for the first of `lowering_platforms`, and on the machine that
+        `topology` names, as `lower` has them.
+
+        `pins`: where arguments are instead, by name such as "params['w1']". So a function is planned again, with one more wish,
+        without being traced again."""
+        if self.call.automatic is not None and self.call.automatic.meshes:
+            return self._on_best_mesh(self.call.automatic, lowering_platforms, pins, topology)
         places = placements(self.call, self.traced_program)
         device = getattr(places.mesh, "abstract_device", None)
         platforms = _checked_platforms(lowering_platforms) or (() if device is None else (device.platform,))
-        target = target_for(places.mesh, platforms)
-        live = self.program if self.call.keep_unused else dce(self.program)  # a call that drops an input no longer reads it
+        figures = None if topology is None else figures_for(topology, places.mesh)
+        if figures is not None and not platforms:
+            platforms = (figures.platform,)
+        target = target_for(places.mesh, platforms, figures)
+        # A call that drops an input no longer reads it; nor is there a derivative any more whose rule might.
+        live = self.program if self.call.keep_unused else dce(inline_calls(self.program, final=True))
         kept = self._kept(live)
         donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
+        places = pinned(places, self.call, pins or {})
         specs = Annotations([places.annotations.inputs[i] for i in kept], places.annotations.outputs)
         program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
         tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
         with lowering(program, places.mesh, specs, target):
-            planning = plan_program(program, places.mesh, specs, tied, target)
-        return Planned(self, planning, places, kept, donated, platforms)
+            automatic = self.call.automatic and self.call.automatic.limits
+            try:
+                planning = plan_program(program, places.mesh, specs, tied, target, automatic, self._ties(kept))
+            except SavedPlanError as error:
+                names = [self.call.input_name(i) for i in kept]
+                raise error.named({v.hint: name for v, name in zip(program.inputs, names, strict=True)}) from None
+        return Planned(self, planning, places, kept, donated, platforms, figures)
+
+    def automatically(self, automatic: Automatic) -> Planned:
+        """The best plan on the best of the meshes, whatever the call said of placements; constraints in the function count."""
+        keys = [leaf_key(key.type, key.weak, None, False) for key in self.call.keys]
+        call = dataclasses.replace(self.call, keys=keys, automatic=automatic, context=None)
+        return Traced(call, self.traced_program)._on_best_mesh(automatic, None, None, None)
+
+    def _on_best_mesh(
+        self,
+        automatic: Automatic,
+        platforms: Sequence[str] | None,
+        pins: Mapping[str, PartitionSpec] | None,
+        topology: str | None,
+    ) -> Planned:
+        """The plan on the only mesh; of several the one that takes least time, or one on a mesh that divides an axis of its mesh.
+        Proofs are sought on the last alone."""
+        limits, meshes, refusals = automatic.limits, automatic.meshes, list[DoesNotFit]()
+        if limits.plan is not None:
+            meshes = (mesh_of_saved(limits.plan, meshes),)
+        share = dataclasses.replace(limits, time_limit=limits.time_limit / len(meshes), effort=0.0)
+
+        def planned_on(mesh: BaseMesh, limits: Limits) -> Iterator[Planned]:
+            there = AUTO(mesh)
+            call = dataclasses.replace(self.call, in_shardings=there, out_shardings=there, automatic=Automatic(limits))
+            try:
+                yield Traced(call, self.traced_program).plan(lowering_platforms=platforms, topology=topology, pins=pins)
+            except DoesNotFit as error:
+                refusals.append(error)
+
+        is_given = len(meshes) == 1
+        best = _best(planned for mesh in meshes for planned in planned_on(mesh, limits if is_given else share))
+        if best is None:
+            raise min(refusals, key=lambda error: error.least)
+        if is_given:
+            return best
+        divided = finer_meshes(best.mesh) if pins is None else ()  # pins name axes of the mesh
+        finer = _best(planned for mesh in divided for planned in planned_on(mesh, share))
+        best = best if finer is None or not finer.is_better_than(best) else finer
+        optimum = best.plan.optimum
+        is_proved = optimum is not None and optimum.is_optimal
+        return best if is_proved or limits.effort == 0 else next(planned_on(best.mesh, limits), best)
+
+    def _ties(self, kept: Sequence[int]) -> Mapping[int, int]:
+        """Output → input of what goes to the devices, where the result is the argument's next state."""
+        call, traced = self.call, self.traced_program
+        if call.automatic is None:
+            return {}
+        positions = {i: n for n, i in enumerate(kept)}
+        count = len(call.keys)
+        ties = state_ties(call.in_tree, traced.out_tree, self.program.input_types[:count], self.program.output_types)
+        return {output: positions[i] for output, i in ties.items() if i in positions}
 
     def _kept(self, live: Program) -> list[int]:
         """Positions of the inputs that go to the devices: those that the results depend on, or all."""
@@ -84,13 +172,16 @@ class Traced(Stage):
         return [i for i, v in enumerate(live.inputs) if v in used]
 
     @rarely_collected
-    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, topology: str | None = None) -> Lowered:
         """Plan, partition and emit, for the mesh's devices.
 
         `lowering_platforms`: which platforms may compile the text; it is planned for, and fastest on, the first. Without it
         an AbstractMesh is planned for its `abstract_device`; if it has none, for CPU, as text for all platforms. Where only
-        the platform is given, chips are TPU v5e and GPUs are H100, unless config.device_model says otherwise."""
-        return self.plan(lowering_platforms=lowering_platforms).lower()
+        the platform is given, chips are TPU v5e and GPUs are H100, unless config.device_model says otherwise.
+
+        `topology`: the machine whose figures count, such as "v5p", "h100:4x8" or a file, "cluster.toml" (docs/automatic.md).
+        ValueError for an unknown one, and for one of another number of devices than the mesh."""
+        return self.plan(lowering_platforms=lowering_platforms, topology=topology).lower()
 
 
 class Planned(Stage):
@@ -104,6 +195,7 @@ class Planned(Stage):
         kept: Sequence[int],
         donated: Sequence[int],
         platforms: tuple[str, ...] = (),
+        figures: Figures | None = None,
     ) -> None:
         self.traced = traced
         self.call = traced.call
@@ -113,10 +205,18 @@ class Planned(Stage):
         self.kept = kept  # the inputs of `plan.program`, as positions of leaves and then of captured arrays
         self.donated = donated  # positions among the kept ones
         self.platforms = platforms
+        self.figures = figures  # of the machine that was named
 
     @property
     def plan(self) -> Plan:
         return self.planning.plan
+
+    def is_better_than(self, other: Planned) -> bool:
+        """Whether its plan fits the memory and the other one's does not, or it takes less time."""
+        mine, others = self.plan, other.plan
+        assert mine.cost is not None and others.cost is not None and mine.target is not None
+        over, over_other = (max(0.0, cost.peak_bytes - mine.target.topology.memory) for cost in (mine.cost, others.cost))
+        return over < over_other or (over == over_other and mine.cost.seconds < others.cost.seconds)
 
     @property
     def program(self) -> Program:
@@ -131,6 +231,13 @@ class Planned(Stage):
         """Var → Placement."""
         return self.plan.placements
 
+    def report(self) -> Report:
+        """What lives where and why, what is sent, what is held; prints as text for 80 columns."""
+        names = [self.call.input_name(i) for i in self.kept]
+        outputs = output_names(self.traced_program)
+        planning, donated = self.planning, frozenset(self.donated)
+        return Report(Subject(self.call.title, self.plan, planning.annotations, names, outputs, donated, planning.plan_again))
+
     def as_text(self) -> str:
         """The Program with a placement on every type."""
         return print_program(self.program, self.placements, elide=True)
@@ -140,7 +247,7 @@ class Planned(Stage):
     def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
         """Partition and emit. Where `lowering_platforms` are others than it was planned for, plan for them first."""
         platforms = _checked_platforms(lowering_platforms)
-        if platforms and target_for(self.mesh, platforms) != self.plan.target:
+        if platforms and target_for(self.mesh, platforms, self.figures) != self.plan.target:
             return self.traced.plan(lowering_platforms=platforms).lower()
         aliased = [] if config.debug_nans or config.debug_infs else self.donated
         with lowering(self.program, self.mesh, self.planning.annotations, self.plan.target):
@@ -148,7 +255,16 @@ class Planned(Stage):
             lowered = lower_plan(self.planning, aliased, captured)
         if aliased or not self.donated:
             warn_of_unused(self.call, self.traced_program, lowered, self.kept)
-        return Lowered(self, lowered, platforms or self.platforms)
+        stage = Lowered(self, lowered, platforms or self.platforms)
+        tell(stage)
+        return stage
+
+
+def _best(plans: Iterable[Planned]) -> Planned | None:
+    best: Planned | None = None
+    for planned in plans:
+        best = planned if best is None or planned.is_better_than(best) else best
+    return best
 
 
 def _checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
@@ -175,6 +291,10 @@ class Lowered(Stage):
     @property
     def plan(self) -> Plan:
         return self.lowering.plan
+
+    def report(self) -> Report:
+        """What lives where and why, what is sent, what is held (`meshjit.report.Report`)."""
+        return self.planned.report()
 
     def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
         """`stablehlo` (the default), `hlo` (before optimisation), `meshjit` (the Program with placements) or `local` (the
@@ -209,12 +329,37 @@ class Lowered(Stage):
         """Compile with XLA. `compiler_options` go to XLA, over those given to jit; unknown ones raise.
 
         `device_assignment` are the devices of a function that was lowered on an AbstractMesh, in mesh order."""
-        options = {**(self.call.options or {}), **checked_options(compiler_options, "compile")}
-        lowered = self._on_devices(device_assignment)
+        checked = checked_options(compiler_options, "compile")
+        return imaginers[-1](self) if imaginers else self.compile_now(checked, device_assignment)
+
+    def compile_now(self, options: Mapping[str, Any] | None = None, device_assignment: Sequence[Any] | None = None) -> Compiled:
+        """What `compile` does where nobody watches who wants plans alone."""
+        options = {**(self.call.options or {}), **(options or {})}
+        return self._compiled(options, device_assignment, None)
+
+    def load(
+        self,
+        serialized: bytes,
+        compiler_options: Mapping[str, Any] | None = None,
+        *,
+        device_assignment: Sequence[Any] | None = None,
+    ) -> Compiled:
+        """What `Compiled.serialize` gave for the same function, devices and versions, without compiling: a pod loads what was
+        compiled ahead for it. XLA runs what it reads: load only what you trust. ValueError names the first difference."""
+        options = {**(self.call.options or {}), **checked_options(compiler_options, "load")}
+        return self._compiled(options, device_assignment, serialized)
+
+    def _compiled(self, options: Mapping[str, Any], devices: Sequence[Any] | None, serialized: bytes | None) -> Compiled:
+        lowered = self._on_devices(devices)
         self._check_platform(lowered.mesh)
+        log_plan(self.report)
+        spellings = self._spellings()
         with compiling(self.call.title, lowered, options):
-            executable = Executable(lowered, self.traced_program.out_weak, options, self.planned.committed, self._spellings())
-        return Compiled(self, executable)
+            out_weak, committed = self.traced_program.out_weak, self.planned.committed
+            executable = Executable(lowered, out_weak, options, committed, spellings, serialized)
+        compiled = Compiled(self, executable)
+        tell(compiled)
+        return compiled
 
     def _spellings(self) -> list[Any]:
         keys = [*self.call.keys, *(x._key for x in self.traced_program.captured)]

@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 
 from meshjit.api import jit
+from meshjit.api.shardings import cut
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
+from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.types import TensorType
+from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
 from meshjit.trace import Trace, argument_of, named_scope
 from meshjit.trace.explicit import visible_sharding
 from meshjit.trace.members import member_axis
 from meshjit.trace.types import ShapedArray
+from sharding.manual_type import ManualAxisType
 
 
 def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
@@ -42,6 +46,11 @@ def log_compiles(enable: bool = True) -> AbstractContextManager[None]:
     return config.using(log_compiles=enable)
 
 
+def checking_leaks(enable: bool = True) -> AbstractContextManager[None]:
+    """Inside, a traced value that outlives its function is an UnexpectedTracerError where tracing ends (`jax.checking_leaks`)."""
+    return config.using(check_tracer_leaks=enable)
+
+
 def explain_cache_misses(enable: bool = True) -> AbstractContextManager[None]:
     """Inside, a function that is traced again says why, as a warning of the logger "meshjit"."""
     return config.using(explain_cache_misses=enable)
@@ -63,10 +72,21 @@ def default_matmul_precision(precision: str | None) -> AbstractContextManager[No
 
 
 def typeof(x: Any) -> ShapedArray:
-    """Shape, dtype and placement of an array, a traced value or a number, as types are printed (`jax.typeof`): `f32[8@X,4]` where
-    the explicit axis X shards dim 0, `f32[8,4]{V:x}` where, inside of shard_map, it varies over x."""
+    """Shape, dtype and placement of an array, a traced value or a number, as types are printed (`jax.typeof`): `float32[8@X,4]`
+    where the explicit axis X shards dim 0, `float32[8,4]{V:x}` where, inside of shard_map, it varies over x."""
+    if isinstance(getattr(x, "dtype", None), KeyType):
+        words = typeof(x.words) if isinstance(x, PRNGKeyArray) else None
+        sharding = cut(words.sharding if words else visible_sharding(x, len(x.shape)), len(x.shape))
+        keys: Any = x
+        varying = words.manual_axis_type if words else ManualAxisType()
+        return ShapedArray(tuple(keys.shape), keys.dtype, sharding=sharding, manual_axis_type=varying)
     argument = argument_of(x, "x")
-    return ShapedArray(argument.type, argument.weak, visible_sharding(x, argument.type.rank), argument.varying)
+    type, sharding, manual = argument.type, visible_sharding(x, argument.type.rank), _manual(argument.varying)
+    return ShapedArray(type.shape, type.dtype, argument.weak, sharding=sharding, manual_axis_type=manual)
+
+
+def _manual(axes: Axes) -> ManualAxisType:
+    return ManualAxisType(*(with_mark(axes, mark) for mark in ("", UNREDUCED, REDUCED)))
 
 
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -97,7 +117,7 @@ def make_jaxpr(
             for name, size in axis_env or ():
                 number = outer.input(TensorType((), np.dtype(np.int32)), hint=str(name))
                 stack.enter_context(member_axis(name, int(size), number))
-            traced = wrapped.trace(*args, **kwargs)
+            traced = wrapped.staged(*args, **kwargs)
         return (traced.jaxpr, traced.out_info) if return_shape else traced.jaxpr
 
     return make

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from meshjit import tree
 from meshjit.api.callbacks import apply_host
 from meshjit.core.host import host_function
+from meshjit.core.types import TensorType, short_name
 from meshjit.runtime.array import Array
 from meshjit.trace import argument_of, as_operand, trace_for
-from sharding.named import Sharding
+from meshjit.trees import WORDS as tree
+from sharding.drawing import slice_text, spans_of
+from sharding.named import NamedSharding, Sharding
+from sharding.spec import placement_of
 
 WIDTH_OF_HEIGHT = 2.5  # a line of a terminal is so many columns high
 BASE_HEIGHT = 10  # lines of a whole array at scale 1
@@ -44,6 +47,24 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], Any]) -
             apply_host("inspect_sharding", host_function(Inspect(callback), "inspect", 1, ()), [operand], [argument], {})
 
 
+def print_placement(value: Any, name: str = "value") -> None:
+    """Print the type of each array of a tree with its placement, `x: f32[8@data, 4]`; in a traced function once, when it is
+    compiled, with where planning put it."""
+    for leaf, path in zip(tree.leaves(value), tree.path_names(value, name), strict=True):
+        inspect_array_sharding(leaf, callback=_Print(path, argument_of(leaf).type))
+
+
+@dataclass(frozen=True)
+class _Print:
+    name: str
+    type: TensorType
+
+    def __call__(self, sharding: Sharding) -> None:
+        kind, shape = short_name(self.type.dtype), self.type.shape
+        where = placement_of(sharding.spec, len(shape)).annotate(shape) if isinstance(sharding, NamedSharding) else ""
+        print(f"{self.name}: {kind}[{where}]" if where else f"{self.name}: {self.type} on {sharding}", flush=True)
+
+
 def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
     """`visualize_sharding` of an array's own sharding, also of one that is traced (`jax.debug.visualize_array_sharding`)."""
     inspect_array_sharding(arr, callback=_Visualize(tuple(arr.shape), tuple(sorted(kwargs.items()))))
@@ -68,14 +89,22 @@ def visualize_sharding(
     max_width: int = 80,
     color_map: Callable[[float], tuple[float, ...]] | None = None,
 ) -> None:
-    """Print a box per part of an array of 1 or 2 dims, with the devices that hold it (`jax.debug.visualize_sharding`).
+    """Print a box per part of an array, with the devices that hold it (`jax.debug.visualize_sharding`).
+
+    Of an array of more than two dims the last two are drawn, once for each part along the dims before them.
 
     Args:
       use_color: fill the boxes, where the terminal has colors; else draw their borders.
       scale, min_width, max_width: how large a box is, in columns; `max_width` also of the whole.
       color_map: numbers from 0 to 1 -> (red, green, blue, …) in the same range; by default the colors of the rainbow."""
-    if not 1 <= len(shape) <= 2:
-        raise ValueError("`visualize_sharding` only works for shapes with 1 and 2 dimensions.")
+    if not shape:
+        raise ValueError("`visualize_sharding`: a scalar has no parts\n  fix: print(sharding)")
+    if len(shape) > 2:
+        options = {"use_color": use_color, "scale": scale, "min_width": min_width, "max_width": max_width, "color_map": color_map}
+        for leading, plane in _planes(tuple(shape), sharding):
+            print(slice_text(leading))
+            visualize_sharding(shape[-2:], plane, **options)
+        return
     from rich.align import Align  # rich takes time to load, and few programs draw
     from rich.box import SQUARE
     from rich.console import Console
@@ -99,6 +128,28 @@ def visualize_sharding(
             cells.append(Padding(Align(block.text, "center", vertical="middle"), space, style=style))
         table.add_row(*cells)
     console.print(table, end="\n\n")
+
+
+@dataclass(frozen=True)
+class _Plane:
+    """The last two dims of a part of an array, as much of a sharding as drawing asks for."""
+
+    parts: dict[Any, tuple[slice, ...]]
+
+    @property
+    def device_set(self) -> frozenset[Any]:
+        return frozenset(self.parts)
+
+    def devices_indices_map(self, shape: Sequence[int]) -> dict[Any, tuple[slice, ...]]:
+        return self.parts
+
+
+def _planes(shape: tuple[int, ...], sharding: Sharding) -> Iterator[tuple[tuple[tuple[int, int], ...], Any]]:
+    """For each part along the dims before the last two: where it is, and who holds what of the last two."""
+    planes: dict[tuple[tuple[int, int], ...], dict[Any, tuple[slice, ...]]] = {}
+    for device, index in sharding.devices_indices_map(shape).items():
+        planes.setdefault(spans_of(index, shape)[:-2], {})[device] = index[-2:]
+    yield from ((leading, _Plane(parts)) for leading, parts in sorted(planes.items(), key=lambda item: item[0]))
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,33 @@ import time
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
-from meshjit import tree
 from meshjit.api.arguments import Parameters, Split
 from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_symbols
 from meshjit.api.caches import cache_of
-from meshjit.api.call import Call, Context
+from meshjit.api.call import Automatic, Call, Context
 from meshjit.api.captured import CapturedNames
 from meshjit.api.constraint import reshard
 from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
 from meshjit.api.options import checked_options
-from meshjit.api.shardings import UNSPECIFIED, broadcast, check_count, check_shardings, keywords_not_placed, replicated_nones
+from meshjit.api.putting import ShapeDtypeStruct, with_words
+from meshjit.api.shardings import (
+    UNSPECIFIED,
+    broadcast,
+    check_count,
+    check_shardings,
+    is_sharding_leaf,
+    keywords_not_placed,
+    replicated_nones,
+)
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.tracebacks import hide_own_frames
+from meshjit.api.watching import imaginers, tell
 from meshjit.config import config
+from meshjit.core.attached import NAME
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.region import nesting
 from meshjit.runtime.array import LeafKey
@@ -39,15 +49,30 @@ from meshjit.trace import (
     require_mesh,
     staging,
     trace_to_program,
+    user_source,
 )
 from meshjit.trace.explicit import sharding_in_type
-from meshjit.trace.members import member_sizes
-from meshjit.trace.program import function_name
+from meshjit.trace.float0 import is_float0, without_float0
+from meshjit.trace.names import function_name
+from meshjit.trace.once import context_key, traced_once
+from meshjit.trees import WORDS as tree
 from sharding.mesh import current_mesh, mesh_context
-from sharding.named import Sharding
+from sharding.named import Sharding, is_auto
 from sharding.spec import PartitionSpec
 
 DEEPEST_CALLS = 32  # Programs inside one another; what calls deeper ones has their equations: passes go into each level
+
+
+class _SignatureOfFunction:
+    """`__signature__` of an instance, for `inspect.signature(…, follow_wrapped=False)`, which would look into `__call__`."""
+
+    def __get__(self, wrapped: Wrapped | None, owner: type) -> inspect.Signature:
+        if wrapped is None:
+            raise AttributeError("__signature__")
+        try:
+            return inspect.signature(wrapped.fun)
+        except ValueError as error:  # of a function in C
+            raise AttributeError(str(error)) from None
 
 
 class Wrapped:
@@ -57,6 +82,7 @@ class Wrapped:
 
     __slots__ = ("__call__", "__dict__", "__weakref__")
     __call__: Callable[..., Any]
+    __signature__ = _SignatureOfFunction()
 
     def __init__(
         self,
@@ -74,10 +100,11 @@ class Wrapped:
         abstracted_axes: Any = None,
         compiler_options: Mapping[str, Any] | None = None,
         replicates_none: bool = False,
+        automatic: Automatic | None = None,
     ) -> None:
         """`replicates_none`: within `with mesh:`, None among the shardings means replicated, as pjit's does."""
         check_function(fun)
-        own = {name: value for name, value in getattr(fun, "__dict__", {}).items() if not hasattr(Wrapped, name)}
+        own = {name: value for name, value in getattr(fun, "__dict__", {}).items() if not hasattr(Wrapped, name) and name != NAME}
         self.__dict__.update(own)  # as functools.wraps, but they must not hide `.lower` and the like
         functools.update_wrapper(self, fun, updated=())
         self.fun = fun
@@ -87,7 +114,9 @@ class Wrapped:
         check_shardings(out_shardings, "out_shardings")
         self.in_shardings = in_shardings
         self.out_shardings = out_shardings
+        self.source = user_source()
         self.replicates_none = replicates_none
+        self.automatic = automatic or (Automatic() if _asks_for_a_plan(in_shardings, out_shardings) else None)
         self.keep_unused = bool(keep_unused)
         self.device = device
         self.inline = bool(inline)
@@ -99,9 +128,8 @@ class Wrapped:
             fun,
             (p.static_nums, tuple(sorted(p.static_names)), p.donate_nums, tuple(sorted(p.donate_names)), in_shardings,
              out_shardings, replicates_none, self.keep_unused, device, self.inline, axes_key(abstracted_axes),
-             dict(self.compiler_options)),
+             dict(self.compiler_options), self.automatic),
         )  # fmt: skip
-        self.listeners: list[Callable[[Compiled], None]] = []
         self.unguarded = False  # whether C++ may be called without a frame of Python around it
         self.fast, self.__call__ = entrances(self, self._title())
         if self.fast is not None:
@@ -138,6 +166,9 @@ class Wrapped:
             with staging(leaves) as trace:
                 if trace is not None:  # traced values inside ensure_compile_time_eval
                     return self._nested(args, kwargs), None
+            if any(map(is_float0, leaves)):
+                plain = (args, kwargs) if config.disable_jit else self._without_float0(args, kwargs)
+                return (self._call_as_it_is if config.disable_jit else self._call_anyhow)(*plain), None
             self._name_bad_leaf(args, kwargs)
             raise
         key = (in_tree, keys, statics, mesh_context(), config.context())
@@ -152,6 +183,15 @@ class Wrapped:
             compiled = self._find(self.parameters.split(args, kwargs), in_tree, keys, key[2:])
             entry = self.cache.by_look[key] = (compiled, not compiled.needs_moving(keys))
         return entry[0].run(leaves, entry[1]), entry[0] if entry[1] else None
+
+    def _call_anyhow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return self._call_in_python(args, kwargs)[0]
+
+    def _without_float0(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments with float0 arrays as parts of their structure; static ones as they are."""
+        static = {where for where, _ in self.parameters.split(args, kwargs).statics} if self.has_statics else ()
+        positional = tuple([x if i in static else without_float0(x) for i, x in enumerate(args)])
+        return positional, {name: x if name in static else without_float0(x) for name, x in kwargs.items()}
 
     def _call_as_it_is(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with apart():
@@ -180,12 +220,12 @@ class Wrapped:
         call = self._call(split, in_tree, keys)
         if config.explain_cache_misses:
             explain_miss(self.fun, call, [c.call for c in self.cache.by_meaning.values()])
+        if imaginers:
+            return cast(Any, imaginers[-1](self._traced(split, call)))
         lowered = rarely_collected(lambda: self._traced(split, call).lower())()
         log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()))
         compiled = lowered.compile()
         log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds)
-        for listen in [*self.listeners, *compilation_listeners]:
-            listen(compiled)
         return compiled
 
     def _call(self, split: Split, in_tree: Any, keys: Sequence[LeafKey] | None = None) -> Call:
@@ -205,30 +245,18 @@ class Wrapped:
             out_shardings=self._meaning(self.out_shardings),
             donated=self.parameters.donated(split),
             keep_unused=self.keep_unused,
+            automatic=self.automatic,
             device=self.device,
             options=self.compiler_options,
             statics=[(self.parameters.static_name(where), value) for where, value in split.statics],
             context=Context(current_mesh(), config.traced_values()),
+            source=self.source,
             symbols=symbols,
         )
 
     def _traced(self, split: Split, call: Call) -> Traced:
         """Traced now, or for an earlier call or `lower` of the same kind."""
-        statics = tuple((where, type(value), value) for where, value in split.statics)
-        normal = tuple(k.normal for k in call.keys)
-        key = (call.in_tree, normal, statics, mesh_context(), config.context(), member_sizes())
-        traced = self.cache.traced.get(key)
-        if traced is None:
-            start = time.perf_counter()
-            traced = self._trace_now(split, call)
-            log_compile(call.title, "traced", time.perf_counter() - start)
-            if not any(isinstance(x, Tracer) for x in traced.captured):
-                self.cache.traced[key] = traced
-        if traced.captured:
-            call = replace(call, captured=CapturedNames(self.fun, traced.captured))
-        return Traced(call, traced)
 
-    def _trace_now(self, split: Split, call: Call) -> TracedProgram:
         def fun(*args: Any, **kwargs: Any) -> Any:
             return self.parameters.join(args, kwargs, split.statics)
 
@@ -236,15 +264,48 @@ class Wrapped:
         types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
         leaves = zip(types, call.keys, call.names, strict=True)
         arguments = [Argument(t, k.weak, n, sharding=sharding_in_type(k)) for t, k, n in leaves]
-        return trace_to_program(fun, arguments, call.in_tree, function_name(self.fun))
+        traced = self._program(self.cache.traced, fun, split, arguments, call.in_tree)
+        if traced.captured:
+            call = replace(call, captured=CapturedNames(self.fun, traced.captured))
+        return Traced(call, traced)
+
+    def _program(
+        self, known: dict[Any, TracedProgram], fun: Callable[..., Any], split: Split, arguments: Sequence[Argument], in_tree: Any
+    ) -> TracedProgram:
+        """fun, made of this function, as a Program; one of `known` if it was traced for such a call. One that closes over traced
+        values is known as long as these are."""
+        statics = tuple((where, type(value), value) for where, value in split.statics)
+        types = tuple((a.type, a.weak, a.varying, a.sharding) for a in arguments)
+        key = (in_tree, types, statics, *context_key())
+        traced = known.get(key)
+        if traced is None:
+
+            def trace() -> TracedProgram:
+                start = time.perf_counter()
+                traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun))
+                log_compile(self._title(), "traced", time.perf_counter() - start)
+                return traced
+
+            what = ("jit", self.cache, known is self.cache.nested, key)
+            traced = trace() if active_trace() is None else traced_once(self.fun, what, trace, share=True)
+            if not any(isinstance(x, Tracer) for x in traced.captured):
+                known[key] = traced
+        return traced
 
     def _title(self) -> str:
         return f"jit({function_name(self.fun)})"
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays, or anything with a shape and a dtype)."""
+        traced = self.staged(*args, **kwargs)
+        tell(traced)
+        return traced
+
+    def staged(self, *args: Any, **kwargs: Any) -> Traced:
+        """What `trace` gives, for our own purposes."""
         try:
-            split = self.parameters.split(args, kwargs)
+            split = self.parameters.split(*self._without_float0(args, kwargs))
+            split = replace(split, args=with_words(split.args), kwargs=with_words(split.kwargs))
             return self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
         except Exception as error:
             hide_own_frames(error)
@@ -253,14 +314,15 @@ class Wrapped:
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace, plan, partition and emit for these arguments."""
         try:
-            return rarely_collected(lambda: self.trace(*args, **kwargs).lower())()
+            return rarely_collected(lambda: self.staged(*args, **kwargs).lower())()
         except Exception as error:
             hide_own_frames(error)
             raise
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's shapes and dtypes."""
-        return self.trace(*args, **kwargs).out_info
+        info = self.staged(*args, **kwargs).out_info
+        return tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype) if is_float0(x) else x, info)
 
     def clear_cache(self) -> None:
         """Forget what was compiled for this function."""
@@ -271,24 +333,20 @@ class Wrapped:
 
     def _nested(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Inside another trace the function becomes one call in that Program, or part of it (`inline`); its shardings
-        become constraints. It is traced once per kind of arguments, unless it closes over values of outer functions."""
+        become constraints. It is traced once per kind of arguments."""
         outer = active_trace()
         if outer is None or config.disable_jit:
             return self._call_as_it_is(args, kwargs)
         self._check_nested()
+        args, kwargs = self._without_float0(args, kwargs)
         split = self.parameters.split(args, kwargs)
         names = self.parameters.leaf_names(split)
         leaves, in_tree = tree.flatten((split.args, split.kwargs))
         leaves = [host_array(x) for x in leaves]
         arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
-        statics = tuple((where, type(value), value) for where, value in split.statics)
-        types = tuple((a.type, a.weak, a.varying, a.sharding) for a in arguments)
-        key = (in_tree, types, statics, mesh_context(), config.context(), member_sizes())
-        traced = self.cache.nested.get(key)
-        if traced is None:
-            traced = trace_to_program(self._placed(split), arguments, in_tree, function_name(self.fun))
-            if not any(isinstance(x, Tracer) for x in traced.captured):
-                self.cache.nested[key] = traced
+        plain = self.in_shardings is UNSPECIFIED and self.out_shardings is UNSPECIFIED and self.abstracted_axes is None
+        known = self.cache.traced if plain else self.cache.nested
+        traced = self._program(known, self._placed(split), split, arguments, in_tree)
         program = outer.translated(traced.program, traced.mesh)
         operands = [*(as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)), *traced.captured]
         apply = outer.inline if self.inline or nesting(program) > DEEPEST_CALLS else outer.call
@@ -312,7 +370,7 @@ class Wrapped:
         ins, outs = self._meaning(self.in_shardings), self._meaning(self.out_shardings)
 
         def fun(*args: Any, **kwargs: Any) -> Any:
-            if ins is not UNSPECIFIED:
+            if ins is not UNSPECIFIED and ins is not None:
                 if kwargs:
                     raise keywords_not_placed(self._title(), sorted(kwargs))
                 check_count(self._title(), ins, args, "in_shardings")
@@ -323,6 +381,11 @@ class Wrapped:
 
     def __repr__(self) -> str:
         return f"<{self._title()}>"
+
+
+def _asks_for_a_plan(*shardings: Any) -> bool:
+    """Whether AUTO is among them."""
+    return any(is_auto(leaf) for tree_ in shardings for leaf in tree.leaves(tree_, is_leaf=is_sharding_leaf))
 
 
 def check_function(fun: Any) -> None:
@@ -344,9 +407,6 @@ def check_function(fun: Any) -> None:
 
 
 # Called with every newly compiled function: how `meshjit inspect` sees what a script jits.
-compilation_listeners: list[Callable[[Compiled], None]] = []
-
-
 def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
     """The arrays of a tree under the constraints that a pytree prefix of shardings means inside a trace."""
     if shardings is UNSPECIFIED:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import check_function, named_leaves, run
 from meshjit.core.host import HostFunction, host_function
@@ -33,7 +33,8 @@ from meshjit.trace import (
     trace_to_program,
     user_source,
 )
-from meshjit.trace.program import function_name
+from meshjit.trace.float0 import without_float0
+from meshjit.trace.names import function_name
 from meshjit.transform.checkify import Kind, checkify as checkify_program, first_error, next_code, values_of
 from meshjit.transform.checks import (
     CATEGORIES,
@@ -45,6 +46,7 @@ from meshjit.transform.checks import (
     OOBError,
     Wording,
 )
+from meshjit.trees import WORDS as tree
 
 ErrorCategory = type[JaxException]
 _Value = tuple[Any, Any, tuple[Any, ...]]  # pred, code, payload
@@ -134,6 +136,7 @@ def checkify(f: Callable[..., Any], errors: Collection[ErrorCategory] = user_che
     @boundary
     @functools.wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
+        args, kwargs = without_float0((args, kwargs))
         leaves, structure, names = named_leaves(f, args, kwargs)
         taken = [isinstance(x, Tracer | np.ndarray | np.generic) or concrete_info(x) is not None for x in leaves]
         arguments = [argument_of(x, n) for x, n, flag in zip(leaves, names, taken, strict=True) if flag]

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from meshjit import tree
-from meshjit.autodiff.function import call_of, check_function, named_leaves, operands_of, parameter_names, run, trace_flat
+from meshjit.autodiff.function import call_of, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.autodiff.policies import policy_of
 from meshjit.core.op import REGISTRY
 from meshjit.core.primitives import primitive_of
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import run_regions
 from meshjit.core.types import TensorType
-from meshjit.trace import Argument, Traced, active_trace, argument_of, bind, function_name, user_source
-from meshjit.trace.program import hint_of
+from meshjit.trace import argument_of, bind, function_name, user_source
+from meshjit.trace.float0 import without_float0
+from meshjit.trace.names import hint_of, parameter_names
+from meshjit.trace.once import traced_once
 from meshjit.transform.transpose import vjp as vjp_program
+from meshjit.trees import WORDS as tree
 
 _FIX = "checkpoint(fun, static_argnums=...) for a positional argument that is a setting, or close over it"
 
@@ -48,10 +50,11 @@ def checkpoint(
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        named_places = by_name and {i for i, name in enumerate(parameter_names(fun, len(args))) if name in by_name}
+        names = parameter_names(fun, len(args)) if by_name else []
+        named_places = {i for i, name in enumerate(names) if name in by_name}
         fixed = {i % len(args) for i in static} | named_places if args else set[int]()
         settings = {name: kwargs.pop(name) for name in by_name & set(kwargs)}
-        dynamic = tuple(x for i, x in enumerate(args) if i not in fixed)
+        dynamic, kwargs = without_float0((tuple(x for i, x in enumerate(args) if i not in fixed), kwargs))
 
         @functools.wraps(fun)
         def of_arrays(*arrays: Any, **named: Any) -> Any:
@@ -62,8 +65,13 @@ def checkpoint(
         leaves, in_tree, names = named_leaves(of_arrays if fixes else fun, dynamic, kwargs)
         arguments = [argument_of(x, n, _FIX) for x, n in zip(leaves, names, strict=True)]
         operands = operands_of(leaves, arguments)
-        trace = _traced if fixes else _traced_once
-        traced = trace(of_arrays if fixes else fun, arguments, operands, in_tree)
+        known = (*_typed((i, args[i]) for i in sorted(fixed)), *_typed(sorted(settings.items())))
+        traced = traced_once(
+            fun,
+            ("checkpoint", tuple(arguments), in_tree, known),
+            lambda: trace_flat(of_arrays if fixes else fun, arguments, operands, in_tree, function_name(fun)),
+            share=True,  # so that equal layers are one
+        )
         with Builder(traced.program.name) as builder, builder.at(user_source()):
             inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
             params = {"body": traced.program, "policy": chosen, "prevent_cse": barrier, "again": False}
@@ -73,22 +81,9 @@ def checkpoint(
     return checkpointed
 
 
-def _traced(fun: Callable[..., Any], arguments: Sequence[Argument], operands: Sequence[Any], in_tree: Any) -> Traced:
-    return trace_flat(fun, arguments, operands, in_tree, function_name(fun))
-
-
-def _traced_once(fun: Callable[..., Any], arguments: Sequence[Argument], operands: Sequence[Any], in_tree: Any) -> Traced:
-    """One Program for all calls in one function being traced, as in JAX, so that equal layers are one: unless the function
-    closes over arrays, or asked what its arguments are."""
-    trace, key = active_trace(), (fun, tuple(arguments), in_tree)
-    if trace is None or not isinstance(fun, Hashable):
-        return _traced(fun, arguments, operands, in_tree)
-    traced = trace.bodies.get(key)
-    if traced is None:
-        traced = _traced(fun, arguments, operands, in_tree)
-        if not (traced.captured or traced.by_value):
-            trace.bodies[key] = traced
-    return traced
+def _typed(settings: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, type, Any]]:
+    """With their types, for 1 and 1.0 are equal."""
+    return ((where, type(x), x) for where, x in settings)
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

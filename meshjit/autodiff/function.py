@@ -6,20 +6,20 @@ is: a string, a Python bool or a config object can be used in Python, an array i
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import kind_of_result
 from meshjit.trace import (
     Argument,
     Traced,
     Tracer,
+    active_trace,
     argument_of,
     array_paths,
     as_operand,
@@ -29,15 +29,15 @@ from meshjit.trace import (
     trace_to_program,
     user_source,
 )
-from meshjit.trace.program import function_name
-from meshjit.transform.dce import dce
-from meshjit.transform.fold_slices import fold_slices
-from meshjit.transform.inline_calls import inline_calls
-from meshjit.transform.rewriting import everywhere
+from meshjit.trace.float0 import float0_zeros, without_float0
+from meshjit.trace.names import function_name, parameter_names
+from meshjit.trace.values import Known
+from meshjit.transform.derivable import derivable
+from meshjit.tree_views import tangents
+from meshjit.trees import WORDS as tree
 
 Function = Callable[..., Any]
 _FIX = "leave it out of what is differentiated (argnums=..., or close over it); what is not may be anything"
-FLOAT0 = np.dtype([("float0", "V")])  # the dtype of derivatives with respect to integers: there are none
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,13 @@ class Call:
     def value_tree(self) -> Any:
         whole = self.traced.out_tree
         return tree.structures(whole)[0] if self.outcome.has_aux else whole
+
+    def known(self, *directions: Any) -> Known | None:
+        """The values of the inputs, then of tangents or cotangents, for custom rules; None under jit and vmap."""
+        trace = active_trace()
+        if trace is not None and trace.values is None:
+            return None
+        return Known([*self.inputs, *directions], self.traced.mesh)
 
     def value(self, outputs: Sequence[Any]) -> Any:
         return tree.unflatten(self.value_tree, outputs[: self.value_count])
@@ -127,9 +134,9 @@ def call_of(
     check_function(fun, what)
     places = range(len(args)) if positions is None else positions
     names = parameter_names(fun, len(args))
-    chosen = tuple(args[p] for p in places)
+    chosen = without_float0(tuple(args[p] for p in places))
     leaves, in_tree = tree.flatten(chosen)
-    paths = [path for p in places for path in tree.path_names(args[p], names[p])]
+    paths = [path for p, x in zip(places, chosen, strict=True) for path in tree.path_names(x, names[p])]
     arguments = [argument_of(x, path, _FIX) for x, path in zip(leaves, paths, strict=True)]
     wrt = [is_inexact(a.type.dtype) for a in arguments]
     outcome = Outcome(has_aux, what)
@@ -161,7 +168,7 @@ def trace_flat(
     parts at known places are seen whole, so that the derivative of a shift is a shift. `operands`: the values that Python may
     ask for outside of jit, None for those that there are none of."""
     traced = trace_to_program(fun, arguments, in_tree, name, {**array_paths(), **(names or {})}, operands)
-    return replace(traced, program=dce(everywhere(inline_calls(traced.program), fold_slices)))
+    return replace(traced, program=derivable(traced.program))
 
 
 def _flat_tree(count: int) -> Any:
@@ -203,22 +210,9 @@ def named_leaves(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return leaves, in_tree, names
 
 
-def parameter_names(fun: Function, count: int) -> list[str]:
-    """Names of the first `count` positional arguments; those that *args takes are `args[2]`."""
-    try:
-        parameters = list(inspect.signature(fun).parameters.values())
-    except (ValueError, TypeError):
-        parameters = []
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    names = [p.name for p in parameters if p.kind in kinds][:count]
-    rest = next((p.name for p in parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), "args")
-    first = len(names) if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters) else 0
-    return names + [f"{rest}[{i - first}]" for i in range(len(names), count)]
-
-
 def no_derivative(type: TensorType) -> np.ndarray[Any, Any]:
     """What stands for the derivative with respect to an integer argument: zeros of dtype float0, as in JAX."""
-    return np.zeros(type.shape, FLOAT0)
+    return float0_zeros(type.shape)
 
 
 def run(program: Any, inputs: Sequence[Any], weak: Sequence[bool], mesh: Any) -> list[Any]:
@@ -246,4 +240,4 @@ def direction_of(value: Any, type: TensorType, what: str, name: str, place: str)
 def gradients(call: Call, results: Iterator[Any]) -> tuple[Any, ...]:
     """Derivatives with respect to the operands as trees like the chosen arguments."""
     leaves = [next(results) if flag else no_derivative(a.type) for a, flag in zip(call.arguments, call.wrt, strict=True)]
-    return tree.unflatten(call.in_tree, leaves)
+    return tangents(call.in_tree, leaves)

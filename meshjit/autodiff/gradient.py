@@ -12,7 +12,7 @@ from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Call, Function, call_of, check_function, gradients, run
 from meshjit.core.types import is_inexact
 from meshjit.trace import line_of, user_source
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name
 from meshjit.transform.transpose import gradient
 
 
@@ -118,7 +118,8 @@ def _check_result(call: Call, holomorphic: bool) -> None:
 
 def _run_gradient(call: Call) -> list[Any]:
     """Forward and backward in one, with 1 as the value's cotangent; aux has none."""
-    program = gradient(call.traced.program, call.chosen, count=1)
     value = call.traced.program.outputs[0]
+    seed = np.ones(value.shape, value.dtype)
+    program = gradient(call.traced.program, call.chosen, 1, call.known(seed))
     weak = [*call.traced.out_weak, *call.weak]
-    return run(program, [*call.inputs, np.ones(value.shape, value.dtype)], weak, call.traced.mesh)
+    return run(program, [*call.inputs, seed], weak, call.traced.mesh)

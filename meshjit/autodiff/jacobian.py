@@ -6,13 +6,17 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from meshjit import numpy as mnp, tree
+import numpy as np
+
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.function import Function, call_of, check_function, no_derivative
+from meshjit.autodiff.function import Function, call_of, check_function
 from meshjit.autodiff.gradient import positions_of
 from meshjit.autodiff.products import linearized, pulled_back
 from meshjit.autodiff.vectorize import vmap
 from meshjit.core.types import TensorType, is_inexact
+from meshjit.trace.float0 import is_float0
+from meshjit.trees import WORDS as tree
 
 
 def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
@@ -46,7 +50,14 @@ def _column(slope: Function, structure: Any, types: Sequence[TensorType], place:
         return slope(*tree.unflatten(structure, zeros))
 
     columns = vmap(along, out_axes=-1)(_basis(type))
-    return tree.map(lambda c: mnp.reshape(c, (*c.shape[:-1], *type.shape)), columns)
+    return tree.map(lambda c: _unrolled_column(c, type), columns)
+
+
+def _unrolled_column(column: Any, type: TensorType) -> Any:
+    """[*result, *argument]; zeros where the result is an integer."""
+    if is_float0(column):
+        return mnp.zeros((*column.shape[1:], *type.shape), np.int32)
+    return mnp.reshape(column, (*column.shape[:-1], *type.shape))
 
 
 def _rows(columns: Sequence[Any], structure: Any, single: bool) -> Any:
@@ -92,20 +103,16 @@ def _row(pull: Function, outer: Any, types: Sequence[TensorType], place: int, si
         zeros[place] = cotangent
         flat, structure = tree.flatten(pull(tree.unflatten(outer, zeros)))
         kinds[:] = [structure, flat]
-        return [x for x in flat if not _is_none(x)]
+        return [x for x in flat if not is_float0(x)]
 
     rest = iter(vmap(back)(_basis(type)))
     structure, flat = kinds
     leaves = [
-        no_derivative(TensorType((*type.shape, *x.shape), type.dtype)) if _is_none(x) else _unrolled(next(rest), type)
+        mnp.zeros((*type.shape, *x.shape), np.int32) if is_float0(x) else _unrolled(next(rest), type)
         for x in flat
     ]
     row = tree.unflatten(structure, leaves)
     return row[0] if single else row
-
-
-def _is_none(x: Any) -> bool:
-    return x.dtype.kind == "V" and x.dtype.names == ("float0",)
 
 
 def _unrolled(row: Any, type: TensorType) -> Any:

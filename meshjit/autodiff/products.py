@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.api.tracebacks import boundary
-from meshjit.autodiff.function import Call, Function, Outcome, call_of, check_function, direction_of, gradients, run
+from meshjit.autodiff.function import (
+    Call,
+    Function,
+    Outcome,
+    call_of,
+    check_function,
+    direction_of,
+    gradients,
+    run,
+)
 from meshjit.autodiff.gradient import positions_of
+from meshjit.core.keys import PRNGKeyArray
+from meshjit.core.op import REGISTRY
 from meshjit.core.program import Program
+from meshjit.core.types import is_inexact
+from meshjit.trace import Argument, argument_of
+from meshjit.trace.float0 import float0_zeros, is_float0
+from meshjit.trace.values import Known
 from meshjit.transform.jvp import Linearized, jvp as jvp_program, linearize as linearize_program, require_meaning
-from meshjit.transform.transpose import Pullback, vjp as vjp_program
+from meshjit.transform.transpose import Pullback, backward, vjp as vjp_program
+from meshjit.tree_views import tangents as tangents_of, users_treedef
+from meshjit.trees import USERS, WORDS as tree
 
 
 @boundary
@@ -28,32 +45,46 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
         raise TypeError(f"jvp: primals and tangents must be tuples or lists of the arguments, got {kinds}")
     call = call_of(fun, tuple(primals), {}, "jvp", has_aux=has_aux)
     directions = _directions(call, tuple(tangents), "jvp")
-    program, flags = jvp_program(call.traced.program, call.chosen)
+    program, flags = jvp_program(call.traced.program, call.chosen, known=call.known(*directions))
     require_meaning(program)
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.traced.out_weak, flags, strict=True) if flag)]
     results = run(program, [*call.inputs, *directions], weak, call.traced.mesh)
     count = len(call.traced.program.outputs)
     outputs = results[:count]
-    derivative = call.value(_with_zeros(call, flags, iter(results[count:])))
+    derivative = tangents_of(call.value_tree, _with_zeros(call, flags, iter(results[count:]))[: call.value_count])
     return call.with_aux(outputs, call.value(outputs), derivative)
 
 
 def _directions(call: Call, tangents: tuple[Any, ...], what: str) -> list[Any]:
     """The tangents of the operands, checked."""
-    flat, structure = tree.flatten(tangents)
-    if structure != call.in_tree:
-        raise TypeError(f"{what}: primals and tangents differ in structure: {call.in_tree} and {structure}")
-    return [
-        direction_of(t, a.type, what, "tangent", "its primal")
-        for t, a, flag in zip(flat, call.arguments, call.wrt, strict=True)
-        if flag
-    ]
+    flat, structure = USERS.flatten(tangents)
+    expected = users_treedef(call.in_tree)
+    if structure != expected:
+        raise TypeError(f"{what}: primals and tangents differ in structure: {expected} and {structure}")
+    pairs = [(t, a.type) for t, a, flag in zip(flat, call.arguments, call.wrt, strict=True) if flag]
+    for t, a, flag in zip(flat, call.arguments, call.wrt, strict=True):
+        if not flag and not is_float0(t):
+            raise TypeError(_not_float0(what, t, a))
+    return [direction_of(t, type, what, "tangent", "its primal") for t, type in pairs]
+
+
+def _not_float0(what: str, tangent: Any, primal: Argument) -> str:
+    given = cast(Any, tangent).aval if isinstance(tangent, PRNGKeyArray) else argument_of(tangent, "tangent").type
+    return (
+        f"primal and tangent arguments to jax.{what} do not match; dtypes must be equal, or in case of int/bool primal dtype the "
+        f"tangent dtype must be float0. Got primal dtype {primal.type.dtype} of {primal.name} and so expected tangent dtype "
+        f"float0, but got tangent {given}\n"
+        "  fix: np.zeros(x.shape, meshjit.dtypes.float0)"
+    )
 
 
 def _with_zeros(call: Call, flags: Sequence[bool], tangents: Iterator[Any]) -> list[Any]:
-    """One tangent per output: zeros where none flows."""
+    """One tangent per output: zeros where none flows, of dtype float0 for integers."""
     outputs = call.traced.program.outputs
-    return [next(tangents) if f else mnp.zeros(v.shape, v.dtype) for f, v in zip(flags, outputs, strict=True)]
+    return [
+        next(tangents) if flag else mnp.zeros(v.shape, v.dtype) if is_inexact(v.dtype) else float0_zeros(v.shape)
+        for flag, v in zip(flags, outputs, strict=True)
+    ]
 
 
 @boundary
@@ -68,7 +99,7 @@ def linearize(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 def linearized(call: Call) -> tuple[Any, ...]:
     """(value, function of the tangents of the chosen arguments), and aux where there is one."""
-    linear = linearize_program(call.traced.program, call.chosen)
+    linear = linearize_program(call.traced.program, call.chosen, known=call.known())
     outputs, residuals = _forward(call, linear.forward)
     return call.with_aux(outputs, call.value(outputs), tree.Partial(_Tangents(_without_values(call), linear), residuals))
 
@@ -99,7 +130,7 @@ class _Tangents:
         directions = _directions(call, tangents, "linearize")
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
         results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
-        return call.value(_with_zeros(call, linear.flags, results))
+        return tangents_of(call.value_tree, _with_zeros(call, linear.flags, results)[: call.value_count])
 
     def __repr__(self) -> str:
         return f"<the derivative of {self.call.traced.program.name} in a direction>"
@@ -117,15 +148,22 @@ def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
 
 def pulled_back(call: Call) -> tuple[Any, ...]:
     """(value, function from its cotangents to those of the chosen arguments), and aux where there is one."""
-    pulled = vjp_program(call.traced.program, call.chosen, call.value_count)
+    program, known = call.traced.program, call.known()
+    if known is not None and any(eqn.op is REGISTRY["custom_vjp"] for eqn in program.eqns):
+        pulled: Pullback | Linearized = linearize_program(program, call.chosen, known=known)
+    else:
+        pulled = vjp_program(program, call.chosen, call.value_count, known)
     outputs, residuals = _forward(call, pulled.forward)
     leaves = dict(zip(pulled.forward.inputs, [i for i, flag in enumerate(call.wrt) if flag], strict=False))
     places = [leaves.get(v) for v in pulled.forward.outputs[len(outputs) :]]
     opaque = [x for x, place in zip(residuals, places, strict=True) if place is None]
     values = {place: x for x, place in zip(residuals, places, strict=True) if place is not None}
     args_res = list(tree.unflatten(call.in_tree, [values.get(i, NotNeeded()) for i in range(len(call.arguments))]))
-    pull = _Cotangents(_without_values(call), pulled, tuple(places))
-    return call.with_aux(outputs, call.value(outputs), VJP(pull, call.in_tree, call.value_tree, args_res, opaque))
+    kind = _Cotangents if isinstance(pulled, Pullback) else _AskedCotangents
+    pull = kind(_without_values(call), pulled, tuple(places))
+    return call.with_aux(
+        outputs, call.value(outputs), VJP(pull, users_treedef(call.in_tree), users_treedef(call.value_tree), args_res, opaque)
+    )
 
 
 @tree.register_static
@@ -138,7 +176,7 @@ class _Cotangents:
     """(residuals, cotangents of the value) -> those of the arguments. `places`: which leaf of the arguments a residual is, None
     for one that was computed."""
 
-    def __init__(self, call: Call, pulled: Pullback, places: tuple[int | None, ...]) -> None:
+    def __init__(self, call: Call, pulled: Any, places: tuple[int | None, ...]) -> None:
         self.call, self.pulled, self.places = call, pulled, places
 
     def residuals(self, arguments: Sequence[Any], opaque: Sequence[Any]) -> list[Any]:
@@ -148,15 +186,31 @@ class _Cotangents:
 
     def __call__(self, residuals: Sequence[Any], cotangents: Any) -> Any:
         call = self.call
-        flat, structure = tree.flatten(cotangents)
-        if structure != call.value_tree:
+        flat, structure = USERS.flatten(cotangents)
+        if structure != users_treedef(call.value_tree):
             raise ValueError(
                 f"vjp: the function returned {call.value_count} arrays, it was given {len(flat)} cotangents"
-                f" in another structure\n  result: {call.value_tree}\n  cotangents: {structure}"
+                f" in another structure\n  result: {users_treedef(call.value_tree)}\n  cotangents: {structure}"
             )
-        types, takes = call.traced.program.output_types, self.pulled.takes
-        directions = [direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i, t in enumerate(takes) if t]
-        return gradients(call, iter(run(self.pulled.backward, [*residuals, *directions], call.weak, call.traced.mesh)))
+        types = call.traced.program.output_types[: call.value_count]
+        takes = [i for i, type in enumerate(types) if is_inexact(type.dtype)]
+        directions = {i: direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i in takes}
+        return gradients(call, iter(self.run(residuals, directions)))
+
+    def run(self, residuals: Sequence[Any], directions: dict[int, Any]) -> list[Any]:
+        """The cotangents of the operands; `directions` are those of results by their number."""
+        return run(self.pulled.backward, [*residuals, *directions.values()], self.call.weak, self.call.traced.mesh)
+
+
+class _AskedCotangents(_Cotangents):
+    """Outside of jit a custom_vjp may ask for values: its bwd is traced for each cotangent, as in JAX. `pulled` is Linearized."""
+
+    def run(self, residuals: Sequence[Any], directions: dict[int, Any]) -> list[Any]:
+        linear, mesh = self.pulled, self.call.traced.mesh
+        given = [*residuals, *(ct for i, ct in directions.items() if linear.flags[i])]
+        tangent = linear.tangent.with_outputs(linear.tangent.outputs[: len(given) - len(residuals)])
+        is_tangent = [i >= len(residuals) for i in range(len(tangent.inputs))]
+        return run(backward(tangent, is_tangent, Known(given, mesh)), given, self.call.weak, mesh)
 
 
 @dataclass(eq=False)

@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp, tree
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.core.program import Program
 from meshjit.core.region import programs_of
 from meshjit.core.types import TensorType
 from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
+from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes
 from meshjit.trace.members import member_axis
-from meshjit.trace.program import function_name
+from meshjit.trace.names import function_name
 from meshjit.transform.batch import batch
+from meshjit.tree_views import hidden_dims
+from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
 from sharding.spec import PartitionSpec, ShardingError
 
@@ -54,6 +57,7 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
         axes = _argument_axes(in_axes, args) + [0] * len(tree.leaves(kwargs))
+        leaves, axes = map(list, zip(*map(_member_of_float0, leaves, axes), strict=True)) if leaves else ([], [])
         shared = [x for x, d in zip(leaves, axes, strict=True) if d is None]
         positional = len(tree.leaves(args))
         arguments = [
@@ -61,7 +65,8 @@ def vmap(
             for i, (x, n, d) in enumerate(zip(leaves, names, axes, strict=True))
             if d is not None
         ]
-        dims = [_dim(d, a) for d, a in zip([d for d in axes if d is not None], arguments, strict=True)]
+        mapped_ones = [(d, hidden) for d, hidden in zip(axes, hidden_dims(in_tree), strict=True) if d is not None]
+        dims = [_dim(d, a, a.type.rank - hidden) for (d, hidden), a in zip(mapped_ones, arguments, strict=True)]
         size = _batch_size(dims, arguments, axis_size)
         members, spread = [a.without_dim(d) for a, d in zip(arguments, dims, strict=True)], _spread(arguments, dims)
         operands = operands_of([x for x, d in zip(leaves, axes, strict=True) if d is not None], arguments)
@@ -70,8 +75,8 @@ def vmap(
             members, operands, dims = [*members, _NUMBER], [*operands, numbers], [*dims, 0]
 
         def of_members(*values: Any) -> Any:
-            mapped_ones, rest = iter(values), iter(shared)
-            full, named = tree.unflatten(in_tree, [next(rest) if d is None else next(mapped_ones) for d in axes])
+            given, rest = iter(values), iter(shared)
+            full, named = tree.unflatten(in_tree, [next(rest) if d is None else next(given) for d in axes])
             with member_axis(axis_name, size, values[-1]) if axis_name is not None else contextlib.nullcontext():
                 return fun(*full, **named)
 
@@ -84,9 +89,17 @@ def vmap(
         places = [*dims, *[None] * len(traced.captured)]
         program = batch(traced.program, places, size, result_dims, spmd_axis_name or spread or None)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
-        return tree.unflatten(traced.out_tree, results)
+        return tree.unflatten(with_float0_shapes(traced.out_tree, lambda shape: (size, *shape)), results)
 
     return mapped
+
+
+def _member_of_float0(x: Any, axis: int | None) -> tuple[Any, int | None]:
+    """An argument's leaf and its batch dim; what has no elements is the same for all members."""
+    if not is_float0(x) or axis is None:
+        return x, axis
+    dim = axis % x.ndim
+    return float0_zeros((*x.shape[:dim], *x.shape[dim + 1 :])), None
 
 
 _FIX = "in_axes=None for an argument that all members share; such arguments may be anything"
@@ -147,8 +160,8 @@ def _prefix_dims(axes: Any, structure: Any, what: str) -> list[int | None]:
     return dims
 
 
-def _dim(dim: int, argument: Argument) -> int:
-    rank = argument.type.rank
+def _dim(dim: int, argument: Argument, rank: int) -> int:
+    """The dim counted from the front; `rank` is that of the array that users see."""
     if not -rank <= dim < rank:
         raise ValueError(
             f"vmap: in_axes is {dim} for {argument.name} {argument.type}, which has {rank} dims\n"
@@ -183,8 +196,8 @@ def _spread(arguments: Sequence[Argument], dims: Sequence[int]) -> tuple[str, ..
 def _result_dims(out_axes: Any, traced: Traced) -> list[int | None]:
     dims: list[int | None] = []
     axes = _prefix_dims(out_axes, traced.out_tree, "out_axes")
-    for i, (axis, var) in enumerate(zip(axes, traced.program.outputs, strict=True)):
-        rank = len(var.shape) + 1
+    for i, (axis, var, hidden) in enumerate(zip(axes, traced.program.outputs, hidden_dims(traced.out_tree), strict=True)):
+        rank = len(var.shape) - hidden + 1
         if axis is not None and not -rank <= axis < rank:
             dummy = tree.unflatten(traced.out_tree, range(len(axes)))
             raise ValueError(

@@ -62,6 +62,7 @@ class Emitter:
         self.scalars: dict[str, int] = parent.scalars if parent else {}  # integer constants without dims
         self.functions: dict[str, str] = parent.functions if parent else {}  # private functions of the module, by name
         self.aliases: dict[Hashable, tuple[str, str]] = parent.aliases if parent else {}  # of long attributes: name, text
+        self.copies: dict[Hashable, Copy] = parent.copies if parent else {}  # texts of Programs that stand in it several times
         self.hosts: dict[HostCall, int] = parent.hosts if parent else {}  # what is called in Python, by its number in the text
         self.token = parent.token if parent else ""  # that of the last ordered effect
         self._counter: list[int] = parent._counter if parent else [0]
@@ -78,6 +79,24 @@ class Emitter:
             results = eqn.op.emit(self, values, eqn.input_types, eqn.output_types, eqn.params)
             names.update(zip(eqn.outputs, results, strict=True))
         return [names[v] for v in program.outputs]
+
+    def copy_of(self, program: Program, operands: Sequence[str]) -> list[str]:
+        """The same for a Program without effects that stands in the text several times: its equations are written once."""
+        known = tuple(map(self.scalars.get, operands))
+        copy = self.copies.get((program, known))
+        if copy is None:
+            inner, before = Emitter(self.mesh, self.target, self), self._counter[0]
+            names = [inner.fresh(v.type) for v in program.inputs]
+            self.scalars.update((name, value) for name, value in zip(names, known, strict=True) if value is not None)
+            results = inner.program(program, names)
+            copy = self.copies[program, known] = Copy(inner.lines, results, before, self._counter[0])
+        lines, results = copy.written(operands, self._counter[0])
+        self._counter[0] += copy.size
+        self.lines += lines
+        self.types.update((name, v.type) for name, v in zip(results, program.outputs, strict=True))
+        scalars = {name: self.scalars[model] for name, model in zip(results, copy.results, strict=True) if model in self.scalars}
+        self.scalars.update(scalars)
+        return results
 
     def fresh(self, type: TensorType) -> str:
         self._counter[0] += 1
@@ -229,6 +248,34 @@ class Emitter:
     def declarations(self) -> str:
         """What stands before the module."""
         return "".join([f"{name} = {text}\n" for name, text in self.aliases.values()])
+
+
+class Copy:
+    """Lines of text, to be written again for other operands under new names.
+
+    The lines use the numbers from `first + 1` to `last`, the lowest for the operands."""
+
+    def __init__(self, lines: Sequence[str], results: Sequence[str], first: int, last: int) -> None:
+        self.results, self.size = results, last - first
+        text = _END.join(lines)
+        names = [match for match in _NAME.finditer(text) if match[1]]
+        ends = [*(match.start() for match in names), len(text)]
+        self.pieces = [text[a:b] for a, b in zip([0, *(match.end() for match in names)], ends, strict=True)]
+        self.numbers = [int(match[1]) - first - 1 for match in names]
+        split = [result[1:].partition("#") for result in results]
+        self.given = [(int(number) - first - 1, mark + rest) for number, mark, rest in split]
+
+    def written(self, operands: Sequence[str], last: int) -> tuple[list[str], list[str]]:
+        """The lines with these operands and with numbers from `last + 1` on, and the names of the results."""
+        names = [*operands, *[f"%{n}" for n in range(last + 1, last + 1 + self.size - len(operands))]]
+        parts = [""] * (2 * len(self.numbers) + 1)
+        parts[::2], parts[1::2] = self.pieces, [names[n] for n in self.numbers]
+        text = "".join(parts)
+        return text.split(_END) if text else [], [f"{names[n]}{mark}" for n, mark in self.given]
+
+
+_END: Final = "\0"  # of a line, which may be several of text
+_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|%(\d+)')  # strings are passed over: a path may have a %
 
 
 def _row_major(types: Sequence[TensorType]) -> str:

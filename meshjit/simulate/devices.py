@@ -36,8 +36,10 @@ def scatter(array: Array, placement: Placement, mesh: BaseMesh) -> list[Array]:
 
 
 def gather(shards: Sequence[Array], placement: Placement, shape: Sequence[int], mesh: BaseMesh) -> Array:
-    """The array that shards hold together; raises AssertionError if replicas differ. Partial values are not one array."""
-    assert not placement.partial, f"{placement} holds addends, not values"
+    """The array that shards hold together, addends summed up; raises AssertionError if replicas differ."""
+    if placement.partial:
+        assert placement.partial_kind == "sum", f"{placement} holds candidates, not values"
+        shards = _summed(shards, placement, mesh)
     local = placement.local_shape(shape, mesh)
     whole = np.zeros([n * placement.shards(d, mesh) for d, n in enumerate(local)], shards[0].dtype)
     seen: dict[tuple[int, ...], Array] = {}
@@ -52,6 +54,16 @@ def gather(shards: Sequence[Array], placement: Placement, shape: Sequence[int], 
             np.testing.assert_array_equal(widened(kept), widened(seen[key]), err_msg=f"replicas differ on device {device}")
         seen[key] = kept
     return whole[inside]
+
+
+def _summed(shards: Sequence[Array], placement: Placement, mesh: BaseMesh) -> list[Array]:
+    """The sum of its group's addends on every device."""
+    summed = [*shards]
+    for group in mesh.replica_groups(placement.partial_axes).tolist():
+        total = np.add.reduce([shards[d] for d in group], dtype=shards[0].dtype)
+        for d in group:
+            summed[d] = total
+    return summed
 
 
 def _logical(shard: Array, key: Sequence[int], local: Sequence[int], shape: Sequence[int]) -> Array:

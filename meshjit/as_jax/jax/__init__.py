@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+from meshjit.api.wrapped import Wrapped
 from meshjit.as_jax.finder import forward
 from meshjit.as_jax.jax.version import __version__ as __version__, __version_info__ as __version_info__
+from meshjit.lax.pmap import Pmapped
+
+# Libraries (chex) tell by the names of JAX's classes in C++ what is jitted.
+Wrapped.__qualname__ = "PjitFunction"
+Pmapped.__qualname__ = "PmapFunction"
 
 
 class Ref:

@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshjit.api.jaxpr import (
+    Atom as Atom,
+    ClosedJaxpr as ClosedJaxpr,
+    Jaxpr as Jaxpr,
+    JaxprEqn as JaxprEqn,
+    Literal as Literal,
+    eval_jaxpr as eval_jaxpr,
+    jaxpr_as_fun as jaxpr_as_fun,
+    jaxprs_in_params as jaxprs_in_params,
+)
+from meshjit.api.kinds import TracedArray as Tracer  # noqa: F401
 from meshjit.api.tools import typeof
+from meshjit.core.program import Var as Var
 from meshjit.core.types import TensorType, tensor_type
 from meshjit.missing import explain as _explain
-from meshjit.trace import Tracer as Tracer, ensure_compile_time_eval as ensure_compile_time_eval
+from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
 from meshjit.trace.types import ShapedArray as _ShapedArray
 
 AbstractValue = TensorType
@@ -22,12 +34,21 @@ class ShapedArray(metaclass=_TypeMeta):
     """The type of an array. Called, it makes one; what `jax.typeof` gives is an instance."""
 
     def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False) -> Any:
-        return tensor_type(shape, dtype)
+        return _ShapedArray(shape, dtype, weak_type)
 
 
 def get_aval(x: Any) -> Any:
     """The type of a value: `jax.typeof`."""
     return typeof(x)
+
+
+def valid_jaxtype(x: Any) -> bool:
+    """Whether `x` is what an operand may be: an array, a traced value, or a Python number."""
+    try:
+        typeof(x)
+    except TypeError:
+        return False
+    return True
 
 
 def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:

@@ -5,15 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from meshjit.as_jax.jax.core import mapped_aval as mapped_aval, unmapped_aval as unmapped_aval
+from meshjit.api.jaxpr import (
+    ClosedJaxpr as ClosedJaxpr,
+    Jaxpr as Jaxpr,
+    JaxprEqn as JaxprEqn,
+    Literal as Literal,
+    jaxpr_as_fun as jaxpr_as_fun,
+)
+from meshjit.as_jax.jax.core import mapped_aval as mapped_aval, unmapped_aval as unmapped_aval, valid_jaxtype as valid_jaxtype
 from meshjit.as_jax.jax.interpreters.primitive import Primitive as Primitive
-from meshjit.core.program import Program as Jaxpr, Var as Var
+from meshjit.core.program import Var as Var
 from meshjit.missing import explain as _explain
 from meshjit.trace import active_trace
 
-__all__ = ["ClosedJaxpr", "Effect", "Jaxpr", "Primitive", "Var", "get_opaque_trace_state", "mapped_aval", "unmapped_aval"]
-
-ClosedJaxpr = Jaxpr
+__all__ = [
+    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "get_opaque_trace_state", "jaxpr_as_fun",
+    "mapped_aval", "unmapped_aval", "valid_jaxtype",
+]  # fmt: skip
 
 
 class Effect:

@@ -1,0 +1,95 @@
+"""auto: jit for a function of which nobody says where anything lives."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from meshjit.api.call import Automatic
+from meshjit.api.mesh_choice import AXES
+from meshjit.api.putting import make_mesh
+from meshjit.api.wrapped import Wrapped
+from meshjit.plan.automatic.limits import TIME_LIMIT, Limits
+from meshjit.runtime import client
+from meshjit.targets.files import topology_named
+from sharding.mesh import AbstractDevice, AbstractMesh, BaseMesh
+from sharding.named import AUTO
+
+
+def auto(
+    fun: Callable[..., Any],
+    *,
+    devices: int | None = None,
+    mesh: BaseMesh | None = None,
+    topology: str | None = None,
+    memory: float | None = None,
+    effort: float | None = None,
+    time_limit: float = TIME_LIMIT,
+    plan: str | os.PathLike[str] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    **options: Any,
+) -> Wrapped:
+    """`jit(fun)` with every argument, value and result placed as is best: predicted to take least time, and held in memory.
+
+        step = meshjit.auto(step, devices=8)
+        step.trace(state, batch).plan().plan.optimum        # 1.83 ms, optimal
+
+    devices: how many, without a mesh; its shape is then chosen, too. Where there are fewer, it can be planned and lowered, not
+    run. mesh: the devices and their axes; by default, of `devices` and `topology` both left out, all devices. topology: what
+    machine they are, with the shape of its mesh, such as "v5p:4x4x4" or "h100:4x8", or a file, "cluster.toml"
+    (docs/automatic.md). memory: bytes that a device may hold, by default what it has. effort: how much is gone through to prove
+    that no plan is cheaper, which finds better plans on the way; it is counted, so the plan is the same everywhere. 1 takes some
+    30 s, 0 seeks no proof of large steps; by default 1, and 0 for steps of 3,000 equations and more. time_limit: seconds after
+    which the search ends in any case; the plan may then depend on the machine. plan: a file that `Plan.save` wrote, which is
+    planned by instead of searching; it is refused for another program, mesh or machine. in_shardings and out_shardings: as of
+    jit, for what is to be placed otherwise; they need `mesh`. A result with the tree and types of an argument is its next state,
+    and lies as it does. `options`: the others of jit. ValueError for arguments that contradict one another."""
+    if mesh is None and (in_shardings is not None or out_shardings is not None):
+        problem = "in_shardings and out_shardings name the axes of a mesh, and there is none"
+        raise ValueError(f"auto: {problem}\n  fix: auto(…, mesh=mesh)")
+    meshes = (mesh,) if mesh is not None else meshes_of(devices, topology)
+    if mesh is not None and (devices is not None or topology is not None):
+        other = "devices" if devices is not None else "topology"
+        raise ValueError(f"auto: mesh and {other} were both given\n  fix: leave {other} out; the mesh has them")
+    limits = Limits(memory, time_limit, None if plan is None else os.fspath(plan), effort)
+    automatic = Automatic(limits, () if len(meshes) == 1 else tuple(meshes))
+    there = AUTO(meshes[0]) if len(meshes) == 1 else AUTO
+    ins, outs = (there if s is None else s for s in (in_shardings, out_shardings))
+    return Wrapped(fun, in_shardings=ins, out_shardings=outs, automatic=automatic, **options)
+
+
+def meshes_of(devices: int | None, topology: str | None) -> Sequence[BaseMesh]:
+    """The meshes to choose from, of so many devices, or of a topology. ValueError where they contradict, or one is unknown."""
+    if topology is None:
+        here = client.devices()
+        count = len(here) if devices is None else devices
+        if count < 1:
+            raise ValueError(f"auto: devices={count}\n  fix: at least 1")
+        shapes = _shapes(count)
+        if count <= len(here):
+            return [make_mesh(shape, AXES[: len(shape)], devices=here[:count]) for shape in shapes]
+        kind = AbstractDevice(here[0].device_kind, None, here[0].platform)
+        return [AbstractMesh(shape, AXES[: len(shape)], abstract_device=kind) for shape in shapes]
+    try:
+        figures, shape = topology_named(topology)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"auto: {error}") from None
+    count = devices if shape is None else math.prod(shape)
+    if count is None:
+        raise ValueError(f"auto: topology {topology!r} does not say how many devices\n  fix: {topology}:8, or devices=8")
+    kind = AbstractDevice(figures.kinds[0] if figures.kinds else figures.name, None, figures.platform, figures)
+    if devices not in (None, count):
+        raise ValueError(f"auto: topology {topology!r} has {count} devices, but devices={devices}\n  fix: leave devices out")
+    shapes = [shape] if shape is not None and len(shape) > 1 else _shapes(count)
+    return [AbstractMesh(each, AXES[: len(each)], abstract_device=kind) for each in shapes]
+
+
+def _shapes(count: int) -> list[tuple[int, ...]]:
+    """One axis, and every two: the second may be of nearer devices, so their order counts. Three are tried for the best two."""
+    return [(count,), *[(n, count // n) for n in range(2, count) if count % n == 0]]
+
+
+__all__ = ["auto", "meshes_of"]

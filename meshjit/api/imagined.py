@@ -1,0 +1,71 @@
+"""Functions that are planned and not run: what stands in a Compiled's place under `meshjit inspect --abstract`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from meshjit.api.stages import Lowered, Planned, Traced
+from meshjit.api.watching import imaginers
+from meshjit.core.program import Var
+from meshjit.runtime.array import LeafKey
+from meshjit.runtime.client import devices
+from meshjit.runtime.executable import sharding_of
+from meshjit.runtime.placing import untouched_zeros
+from meshjit.trees import WORDS as tree
+from sharding.mesh import Mesh
+from sharding.named import SingleDeviceSharding
+from sharding.spec import Placement
+
+Planner = Callable[[Traced], Planned]
+
+
+@contextmanager
+def imagining(planner: Planner) -> Generator[None]:
+    """Inside the block jitted functions are planned when they are called, or compiled ahead, and give zeros of the right types
+    and placements."""
+
+    def imagine(stage: Traced | Lowered) -> Imagined:
+        return Imagined(planner(stage if isinstance(stage, Traced) else stage.traced))
+
+    imaginers.append(imagine)
+    try:
+        yield
+    finally:
+        imaginers.remove(imagine)
+
+
+class Imagined:
+    """Called in a Compiled's place: it gives zeros. `call` is what it was asked for."""
+
+    def __init__(self, planned: Planned) -> None:
+        self.planned = planned
+        self.call = planned.call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.run((), False)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{self.call.title} was planned, not compiled: there is no {name} without running it")
+
+    def spelt(self, keys: Sequence[LeafKey]) -> Imagined:
+        return self
+
+    def needs_moving(self, keys: Sequence[LeafKey]) -> bool:
+        """So that no call goes past Python."""
+        return True
+
+    def run(self, leaves: Sequence[Any], steady: bool) -> Any:
+        planned = self.planned
+        plan, weak = planned.plan, planned.traced_program.out_weak
+        zeros = [self._zeros(*each) for each in zip(plan.program.outputs, plan.outputs, weak, strict=True)]
+        return tree.unflatten(planned.traced_program.out_tree, zeros)
+
+    def _zeros(self, var: Var, placement: Placement, weak: bool) -> Any:
+        """On a mesh without devices, uncommitted on one device."""
+        mesh, committed = self.planned.plan.mesh, self.planned.committed
+        if not isinstance(mesh, Mesh):
+            return untouched_zeros(var.type, SingleDeviceSharding(devices()[0]), False, weak)
+        sharding = sharding_of(placement, mesh, None)
+        return untouched_zeros(var.type, sharding, committed or not isinstance(sharding, SingleDeviceSharding), weak)
