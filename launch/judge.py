@@ -28,8 +28,14 @@ def judge(
 
     `fates` is what the system says of processes: "is stopped", "has died"."""
     job = _Job(reports, people)
-    certain = job.fated(fates) or job.diverged() or job.parted() or job.ended() or job.crossed()
+    certain = job.fated(fates) or parting(reports, people) or job.ended() or job.crossed()
     return certain or job.late(patience) or job.held(patience)
+
+
+def parting(reports: Mapping[int, Report], people: Mapping[int, Person]) -> Verdict | None:
+    """The first call that was not the same on all processes; None where what they say does not show it."""
+    job = _Job(reports, people)
+    return job.diverged() or job.parted()
 
 
 _SOON = 2.0  # seconds that a call may take longer here than there, before somebody who has left is held to be missing

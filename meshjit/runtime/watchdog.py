@@ -19,7 +19,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from launch import fate
-from launch.judge import Verdict, judge
+from launch.judge import Verdict, judge, parting
 from launch.progress import REMEMBERED, Person, Report
 from launch.rendezvous import host_identity
 from launch.roll_call import name_processes
@@ -37,7 +37,9 @@ _SILENCE_SECONDS = 1.6  # three words of a process; the error itself says that s
 _GRACE_SECONDS = 0.5  # in which a process whose connections are closed has gone, too
 _DIED = "has died: it was killed, crashed, or left by os._exit"
 _STACKS_SECONDS = 1.5  # that the others have to send their stacks
+_LASTS_SECONDS = 5.0  # that all have to send their last calls, once these are known to differ
 _REPORTS, _FIRST, _ASKS, _STACKS = "meshjit/watch/", "meshjit/first/", "meshjit/asks/", "meshjit/stacks/"
+_LASTS = "meshjit/lasts/"
 
 
 class Watchdog:
@@ -79,10 +81,28 @@ class Watchdog:
                     camps[past[series]].append(rank)
             if len(camps) > 1:
                 made = [f"{name_processes(ranks)} {past.partition(':')[0]}" for past, ranks in camps.items()]
-                why = f"the processes have not made the same calls: {', '.join(made)}, and not the same ones"
-                if self.rank == 0:
-                    self.supervisor.say(f"{why}\nso the results of one another's calls have met, and cannot be trusted")
-                self.supervisor.end(1, JUDGED + why)
+                self._end_apart(f"the processes have not made the same calls: {', '.join(made)}, and not the same ones")
+
+    def _end_apart(self, why: str) -> None:
+        """The same calls ended on all processes before anybody compared them: process 0 says now which was the first that
+        was not the same, the others wait for it."""
+        if self.rank:
+            _jaxlib.store_set(self.coordinator, f"{_LASTS}{self.rank}", self._as_text(self.report(REMEMBERED)))
+            time.sleep(2 * _LASTS_SECONDS)
+        else:
+            verdict = parting(self._last_reports(), self.people)
+            if verdict is not None:
+                self._end(verdict)
+            self.supervisor.say(f"{why}\nso the results of one another's calls have met, and cannot be trusted")
+        self.supervisor.end(1, JUDGED + why)
+
+    def _last_reports(self) -> dict[int, Report]:
+        reports, end = {0: self.report(REMEMBERED)}, time.monotonic() + _LASTS_SECONDS
+        while len(reports) < self.size and time.monotonic() < end:
+            for key, value in _jaxlib.store_list(self.coordinator, _LASTS).items():
+                self._read(int(key.rpartition("/")[2]), json.loads(value), reports)
+            time.sleep(0.02)
+        return reports
 
     def explain(self, error: BaseException) -> str:
         """What is known of an error that comes of another process's death: who has died. "" of any other."""
@@ -142,8 +162,8 @@ class Watchdog:
     def _as_text(self, report: Report) -> str:
         return json.dumps({"tick": self.tick, "who": asdict(self.me), "report": asdict(report)})
 
-    def report(self) -> Report:
-        """How far this process is."""
+    def report(self, calls: int = 0) -> Report:
+        """How far this process is, with at least that many of its last calls."""
         histories = dict(noting.histories)
         counts = {name: (series.count, series.check) for name, series in histories.items()}
         pending = any(noting.is_pending(series) for series in histories.values())
@@ -151,7 +171,7 @@ class Watchdog:
         if signature != self.signature:
             self.since, self.signature = time.monotonic(), signature
         idle = time.monotonic() - self.since
-        most = REMEMBERED if idle >= _TELLING else _FEW
+        most = REMEMBERED if idle >= _TELLING else max(calls, _FEW)
         tails = {name: series.told(most) for name, series in histories.items()}
         milestones = {name: list(series.milestones) for name, series in histories.items()}
         calls, since = noting.longest_host_call()
@@ -173,14 +193,16 @@ class Watchdog:
         self._report_late(verdict, max(report.idle + report.silence for report in reports.values()))
 
     def _reports(self) -> dict[int, Report]:
-        reports = {}
+        reports: dict[int, Report] = {}
         for key, value in _jaxlib.store_list(self.coordinator, _REPORTS).items():
             rank, said = int(key.rpartition("/")[2]), json.loads(value)
             if self.heard.get(rank, (0, 0.0))[0] != said["tick"]:
                 self.heard[rank] = (said["tick"], time.monotonic())
-            self.people[rank] = Person(**said["who"])
-            reports[rank] = Report(**said["report"])
+            self._read(rank, said, reports)
         return reports
+
+    def _read(self, rank: int, said: Mapping[str, Any], reports: dict[int, Report]) -> None:
+        self.people[rank], reports[rank] = Person(**said["who"]), Report(**said["report"])
 
     def _fates(self) -> dict[int, str]:
         """What has become of the others for sure: seen twice, for they may be about to say it themselves."""
