@@ -162,7 +162,7 @@ class Watchdog:
     def _as_text(self, report: Report) -> str:
         return json.dumps({"tick": self.tick, "who": asdict(self.me), "report": asdict(report)})
 
-    def report(self, calls: int = 0) -> Report:
+    def report(self, most: int = _FEW) -> Report:
         """How far this process is, with at least that many of its last calls."""
         histories = dict(noting.histories)
         counts = {name: (series.count, series.check) for name, series in histories.items()}
@@ -171,7 +171,7 @@ class Watchdog:
         if signature != self.signature:
             self.since, self.signature = time.monotonic(), signature
         idle = time.monotonic() - self.since
-        most = REMEMBERED if idle >= _TELLING else max(calls, _FEW)
+        most = REMEMBERED if idle >= _TELLING else most
         tails = {name: series.told(most) for name, series in histories.items()}
         milestones = {name: list(series.milestones) for name, series in histories.items()}
         calls, since = noting.longest_host_call()
