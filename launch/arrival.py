@@ -1,6 +1,6 @@
 """Waits for this host's processes where MPI is to bring them together: MPI_Init waits for ever, and says nothing meanwhile.
 
-Each process that comes holds an address that only it can hold (Linux's abstract sockets: they go with their process). Who waits
+Each process that comes makes a mark (`launch/mark.py`), which goes with it. Who waits
 looks whose are missing, and whether those processes still run. Other hosts' processes do the same there; should one of them not
 come, MPI_Init is ended at the timeout.
 """
@@ -18,13 +18,16 @@ import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 
+from launch import fate
 from launch.cluster import Cluster
+from launch.mark import HAS_MARKS, hold, is_held
 from launch.rendezvous import RendezvousError
 from launch.roll_call import name_processes
 
 _NOTICE_SECONDS = 5.0
 _LOOK_SECONDS = 0.5  # between two looks whether a process that has not come still runs
 _GONE_LOOKS = 3  # in a row at which it does not: it may just be about to
+_STOPPED_LOOKS = 11  # in a row at which it is stopped: somebody may have stopped it for a moment
 _FIX = "  fix: look at what that process said last, and whether every process uses meshjit's devices"
 
 
@@ -35,7 +38,7 @@ def arrival(cluster: Cluster, timeout: float) -> Generator[None]:
     Raises RendezvousError where one does not come within `timeout` seconds, or has ended before."""
     end = time.monotonic() + timeout
     variable = next((fact.partition("=")[0] for fact in cluster.evidence if _LOCAL_RANK.match(fact)), "")
-    if sys.platform != "linux" or not variable:
+    if not HAS_MARKS or not variable:
         yield
         return
     neighbours = _Neighbours(cluster, variable)
@@ -53,18 +56,18 @@ class _Neighbours:
 
     def __init__(self, cluster: Cluster, variable: str) -> None:
         self.cluster, self.variable, self.launcher = cluster, variable, _launcher(variable)
-        self.held = _hold(self._address(cluster.local_rank))
-        self.looked_at, self.looks = 0.0, 0
+        self.held = hold(self._mark(cluster.local_rank))  # None where another says that it is this one: MPI will say so
+        self.looked_at, self.gone_looks, self.stopped_looks = 0.0, 0, 0
 
-    def _address(self, local_rank: int) -> str:
-        return f"\0meshjit/{self.launcher}/{os.geteuid()}/{local_rank}"
+    def _mark(self, local_rank: int) -> str:
+        return f"{self.launcher}/{os.geteuid()}/{local_rank}"
 
     def wait(self, timeout: float) -> None:
         start, notice, pause = time.monotonic(), _NOTICE_SECONDS, 0.001
-        while absent := [rank for rank in range(self.cluster.local_size) if not _is_held(self._address(rank))]:
+        while absent := [rank for rank in range(self.cluster.local_size) if not is_held(self._mark(rank))]:
             waited = time.monotonic() - start
-            if gone := self._gone(absent):
-                raise RendezvousError(f"{self._name(gone)} has ended before it came to the others\n{_FIX}")
+            if time.monotonic() >= self.looked_at + _LOOK_SECONDS:
+                self._look(absent)
             if waited > timeout:
                 why = f"{self._name(absent)} did not come within {waited:.0f} s"
                 self._say(why)  # before mpirun ends this process, too
@@ -76,14 +79,21 @@ class _Neighbours:
             time.sleep(pause)
             pause = min(2 * pause, 0.05)
 
-    def _gone(self, absent: Sequence[int]) -> list[int]:
-        """Who neither has come nor runs, at several looks."""
-        if time.monotonic() < self.looked_at + _LOOK_SECONDS:
-            return []
+    def _look(self, absent: Sequence[int]) -> None:
+        """Raises RendezvousError for who, at several looks, neither has come nor runs."""
         self.looked_at = time.monotonic()
-        gone = [rank for rank in absent if not _running(self.variable, rank, self.launcher)]
-        self.looks = self.looks + 1 if gone else 0
-        return gone if self.looks >= _GONE_LOOKS else []
+        running = {rank: _running(self.variable, rank, self.launcher) for rank in absent}
+        gone = [rank for rank, pids in running.items() if not pids]
+        stopped = [rank for rank, pids in running.items() if pids and all(map(_is_stopped, pids))]
+        self.gone_looks = self.gone_looks + 1 if gone else 0
+        self.stopped_looks = self.stopped_looks + 1 if stopped else 0
+        if self.gone_looks >= _GONE_LOOKS:
+            raise RendezvousError(f"{self._name(gone)} has ended before it came to the others\n{_FIX}")
+        if self.stopped_looks >= _STOPPED_LOOKS:
+            why = f"{self._name(stopped)} is stopped (SIGSTOP, or a debugger)"
+            self._say(why)  # as below
+            self._kill(stopped)
+            raise RendezvousError(f"{why}\n{_FIX}")
 
     def _kill(self, absent: Sequence[int]) -> None:
         for pid in (pid for rank in absent for pid in _running(self.variable, rank, self.launcher)):
@@ -102,25 +112,6 @@ class _Neighbours:
 _LOCAL_RANK = re.compile(r"(MPI_LOCALRANKID|\w*_LOCAL_RANK)=")
 
 
-def _hold(address: str) -> socket.socket | None:
-    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        held.bind(address)
-    except OSError:  # another process says that it is this one: MPI will say so
-        held.close()
-        return None
-    return held
-
-
-def _is_held(address: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(address)
-        except OSError:
-            return False
-        return True
-
-
 def _launcher(variable: str) -> int:
     """The nearest ancestor that was not told a local rank: what has started this process and its neighbours."""
     pid = os.getpid()
@@ -133,6 +124,10 @@ def _running(variable: str, local_rank: int, launcher: int) -> list[int]:
     """The processes that this launcher has told that they are this one."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
     return [pid for pid in pids if _told(pid, variable) == str(local_rank) and _is_below(pid, launcher)]
+
+
+def _is_stopped(pid: int) -> bool:
+    return fate.is_stopped(pid, fate.start_time(pid))
 
 
 def _is_below(pid: int, ancestor: int) -> bool:

@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import IO
 
 from launch import fate, remote
+from launch.absent import Absent
 from launch.child import Child, prefixed
 from launch.hosts import HostError, Hosts
+from launch.rendezvous import job_token
 
 _FAREWELL_SECONDS = 4.0  # in which the others end by themselves once one has failed
 _NAMING_SECONDS = 1.0  # after which it is named, if others still run
@@ -92,6 +94,7 @@ class _Run:
         self.kill_at = float("inf")
         self.failed_at = float("inf")
         self.is_named = False
+        self.absent_words = ""  # who has kept the others from meeting, and how
         self.memory_kills = fate.count_memory_kills()
         self.selector = selectors.DefaultSelector()
 
@@ -126,6 +129,8 @@ class _Run:
             for descriptor in child.streams:
                 self.selector.register(descriptor, selectors.EVENT_READ, child)
         self.deadline = time.monotonic() + (self.job.timeout or float("inf"))
+        environ = self.job.environment(0, port, token)
+        self.absent = Absent(self.children, job_token(environ), environ["MESHJIT_COORDINATOR"])
 
     def _log(self, rank: int) -> IO[bytes] | None:
         if self.job.log_folder is None:
@@ -142,6 +147,7 @@ class _Run:
                 if child.poll() and child.status and self.failed_at == float("inf"):
                     self.failed_at = time.monotonic()
             self._name()
+            self._look_for_absent()
             self._press()
         quiet_at = time.monotonic() + 0.5  # what a process has started may hold its output open
         while any(child.open for child in self.children) and time.monotonic() < quiet_at:
@@ -166,6 +172,15 @@ class _Run:
             cause = self._cause()
             say(f"{cause.who} {cause.fate(self._lacked_memory())}; the others are ended")
 
+    def _look_for_absent(self) -> None:
+        """End the job of processes that cannot meet."""
+        if self.asked_to_end or self.kill_at < float("inf") or not (found := self.absent.look()):
+            return
+        child, words = found
+        self.absent_words = f"{child.who} {words}, and the others wait for it: they have not met"
+        say(f"{self.absent_words}; the job is ended")
+        self._ask_to_end(0, signal.SIGTERM)
+
     def _press(self) -> None:
         """End those that are left: after a failure, at the timeout, or as we were told."""
         now = time.monotonic()
@@ -185,7 +200,9 @@ class _Run:
     def _send(self, number: int) -> None:
         for child in self.children:
             if child.status is None:
-                child.send(number)
+                # Who is stopped cannot end by itself. (Those that have stopped it may wake it where they end the job.)
+                is_deaf = number == signal.SIGTERM and not self.asked_to_end and self.absent.is_stopped(child)
+                child.send(signal.SIGKILL if is_deaf else number)
 
     def _on_signal(self, number: int, frame: object) -> None:
         if number in FORWARDED:
@@ -198,6 +215,9 @@ class _Run:
     def _verdict(self) -> int:
         if self.asked_to_end:
             return 124 if self.asked_to_end == signal.SIGALRM else 128 + self.asked_to_end
+        if self.absent_words:
+            say(self.absent_words)
+            return 1
         if all(child.status == 0 for child in self.children):
             return 0
         cause = self._cause()

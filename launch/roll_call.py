@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from launch import peer, proof
+from launch.mark import waiting
 from launch.rendezvous import Meeting, RendezvousError, split_address
 
 _RETRY_SECONDS = 0.1
@@ -36,9 +37,10 @@ def call_roll(meeting: Meeting, timeout: float, bind: str | None = None) -> sock
     some have not come within `timeout` seconds; on process 0 it listens on `bind` (default: meeting.bind).
 
     On process 0 it gives a socket that keeps the port from other users until it is closed, where the system can do that."""
-    if meeting.rank == 0:
-        return _gather(meeting, bind or meeting.bind, timeout)
-    return _call(meeting, timeout)
+    with waiting(meeting.token, meeting.address, meeting.rank):
+        if meeting.rank == 0:
+            return _gather(meeting, bind or meeting.bind, timeout)
+        return _call(meeting, timeout)
 
 
 # --- process 0 -------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -53,6 +54,16 @@ def test_who_has_ended_is_named() -> None:
     error = waiting.communicate(timeout=30)[1]
     assert waiting.returncode == 1 and time.monotonic() - began < 15
     assert f"RendezvousError: process 1 of 2 (host {os.uname().nodename}) has ended before it came to the others\n" in error
+
+
+def test_who_is_stopped_is_named() -> None:
+    waiting, stopped = start(0, 30, timeout=500)
+    stopped.send_signal(signal.SIGSTOP)
+    error = waiting.communicate(timeout=60)[1]
+    stopped.communicate(timeout=5)
+    assert stopped.returncode == -9  # for mpirun would wait for it
+    why = f"process 1 of 2 (host {os.uname().nodename}) is stopped (SIGSTOP, or a debugger)\n"
+    assert waiting.returncode == 1 and f"[rank 0] {why}" in error and f"RendezvousError: {why}" in error
 
 
 def test_who_is_late_is_named_at_the_timeout() -> None:

@@ -99,6 +99,32 @@ def test_who_does_not_end_by_itself_is_ended(tmp_path: Path) -> None:
     assert not is_alive(int(out[0].split()[1]))  # nor is what it has started
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+@pytest.mark.parametrize(
+    ("end", "victim", "words"),
+    [
+        ("sys.exit(0)", 1, "has left with exit code 0"),
+        ("sys.exit(0)", 0, "has left with exit code 0"),
+        ("os.kill(os.getpid(), signal.SIGSTOP)", 1, "is stopped (SIGSTOP, or a debugger) for "),
+    ],
+)
+def test_who_keeps_the_others_from_meeting_is_named(tmp_path: Path, end: str, victim: int, words: str) -> None:
+    body = f"""
+    if rank == {victim}: {end}
+    from launch.rendezvous import meeting_at
+    from launch.roll_call import call_roll
+    call_roll(meeting_at(os.environ["MESHJIT_COORDINATOR"], rank, 3), 500)
+    """
+    code, _, error = run(tmp_path, body, 3)
+    why = [line for line in error if line.startswith("[meshjit run] ")]
+    assert code == 1 and why[0].startswith(f"[meshjit run] rank {victim} (host ") and f" {words}" in why[0], error
+    assert why[0] == f"{why[1]}; the job is ended" and why[1].endswith(", and the others wait for it: they have not met")
+
+
+def test_who_leaves_early_may_where_nobody_waits(tmp_path: Path) -> None:
+    assert run(tmp_path, "if rank: sys.exit(0)\ntime.sleep(4)\nprint('done')", 2) == (0, ["[0] done"], [])
+
+
 def test_timeout(tmp_path: Path) -> None:
     code, _, error = run(tmp_path, "time.sleep(100)", 2, timeout=0.5)
     assert code == 124 and error == ["[meshjit run] the job has taken longer than 0.5 s (--timeout): it is ended"]
