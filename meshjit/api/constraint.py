@@ -32,11 +32,11 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
     return _everywhere(x, shardings, "with_sharding_constraint")
 
 
-def reshard(x: Any, out_shardings: Any) -> Any:
+def reshard(xs: Any, out_shardings: Any) -> Any:
     """`jax.sharding.reshard`: the arrays of a tree under other shardings, a pytree prefix, by the cheapest collectives.
 
     In explicit axes this is what changes the placement in a value's type."""
-    return _everywhere(x, out_shardings, "reshard")
+    return _everywhere(xs, out_shardings, "reshard")
 
 
 def _everywhere(x: Any, shardings: Any, what: str) -> Any:

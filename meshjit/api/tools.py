@@ -31,19 +31,19 @@ def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
     return config.using(disable_jit=disable)
 
 
-def debug_nans(enable: bool = True) -> AbstractContextManager[None]:
+def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:
     """Inside, a NaN in a result raises FloatingPointError that names the op and the line that made it."""
-    return config.using(debug_nans=enable)
+    return config.using(debug_nans=new_val)
 
 
-def debug_infs(enable: bool = True) -> AbstractContextManager[None]:
+def debug_infs(new_val: bool = True) -> AbstractContextManager[None]:
     """The same for infinities."""
-    return config.using(debug_infs=enable)
+    return config.using(debug_infs=new_val)
 
 
-def log_compiles(enable: bool = True) -> AbstractContextManager[None]:
+def log_compiles(new_val: bool = True) -> AbstractContextManager[None]:
     """Inside, each tracing and compilation is logged with its time, as a warning of the logger "meshjit"."""
-    return config.using(log_compiles=enable)
+    return config.using(log_compiles=new_val)
 
 
 def checking_leaks(enable: bool = True) -> AbstractContextManager[None]:
@@ -51,24 +51,24 @@ def checking_leaks(enable: bool = True) -> AbstractContextManager[None]:
     return config.using(check_tracer_leaks=enable)
 
 
-def explain_cache_misses(enable: bool = True) -> AbstractContextManager[None]:
+def explain_cache_misses(new_val: bool = True) -> AbstractContextManager[None]:
     """Inside, a function that is traced again says why, as a warning of the logger "meshjit"."""
-    return config.using(explain_cache_misses=enable)
+    return config.using(explain_cache_misses=new_val)
 
 
-def enable_x64(enable: bool = True) -> AbstractContextManager[None]:
+def enable_x64(new_val: bool = True) -> AbstractContextManager[None]:
     """Inside, 64-bit types are kept."""
-    return config.using(enable_x64=enable)
+    return config.using(enable_x64=new_val)
 
 
-def default_device(device: Any) -> AbstractContextManager[None]:
+def default_device(new_val: Any) -> AbstractContextManager[None]:
     """Inside, values and computations for which nobody named a place go to this device (`jax.default_device`)."""
-    return config.using(default_device=device)
+    return config.using(default_device=new_val)
 
 
-def default_matmul_precision(precision: str | None) -> AbstractContextManager[None]:
+def default_matmul_precision(new_val: str | None) -> AbstractContextManager[None]:
     """Inside, matrix products that state no precision have this one."""
-    return config.using(default_matmul_precision=precision)
+    return config.using(default_matmul_precision=new_val)
 
 
 def typeof(x: Any) -> ShapedArray:
@@ -123,14 +123,14 @@ def make_jaxpr(
     return make
 
 
-def numpy_dtype_promotion(mode: str) -> AbstractContextManager[None]:
+def numpy_dtype_promotion(new_val: str) -> AbstractContextManager[None]:
     """Inside, operands of different dtypes are converted ("standard") or an error ("strict")."""
-    return config.using(numpy_dtype_promotion=mode)
+    return config.using(numpy_dtype_promotion=new_val)
 
 
-def numpy_rank_promotion(mode: str) -> AbstractContextManager[None]:
+def numpy_rank_promotion(new_val: str) -> AbstractContextManager[None]:
     """Inside, arrays of different ranks are broadcast silently ("allow"), with a warning ("warn") or not at all ("raise")."""
-    return config.using(numpy_rank_promotion=mode)
+    return config.using(numpy_rank_promotion=new_val)
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:

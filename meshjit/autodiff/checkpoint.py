@@ -127,7 +127,7 @@ def _origin(var: Var, program: Program, arguments: dict[Var, str]) -> str:
     return (f"named {eqn.params['name']!r}" if prim == "name" else f"output of {prim}") + where
 
 
-def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Print what the derivative of fun(*args, **kwargs) keeps (`jax.ad_checkpoint.print_saved_residuals`)."""
-    for type, origin in saved_residuals(fun, *args, **kwargs):
+    for type, origin in saved_residuals(f, *args, **kwargs):
         print(type, origin)

@@ -230,16 +230,16 @@ def dtype(x: Any) -> np.dtype[Any]:
 
 
 @_takes_out_sharding
-def broadcast(x: Any, sizes: Sequence[int]) -> Any:
+def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
     """New dims of these extents in front."""
-    return mnp.broadcast_to(x, (*shape_tuple(sizes), *shape_of(x)))
+    return mnp.broadcast_to(operand, (*shape_tuple(sizes), *shape_of(operand)))
 
 
 @_takes_out_sharding
-def broadcast_in_dim(x: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
+def broadcast_in_dim(operand: Any, shape: Sequence[int], broadcast_dimensions: Sequence[int]) -> Any:
     """Dim i of x becomes dim broadcast_dimensions[i] of the result."""
     return bind(
-        ops("broadcast_in_dim"), asarray(x), shape=shape_tuple(shape),
+        ops("broadcast_in_dim"), asarray(operand), shape=shape_tuple(shape),
         dimensions=tuple(int(d) for d in broadcast_dimensions),
     )
 
@@ -252,13 +252,13 @@ def broadcast_to_rank(x: Any, rank: int) -> Any:
     return mnp.reshape(x, (1,) * (rank - len(shape)) + shape)
 
 
-def collapse(x: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
+def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = None) -> Any:
     """The dims from start to before stop merged into one."""
-    shape = shape_of(x)
+    shape = shape_of(operand)
     start, stop, _ = np.s_[start_dimension:stop_dimension].indices(len(shape))
     if stop <= start:
         raise ValueError(f"collapse: no dims from {start_dimension} to {stop_dimension} of shape {shape}")
-    return mnp.reshape(x, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
+    return mnp.reshape(operand, (*shape[:start], math.prod(shape[start:stop]), *shape[stop:]))
 
 
 def padtype_to_pads(
@@ -269,29 +269,29 @@ def padtype_to_pads(
 
 
 @_takes_out_sharding
-def reshape(x: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Any:
-    return mnp.reshape(x if dimensions is None else mnp.transpose(x, dimensions), tuple(new_sizes))
+def reshape(operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None) -> Any:
+    return mnp.reshape(operand if dimensions is None else mnp.transpose(operand, dimensions), tuple(new_sizes))
 
 
-def transpose(x: Any, permutation: Sequence[int]) -> Any:
-    return mnp.transpose(x, permutation)
+def transpose(operand: Any, permutation: Sequence[int]) -> Any:
+    return mnp.transpose(operand, permutation)
 
 
-def rev(x: Any, dimensions: Sequence[int]) -> Any:
-    return _flip(x, tuple(dimensions))
+def rev(operand: Any, dimensions: Sequence[int]) -> Any:
+    return _flip(operand, tuple(dimensions))
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Any:
     return _concatenate(operands, dimension)
 
 
-def pad(x: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
+def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
     """(low, high, interior) per dim; negative low and high crop."""
-    x, config = asarray(x), [tuple(c) for c in padding_config]
-    _check_padding(shape_of(x), shape_of(padding_value), config)
+    operand, config = asarray(operand), [tuple(c) for c in padding_config]
+    _check_padding(shape_of(operand), shape_of(padding_value), config)
     low, high, interior = (tuple(int(c[i]) for c in config) for i in range(3))
-    weak = weak_of(x) and weak_of(padding_value)
-    return bind(ops("pad"), x, exactly(padding_value, dtype_of(x)), low=low, high=high, interior=interior, weak_type=weak)
+    weak, filling = weak_of(operand) and weak_of(padding_value), exactly(padding_value, dtype_of(operand))
+    return bind(ops("pad"), operand, filling, low=low, high=high, interior=interior, weak_type=weak)
 
 
 def _check_padding(shape: tuple[int, ...], value: tuple[int, ...], config: list[tuple[int, ...]]) -> None:
@@ -328,12 +328,12 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
 
 
 @_takes_out_sharding
-def dot(x: Any, y: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    return mnp.dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
+def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    return mnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def batch_matmul(x: Any, y: Any, precision: Any = None) -> Any:
-    return mnp.matmul(x, y, precision=precision)
+def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
+    return mnp.matmul(lhs, rhs, precision=precision)
 
 
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})

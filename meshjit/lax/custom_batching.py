@@ -107,9 +107,9 @@ class _Rule:
                 )
 
 
-def sequential_vmap(fun: Function) -> custom_vmap:
+def sequential_vmap(f: Function) -> custom_vmap:
     """fun, whose members under vmap run one after another in a loop (`jax.custom_batching.sequential_vmap`)."""
-    function = custom_vmap(fun)
+    function = custom_vmap(f)
 
     @function.def_vmap
     def rule(axis_size: int, in_batched: Any, *args: Any) -> Any:
@@ -118,7 +118,7 @@ def sequential_vmap(fun: Function) -> custom_vmap:
 
         def member(mapped: Any) -> Any:
             rest = iter(mapped)
-            return function(*tree.unflatten(structure, [next(rest) if f else x for x, f in zip(flat, flags, strict=True)]))
+            return function(*tree.unflatten(structure, [next(rest) if flag else x for x, flag in zip(flat, flags, strict=True)]))
 
         result = map_slices(member, [x for x, flag in zip(flat, flags, strict=True) if flag])
         return result, USERS.map(lambda _: True, result)

@@ -33,7 +33,7 @@ from meshjit.trace import Argument, Tracer
 from meshjit.trace.float0 import float0_zeros, is_float0
 from meshjit.trace.names import function_name
 from meshjit.tree_views import tangents
-from meshjit.trees import WORDS as tree
+from meshjit.trees import WORDS, WORDS as tree
 
 
 @dataclass
@@ -44,7 +44,7 @@ class CustomVJPPrimal:
     perturbed: bool
 
 
-def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
+def custom_vjp_primal_tree_values(tree: Any) -> Any:
     """The values of a tree of CustomVJPPrimal."""
 
     def value(leaf: Any) -> Any:
@@ -52,7 +52,7 @@ def custom_vjp_primal_tree_values(tree_of_primals: Any) -> Any:
             raise TypeError(f"unexpected leaf type {type(leaf)}")
         return leaf.value
 
-    return tree.map(value, tree_of_primals, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
+    return WORDS.map(value, tree, is_leaf=lambda x: isinstance(x, CustomVJPPrimal))
 
 
 class custom_vjp(CustomFunction):  # noqa: N801 - JAX's name

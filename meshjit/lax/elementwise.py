@@ -136,15 +136,15 @@ def mnp_promoted(*xs: Any) -> Any:
     return broadcast_all(operands, TypeError), weak
 
 
-def convert_element_type(x: Any, new_dtype: Any) -> Any:
+def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """`x` in another dtype."""
-    return lifted(cast(x, new_dtype))
+    return lifted(cast(operand, new_dtype))
 
 
-def reduce_precision(x: Any, exponent_bits: int, mantissa_bits: int) -> Any:
+def reduce_precision(operand: Any, exponent_bits: int, mantissa_bits: int) -> Any:
     """Rounded to a floating format with these many bits, in the dtype it has."""
     bits = {"exponent_bits": int(exponent_bits), "mantissa_bits": int(mantissa_bits)}
-    return bind(ops("reduce_precision"), asarray(x), **bits, weak_type=weak_of(x))
+    return bind(ops("reduce_precision"), asarray(operand), **bits, weak_type=weak_of(operand))
 
 
 def select(pred: Any, on_true: Any, on_false: Any) -> Any:
@@ -169,10 +169,10 @@ def select_n(which: Any, *cases: Any) -> Any:
     return lifted(result)
 
 
-def clamp(low: Any, x: Any, high: Any) -> Any:
+def clamp(min: Any, x: Any, max: Any) -> Any:
     """x moved inside [low, high]; NaN stays. On a bound the derivative is 0."""
-    (low, x, high), weak = promoted(low, x, high)
-    return bind(ops("clamp"), *broadcast_all([low, x, high]), weak_type=weak)
+    (min, x, max), weak = promoted(min, x, max)
+    return bind(ops("clamp"), *broadcast_all([min, x, max]), weak_type=weak)
 
 
 def stop_gradient(x: Any) -> Any:

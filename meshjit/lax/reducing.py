@@ -24,9 +24,9 @@ from meshjit.trees import WORDS as tree
 
 
 def _reduction(op: str) -> Any:
-    def function(x: Any, axes: Sequence[int]) -> Any:
-        x = asarray(x)
-        return bind(ops(op), x, axes=normal_axes(tuple(axes), len(shape_of(x))))
+    def function(operand: Any, axes: Sequence[int]) -> Any:
+        operand = asarray(operand)
+        return bind(ops(op), operand, axes=normal_axes(tuple(axes), len(shape_of(operand))))
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`: over `axes`, in the operand's dtype."
@@ -38,25 +38,25 @@ reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_and, reduce_or = (
 )
 
 
-def reduce_xor(x: Any, axes: Sequence[int]) -> Any:
+def reduce_xor(operand: Any, axes: Sequence[int]) -> Any:
     """`jax.lax.reduce_xor`."""
-    return reduce(x, np.zeros((), dtype_of(x)), elementwise.bitwise_xor, axes)
+    return reduce(operand, np.zeros((), dtype_of(operand)), elementwise.bitwise_xor, axes)
 
 
-def argmax(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
+def argmax(operand: Any, axis: int, index_dtype: Any = np.int32) -> Any:
     """The first place of the largest element."""
-    x = asarray(x)
-    dim = normal_axis(axis, len(shape_of(x)))
-    check_not_empty("argmax", shape_of(x), dim)
-    return bind(ops("argmax"), x, axis=dim, index_dtype=np.dtype(index_dtype))
+    operand = asarray(operand)
+    dim = normal_axis(axis, len(shape_of(operand)))
+    check_not_empty("argmax", shape_of(operand), dim)
+    return bind(ops("argmax"), operand, axis=dim, index_dtype=np.dtype(index_dtype))
 
 
-def argmin(x: Any, axis: int, index_dtype: Any = np.int32) -> Any:
+def argmin(operand: Any, axis: int, index_dtype: Any = np.int32) -> Any:
     """The first place of the smallest element."""
-    x = asarray(x)
-    dim = normal_axis(axis, len(shape_of(x)))
-    check_not_empty("argmin", shape_of(x), dim)
-    return bind(ops("argmin"), x, axis=dim, index_dtype=np.dtype(index_dtype))
+    operand = asarray(operand)
+    dim = normal_axis(axis, len(shape_of(operand)))
+    check_not_empty("argmin", shape_of(operand), dim)
+    return bind(ops("argmin"), operand, axis=dim, index_dtype=np.dtype(index_dtype))
 
 
 def _monoids() -> dict[Any, str]:
@@ -122,9 +122,9 @@ def _fold(xs: list[Any], starts: list[Any], combine: Callable[..., list[Any]]) -
 
 
 def _cumulative(op: str) -> Any:
-    def function(x: Any, axis: int = 0, reverse: bool = False) -> Any:
-        x = asarray(x)
-        return bind(ops(op), x, axis=normal_axis(axis, len(shape_of(x))), reverse=bool(reverse))
+    def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
+        operand = asarray(operand)
+        return bind(ops(op), operand, axis=normal_axis(axis, len(shape_of(operand))), reverse=bool(reverse))
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`."
@@ -134,12 +134,12 @@ def _cumulative(op: str) -> Any:
 cumsum, cumprod, cummax, cummin = (_cumulative(n) for n in ("cumsum", "cumprod", "cummax", "cummin"))
 
 
-def cumlogsumexp(x: Any, axis: int = 0, reverse: bool = False) -> Any:
+def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """log(cumsum(exp(x))) without overflow."""
-    return associative_scan(mnp.logaddexp, x, reverse=reverse, axis=axis)
+    return associative_scan(mnp.logaddexp, operand, reverse=reverse, axis=axis)
 
 
-def associative_scan(function: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+def associative_scan(fn: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """`jax.lax.associative_scan`: all prefixes x0, f(x0, x1), … of a tree of arrays.
 
     Prefixes of pairs give every other prefix, and with one more element each the rest: less than 2 n elements are combined,
@@ -156,7 +156,7 @@ def associative_scan(function: Callable[..., Any], elems: Any, reverse: bool = F
         xs = [flip(x, a) for x, a in zip(xs, axes, strict=True)]
 
     def combine(early: list[Any], late: list[Any]) -> list[Any]:
-        return tree.leaves(function(tree.unflatten(structure, early), tree.unflatten(structure, late)))
+        return tree.leaves(fn(tree.unflatten(structure, early), tree.unflatten(structure, late)))
 
     xs = _prefixes(combine, xs, axes, max(extents, default=0))
     if reverse:

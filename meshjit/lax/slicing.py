@@ -15,25 +15,26 @@ from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, sq
 from meshjit.trace import bind, line_of, user_source
 
 
-def slice(x: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Any = None) -> Any:  # noqa: A001
+def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Any = None) -> Any:  # noqa: A001
     strides = (1,) * len(start_indices) if strides is None else tuple(strides)
-    return bind(ops("slice"), asarray(x), start=tuple(start_indices), limit=tuple(limit_indices), strides=strides)
+    return bind(ops("slice"), asarray(operand), start=tuple(start_indices), limit=tuple(limit_indices), strides=strides)
 
 
-def slice_in_dim(x: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Any:
+def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Any:
     """Elements start_index, start_index + stride, … below limit_index of one dim; negative places count from the end.
 
     TypeError for places that the dim does not have: nothing is clamped."""
-    axis = normal_axis(axis, len(shape_of(x)))
-    extent = shape_of(x)[axis]
+    axis = normal_axis(axis, len(shape_of(operand)))
+    extent = shape_of(operand)[axis]
     start, limit = 0 if start_index is None else int(start_index), extent if limit_index is None else int(limit_index)
     start, limit = start + extent if start < 0 else start, limit + extent if limit < 0 else limit
     if not 0 <= start <= limit <= extent or stride < 1:
         raise TypeError(
-            f"slice_in_dim: from {start_index} to {limit_index} in steps of {stride} is no part of dim {axis} of {shape_of(x)}\n"
-            f"  at {line_of(user_source())}\n  fix: 0 <= start <= limit <= {extent} and stride >= 1, or x[...], which clamps"
+            f"slice_in_dim: from {start_index} to {limit_index} in steps of {stride} is no part of dim {axis} of"
+            f" {shape_of(operand)}\n  at {line_of(user_source())}\n"
+            f"  fix: 0 <= start <= limit <= {extent} and stride >= 1, or x[...], which clamps"
         )
-    return _slice_in_dim(x, start, limit, int(stride), axis)
+    return _slice_in_dim(operand, start, limit, int(stride), axis)
 
 
 def _starts(x: Any, start_indices: Any) -> list[Any]:
@@ -49,47 +50,48 @@ def _starts(x: Any, start_indices: Any) -> list[Any]:
     return operands
 
 
-def dynamic_slice(x: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
     """A block of fixed sizes at a traced place; starts are clamped so that it fits."""
     sizes = tuple(int(n) for n in slice_sizes)
-    return bind(ops("dynamic_slice"), asarray(x), *_starts(x, start_indices), slice_sizes=sizes, weak_type=weak_of(x))
+    starts = _starts(operand, start_indices)
+    return bind(ops("dynamic_slice"), asarray(operand), *starts, slice_sizes=sizes, weak_type=weak_of(operand))
 
 
-def dynamic_update_slice(x: Any, update: Any, start_indices: Any) -> Any:
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
     """x with a block replaced; starts are clamped so that it fits."""
-    (x, update), _ = promoted(x, update)
-    return bind(ops("dynamic_update_slice"), x, update, *_starts(x, start_indices))
+    (operand, update), _ = promoted(operand, update)
+    return bind(ops("dynamic_update_slice"), operand, update, *_starts(operand, start_indices))
 
 
-def dynamic_slice_in_dim(x: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
-    axis = normal_axis(axis, len(shape_of(x)))
-    sizes = [slice_size if d == axis else n for d, n in enumerate(shape_of(x))]
-    return dynamic_slice(x, [start_index if d == axis else 0 for d in range(len(sizes))], sizes)
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+    axis = normal_axis(axis, len(shape_of(operand)))
+    sizes = [slice_size if d == axis else n for d, n in enumerate(shape_of(operand))]
+    return dynamic_slice(operand, [start_index if d == axis else 0 for d in range(len(sizes))], sizes)
 
 
-def dynamic_update_slice_in_dim(x: Any, update: Any, start_index: Any, axis: int) -> Any:
-    axis = normal_axis(axis, len(shape_of(x)))
-    return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(len(shape_of(x)))])
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+    axis = normal_axis(axis, len(shape_of(operand)))
+    return dynamic_update_slice(operand, update, [start_index if d == axis else 0 for d in range(len(shape_of(operand)))])
 
 
-def dynamic_index_in_dim(x: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
-    result = dynamic_slice_in_dim(x, index, 1, axis)
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+    result = dynamic_slice_in_dim(operand, index, 1, axis)
     return result if keepdims else squeeze(result, axis)
 
 
-def dynamic_update_index_in_dim(x: Any, update: Any, index: Any, axis: int) -> Any:
-    if len(shape_of(update)) < len(shape_of(x)):
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+    if len(shape_of(update)) < len(shape_of(operand)):
         update = expand_dims(update, axis)
-    return dynamic_update_slice_in_dim(x, update, index, axis)
+    return dynamic_update_slice_in_dim(operand, update, index, axis)
 
 
-def index_in_dim(x: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
+def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:
     """The slice at a known place, negative ones counted from the end; IndexError where there is none."""
-    extent = shape_of(x)[normal_axis(axis, len(shape_of(x)))]
+    extent = shape_of(operand)[normal_axis(axis, len(shape_of(operand)))]
     if not -extent <= index < extent:
         where = f"dim {axis} of extent {extent}\n  at {line_of(user_source())}"
         raise IndexError(f"index_in_dim: index {index} is out of bounds for {where}")
-    result = slice_in_dim(x, index, index + 1 or None, axis=axis)
+    result = slice_in_dim(operand, index, index + 1 or None, axis=axis)
     return result if keepdims else squeeze(result, axis)
 
 

@@ -16,13 +16,13 @@ from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, res
 from meshjit.trace import bind, line_of, user_source
 
 
-def bitcast_convert_type(x: Any, new_dtype: Any) -> Any:
+def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
-    x, dtype = asarray(x), np.dtype(new_dtype)
-    wide, narrow = dtype_of(x).itemsize, dtype.itemsize
+    operand, dtype = asarray(operand), np.dtype(new_dtype)
+    wide, narrow = dtype_of(operand).itemsize, dtype.itemsize
     if wide == narrow:
-        return bind(ops("bitcast_convert"), x, dtype=dtype)
-    return _split_bits(x, dtype) if wide > narrow else _join_bits(x, dtype)
+        return bind(ops("bitcast_convert"), operand, dtype=dtype)
+    return _split_bits(operand, dtype) if wide > narrow else _join_bits(operand, dtype)
 
 
 def _unsigned(size: int) -> np.dtype[Any]:

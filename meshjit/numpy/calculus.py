@@ -41,24 +41,24 @@ from meshjit.trace import bind, line_of, user_source
 _WRITTEN_OUT = 16  # coefficients of a polynomial; more are a loop, as in JAX
 
 
-def diff(x: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
     """Differences of neighbours, n times; `prepend` and `append` are joined on first."""
-    x = asarray(x)
+    a = asarray(a)
     if n < 0:
         raise ValueError(f"diff: order must not be negative, got {n}")
-    if not shape_of(x):
+    if not shape_of(a):
         raise ValueError("diff: an array of 0 dims has no neighbours")
-    axis = normal_axis(axis, len(shape_of(x)))
+    axis = normal_axis(axis, len(shape_of(a)))
     if not n:  # nothing is joined on either
-        return x
-    ends = [_end(e, x, axis) for e in (prepend, append)]
-    parts = [p for p in (ends[0], x, ends[1]) if p is not None]
-    x = concatenate(parts, axis) if len(parts) > 1 else x
+        return a
+    ends = [_end(e, a, axis) for e in (prepend, append)]
+    parts = [p for p in (ends[0], a, ends[1]) if p is not None]
+    a = concatenate(parts, axis) if len(parts) > 1 else a
     for _ in range(n):
-        extent = shape_of(x)[axis]
-        later, earlier = slice_in_dim(x, min(1, extent), extent, axis=axis), slice_in_dim(x, 0, max(extent - 1, 0), axis=axis)
-        x = (ufuncs.not_equal if dtype_of(x) == np.bool_ else ufuncs.subtract)(later, earlier)
-    return x
+        extent = shape_of(a)[axis]
+        later, earlier = slice_in_dim(a, min(1, extent), extent, axis=axis), slice_in_dim(a, 0, max(extent - 1, 0), axis=axis)
+        a = (ufuncs.not_equal if dtype_of(a) == np.bool_ else ufuncs.subtract)(later, earlier)
+    return a
 
 
 def _end(end: Any, x: Any, axis: int) -> Any:
@@ -67,8 +67,8 @@ def _end(end: Any, x: Any, axis: int) -> Any:
     return broadcast_to(end, tuple(1 if d == axis else n for d, n in enumerate(shape_of(x))))
 
 
-def ediff1d(x: Any, to_end: Any = None, to_begin: Any = None) -> Any:
-    differences = diff(ravel(x))
+def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    differences = diff(ravel(ary))
     parts = [ravel(p) for p in (to_begin, differences, to_end) if p is not None]
     return concatenate(parts)
 
@@ -185,15 +185,15 @@ def cross(a: Any, b: Any, axis: int = -1) -> Any:
     return moveaxis(stack([minor(1, 2), minor(2, 0), minor(0, 1)], axis=-1), -1, axis)
 
 
-def cov(x: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
+def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
     """Covariances of variables in rows (columns if not rowvar); a vector is one variable. NaN of no
     observations. ValueError for an array of more than 2 dims."""
-    x = _variables(x, rowvar, "cov: x")
-    x = x if y is None else concatenate([x, _variables(y, rowvar, "cov: y")], 0)
+    m = _variables(m, rowvar, "cov: x")
+    m = m if y is None else concatenate([m, _variables(y, rowvar, "cov: y")], 0)
     ddof = (0 if bias else 1) if ddof is None else ddof
-    centred = ufuncs.subtract(x, reductions.mean(x, axis=1, keepdims=True))
+    centred = ufuncs.subtract(m, reductions.mean(m, axis=1, keepdims=True))
     products = matmul(centred, ufuncs.conjugate(moveaxis(centred, 0, 1)))
-    count = shape_of(x)[1]
+    count = shape_of(m)[1]
     result = ufuncs.true_divide(products, float(count - ddof) if count else 0.0)
     return reshape(result, ()) if shape_of(result) == (1, 1) else result
 
@@ -218,11 +218,11 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
     return result if dtype_of(result).kind == "c" else ufuncs.clip(result, -1, 1)
 
 
-def select(conditions: Sequence[Any], choices: Sequence[Any], default: Any = 0) -> Any:
+def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
     """The choice of the first condition that holds, else the default."""
-    if len(conditions) != len(choices) or not conditions:
-        raise ValueError(f"select: {len(conditions)} conditions for {len(choices)} choices")
-    (*choices, result), _ = promoted(*choices, default)
-    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+    if len(condlist) != len(choicelist) or not condlist:
+        raise ValueError(f"select: {len(condlist)} conditions for {len(choicelist)} choices")
+    (*choicelist, result), _ = promoted(*choicelist, default)
+    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
         result = ufuncs.where(condition, choice, result)
     return result

@@ -35,18 +35,18 @@ Dims = tuple[tuple[int, ...], tuple[int, ...]]
 
 @takes_out_sharding
 def dot_general(
-    x: Any,
-    y: Any,
+    lhs: Any,
+    rhs: Any,
     dimension_numbers: tuple[Dims, Dims],
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:
     """`jax.lax.dot_general`: dimension_numbers = ((x contracted, y contracted), (x batch, y batch))."""
-    (x, y), weak = promoted(x, y)
+    (lhs, rhs), weak = promoted(lhs, rhs)
     contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
     preferred = preferred_dtype(preferred_element_type)
     return bind(
-        ops("dot_general"), x, y,
+        ops("dot_general"), lhs, rhs,
         contract=contract, batch=batch, preferred=preferred, precision=_precision(precision), weak_type=weak,
     )  # fmt: skip
 
@@ -77,14 +77,14 @@ def preferred_dtype(dtype: Any) -> np.dtype[Any] | None:
 
 
 @takes_out_sharding
-def dot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """`numpy.dot`: last dim of x with the last but one of y."""
-    a, b = len(shape_of(x)), len(shape_of(y))
-    if a == 0 or b == 0:
-        return ufuncs.multiply(x, y)
-    numbers = (((a - 1,), (max(b - 2, 0),)), ((), ()))
-    _check_contracted("dot", x, y, a - 1, max(b - 2, 0))
-    return dot_general(x, y, numbers, precision, preferred_element_type)
+def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+    """`numpy.dot`: last dim of a with the last but one of b."""
+    m, n = len(shape_of(a)), len(shape_of(b))
+    if m == 0 or n == 0:
+        return ufuncs.multiply(a, b)
+    numbers = (((m - 1,), (max(n - 2, 0),)), ((), ()))
+    _check_contracted("dot", a, b, m - 1, max(n - 2, 0))
+    return dot_general(a, b, numbers, precision, preferred_element_type)
 
 
 def _check_contracted(name: str, x: Any, y: Any, i: int, j: int) -> None:
@@ -96,32 +96,32 @@ def _check_contracted(name: str, x: Any, y: Any, i: int, j: int) -> None:
 
 
 @takes_out_sharding
-def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.matmul`: batch dims are broadcast; vectors are rows on the left and columns on the right."""
-    a, b = len(shape_of(x)), len(shape_of(y))
-    if a == 0 or b == 0:
+    m, n = len(shape_of(a)), len(shape_of(b))
+    if m == 0 or n == 0:
         raise ValueError(
-            f"matmul: operands need at least one dim, got {shape_of(x)} and {shape_of(y)}\n  at {line_of(user_source())}"
+            f"matmul: operands need at least one dim, got {shape_of(a)} and {shape_of(b)}\n  at {line_of(user_source())}"
         )
-    if a == 1 or b <= 2:
-        if b <= 2:
-            return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
-        row = matmul(reshape(x, (1, -1)), y, precision=precision, preferred_element_type=preferred_element_type)
+    if m == 1 or n <= 2:
+        if n <= 2:
+            return dot(a, b, precision=precision, preferred_element_type=preferred_element_type)
+        row = matmul(reshape(a, (1, -1)), b, precision=precision, preferred_element_type=preferred_element_type)
         return squeeze(row, -2)
-    _check_contracted("matmul", x, y, a - 1, b - 2)
-    lead = broadcast_shapes(shape_of(x)[:-2], shape_of(y)[:-2])
-    x = broadcast_to(x, (*lead, *shape_of(x)[-2:]))
-    y = broadcast_to(y, (*lead, *shape_of(y)[-2:]))
-    n = len(lead)
-    batch = tuple(range(n))
-    return dot_general(x, y, (((n + 1,), (n,)), (batch, batch)), precision, preferred_element_type)
+    _check_contracted("matmul", a, b, m - 1, n - 2)
+    lead = broadcast_shapes(shape_of(a)[:-2], shape_of(b)[:-2])
+    a = broadcast_to(a, (*lead, *shape_of(a)[-2:]))
+    b = broadcast_to(b, (*lead, *shape_of(b)[-2:]))
+    k = len(lead)
+    batch = tuple(range(k))
+    return dot_general(a, b, (((k + 1,), (k,)), (batch, batch)), precision, preferred_element_type)
 
 
-def vdot(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.vdot`: both as vectors, the first conjugated."""
-    x, y = ufuncs.conjugate(reshape(x, -1)), reshape(y, -1)
-    _check_contracted("vdot", x, y, 0, 0)
-    return dot(x, y, precision=precision, preferred_element_type=preferred_element_type)
+    a, b = ufuncs.conjugate(reshape(a, -1)), reshape(b, -1)
+    _check_contracted("vdot", a, b, 0, 0)
+    return dot(a, b, precision=precision, preferred_element_type=preferred_element_type)
 
 
 def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
@@ -130,49 +130,55 @@ def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
     return total(product, axis=axis, dtype=dtype_of(product))
 
 
-def inner(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.inner`: the last dims are contracted."""
-    a, b = len(shape_of(x)), len(shape_of(y))
-    if a == 0 or b == 0:
-        return ufuncs.multiply(x, y)
-    _check_contracted("inner", x, y, a - 1, b - 1)
-    return dot_general(x, y, (((a - 1,), (b - 1,)), ((), ())), precision, preferred_element_type)
+    m, n = len(shape_of(a)), len(shape_of(b))
+    if m == 0 or n == 0:
+        return ufuncs.multiply(a, b)
+    _check_contracted("inner", a, b, m - 1, n - 1)
+    return dot_general(a, b, (((m - 1,), (n - 1,)), ((), ())), precision, preferred_element_type)
 
 
-def outer(x: Any, y: Any) -> Any:
-    return ufuncs.multiply(reshape(x, (-1, 1)), reshape(y, (1, -1)))
+def outer(a: Any, b: Any, out: None = None) -> Any:
+    """`numpy.outer`: every element of a times every element of b."""
+    no_out("outer", out)
+    return ufuncs.multiply(reshape(a, (-1, 1)), reshape(b, (1, -1)))
 
 
 @takes_out_sharding
-def tensordot(x: Any, y: Any, axes: Any = 2) -> Any:
+def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.tensordot`."""
-    a, b = len(shape_of(x)), len(shape_of(y))
+    m, n = len(shape_of(a)), len(shape_of(b))
     if isinstance(axes, int):
-        if not 0 <= axes <= min(a, b):
+        if not 0 <= axes <= min(m, n):
             raise ValueError(
-                f"tensordot: {axes} dims are contracted of arrays of {a} and {b} dims\n  at {line_of(user_source())}"
+                f"tensordot: {axes} dims are contracted of arrays of {m} and {n} dims\n  at {line_of(user_source())}"
             )
-        left, right = tuple(range(a - axes, a)), tuple(range(axes))
+        left, right = tuple(range(m - axes, m)), tuple(range(axes))
     else:
         left, right = ((s,) if isinstance(s, int) else tuple(s) for s in axes)
-    left, right = tuple(normal_axis(d, a) for d in left), tuple(normal_axis(d, b) for d in right)
+    left, right = tuple(normal_axis(d, m) for d in left), tuple(normal_axis(d, n) for d in right)
     for i, j in zip(left, right, strict=True):
-        _check_contracted("tensordot", x, y, i, j)
-    return dot_general(x, y, ((left, right), ((), ())))
+        _check_contracted("tensordot", a, b, i, j)
+    return dot_general(a, b, ((left, right), ((), ())), precision, preferred_element_type)
 
 
-def trace(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
+def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
     """`numpy.trace`."""
     no_out("trace", out)
-    return total(diagonal(x, offset, axis1, axis2), axis=-1, dtype=dtype)
+    return total(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
 
 
-def kron(x: Any, y: Any) -> Any:
-    a, b = asarray(x), asarray(y)
+def kron(a: Any, b: Any) -> Any:
+    """`numpy.kron`: every element of a times all of b."""
+    a, b = asarray(a), asarray(b)
     rank = max(len(shape_of(a)), len(shape_of(b)))
     a, b = (reshape(v, (1,) * (rank - len(shape_of(v))) + shape_of(v)) for v in (a, b))
-    wide = ufuncs.multiply(reshape(a, sum(((n, 1) for n in shape_of(a)), ())), reshape(b, sum(((1, n) for n in shape_of(b)), ())))
-    return reshape(wide, tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True)))
+    rows, columns = sum(((n, 1) for n in shape_of(a)), ()), sum(((1, n) for n in shape_of(b)), ())
+    return reshape(
+        ufuncs.multiply(reshape(a, rows), reshape(b, columns)),
+        tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True)),
+    )
 
 
 # -- einsum

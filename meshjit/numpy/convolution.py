@@ -107,22 +107,22 @@ def padding_of(kind: str, extents: Sequence[int], windows: Sequence[int], stride
 _MODES = ("full", "same", "valid")
 
 
-def convolve(x: Any, y: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.convolve` of vectors; integers give floats, as in JAX. "same" has the extent of the longer one."""
-    x, y = _vectors("convolve", x, y, mode)
-    if shape_of(x)[0] < shape_of(y)[0]:
-        x, y = y, x
-    n = shape_of(y)[0]
+    a, v = _vectors("convolve", a, v, mode)
+    if shape_of(a)[0] < shape_of(v)[0]:
+        a, v = v, a
+    n = shape_of(v)[0]
     pads = {"full": (n - 1, n - 1), "same": (n // 2, n - n // 2 - 1), "valid": (0, 0)}[mode]
-    return _slide(x, flip(y), pads, precision, preferred_element_type)
+    return _slide(a, flip(v), pads, precision, preferred_element_type)
 
 
-def correlate(x: Any, y: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.correlate` of vectors: y is conjugated and not turned round."""
-    x, y = _vectors("correlate", x, y, mode)
-    y = ufuncs.conjugate(y)
-    swapped = shape_of(x)[0] < shape_of(y)[0]
-    long, short = (y, x) if swapped else (x, y)
+    a, v = _vectors("correlate", a, v, mode)
+    v = ufuncs.conjugate(v)
+    swapped = shape_of(a)[0] < shape_of(v)[0]
+    long, short = (v, a) if swapped else (a, v)
     n = shape_of(short)[0]
     pads = {"full": (n - 1, n - 1), "same": (n // 2, n - n // 2 - 1), "valid": (0, 0)}[mode]
     if not swapped:

@@ -56,28 +56,28 @@ def placed(x: Any, device: Any) -> Any:
 
 @takes_out_sharding
 def array(
-    x: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0, *, device: Any = None
+    object: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0, *, device: Any = None
 ) -> Any:
     """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays, which are copied unless `copy` is false.
 
     `device`: a device or a sharding."""
     del order
-    operand, type, weak = value(x, dtype=dtype)
+    operand, type, weak = value(object, dtype=dtype)
     weak = weak and dtype is None
     operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)
     if type.rank < ndmin:
         operand = bind(ops("reshape"), operand, shape=(1,) * (ndmin - type.rank) + type.shape, weak_type=weak)
     if isinstance(operand, np.ndarray):  # a copy op turns it into an array of the framework, staged or on a device
         operand = bind(ops("copy"), operand, weak_type=weak)
-    return placed(fresh(operand) if copy and operand is x else operand, device)
+    return placed(fresh(operand) if copy and operand is object else operand, device)
 
 
 @takes_out_sharding
-def asarray_(x: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
+def asarray_(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
     """`numpy.asarray`: an Array of the right dtype is given back itself, unless `copy`."""
-    if is_float0(x) and dtype is None:
-        return x
-    return array(x, dtype, copy, order, device=device)
+    if is_float0(a) and dtype is None:
+        return a
+    return array(a, dtype, copy, order, device=device)
 
 
 @takes_out_sharding
@@ -131,14 +131,14 @@ def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
 
 
 @takes_out_sharding
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
     """`numpy.full_like`; weak if x is and no dtype is given. x is an array, or a ShapeDtypeStruct.
 
     `device`: a device or a sharding. Without one it lies where x was put, unless x is sharded and has another shape."""
-    type, weak = _kind(x)
+    type, weak = _kind(a)
     extents = type.shape if shape is None else shape_tuple(shape)
-    place = _place_of(x, type.shape, extents) if device is None else device
-    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place), varying_of(x))
+    place = _place_of(a, type.shape, extents) if device is None else device
+    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place), varying_of(a))
 
 
 def _kind(x: Any) -> tuple[TensorType, bool]:
@@ -162,18 +162,20 @@ def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Shardi
 
 
 @takes_out_sharding
-def zeros_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
-    if is_float0(x) and dtype is None:
-        return float0_zeros(x.shape if shape is None else shape_tuple(shape))
-    return full_like(x, 0, dtype, shape, device=device)
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    if is_float0(a) and dtype is None:
+        return float0_zeros(a.shape if shape is None else shape_tuple(shape))
+    return full_like(a, 0, dtype, shape, device=device)
 
 
 @takes_out_sharding
-def ones_like(x: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
-    return full_like(x, 1, dtype, shape, device=device)
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    return full_like(a, 1, dtype, shape, device=device)
 
 
-empty_like = zeros_like
+@takes_out_sharding
+def empty_like(prototype: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    return zeros_like(prototype, dtype, shape, device=device)
 
 
 def iota(dtype: Any, shape: Any, dimension: int) -> Any:
@@ -240,9 +242,9 @@ def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: 
     return cast(ufuncs.power(base, linspace(start, stop, num, endpoint)), _dtype(dtype))
 
 
-def eye(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones on the k-th diagonal."""
-    shape = (count_of(rows, "eye: rows"), count_of(rows if columns is None else columns, "eye: columns"))
+    shape = (count_of(N, "eye: rows"), count_of(N if M is None else M, "eye: columns"))
     return cast(bind(ops("compare"), *_diagonals(shape, k), direction="EQ"), _dtype(dtype))
 
 
@@ -250,9 +252,9 @@ def identity(n: int, dtype: Any = None) -> Any:
     return eye(n, dtype=dtype)
 
 
-def tri(rows: int, columns: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones on and below the k-th diagonal."""
-    shape = (rows, rows if columns is None else columns)
+    shape = (N, N if M is None else M)
     below = bind(ops("compare"), *_diagonals(shape, k), direction="GE")
     return cast(below, np.float32 if dtype is None else dtype)
 
@@ -263,16 +265,16 @@ def _diagonals(shape: tuple[int, int], k: int) -> tuple[Any, Any]:
     return counted(shape, 0, dtype, k), counted(shape, 1, dtype)
 
 
-def tril(x: Any, k: int = 0) -> Any:
+def tril(m: Any, k: int = 0) -> Any:
     """The lower triangle of the last two dims."""
-    rows, columns = shape_of(x)[-2:]
-    return ufuncs.where(tri(rows, columns, k, np.bool_), x, zeros_like(x))
+    rows, columns = shape_of(m)[-2:]
+    return ufuncs.where(tri(rows, columns, k, np.bool_), m, zeros_like(m))
 
 
-def triu(x: Any, k: int = 0) -> Any:
+def triu(m: Any, k: int = 0) -> Any:
     """The upper triangle of the last two dims."""
-    rows, columns = shape_of(x)[-2:]
-    return ufuncs.where(tri(rows, columns, k - 1, np.bool_), zeros_like(x), x)
+    rows, columns = shape_of(m)[-2:]
+    return ufuncs.where(tri(rows, columns, k - 1, np.bool_), zeros_like(m), m)
 
 
 def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:

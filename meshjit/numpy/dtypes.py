@@ -120,20 +120,21 @@ def promote_types(a: Any, b: Any) -> np.dtype[Any]:
     return promotion.promote([_dtype_and_weak(a), _dtype_and_weak(b)])[0]
 
 
-def issubdtype(a: Any, b: Any) -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> bool:
     """`numpy.issubdtype`, with bfloat16 and float8 among the floating ones; the dtypes of keys are of the kind `prng_key`."""
-    a, b = _kind_of_extended(a), _kind_of_extended(b)
-    if _is_extended(a) or _is_extended(b):
-        return a == b or (isinstance(a, type) and isinstance(b, type) and issubclass(a, b))
-    kind = np.dtype(a) if not (isinstance(a, type) and issubclass(a, np.generic)) or a is np.dtype(a).type else None
+    arg1, arg2 = _kind_of_extended(arg1), _kind_of_extended(arg2)
+    if _is_extended(arg1) or _is_extended(arg2):
+        return arg1 == arg2 or (isinstance(arg1, type) and isinstance(arg2, type) and issubclass(arg1, arg2))
+    concrete = not (isinstance(arg1, type) and issubclass(arg1, np.generic)) or arg1 is np.dtype(arg1).type
+    kind = np.dtype(arg1) if concrete else None
     if kind is not None and kind.kind == "V" and is_float(kind):
-        if isinstance(b, type) and issubclass(b, np.generic) and b in (np.floating, np.inexact, np.number, np.generic):
+        if isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2 in (np.floating, np.inexact, np.number, np.generic):
             return True
         try:
-            return np.dtype(b) == kind
+            return np.dtype(arg2) == kind
         except TypeError:
             return False
-    return bool(np.issubdtype(a, b))
+    return bool(np.issubdtype(arg1, arg2))
 
 
 def _is_extended(kind: Any) -> bool:
@@ -163,8 +164,8 @@ def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     return bool(np.can_cast(from_ if isinstance(from_, type | np.dtype | str) else value(from_)[1].dtype, to, casting))  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 
-def isscalar(x: Any) -> bool:
+def isscalar(element: Any) -> bool:
     """Whether x is a Python number, or an array of 0 dims."""
-    if isinstance(x, bool | int | float | complex | np.generic):
+    if isinstance(element, bool | int | float | complex | np.generic):
         return True
-    return getattr(x, "shape", None) == ()
+    return getattr(element, "shape", None) == ()

@@ -63,19 +63,19 @@ def modf(x: Any) -> tuple[Any, Any]:
     return where(isinf(x), copysign(0.0, x), subtract(x, whole)), whole
 
 
-def round(x: Any, decimals: int = 0, out: None = None) -> Any:  # noqa: A001
+def round(a: Any, decimals: int = 0, out: None = None) -> Any:  # noqa: A001
     """To `decimals` places, halves to even; integers stay integers."""
     no_out("round", out)
-    x = asarray(x)
-    if dtype_of(x).kind == "c":
-        return add(round(real(x), decimals), multiply(round(imag(x), decimals), 1j))
-    if decimals == 0 or (decimals > 0 and not is_inexact(dtype_of(x))):
-        return rint(x) if is_inexact(dtype_of(x)) else x
+    a = asarray(a)
+    if dtype_of(a).kind == "c":
+        return add(round(real(a), decimals), multiply(round(imag(a), decimals), 1j))
+    if decimals == 0 or (decimals > 0 and not is_inexact(dtype_of(a))):
+        return rint(a) if is_inexact(dtype_of(a)) else a
     factor = float(10.0 ** np.abs(decimals))
     if decimals > 0:
-        return true_divide(rint(multiply(x, factor)), factor)
-    scaled = multiply(rint(true_divide(x, factor)), factor)
-    return scaled if is_inexact(dtype_of(x)) else cast(scaled, dtype_of(x))
+        return true_divide(rint(multiply(a, factor)), factor)
+    scaled = multiply(rint(true_divide(a, factor)), factor)
+    return scaled if is_inexact(dtype_of(a)) else cast(scaled, dtype_of(a))
 
 
 around = round
@@ -160,14 +160,14 @@ def rad2deg(x: Any) -> Any:
 radians, degrees = deg2rad, rad2deg
 
 
-def fmax(x: Any, y: Any) -> Any:
+def fmax(x1: Any, x2: Any) -> Any:
     """The larger one; a number where the other is NaN."""
-    return where(logical_or(greater(x, y), isnan(y)), x, y)
+    return where(logical_or(greater(x1, x2), isnan(x2)), x1, x2)
 
 
-def fmin(x: Any, y: Any) -> Any:
+def fmin(x1: Any, x2: Any) -> Any:
     """The smaller one; a number where the other is NaN."""
-    return where(logical_or(less(x, y), isnan(y)), x, y)
+    return where(logical_or(less(x1, x2), isnan(x2)), x1, x2)
 
 
 def bitwise_count(x: Any) -> Any:
@@ -221,10 +221,10 @@ def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: b
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
 
 
-def angle(x: Any, deg: bool = False) -> Any:
+def angle(z: Any, deg: bool = False) -> Any:
     """The argument of complex numbers: 0 or pi for real ones."""
-    (x,), _ = promoted(x, inexact=True)
-    result = arctan2(imag(x), real(x))
+    (z,), _ = promoted(z, inexact=True)
+    result = arctan2(imag(z), real(z))
     return rad2deg(result) if deg else result
 
 
@@ -287,15 +287,15 @@ def exp2_exact(exponent: Any, dtype: Any) -> Any:
     return apply("power", cast(2, dtype), cast(exponent, dtype))
 
 
-def nextafter(x: Any, y: Any) -> Any:
+def nextafter(x1: Any, x2: Any) -> Any:
     """The neighbour of x towards y in its dtype, by its bits: those of one sign are ordered as integers are."""
-    (x, y), _ = promoted(x, y, inexact=True)
-    x, y = broadcast_all([x, y], TypeError)
-    dtype = dtype_of(x)
+    (x1, x2), _ = promoted(x1, x2, inexact=True)
+    x1, x2 = broadcast_all([x1, x2], TypeError)
+    dtype = dtype_of(x1)
     kind = _integer_like(dtype)
-    bits = bind(ops("bitcast_convert"), x, dtype=kind)
-    away = equal(less(x, 0), less(y, x))  # the magnitude grows
+    bits = bind(ops("bitcast_convert"), x1, dtype=kind)
+    away = equal(less(x1, 0), less(x2, x1))  # the magnitude grows
     moved = bind(ops("bitcast_convert"), add(bits, where(away, 1, -1)), dtype=dtype)
     tiny = bind(ops("bitcast_convert"), cast(1, kind), dtype=dtype)
-    moved = where(equal(x, 0), copysign(tiny, y), moved)
-    return where(equal(x, y), y, where(logical_or(isnan(x), isnan(y)), np.nan, moved))
+    moved = where(equal(x1, 0), copysign(tiny, x2), moved)
+    return where(equal(x1, x2), x2, where(logical_or(isnan(x1), isnan(x2)), np.nan, moved))

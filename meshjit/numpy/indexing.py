@@ -343,7 +343,7 @@ def mode_word(mode: Any, default: str) -> str:
 
 
 def take(
-    x: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
+    a: Any, indices: Any, axis: int | None = None, out: None = None, mode: str | None = None,
     unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
 ) -> Any:  # fmt: skip
     """`jax.numpy.take`: out-of-bounds indices give the fill value by default, or are clipped, or wrap."""
@@ -351,33 +351,33 @@ def take(
     del unique_indices, indices_are_sorted  # nothing gets faster by knowing
     if mode == "raise":
         raise NotImplementedError('take: mode="raise" is not there: compiled code cannot raise\n  fix: mode="clip" or "fill"')
-    x = reshape(x, -1) if axis is None else asarray(x)
-    axis = normal_axis(axis or 0, len(shape_of(x)))
+    a = reshape(a, -1) if axis is None else asarray(a)
+    axis = normal_axis(axis or 0, len(shape_of(a)))
     if mode == "wrap":
-        indices, mode = around(indices, shape_of(x)[axis]), "promise_in_bounds"
+        indices, mode = around(indices, shape_of(a)[axis]), "promise_in_bounds"
     if mode == "clip":
-        indices = ufuncs.clip(indices, 0, bounded(shape_of(x)[axis] - 1, indices))
+        indices = ufuncs.clip(indices, 0, bounded(shape_of(a)[axis] - 1, indices))
     whole = (slice(None),) * axis
-    return getitem(x, (*whole, asarray(indices)), mode="fill" if mode is None else mode, fill_value=fill_value)
+    return getitem(a, (*whole, asarray(indices)), mode="fill" if mode is None else mode, fill_value=fill_value)
 
 
-def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | None = "fill", fill_value: Any = None) -> Any:
+def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str | None = "fill", fill_value: Any = None) -> Any:
     """`numpy.take_along_axis`: the other dims are batch dims of one gather, so they never communicate.
 
     Other dims of which either has one element broadcast: what all lines take alike, `indices[:, :, None]`, is taken as
     blocks. Out-of-bounds indices give the fill value (NaN, or the extreme integer) by default, or are clipped, or wrap.
     """
-    x, indices = asarray(x), asarray(indices)
+    arr, indices = asarray(arr), asarray(indices)
     if axis is None:
-        return take_along_axis(reshape(x, -1), reshape(indices, -1), 0, mode, fill_value)
-    rank = len(shape_of(x))
+        return take_along_axis(reshape(arr, -1), reshape(indices, -1), 0, mode, fill_value)
+    rank = len(shape_of(arr))
     axis = normal_axis(axis, rank)
     if len(shape_of(indices)) != rank:
         raise ValueError(f"take_along_axis: indices have {len(shape_of(indices))} dims, the array {rank}")
-    sizes, counts = shape_of(x), shape_of(indices)
+    sizes, counts = shape_of(arr), shape_of(indices)
     shape = broadcast_shapes(sizes[:axis] + (1,) + sizes[axis + 1 :], counts[:axis] + (1,) + counts[axis + 1 :])
     if 0 in shape or not counts[axis]:  # nothing is taken, which nothing is large enough for
-        return broadcast_to(np.zeros((), dtype_of(x)), (*shape[:axis], counts[axis], *shape[axis + 1 :]))
+        return broadcast_to(np.zeros((), dtype_of(arr)), (*shape[:axis], counts[axis], *shape[axis + 1 :]))
     others = [d for d in range(rank) if d != axis]
     blocks = tuple(d for d in others if counts[d] == 1 != sizes[d])
     batch = tuple(d for d in others if counts[d] == sizes[d])
@@ -385,7 +385,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = -1, mode: str | Non
     if mode == "wrap":
         indices, mode = around(indices, sizes[axis]), "promise_in_bounds"
     return gather(
-        x, expand_dims(_integers(reshape(indices, tuple(counts[d] for d in kept)), sizes[axis]), -1),
+        arr, expand_dims(_integers(reshape(indices, tuple(counts[d] for d in kept)), sizes[axis]), -1),
         blocks, tuple(d for d in range(rank) if d not in (*blocks, *batch)), (axis,),
         tuple(n if d in blocks else 1 if d == axis else min(1, n) for d, n in enumerate(sizes)),
         operand_batching=batch, indices_batching=tuple(kept.index(d) for d in batch),

@@ -24,27 +24,27 @@ def _keep(x: Any, where: Any) -> Any:
 
 
 def nansum(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    return reductions.sum(_without(x, 0), axis, dtype, out, keepdims=keepdims, initial=initial, where=where)
+    return reductions.sum(_without(a, 0), axis, dtype, out, keepdims=keepdims, initial=initial, where=where)
 
 
 def nanprod(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
 ) -> Any:
-    return reductions.prod(_without(x, 1), axis, dtype, out, keepdims=keepdims, initial=initial, where=where)
+    return reductions.prod(_without(a, 1), axis, dtype, out, keepdims=keepdims, initial=initial, where=where)
 
 
 def _nan_extreme(name: str, plain: Any, worst: float) -> Any:
     def function(
-        x: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
-        if not is_inexact(dtype_of(x)):
-            return plain(x, axis, out, keepdims=keepdims, initial=initial, where=where)
-        result = plain(_without(x, worst), axis, out, keepdims=keepdims, initial=initial, where=where)
+        if not is_inexact(dtype_of(a)):
+            return plain(a, axis, out, keepdims=keepdims, initial=initial, where=where)
+        result = plain(_without(a, worst), axis, out, keepdims=keepdims, initial=initial, where=where)
         if initial is not None:
             return result
-        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), np.nan, result)
+        return ufuncs.where(reductions.all(ufuncs.isnan(a), axis, keepdims=keepdims), np.nan, result)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`: NaN only where every element is."
@@ -58,29 +58,29 @@ nanmax, nanmin = (
 
 
 def nanmean(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, where: Any = None
 ) -> Any:
-    return reductions.mean(x, axis, dtype, out, keepdims=keepdims, where=_keep(x, where))
+    return reductions.mean(a, axis, dtype, out, keepdims=keepdims, where=_keep(a, where))
 
 
 def nanvar(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
 ) -> Any:
-    return reductions.var(x, axis, dtype, out, ddof=ddof, keepdims=keepdims, where=_keep(x, where))
+    return reductions.var(a, axis, dtype, out, ddof=ddof, keepdims=keepdims, where=_keep(a, where))
 
 
 def nanstd(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
 ) -> Any:
-    return ufuncs.sqrt(nanvar(x, axis, dtype, out, ddof, keepdims, where))
+    return ufuncs.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where))
 
 
 def _nan_arg(name: str, plain: Any, worst: float) -> Any:
-    def function(x: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
-        if not is_inexact(dtype_of(x)):
-            return plain(x, axis, out, keepdims=keepdims)
-        result = plain(_without(x, worst), axis, out, keepdims=keepdims)
-        return ufuncs.where(reductions.all(ufuncs.isnan(x), axis, keepdims=keepdims), -1, result)
+    def function(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
+        if not is_inexact(dtype_of(a)):
+            return plain(a, axis, out, keepdims=keepdims)
+        result = plain(_without(a, worst), axis, out, keepdims=keepdims)
+        return ufuncs.where(reductions.all(ufuncs.isnan(a), axis, keepdims=keepdims), -1, result)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`; -1 where every element is NaN, as in JAX."
@@ -93,9 +93,9 @@ nanargmax, nanargmin = (
 )
 
 
-def nancumsum(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-    return reductions.cumsum(_without(x, 0), axis, dtype, out)
+def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    return reductions.cumsum(_without(a, 0), axis, dtype, out)
 
 
-def nancumprod(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
-    return reductions.cumprod(_without(x, 1), axis, dtype, out)
+def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    return reductions.cumprod(_without(a, 1), axis, dtype, out)

@@ -44,21 +44,21 @@ from meshjit.trace import bind, line_of, user_source
 
 
 @takes_out_sharding
-def repeat(x: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
+def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None) -> Any:
     """Every element `repeats` times: an int, or one number per element of the dim.
 
     Traced numbers need total_repeat_length, the result's extent: what is longer is cut, what is missing is filled with
     the last element."""
-    x = ravel(x) if axis is None else asarray(x)
-    shape = shape_of(x)
+    a = ravel(a) if axis is None else asarray(a)
+    shape = shape_of(a)
     dim = normal_axis(axis or 0, len(shape))
     if shape_of(repeats) in ((), (1,)) and total_repeat_length is None and not isinstance(repeats, int | np.integer):
         repeats = concrete(repeats, "repeat needs the number", "total_repeat_length=...").reshape(())[()]
     if shape_of(repeats) == () and total_repeat_length is None:
         repeats = shape_tuple((repeats,))[0]
     if not isinstance(repeats, int | np.integer) or total_repeat_length is not None:
-        return _repeat_each(x, repeats, dim, total_repeat_length)
-    wide = broadcast_to(expand_dims(x, dim + 1), (*shape[: dim + 1], int(repeats), *shape[dim + 1 :]))
+        return _repeat_each(a, repeats, dim, total_repeat_length)
+    wide = broadcast_to(expand_dims(a, dim + 1), (*shape[: dim + 1], int(repeats), *shape[dim + 1 :]))
     return reshape(wide, (*shape[:dim], shape[dim] * int(repeats), *shape[dim + 1 :]))
 
 
@@ -71,33 +71,33 @@ def _repeat_each(x: Any, repeats: Any, dim: int, total: int | None) -> Any:
     return take(x, places, axis=dim, mode="clip")
 
 
-def tile(x: Any, reps: Any) -> Any:
-    reps, shape = shape_tuple(reps), shape_of(x)
+def tile(A: Any, reps: Any) -> Any:
+    reps, shape = shape_tuple(reps), shape_of(A)
     rank = max(len(reps), len(shape))
     shape, reps = (1,) * (rank - len(shape)) + shape, (1,) * (rank - len(reps)) + reps
-    x = reshape(x, shape)
-    wide = broadcast_to(reshape(x, sum(((1, n) for n in shape), ())), sum(zip(reps, shape, strict=True), ()))
+    A = reshape(A, shape)
+    wide = broadcast_to(reshape(A, sum(((1, n) for n in shape), ())), sum(zip(reps, shape, strict=True), ()))
     return reshape(wide, tuple(r * n for r, n in zip(reps, shape, strict=True)))
 
 
-def rot90(x: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
+def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
     """Turned by k quarter turns from the first axis towards the second."""
-    i, j = normal_axes(axes, len(shape_of(x)))
+    i, j = normal_axes(axes, len(shape_of(m)))
     k %= 4
     if k == 2:
-        return flip(x, (i, j))
+        return flip(m, (i, j))
     if k == 0:
-        return asarray(x)
-    return swapaxes(flip(x, j), i, j) if k == 1 else flip(swapaxes(x, i, j), j)
+        return asarray(m)
+    return swapaxes(flip(m, j), i, j) if k == 1 else flip(swapaxes(m, i, j), j)
 
 
-def roll(x: Any, shift: Any, axis: Any = None) -> Any:
+def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """`numpy.roll`. A traced shift is one dynamic slice of two copies."""
     if axis is None:
-        return reshape(roll(ravel(x), shift, 0), shape_of(x))
-    rank = len(shape_of(x))
+        return reshape(roll(ravel(a), shift, 0), shape_of(a))
+    rank = len(shape_of(a))
     entries: Any = (axis,) if isinstance(axis, int | np.integer) else axis
-    axes = [normal_axis(a, rank) for a in entries]
+    axes = [normal_axis(entry, rank) for entry in entries]
     if isinstance(shift, list | tuple):
         shifts = list(shift)
     else:
@@ -107,11 +107,11 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes\n  at {line_of(user_source())}")
     if not axes or not shifts:
-        return asarray(x)
+        return asarray(a)
     count = max(len(axes), len(shifts))
     for amount, dim in zip(shifts * (count // len(shifts)), axes * (count // len(axes)), strict=True):
-        x = _rolled(x, amount, dim)
-    return asarray(x)
+        a = _rolled(a, amount, dim)
+    return asarray(a)
 
 
 def _rolled(x: Any, amount: Any, dim: int) -> Any:
@@ -128,22 +128,22 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
     return bind(ops("dynamic_slice"), concatenate([x, x], dim), *starts, slice_sizes=shape_of(x))
 
 
-def resize(x: Any, new_shape: Any) -> Any:
+def resize(a: Any, new_shape: Any) -> Any:
     """`numpy.resize`: the elements over and over until the new shape is full."""
     shape = shape_tuple(new_shape)
-    x, count = ravel(x), math.prod(shape)
-    if not shape_of(x)[0]:
-        return broadcast_to(np.zeros((), dtype_of(x)), shape)
-    return reshape(slice_in_dim(tile(x, -(-count // shape_of(x)[0])), 0, count), shape)
+    a, count = ravel(a), math.prod(shape)
+    if not shape_of(a)[0]:
+        return broadcast_to(np.zeros((), dtype_of(a)), shape)
+    return reshape(slice_in_dim(tile(a, -(-count // shape_of(a)[0])), 0, count), shape)
 
 
 _PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty", "maximum", "minimum", "mean")
 
 
-def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
+def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
     """`numpy.pad` with mode constant, edge, reflect, symmetric, wrap, empty (zeros), maximum, minimum or mean."""
-    rank = len(shape_of(x))
-    x = asarray(x) if rank else lifted(x)
+    rank = len(shape_of(array))
+    array = asarray(array) if rank else lifted(array)
     if isinstance(pad_width, dict):
         by_dim = {normal_axis(d, rank): w for d, w in pad_width.items()}
         pad_width = [(w, w) if isinstance(w, int) else w for w in (by_dim.get(d, 0) for d in range(rank))]
@@ -153,12 +153,12 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     if mode not in _PAD_MODES:
         raise ValueError(f"pad: mode {mode!r} is not one of {', '.join(_PAD_MODES)}\n  at {line_of(user_source())}")
     if not rank:
-        return x
+        return array
     if mode in ("constant", "empty"):
-        return _pad_constant(x, widths, constant_values if mode == "constant" else 0)
+        return _pad_constant(array, widths, constant_values if mode == "constant" else 0)
     for dim, (before, after) in enumerate(widths):
-        x = _pad_dim(x, dim, int(before), int(after), mode)
-    return x
+        array = _pad_dim(array, dim, int(before), int(after), mode)
+    return array
 
 
 def _pad_constant(x: Any, widths: list[list[int]], values: Any) -> Any:
@@ -234,30 +234,30 @@ def _run(x: Any, dim: int, run: Run) -> Any:
     return flip(part, dim) if step < 0 else part
 
 
-def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The diagonal of two dims, as the last dim."""
-    x = moveaxis(x, (axis1, axis2), (-2, -1))
-    rows, columns = shape_of(x)[-2:]
+    a = moveaxis(a, (axis1, axis2), (-2, -1))
+    rows, columns = shape_of(a)[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))
     start = (min(max(-offset, 0), rows), min(max(offset, 0), columns))
-    rank = len(shape_of(x))
-    x = slice_in_dim(slice_in_dim(x, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
+    rank = len(shape_of(a))
+    a = slice_in_dim(slice_in_dim(a, start[0], start[0] + count, axis=rank - 2), start[1], start[1] + count, axis=rank - 1)
 
     on = eye(count, dtype=np.bool_)
-    if dtype_of(x) == np.bool_:
-        return any_(logical_and(on, x), axis=-1)
-    return total(where(on, x, 0), axis=-1, dtype=dtype_of(x))
+    if dtype_of(a) == np.bool_:
+        return any_(logical_and(on, a), axis=-1)
+    return total(where(on, a, 0), axis=-1, dtype=dtype_of(a))
 
 
-def diag(x: Any, k: int = 0) -> Any:
+def diag(v: Any, k: int = 0) -> Any:
     """A vector as a diagonal matrix, or a matrix's diagonal."""
-    if len(shape_of(x)) == 2:
-        return diagonal(x, k)
-    n = shape_of(x)[0]
+    if len(shape_of(v)) == 2:
+        return diagonal(v, k)
+    n = shape_of(v)[0]
     widths = (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))
-    wide = broadcast_to(pad(x, widths[1]), (n + abs(k), n + abs(k)))
-    return where(eye(n + abs(k), k=k, dtype=np.bool_), wide, cast(0, dtype_of(x)))
+    wide = broadcast_to(pad(v, widths[1]), (n + abs(k), n + abs(k)))
+    return where(eye(n + abs(k), k=k, dtype=np.bool_), wide, cast(0, dtype_of(v)))
 
 
-def diagflat(x: Any, k: int = 0) -> Any:
-    return diag(ravel(x), k)
+def diagflat(v: Any, k: int = 0) -> Any:
+    return diag(ravel(v), k)

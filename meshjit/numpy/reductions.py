@@ -60,14 +60,14 @@ def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def sum(  # noqa: A001
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None, promote_integers: bool = True,
 ) -> Any:  # fmt: skip
     """`numpy.sum`. float16 and bfloat16 are summed in float32 and rounded once."""
     no_out("sum", out)
-    accumulator = _accumulated(x, dtype, promote_integers)
-    x = ufuncs.truth(x) if accumulator == np.bool_ else x
-    result = _in_float32(accumulator, lambda d: _reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0))
+    accumulator = _accumulated(a, dtype, promote_integers)
+    a = ufuncs.truth(a) if accumulator == np.bool_ else a
+    result = _in_float32(accumulator, lambda d: _reduced("reduce_sum", cast(a, d), axis, keepdims, where, 0))
     return result if initial is None else ufuncs.add(result, cast(initial, dtype_of(result)))
 
 
@@ -87,35 +87,35 @@ def _in_float32(dtype: np.dtype[Any], run: Any) -> Any:
 
 
 def prod(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, initial: Any = None,
     where: Any = None, promote_integers: bool = True,
 ) -> Any:  # fmt: skip
     """`numpy.prod`."""
     no_out("prod", out)
-    accumulator = _accumulated(x, dtype, promote_integers)
-    x = ufuncs.truth(x) if accumulator == np.bool_ else x
-    result = _in_float32(accumulator, lambda d: _reduced("reduce_prod", cast(x, d), axis, keepdims, where, 1))
+    accumulator = _accumulated(a, dtype, promote_integers)
+    a = ufuncs.truth(a) if accumulator == np.bool_ else a
+    result = _in_float32(accumulator, lambda d: _reduced("reduce_prod", cast(a, d), axis, keepdims, where, 1))
     return result if initial is None else ufuncs.multiply(result, cast(initial, dtype_of(result)))
 
 
 def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
     def function(
-        x: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
+        a: Any, axis: Any = None, out: None = None, keepdims: bool = False, initial: Any = None, where: Any = None
     ) -> Any:
         no_out(name, out)
-        axes = normal_axes(axis, len(shape_of(x)))
+        axes = normal_axes(axis, len(shape_of(a)))
         if where is not None and initial is None:
             raise ValueError(
                 f"{name} with where= needs initial=, its value where nothing is selected\n  at {line_of(user_source())}"
             )
-        if initial is None and any(shape_of(x)[d] == 0 for d in axes):
+        if initial is None and any(shape_of(a)[d] == 0 for d in axes):
             raise ValueError(
-                f"{name} of an empty array of shape {shape_of(x)} has no value; give initial=\n  at {line_of(user_source())}"
+                f"{name} of an empty array of shape {shape_of(a)} has no value; give initial=\n  at {line_of(user_source())}"
             )
-        if dtype_of(x).kind == "c":
-            return _complex_extreme(function, x, axis, keepdims, initial, where, highest)
-        identity = identity_element("max" if highest else "min", dtype_of(x))
-        result = _reduced(op, x, axis, keepdims, where, identity)
+        if dtype_of(a).kind == "c":
+            return _complex_extreme(function, a, axis, keepdims, initial, where, highest)
+        identity = identity_element("max" if highest else "min", dtype_of(a))
+        result = _reduced(op, a, axis, keepdims, where, identity)
         return result if initial is None else pick(result, cast(initial, dtype_of(result)))
 
     function.__name__ = name
@@ -144,20 +144,20 @@ max = amax = _extreme("max", "reduce_max", ufuncs.maximum, True)  # noqa: A001
 min = amin = _extreme("min", "reduce_min", ufuncs.minimum, False)  # noqa: A001
 
 
-def all(x: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:  # noqa: A001
+def all(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:  # noqa: A001
     """`numpy.all`."""
     no_out("all", out)
-    return _reduced("reduce_and", ufuncs.truth(x), axis, keepdims, where, True)
+    return _reduced("reduce_and", ufuncs.truth(a), axis, keepdims, where, True)
 
 
-def any_(x: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
+def any_(a: Any, axis: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None) -> Any:
     """`numpy.any`."""
     no_out("any", out)
-    return _reduced("reduce_or", ufuncs.truth(x), axis, keepdims, where, False)
+    return _reduced("reduce_or", ufuncs.truth(a), axis, keepdims, where, False)
 
 
-def count_nonzero(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return sum(ufuncs.truth(x), axis=axis, keepdims=keepdims)
+def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
+    return sum(ufuncs.truth(a), axis=axis, keepdims=keepdims)
 
 
 def _count(x: Any, axis: Any) -> float:
@@ -166,30 +166,30 @@ def _count(x: Any, axis: Any) -> float:
 
 
 def mean(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, keepdims: bool = False, *, where: Any = None
 ) -> Any:
     """`numpy.mean`; integers give float32, with an integer dtype the mean is cut off. TypeError for dtype bool."""
     no_out("mean", out)
     if dtype is not None and np.dtype(dtype) == np.bool_:
         raise TypeError(f"mean: a mean is no boolean\n  at {line_of(user_source())}\n  fix: mean(x) != 0")
-    kind = np.dtype(dtype) if dtype is not None else dtype_of(x)
-    count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
+    kind = np.dtype(dtype) if dtype is not None else dtype_of(a)
+    count = _count(a, axis) if where is None else _selected(a, where, axis, keepdims)
     result = _in_float32(
-        float_of(kind), lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(x, d), axis, keepdims, where, 0), count)
+        float_of(kind), lambda d: ufuncs.true_divide(_reduced("reduce_sum", cast(a, d), axis, keepdims, where, 0), count)
     )
     return result if dtype is None else cast(result, kind)
 
 
-def average(x: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
+def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, keepdims: bool = False) -> Any:
     """`numpy.average`; weights have the shape of x or, with one axis, are a vector along it."""
     if weights is None:
-        result = mean(x, axis=axis, keepdims=keepdims)
-        total = np.asarray(_count(x, axis), dtype_of(result))
+        result = mean(a, axis=axis, keepdims=keepdims)
+        total = np.asarray(_count(a, axis), dtype_of(result))
     else:
-        (x, weights), _ = promoted(x, weights, inexact=True)
-        weights = _weights_like(x, axis, weights)
+        (a, weights), _ = promoted(a, weights, inexact=True)
+        weights = _weights_like(a, axis, weights)
         total = sum(weights, axis=axis, keepdims=keepdims)
-        result = ufuncs.true_divide(sum(ufuncs.multiply(x, weights), axis=axis, keepdims=keepdims), total)
+        result = ufuncs.true_divide(sum(ufuncs.multiply(a, weights), axis=axis, keepdims=keepdims), total)
     return (result, broadcast_to(total, shape_of(result))) if returned else result
 
 
@@ -207,7 +207,7 @@ def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
 
 
 def var(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
     where: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
     """`numpy.var`; of complex numbers the real mean of |x - mean|**2, in a complex dtype if that is given. float16 and
@@ -218,20 +218,20 @@ def var(
             f"var: ddof={ddof} and correction={correction} mean the same, give one of them\n  at {line_of(user_source())}"
         )
     ddof = ddof if correction is None else correction
-    if dtype is not None and dtype_of(x).kind == "c" and np.dtype(dtype).kind != "c":
+    if dtype is not None and dtype_of(a).kind == "c" and np.dtype(dtype).kind != "c":
         raise ValueError(
-            f"var: {dtype_of(x)} has no deviations in {np.dtype(dtype)}\n  at {line_of(user_source())}\n"
+            f"var: {dtype_of(a)} has no deviations in {np.dtype(dtype)}\n  at {line_of(user_source())}\n"
             f"  fix: var(x).astype({np.dtype(dtype)})"
         )
-    x = asarray(x) if dtype is None else cast(x, dtype)
-    x = cast(x, float_of(dtype_of(x)))
-    kind = dtype_of(x)
-    wide = cast(x, np.float32) if kind.itemsize < 4 else x
+    a = asarray(a) if dtype is None else cast(a, dtype)
+    a = cast(a, float_of(dtype_of(a)))
+    kind = dtype_of(a)
+    wide = cast(a, np.float32) if kind.itemsize < 4 else a
     centred = ufuncs.subtract(wide, mean(wide, axis=axis, keepdims=True, where=where))
     if where is not None:  # what is left out may be NaN, whose square would have derivative NaN, too
         centred = ufuncs.where(where, centred, 0)
     squares = ufuncs.real(ufuncs.multiply(centred, ufuncs.conjugate(centred)))
-    count = _count(x, axis) if where is None else _selected(x, where, axis, keepdims)
+    count = _count(a, axis) if where is None else _selected(a, where, axis, keepdims)
     free = count - ddof if isinstance(count, float) and is_python_number(ddof) else ufuncs.subtract(count, ddof)
     result = ufuncs.true_divide(sum(squares, axis=axis, keepdims=keepdims, where=where), free)
     result = ufuncs.where(ufuncs.greater(free, 0), result, np.nan)
@@ -245,32 +245,32 @@ def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def std(
-    x: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
     where: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
     """`numpy.std`."""
     no_out("std", out)
-    return ufuncs.sqrt(var(x, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
+    return ufuncs.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
 
 
-def ptp(x: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
+def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:
     """`numpy.ptp`."""
     no_out("ptp", out)
-    return ufuncs.subtract(max(x, axis=axis, keepdims=keepdims), min(x, axis=axis, keepdims=keepdims))
+    return ufuncs.subtract(max(a, axis=axis, keepdims=keepdims), min(a, axis=axis, keepdims=keepdims))
 
 
 def _arg(op: str) -> Any:
-    def function(x: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
+    def function(a: Any, axis: int | None = None, out: None = None, keepdims: bool = False) -> Any:
         no_out(op, out)
-        x = asarray(x)
-        rank = len(shape_of(x))
+        a = asarray(a)
+        rank = len(shape_of(a))
         if axis is None:
-            check_not_empty(op, (x.size,), 0)
-            flat = bind(ops(op), ravel(x), axis=0, index_dtype=index_dtype())
+            check_not_empty(op, (a.size,), 0)
+            flat = bind(ops(op), ravel(a), axis=0, index_dtype=index_dtype())
             return reshape(flat, (1,) * rank) if keepdims else flat
         axis = normal_axis(axis, rank)
-        check_not_empty(op, shape_of(x), axis)
-        result = bind(ops(op), x, axis=axis, index_dtype=index_dtype())
+        check_not_empty(op, shape_of(a), axis)
+        result = bind(ops(op), a, axis=axis, index_dtype=index_dtype())
         return expand_dims(result, axis) if keepdims else result
 
     function.__name__ = op
@@ -282,13 +282,13 @@ argmax, argmin = _arg("argmax"), _arg("argmin")
 
 
 def _cumulative(op: str) -> Any:
-    def function(x: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
+    def function(a: Any, axis: int | None = None, dtype: Any = None, out: None = None) -> Any:
         no_out(op, out)
-        x = ravel(x) if axis is None else asarray(x)
-        kind = index_dtype() if dtype_of(x) == np.bool_ else dtype_of(x)
+        a = ravel(a) if axis is None else asarray(a)
+        kind = index_dtype() if dtype_of(a) == np.bool_ else dtype_of(a)
         kind = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else kind
-        counted = cast(ufuncs.truth(x), np.int32) if kind == np.bool_ else cast(x, kind)
-        result = bind(ops(op), counted, axis=normal_axis(axis or 0, len(shape_of(x))), reverse=False)
+        counted = cast(ufuncs.truth(a), np.int32) if kind == np.bool_ else cast(a, kind)
+        result = bind(ops(op), counted, axis=normal_axis(axis or 0, len(shape_of(a))), reverse=False)
         return ufuncs.truth(result) if kind == np.bool_ else result
 
     function.__name__ = op
@@ -324,23 +324,23 @@ cumulative_prod = _cumulative_standard("cumulative_prod", cumprod, 1)
 
 
 def logsumexp(
-    x: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+    a: Any, axis: Any = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
 ) -> Any:
     """log(sum(b * exp(x))) without overflow; -inf of nothing. The shift has no derivative, the result's is softmax.
 
     With return_sign: (log(abs(sum)), sign of the sum)."""
-    (x, b), _ = promoted(x, 1 if b is None else b, inexact=True) if b is not None else ((*promoted(x, inexact=True)[0], None), 0)
+    (a, b), _ = promoted(a, 1 if b is None else b, inexact=True) if b is not None else ((*promoted(a, inexact=True)[0], None), 0)
     if where is not None:
-        x = ufuncs.where(selection(where), x, -np.inf)
-    x = x if b is None else ufuncs.where(ufuncs.not_equal(b, 0), x, -np.inf)
-    high = bind(ops("stop_gradient"), max(ufuncs.real(x), axis=axis, keepdims=True, initial=-np.inf))
+        a = ufuncs.where(selection(where), a, -np.inf)
+    a = a if b is None else ufuncs.where(ufuncs.not_equal(b, 0), a, -np.inf)
+    high = bind(ops("stop_gradient"), max(ufuncs.real(a), axis=axis, keepdims=True, initial=-np.inf))
     shift = ufuncs.where(ufuncs.isfinite(high), high, 0)
-    terms = ufuncs.exp(ufuncs.subtract(x, shift))
+    terms = ufuncs.exp(ufuncs.subtract(a, shift))
     terms = terms if b is None else ufuncs.multiply(b, terms)
     terms = terms if where is None else ufuncs.where(where, terms, 0)
     total = sum(terms, axis=axis, keepdims=True)
     result = ufuncs.add(ufuncs.log(ufuncs.absolute(total) if return_sign else total), shift)
-    axes = normal_axes(axis, len(shape_of(x)))
+    axes = normal_axes(axis, len(shape_of(a)))
     kept = tuple((1 if keepdims else None) if d in axes else n for d, n in enumerate(shape_of(terms)))
     shape = tuple(n for n in kept if n is not None)
     return (reshape(result, shape), reshape(ufuncs.sign(total), shape)) if return_sign else reshape(result, shape)

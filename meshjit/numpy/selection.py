@@ -31,35 +31,35 @@ from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import line_of, user_source
 
 
-def choose(places: Any, choices: Sequence[Any], out: None = None, mode: str = "raise") -> Any:
+def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise") -> Any:
     """Elements of choices[i] where places is i. mode wrap or clip; raise (the default) needs concrete places."""
     no_out("choose", out)
     options = broadcast_all(promoted(*choices)[0])
-    places = asarray(places)
+    a = asarray(a)
     if mode == "raise":
-        numbers = concrete(places, "choose checks that places are in range", "choose(..., mode='clip')")
+        numbers = concrete(a, "choose checks that places are in range", "choose(..., mode='clip')")
         if numbers.size and not 0 <= numbers.min() <= numbers.max() < len(options):
             raise ValueError(f"choose: places go from {numbers.min()} to {numbers.max()}, there are {len(options)} choices")
     elif mode not in ("wrap", "clip"):
         raise ValueError(f"choose: mode is {mode!r}; use 'raise', 'wrap' or 'clip'")
-    places = ufuncs.remainder(places, len(options)) if mode == "wrap" else ufuncs.clip(places, 0, len(options) - 1)
+    a = ufuncs.remainder(a, len(options)) if mode == "wrap" else ufuncs.clip(a, 0, len(options) - 1)
     result = options[-1]
     for i in reversed(range(len(options) - 1)):
-        result = ufuncs.where(ufuncs.equal(places, i), options[i], result)
-    return broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(places)))
+        result = ufuncs.where(ufuncs.equal(a, i), options[i], result)
+    return broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(a)))
 
 
-def piecewise(x: Any, conditions: Sequence[Any], functions: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+def piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     """functions[i](x) (or that value) where conditions[i] holds, the last that does; 0 or functions[-1] elsewhere."""
     x = asarray(x)
-    if len(functions) not in (len(conditions), len(conditions) + 1):
-        raise ValueError(f"piecewise: {len(functions)} functions for {len(conditions)} conditions")
+    if len(funclist) not in (len(condlist), len(condlist) + 1):
+        raise ValueError(f"piecewise: {len(funclist)} functions for {len(condlist)} conditions")
 
     def run(function: Any) -> Any:
         return cast(function(x, *args, **kwargs) if callable(function) else function, dtype_of(x))
 
-    result = run(functions[-1]) if len(functions) > len(conditions) else cast(0, dtype_of(x))
-    for condition, function in zip(conditions, functions, strict=False):
+    result = run(funclist[-1]) if len(funclist) > len(condlist) else cast(0, dtype_of(x))
+    for condition, function in zip(condlist, funclist, strict=False):
         result = ufuncs.where(condition, run(function), result)
     return result
 
@@ -73,36 +73,36 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return ufuncs.where(condition, x, y)
 
 
-def compress(condition: Any, x: Any, axis: int | None = None) -> Any:
+def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
     """The slices whose (concrete) condition holds."""
     keep = concrete(condition, "compress needs the condition to know the result's extent", "mnp.where(condition, x, 0)")
-    x = ravel(x) if axis is None else asarray(x)
-    return take(x, np.nonzero(keep)[0].astype(np.int32), axis=normal_axis(axis or 0, len(shape_of(x))))
+    a = ravel(a) if axis is None else asarray(a)
+    return take(a, np.nonzero(keep)[0].astype(np.int32), axis=normal_axis(axis or 0, len(shape_of(a))))
 
 
-def extract(condition: Any, x: Any) -> Any:
-    return compress(ravel(condition), ravel(x))
+def extract(condition: Any, arr: Any) -> Any:
+    return compress(ravel(condition), ravel(arr))
 
 
-def put(x: Any, places: Any, values: Any, mode: str = "clip", *, inplace: bool = False) -> Any:
+def put(a: Any, ind: Any, v: Any, mode: str = "clip", *, inplace: bool = False) -> Any:
     """x with the elements at these places of the flat array replaced; `inplace=False` must be said, as in JAX."""
     if inplace:
         raise ValueError("put: arrays cannot be changed in place; pass inplace=False and use the result")
 
-    flat, places = ravel(x), ravel(places)
+    flat, ind = ravel(a), ravel(ind)
     count = shape_of(flat)[0]
-    high = bounded(count - 1, places)
-    places = around(places, count) if mode == "wrap" else ufuncs.clip(places, -count if high == count - 1 else None, high)
-    values = resize(values, shape_of(places))
-    return reshape(IndexUpdater(flat)[places].set(values), shape_of(x))
+    high = bounded(count - 1, ind)
+    ind = around(ind, count) if mode == "wrap" else ufuncs.clip(ind, -count if high == count - 1 else None, high)
+    v = resize(v, shape_of(ind))
+    return reshape(IndexUpdater(flat)[ind].set(v), shape_of(a))
 
 
-def fill_diagonal(x: Any, value: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
     """x with this value on its main diagonal; `inplace=False` must be said, as in JAX."""
     if inplace or wrap:
         raise ValueError("fill_diagonal: pass inplace=False and use the result; wrap=True is not supported")
-    x = asarray(x)
-    shape = shape_of(x)
+    a = asarray(a)
+    shape = shape_of(a)
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
         raise ValueError(f"fill_diagonal: needs 2 dims, or more of one extent, got shape {shape}")
     kind = iota_dtype(*shape)
@@ -110,24 +110,24 @@ def fill_diagonal(x: Any, value: Any, wrap: bool = False, *, inplace: bool = Fal
     same = np.ones((), np.bool_)
     for d in range(1, len(shape)):
         same = ufuncs.logical_and(same, ufuncs.equal(on, iota(kind, shape, d)))
-    values = cast(value, dtype_of(x))
+    values = cast(val, dtype_of(a))
     if shape_of(values):
         values = expand_dims(resize(values, (shape[0],)), tuple(range(1, len(shape))))
-    return ufuncs.where(same, values, x)
+    return ufuncs.where(same, values, a)
 
 
-def delete(x: Any, places: Any, axis: int | None = None) -> Any:
+def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
     """Without the slices at these (concrete) places: an int, a slice, integers or a mask."""
-    x = ravel(x) if axis is None else asarray(x)
-    dim = normal_axis(axis or 0, len(shape_of(x)))
-    if not isinstance(places, slice | int):
-        places = concrete(places, "delete needs the places to know the result's extent", "mnp.where with a mask")
-    gaps = _gaps(places, shape_of(x)[dim])
+    arr = ravel(arr) if axis is None else asarray(arr)
+    dim = normal_axis(axis or 0, len(shape_of(arr)))
+    if not isinstance(obj, slice | int):
+        obj = concrete(obj, "delete needs the places to know the result's extent", "mnp.where with a mask")
+    gaps = _gaps(obj, shape_of(arr)[dim])
     if gaps is None:
-        return take(x, np.delete(np.arange(shape_of(x)[dim]), places).astype(np.int32), axis=dim)
-    bounds = [0, *(bound for gap in gaps for bound in gap), shape_of(x)[dim]]
+        return take(arr, np.delete(np.arange(shape_of(arr)[dim]), obj).astype(np.int32), axis=dim)
+    bounds = [0, *(bound for gap in gaps for bound in gap), shape_of(arr)[dim]]
     kept = [(a, b) for a, b in zip(bounds[::2], bounds[1::2], strict=True) if a < b] or [(0, 0)]
-    return concatenate([slice_in_dim(x, a, b, axis=dim) for a, b in kept], dim)
+    return concatenate([slice_in_dim(arr, a, b, axis=dim) for a, b in kept], dim)
 
 
 _PIECES = 64  # slices that are put together; more are looked up in a table as long as the dim
@@ -151,26 +151,26 @@ def _gaps(places: Any, extent: int) -> list[tuple[int, int]] | None:
     return [(p, p + 1) for p in sorted(gaps)]
 
 
-def insert(x: Any, places: Any, values: Any, axis: int | None = None) -> Any:
+def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """With values inserted before these (concrete) places."""
-    x = ravel(x) if axis is None else asarray(x)
-    dim = normal_axis(axis or 0, len(shape_of(x)))
-    extent, rank = shape_of(x)[dim], len(shape_of(x))
-    if isinstance(places, slice):
-        places = np.arange(*places.indices(extent))
-    places = concrete(places, "insert needs the places", "mnp.concatenate of slices")
-    values = atleast(cast(values, dtype_of(x)), rank)
-    if np.ndim(places) == 0:  # one place takes all of the values
+    arr = ravel(arr) if axis is None else asarray(arr)
+    dim = normal_axis(axis or 0, len(shape_of(arr)))
+    extent, rank = shape_of(arr)[dim], len(shape_of(arr))
+    if isinstance(obj, slice):
+        obj = np.arange(*obj.indices(extent))
+    obj = concrete(obj, "insert needs the places", "mnp.concatenate of slices")
+    values = atleast(cast(values, dtype_of(arr)), rank)
+    if np.ndim(obj) == 0:  # one place takes all of the values
         values = moveaxis(values, 0, dim)
-        places = [int(places)]
-    places = np.ravel(places)
-    if np.size(places) <= _PIECES:
-        return _inserted(x, places.tolist(), values, dim)
-    source = np.insert(np.arange(extent), places, -1)
+        obj = [int(obj)]
+    obj = np.ravel(obj)
+    if np.size(obj) <= _PIECES:
+        return _inserted(arr, obj.tolist(), values, dim)
+    source = np.insert(np.arange(extent), obj, -1)
     new = np.where(source < 0)[0]
-    source[new] = extent + np.argsort(np.where(places < 0, places + extent, places), stable=True)
-    values = broadcast_to(values, tuple(len(new) if d == dim else n for d, n in enumerate(shape_of(x))))
-    return take(concatenate([x, values], dim), source.astype(np.int32), axis=dim)
+    source[new] = extent + np.argsort(np.where(obj < 0, obj + extent, obj), stable=True)
+    values = broadcast_to(values, tuple(len(new) if d == dim else n for d, n in enumerate(shape_of(arr))))
+    return take(concatenate([arr, values], dim), source.astype(np.int32), axis=dim)
 
 
 def _inserted(x: Any, places: list[int], values: Any, dim: int) -> Any:
@@ -194,60 +194,60 @@ def atleast(x: Any, rank: int) -> Any:
     return reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
 
 
-def trim_zeros(x: Any, trim: str = "fb") -> Any:
+def trim_zeros(filt: Any, trim: str = "fb") -> Any:
     """A (concrete) vector without zeros at its front ("f") and back ("b")."""
-    numbers = concrete(x, "trim_zeros needs the elements to know the result's extent", "slicing with known bounds")
+    numbers = concrete(filt, "trim_zeros needs the elements to know the result's extent", "slicing with known bounds")
     places = np.nonzero(numbers)[0]
     if not len(places):
-        return slice_in_dim(x, 0, 0)
+        return slice_in_dim(filt, 0, 0)
     low = int(places[0]) if "f" in trim.lower() else 0
     high = int(places[-1]) + 1 if "b" in trim.lower() else len(numbers)
-    return slice_in_dim(x, low, high)
+    return slice_in_dim(filt, low, high)
 
 
-def unravel_index(places: Any, shape: Sequence[int]) -> tuple[Any, ...]:
+def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     """Places of the flat array as one array per dim."""
-    indices = []
+    places = []
     for extent in reversed(tuple(shape)):
-        indices.append(ufuncs.remainder(places, extent))
-        places = ufuncs.floor_divide(places, extent)
-    return tuple(reversed(indices))
+        places.append(ufuncs.remainder(indices, extent))
+        indices = ufuncs.floor_divide(indices, extent)
+    return tuple(reversed(places))
 
 
-def ravel_multi_index(places: Sequence[Any], dims: Sequence[int], mode: str = "clip") -> Any:
+def ravel_multi_index(multi_index: Sequence[Any], dims: Sequence[int], mode: str = "clip") -> Any:
     """Places per dim as places of the flat array; out of range ones are clipped, or wrap."""
     if mode not in ("clip", "wrap"):
         raise ValueError(f"ravel_multi_index: mode is {mode!r}; use 'clip' or 'wrap'")
     total: Any = 0
-    for place, extent in zip(places, dims, strict=True):
+    for place, extent in zip(multi_index, dims, strict=True):
         inside = ufuncs.remainder(place, extent) if mode == "wrap" else ufuncs.clip(place, 0, extent - 1)
         total = ufuncs.add(ufuncs.multiply(total, extent), inside)
     return total
 
 
-def apply_along_axis(function: Callable[..., Any], axis: int, x: Any, *args: Any, **kwargs: Any) -> Any:
+def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
     """function(vector) for every vector along `axis`; its dims stand in that dim's place."""
     from meshjit.autodiff import vmap  # which stands above numpy
 
-    rank = len(shape_of(x))
+    rank = len(shape_of(arr))
     axis = normal_axis(axis, rank)
 
     def mapped(vector: Any) -> Any:
-        return takes_keys(asarray)(function(vector, *args, **kwargs))
+        return takes_keys(asarray)(func1d(vector, *args, **kwargs))
 
     for d in range(1, rank - axis):
         mapped = vmap(mapped, in_axes=d, out_axes=-1)
     for _ in range(axis):
         mapped = vmap(mapped, in_axes=0, out_axes=0)
-    return mapped(takes_keys(asarray)(x))
+    return mapped(takes_keys(asarray)(arr))
 
 
-def apply_over_axes(function: Callable[..., Any], x: Any, axes: Sequence[int]) -> Any:
+def apply_over_axes(func: Callable[..., Any], a: Any, axes: Sequence[int]) -> Any:
     """function(x, axis) for one axis after the other; dims that go are put back as 1."""
     for axis in axes:
-        result = function(x, axis=axis)
-        x = result if len(shape_of(result)) == len(shape_of(x)) else expand_dims(result, axis)
-    return x
+        result = func(a, axis=axis)
+        a = result if len(shape_of(result)) == len(shape_of(a)) else expand_dims(result, axis)
+    return a
 
 
 def block(arrays: Any) -> Any:

@@ -26,13 +26,13 @@ from meshjit.trace import bind, line_of, user_source
 
 
 @takes_out_sharding
-def reshape(x: Any, *shape: Any, order: str = "C") -> Any:
+def reshape(a: Any, *shape: Any, order: str = "C") -> Any:
     """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ."""
     if order == "F":
-        return transpose(reshape(transpose(x), *reversed(_one_shape(shape))))
+        return transpose(reshape(transpose(a), *reversed(_one_shape(shape))))
     if order != "C":
         raise ValueError(f"reshape: order must be 'C' or 'F', got {order!r}")
-    operand, type, weak = value(x)
+    operand, type, weak = value(a)
     target = _one_shape(shape)
     product = math.prod(n for n in target if n != -1)
     full = tuple(type.size // product if n == -1 and product else n for n in target)
@@ -62,13 +62,13 @@ def _reshape_fix(target: tuple[int, ...], shape: tuple[int, ...]) -> str:
 
 
 @takes_out_sharding
-def ravel(x: Any, order: str = "C") -> Any:
-    return reshape(x, -1, order=order)
+def ravel(a: Any, order: str = "C") -> Any:
+    return reshape(a, -1, order=order)
 
 
-def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
-    operand, type, weak = value(x)
-    order = tuple(reversed(range(type.rank))) if axes is None else tuple(normal_axis(a, type.rank) for a in axes)
+def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
+    operand, type, weak = value(a)
+    order = tuple(reversed(range(type.rank))) if axes is None else tuple(normal_axis(axis, type.rank) for axis in axes)
     return operand if order == tuple(range(type.rank)) else bind(ops("transpose"), operand, permutation=order, weak_type=weak)
 
 
@@ -79,50 +79,50 @@ def matrix_transpose(x: Any) -> Any:
     return swapaxes(x, -1, -2)
 
 
-def swapaxes(x: Any, axis1: int, axis2: int) -> Any:
-    rank = len(shape_of(x))
+def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
+    rank = len(shape_of(a))
     order = list(range(rank))
     i, j = normal_axis(axis1, rank), normal_axis(axis2, rank)
     order[i], order[j] = order[j], order[i]
-    return transpose(x, order)
+    return transpose(a, order)
 
 
-def moveaxis(x: Any, source: Any, destination: Any) -> Any:
-    rank = len(shape_of(x))
+def moveaxis(a: Any, source: Any, destination: Any) -> Any:
+    rank = len(shape_of(a))
     froms, tos = normal_axes(source, rank), normal_axes(destination, rank)
     order = [d for d in range(rank) if d not in froms]
     for to, start in sorted(zip(tos, froms, strict=True)):
         order.insert(to, start)
-    return transpose(x, order)
+    return transpose(a, order)
 
 
-def rollaxis(x: Any, axis: int, start: int = 0) -> Any:
+def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     """`numpy.rollaxis`: dim `axis` before dim `start`, which is counted from the back if negative."""
-    rank = len(shape_of(x))
+    rank = len(shape_of(a))
     axis = normal_axis(axis, rank)
     place = start + rank if start < 0 else start
     if not 0 <= place <= rank:
         raise ValueError(
-            f"rollaxis: start is {start}, beyond the {rank} dims of shape {shape_of(x)}\n  at {line_of(user_source())}"
+            f"rollaxis: start is {start}, beyond the {rank} dims of shape {shape_of(a)}\n  at {line_of(user_source())}"
         )
-    return moveaxis(x, axis, place - 1 if axis < place else place)
+    return moveaxis(a, axis, place - 1 if axis < place else place)
 
 
-def expand_dims(x: Any, axis: Any) -> Any:
-    shape = shape_of(x)
+def expand_dims(a: Any, axis: Any) -> Any:
+    shape = shape_of(a)
     count = len(axis) if isinstance(axis, list | tuple) else 1
     new = normal_axes(axis, len(shape) + count)
     rest = iter(shape)
-    return reshape(x, tuple(1 if d in new else next(rest) for d in range(len(shape) + count)))
+    return reshape(a, tuple(1 if d in new else next(rest) for d in range(len(shape) + count)))
 
 
-def squeeze(x: Any, axis: Any = None) -> Any:
-    shape = shape_of(x)
+def squeeze(a: Any, axis: Any = None) -> Any:
+    shape = shape_of(a)
     gone = tuple(d for d, n in enumerate(shape) if n == 1) if axis is None else normal_axes(axis, len(shape))
     for d in gone:
         if shape[d] != 1:
             raise ValueError(f"squeeze: dim {d} of shape {shape} has extent {shape[d]}, not 1\n  at {line_of(user_source())}")
-    return reshape(x, tuple(n for d, n in enumerate(shape) if d not in gone))
+    return reshape(a, tuple(n for d, n in enumerate(shape) if d not in gone))
 
 
 def broadcast_arrays(*xs: Any) -> list[Any]:
@@ -152,12 +152,12 @@ def _three_dims(x: Any) -> Any:
     return reshape(x, (1, *(shape or (1,)), 1) if len(shape) < 2 else (*shape, 1))
 
 
-def concatenate(xs: Any, axis: int | None = 0, dtype: Any = None) -> Any:
+def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
     """`numpy.concatenate`; axis None flattens first."""
-    xs = [ravel(x) for x in xs] if axis is None else list(xs)
-    if not xs:
+    arrays = [ravel(x) for x in arrays] if axis is None else list(arrays)
+    if not arrays:
         raise ValueError(f"concatenate: needs at least one array\n  at {line_of(user_source())}")
-    operands, weak = promoted(*xs)
+    operands, weak = promoted(*arrays)
     operands, weak = ([cast(x, dtype) for x in operands], False) if dtype is not None else (operands, weak)
     if not shape_of(operands[0]):
         raise ValueError(f"concatenate: arrays of 0 dims have no dim to join; use stack\n  at {line_of(user_source())}")
@@ -168,18 +168,18 @@ def concatenate(xs: Any, axis: int | None = 0, dtype: Any = None) -> Any:
 concat = concatenate
 
 
-def stack(xs: Any, axis: int = 0, dtype: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Any:
     """`numpy.stack`: arrays of one shape along a new dim."""
-    xs = list(xs)
-    if not xs:
+    arrays = list(arrays)
+    if not arrays:
         raise ValueError(f"stack: needs at least one array\n  at {line_of(user_source())}")
-    for i, x in enumerate(xs):
-        if shape_of(x) != shape_of(xs[0]):
+    for i, x in enumerate(arrays):
+        if shape_of(x) != shape_of(arrays[0]):
             raise ValueError(
-                f"stack: array {i} has shape {shape_of(x)}, the first {shape_of(xs[0])}\n  at {line_of(user_source())}"
+                f"stack: array {i} has shape {shape_of(x)}, the first {shape_of(arrays[0])}\n  at {line_of(user_source())}"
             )
-    dim = normal_axis(axis, len(shape_of(xs[0])) + 1)
-    return concatenate([expand_dims(x, dim) for x in xs], dim, dtype)
+    dim = normal_axis(axis, len(shape_of(arrays[0])) + 1)
+    return concatenate([expand_dims(x, dim) for x in arrays], dim, dtype)
 
 
 def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
@@ -188,38 +188,38 @@ def unstack(x: Any, /, *, axis: int = 0) -> tuple[Any, ...]:
     return tuple(squeeze(slice_in_dim(x, i, i + 1, axis=dim), dim) for i in range(shape_of(x)[dim]))
 
 
-def flip(x: Any, axis: Any = None) -> Any:
-    dims = normal_axes(axis, len(shape_of(x)))
-    return bind(ops("reverse"), asarray(x), dimensions=dims) if dims else asarray(x)
+def flip(m: Any, axis: Any = None) -> Any:
+    dims = normal_axes(axis, len(shape_of(m)))
+    return bind(ops("reverse"), asarray(m), dimensions=dims) if dims else asarray(m)
 
 
-def fliplr(x: Any) -> Any:
-    return flip(x, 1)
+def fliplr(m: Any) -> Any:
+    return flip(m, 1)
 
 
-def flipud(x: Any) -> Any:
-    return flip(x, 0)
+def flipud(m: Any) -> Any:
+    return flip(m, 0)
 
 
-def append(x: Any, values: Any, axis: int | None = None) -> Any:
-    return concatenate([x, values], axis)
+def append(arr: Any, values: Any, axis: int | None = None) -> Any:
+    return concatenate([arr, values], axis)
 
 
-def dstack(xs: Sequence[Any]) -> Any:
-    return concatenate([_three_dims(x) for x in xs], 2)
+def dstack(tup: Sequence[Any]) -> Any:
+    return concatenate([_three_dims(x) for x in tup], 2)
 
 
-def hstack(xs: Sequence[Any]) -> Any:
-    xs = [atleast_1d(x) for x in xs]
-    return concatenate(xs, 0 if len(shape_of(xs[0])) == 1 else 1)
+def hstack(tup: Sequence[Any]) -> Any:
+    tup = [atleast_1d(x) for x in tup]
+    return concatenate(tup, 0 if len(shape_of(tup[0])) == 1 else 1)
 
 
-def vstack(xs: Sequence[Any]) -> Any:
-    return concatenate([atleast_2d(x) for x in xs], 0)
+def vstack(tup: Sequence[Any]) -> Any:
+    return concatenate([atleast_2d(x) for x in tup], 0)
 
 
-def column_stack(xs: Sequence[Any]) -> Any:
-    return concatenate([reshape(x, (-1, 1)) if len(shape_of(x)) == 1 else asarray(x) for x in xs], 1)
+def column_stack(tup: Sequence[Any]) -> Any:
+    return concatenate([reshape(x, (-1, 1)) if len(shape_of(x)) == 1 else asarray(x) for x in tup], 1)
 
 
 def slice_in_dim(x: Any, start: int, limit: int, stride: int = 1, axis: int = 0) -> Any:
@@ -232,9 +232,9 @@ def slice_in_dim(x: Any, start: int, limit: int, stride: int = 1, axis: int = 0)
         ops("slice"), operand, **params, weak_type=weak)  # fmt: skip
 
 
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`numpy.split`: into equal parts, or before the given indices."""
-    shape = shape_of(x)
+    shape = shape_of(ary)
     axis = normal_axis(axis, len(shape))
     extent = shape[axis]
     if isinstance(indices_or_sections, int | np.integer):
@@ -247,31 +247,31 @@ def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
                 f"split: {extent} cannot be divided into {indices_or_sections} equal parts; use array_split\n"
                 f"  at {line_of(user_source())}"
             )
-        return array_split(x, indices_or_sections, axis)
+        return array_split(ary, indices_or_sections, axis)
     bounds = [0, *(min(max(int(i) + (extent if i < 0 else 0), 0), extent) for i in indices_or_sections), extent]
-    return [slice_in_dim(x, a, max(a, b), axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [slice_in_dim(ary, a, max(a, b), axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
-def hsplit(x: Any, indices_or_sections: Any) -> list[Any]:
-    return split(x, indices_or_sections, 0 if len(shape_of(x)) == 1 else 1)
+def hsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    return split(ary, indices_or_sections, 0 if len(shape_of(ary)) == 1 else 1)
 
 
-def vsplit(x: Any, indices_or_sections: Any) -> list[Any]:
-    return split(x, indices_or_sections, 0)
+def vsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    return split(ary, indices_or_sections, 0)
 
 
-def dsplit(x: Any, indices_or_sections: Any) -> list[Any]:
-    return split(x, indices_or_sections, 2)
+def dsplit(ary: Any, indices_or_sections: Any) -> list[Any]:
+    return split(ary, indices_or_sections, 2)
 
 
-def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """`numpy.array_split`: like split, with parts that differ by one where the extent does not divide."""
     if not isinstance(indices_or_sections, int | np.integer):
-        return split(x, indices_or_sections, axis)
+        return split(ary, indices_or_sections, axis)
     sections = int(indices_or_sections)
-    axis = normal_axis(axis, len(shape_of(x)))
-    extent = shape_of(x)[axis]
+    axis = normal_axis(axis, len(shape_of(ary)))
+    extent = shape_of(ary)[axis]
     each, more = divmod(extent, sections)
     sizes = [each + (i < more) for i in range(sections)]
     bounds = np.cumsum([0, *sizes]).tolist()
-    return [slice_in_dim(x, a, b, axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [slice_in_dim(ary, a, b, axis=axis) for a, b in zip(bounds, bounds[1:], strict=False)]

@@ -47,19 +47,19 @@ def sort_together(
     return list(results) if isinstance(results, tuple) else [results]
 
 
-def sort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
     """`numpy.sort`: NaN last (first if descending); equal elements, such as the two zeros, keep their order either way."""
-    x = ravel(x) if axis is None else asarray(x)
-    dim = _sortable_dim("sort", x, axis)
-    return sort_together([x], dim, stable=stable, descending=descending)[0]
+    a = ravel(a) if axis is None else asarray(a)
+    dim = _sortable_dim("sort", a, axis)
+    return sort_together([a], dim, stable=stable, descending=descending)[0]
 
 
-def argsort(x: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+def argsort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
     """The places that sort x; equal elements keep their order."""
-    x = ravel(x) if axis is None else asarray(x)
-    dim = _sortable_dim("argsort", x, axis)
-    places = iota(index_dtype(), shape_of(x), dim)
-    return sort_together([x, places], dim, stable=stable, descending=descending)[1]
+    a = ravel(a) if axis is None else asarray(a)
+    dim = _sortable_dim("argsort", a, axis)
+    places = iota(index_dtype(), shape_of(a), dim)
+    return sort_together([a, places], dim, stable=stable, descending=descending)[1]
 
 
 def _sortable_dim(name: str, x: Any, axis: int | None) -> int:
@@ -78,28 +78,28 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     return sort_together([*operands, iota(index_dtype(), shape_of(operands[0]), dim)], dim, len(operands))[-1]
 
 
-def partition(x: Any, kth: int, axis: int = -1) -> Any:
+def partition(a: Any, kth: int, axis: int = -1) -> Any:
     """`numpy.partition`, which a full sort satisfies."""
-    normal_axis(kth, shape_of(x)[normal_axis(axis, len(shape_of(x)))])
-    return sort(x, axis)
+    normal_axis(kth, shape_of(a)[normal_axis(axis, len(shape_of(a)))])
+    return sort(a, axis)
 
 
-def argpartition(x: Any, kth: int, axis: int = -1) -> Any:
-    normal_axis(kth, shape_of(x)[normal_axis(axis, len(shape_of(x)))])
-    return argsort(x, axis)
+def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
+    normal_axis(kth, shape_of(a)[normal_axis(axis, len(shape_of(a)))])
+    return argsort(a, axis)
 
 
-def top_k(x: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
+def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
     """The k largest elements along `axis`, largest first, and their places (i32). Source: jax.lax.top_k.
 
     Of equal elements the first place comes first. Order is IEEE 754's total order: NaN before infinity, 0.0 before -0.0,
     and a NaN with a minus sign last of all. Along a sharded dim only the best k of every shard are sent.
     """
-    x = asarray(x)
-    dim = _sortable_dim("top_k", x, axis)
-    if not 0 <= k <= shape_of(x)[dim]:
-        raise ValueError(f"top_k: k is {k}, the dim has extent {shape_of(x)[dim]}\n  at {line_of(user_source())}")
-    values, places = bind(ops("top_k"), moveaxis(x, dim, -1), k=int(k))
+    operand = asarray(operand)
+    dim = _sortable_dim("top_k", operand, axis)
+    if not 0 <= k <= shape_of(operand)[dim]:
+        raise ValueError(f"top_k: k is {k}, the dim has extent {shape_of(operand)[dim]}\n  at {line_of(user_source())}")
+    values, places = bind(ops("top_k"), moveaxis(operand, dim, -1), k=int(k))
     return moveaxis(values, -1, dim), moveaxis(places, -1, dim)
 
 
@@ -109,50 +109,50 @@ _METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
 def quantile(
-    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
 ) -> Any:  # fmt: skip
     """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN."""
     no_out("quantile", out)
     _no_overwriting("quantile", overwrite_input)
-    return _quantile(x, q, axis, keepdims, method, skip_nan=False)
+    return _quantile(a, q, axis, keepdims, method, skip_nan=False)
 
 
 def nanquantile(
-    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
 ) -> Any:  # fmt: skip
     """`numpy.nanquantile`: of the elements that are not NaN."""
     no_out("nanquantile", out)
     _no_overwriting("nanquantile", overwrite_input)
-    return _quantile(x, q, axis, keepdims, method, skip_nan=True)
+    return _quantile(a, q, axis, keepdims, method, skip_nan=True)
 
 
 @takes_out_sharding
 def percentile(
-    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
 ) -> Any:  # fmt: skip
-    return quantile(x, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
+    return quantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
 
 
 def nanpercentile(
-    x: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False,
 ) -> Any:  # fmt: skip
-    return nanquantile(x, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
+    return nanquantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
 
 
 def median(
-    x: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Any:
-    return quantile(x, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
+    return quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
 
 
 def nanmedian(
-    x: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
 ) -> Any:
-    return nanquantile(x, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
+    return nanquantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
 
 
 def _no_overwriting(name: str, overwrite_input: bool) -> None:
@@ -233,7 +233,7 @@ _SEARCHES = {"default": "default", "scan": "default", "scan_unrolled": "scan", "
 
 
 def searchsorted(
-    sorted_array: Any, values: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
+    a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan"
 ) -> Any:
     """Where values belong in a sorted vector: before entries equal to them ("left") or after ("right"). NaN is largest.
 
@@ -245,12 +245,12 @@ def searchsorted(
         raise ValueError(f"searchsorted: side is {side!r}; use 'left' or 'right'")
     if method not in _SEARCHES:
         raise ValueError(f"searchsorted: method {method!r} is not one of {', '.join(_SEARCHES)}")
-    (table, values), _ = promoted(sorted_array, values)
+    (table, v), _ = promoted(a, v)
     if len(shape_of(table)) != 1:
         raise ValueError(f"searchsorted: the sorted array must be a vector, got shape {shape_of(table)}")
     require_countable("searchsorted", shape_of(table)[0])
     table = table if sorter is None else take(table, sorter)
-    return bind(ops("searchsorted"), table, values, side=side, batch_dims=0, method=_SEARCHES[method])
+    return bind(ops("searchsorted"), table, v, side=side, batch_dims=0, method=_SEARCHES[method])
 
 
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
@@ -282,30 +282,30 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
     return IndexUpdater(zeros((length,), dtype_of(weights)))[x].add(broadcast_to(weights, shape_of(x)), mode="drop")
 
 
-def histogram_bin_edges(x: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
+def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:  # noqa: A002
     """`bins` equal bins between the extremes of x (or `range`); given edges stay."""
     del weights
     if shape_of(bins):
         return cast(bins, np.float32) if not is_inexact(dtype_of(bins)) else asarray(bins)
-    (x,), _ = promoted(x, inexact=True)
-    low, high = (reductions.min(x), reductions.max(x)) if range is None else (cast(r, dtype_of(x)) for r in range)
+    (a,), _ = promoted(a, inexact=True)
+    low, high = (reductions.min(a), reductions.max(a)) if range is None else (cast(r, dtype_of(a)) for r in range)
     flat = ufuncs.equal(low, high)
     low, high = ufuncs.where(flat, ufuncs.subtract(low, 0.5), low), ufuncs.where(flat, ufuncs.add(high, 0.5), high)
-    return linspace(low, high, int(bins) + 1, dtype=dtype_of(x))
+    return linspace(low, high, int(bins) + 1, dtype=dtype_of(a))
 
 
 def histogram(
-    x: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None  # noqa: A002
+    a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None  # noqa: A002
 ) -> tuple[Any, Any]:
     """(counts or weights per bin, edges); the last bin holds its right edge. Counts are floats, as in JAX."""
-    edges = histogram_bin_edges(x, bins, range)
-    (x,), _ = promoted(x, inexact=True)  # of any rank: the order of its elements does not matter
-    (x, edges), _ = promoted(x, edges)
-    weights = np.ones((), dtype_of(x)) if weights is None else asarray(weights)
+    edges = histogram_bin_edges(a, bins, range)
+    (a,), _ = promoted(a, inexact=True)  # of any rank: the order of its elements does not matter
+    (a, edges), _ = promoted(a, edges)
+    weights = np.ones((), dtype_of(a)) if weights is None else asarray(weights)
     last = shape_of(edges)[0] - 1
-    place = searchsorted(edges, x, "right")
-    place = ufuncs.where(ufuncs.equal(x, getitem(edges, -1)), last, place)
-    totals = IndexUpdater(zeros((last + 1,), dtype_of(weights)))[place].add(broadcast_to(weights, shape_of(x)), mode="drop")
+    place = searchsorted(edges, a, "right")
+    place = ufuncs.where(ufuncs.equal(a, getitem(edges, -1)), last, place)
+    totals = IndexUpdater(zeros((last + 1,), dtype_of(weights)))[place].add(broadcast_to(weights, shape_of(a)), mode="drop")
     counts = getitem(totals, slice(1, None))
     if density:
         widths = ufuncs.subtract(getitem(edges, slice(1, None)), getitem(edges, slice(None, -1)))
@@ -316,18 +316,18 @@ def histogram(
 # -- functions of a given size
 
 
-def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Any, ...]:
+def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple[Any, ...]:
     """The places of elements that are not 0, one array per dim. With `size` there are as many: more are cut, missing
     ones are fill_value (0; or one per dim)."""
-    x = asarray(x)
-    shape = shape_of(x)
+    a = asarray(a)
+    shape = shape_of(a)
     if not shape:
         raise ValueError("nonzero: an array of 0 dims has no places; use atleast_1d")
     if size is None:
-        places = np.nonzero(concrete(x, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
+        places = np.nonzero(concrete(a, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
         return tuple(array(p.astype(index_dtype())) for p in places)
     require_countable("nonzero", math.prod(shape))
-    running = reductions.cumsum(cast(ufuncs.truth(ravel(x)), np.int32))
+    running = reductions.cumsum(cast(ufuncs.truth(ravel(a)), np.int32))
     order = ufuncs.add(iota(np.int32, (size,), 0), 1)
     flat = searchsorted(running, order)
     there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else zeros((size,), np.bool_)
@@ -339,13 +339,13 @@ def nonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     return tuple(indices)
 
 
-def flatnonzero(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    return nonzero(ravel(x), size=size, fill_value=fill_value)[0]
+def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
-def argwhere(x: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
     """The places of elements that are not 0 as rows."""
-    return stack(nonzero(x, size=size, fill_value=fill_value), axis=1)
+    return stack(nonzero(a, size=size, fill_value=fill_value), axis=1)
 
 
 def _distinct(elements: np.ndarray[Any, Any]) -> int:
@@ -365,7 +365,7 @@ def _unique_of_nothing(x: Any, size: int, fill_value: Any, index: bool, inverse:
 
 
 def unique(
-    x: Any,
+    ar: Any,
     return_index: bool = False,
     return_inverse: bool = False,
     return_counts: bool = False,
@@ -378,15 +378,15 @@ def unique(
     smallest element). Then also where each stands first, which one each element is, and how often each occurs."""
     if axis is not None:
         raise ValueError(f"unique: only axis=None (all elements) is supported, got {axis}")
-    x = asarray(x)
-    if dtype_of(x).kind == "c":  # numbers of which one part is NaN are one NaN
-        x = ufuncs.where(ufuncs.isnan(x), np.nan, x)
-    flat = ravel(x)
+    ar = asarray(ar)
+    if dtype_of(ar).kind == "c":  # numbers of which one part is NaN are one NaN
+        ar = ufuncs.where(ufuncs.isnan(ar), np.nan, ar)
+    flat = ravel(ar)
     if size is None:
-        size = _distinct(concrete(x, "unique needs the elements to know the result's extent", "unique(x, size=...)"))
+        size = _distinct(concrete(ar, "unique needs the elements to know the result's extent", "unique(x, size=...)"))
     total = shape_of(flat)[0]
     if not total:
-        return _unique_of_nothing(x, size, fill_value, return_index, return_inverse, return_counts)
+        return _unique_of_nothing(ar, size, fill_value, return_index, return_inverse, return_counts)
     require_countable("unique", total)
     ordered, places = sort_together([flat, iota(index_dtype(), (total,), 0)], 0)
     later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)
@@ -397,13 +397,13 @@ def unique(
     starts = nonzero(first, size=size, fill_value=total)[0]
     there = ufuncs.less(starts, total)
     values = take(ordered, starts, axis=0, mode="clip")
-    results = [ufuncs.where(there, values, getitem(ordered, 0) if fill_value is None else cast(fill_value, dtype_of(x)))]
+    results = [ufuncs.where(there, values, getitem(ordered, 0) if fill_value is None else cast(fill_value, dtype_of(ar)))]
     if return_index:
         results.append(ufuncs.where(there, take(places, starts, axis=0, mode="clip"), take(places, 0)))
     group = ufuncs.subtract(reductions.cumsum(cast(first, np.int32)), 1)
     if return_inverse:
         inverse = IndexUpdater(zeros((total,), np.int32))[places].add(group)  # places differ: as good as set, and a sum
-        results.append(reshape(inverse, shape_of(x)))
+        results.append(reshape(inverse, shape_of(ar)))
     if return_counts:
         results.append(bincount(group, length=size))
     return results[0] if len(results) == 1 else tuple(results)

@@ -17,9 +17,9 @@ from meshjit.numpy.sorting import searchsorted
 _TABLE = 1 << 13  # places that are written into the program; more are computed on the devices
 
 
-def vander(x: Any, n: int | None = None, increasing: bool = False) -> Any:
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns, the highest first."""
-    count = shape_of(x)[0] if n is None else n
+    count = shape_of(x)[0] if N is None else N
     powers = ufuncs.power(expand_dims(x, 1), iota(np.int32, (count,), 0))
     return powers if increasing else flip(powers, 1)
 
@@ -57,9 +57,9 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     return _triangle(n, n if m is None else m, k, False)
 
 
-def tril_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
-    return tril_indices(shape_of(x)[-2], k, shape_of(x)[-1])
+def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+    return tril_indices(shape_of(arr)[-2], k, shape_of(arr)[-1])
 
 
-def triu_indices_from(x: Any, k: int = 0) -> tuple[Any, Any]:
-    return triu_indices(shape_of(x)[-2], k, shape_of(x)[-1])
+def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
+    return triu_indices(shape_of(arr)[-2], k, shape_of(arr)[-1])

@@ -13,25 +13,25 @@ from meshjit.numpy.creation import placed
 from meshjit.numpy.promote import cast, fresh, lifted, normal_axes, shape_of
 
 
-def ndim(x: Any) -> int:
+def ndim(a: Any) -> int:
     """Number of dims."""
-    return len(shape_of(x))
+    return len(shape_of(a))
 
 
-def shape(x: Any) -> tuple[int, ...]:
+def shape(a: Any) -> tuple[int, ...]:
     """Extents."""
-    return shape_of(x)
+    return shape_of(a)
 
 
-def size(x: Any, axis: Any = None) -> int:
+def size(a: Any, axis: Any = None) -> int:
     """Number of elements, or the extent of `axis`."""
-    extents = shape_of(x)
+    extents = shape_of(a)
     return math.prod(extents[d] for d in normal_axes(axis, len(extents)))
 
 
-def iterable(x: Any) -> bool:
+def iterable(y: Any) -> bool:
     """Whether x has elements to go through."""
-    return hasattr(x, "__iter__") and getattr(x, "shape", None) != ()
+    return hasattr(y, "__iter__") and getattr(y, "shape", None) != ()
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
@@ -40,10 +40,10 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
     return placed(fresh(array) if copy and array is x else array, device)
 
 
-def copy(x: Any, order: str | None = None) -> Any:
+def copy(a: Any, order: str | None = None) -> Any:
     """An array of the same elements in memory of its own, placed alike."""
     del order
-    return fresh(x)
+    return fresh(a)
 
 
 def ascontiguousarray(x: Any, dtype: Any = None) -> Any:
