@@ -1,0 +1,302 @@
+"""Every plan of small programs, priced as plans are: the planner's has to be the cheapest. Runs in CI, and for as long as you like:
+
+    python -m tests.tools.every_plan --minutes 10 [--seed N] [--most 20000]
+
+Programs of up to 8 equations: chains, diamonds, weights that are read twice, residuals, scans of 2, a product forward and
+backward; extents even, odd, and too short for the mesh; meshes 2, 4 and 2x2 of CPU, GPU and TPU devices; every second one within
+a limit to the memory. A difference is printed with the seed and the Program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.autodiff import grad
+from meshjit.core.plan import Plan
+from meshjit.core.program import Program
+from meshjit.core.region import without_sharing
+from meshjit.plan.assign import Assigner
+from meshjit.plan.automatic.candidate import Candidate, candidate_of
+from meshjit.plan.automatic.prescribe import prescribe
+from meshjit.plan.automatic.solve import Search
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft, first_draft
+from meshjit.plan.make import Annotations
+from meshjit.simulate.devices import gather, scatter, simulate
+from meshjit.simulate.evaluate import evaluate
+from meshjit.targets import target_of
+from sharding.mesh import AbstractDevice, AbstractMesh
+from tests.tools.laws import partitioned_as_predicted
+from tests.tools.wire import traced
+
+EQUAL = 1 + 1e-9  # seconds that differ by less are the same
+SHAPES = {"x": (2,), "x ": (4,), "x y": (2, 2)}
+DEVICES = (None, AbstractDevice("NVIDIA H100", None, "gpu"), AbstractDevice("TPU v5 lite", None, "tpu"))
+EXTENTS = (1, 1, 1, 3, 64, 130, 257, 512, 1025)
+SECONDS = 60.0  # of a search
+
+
+def meshes(device: AbstractDevice | None = None) -> list[AbstractMesh]:
+    return [AbstractMesh(shape, tuple(names.split()), abstract_device=device) for names, shape in SHAPES.items()]
+
+
+# --- every assignment -------------------------------------------------------------------------------------------------
+
+
+def drafted(program: Program, mesh: AbstractMesh, memory: float | None = None, inputs: Any = None) -> Draft:
+    target = target_of(mesh)
+    if memory is not None:
+        target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=memory))
+    annotations = Annotations(inputs or [None] * len(program.inputs), [None] * len(program.outputs))
+    return first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
+
+
+def searched(draft: Draft, effort: float = 0.0) -> Search:
+    return Search(draft, {}, time.perf_counter() + SECONDS, effort)
+
+
+def _ranges(search: Search) -> list[range]:
+    """The choices of every decision; of those that differ in what flows through unreduced the first."""
+    decisions = search.model.decisions
+    return [range(len({id(s) for s in d.spreads}) if d.spreads else len(d.placements)) for d in decisions]
+
+
+def count(search: Search) -> int:
+    return math.prod(map(len, _ranges(search)))
+
+
+def assignments(search: Search) -> Iterator[dict[int, int]]:
+    for choice in itertools.product(*_ranges(search)):
+        yield {d.number: c for d, c in zip(search.model.decisions, choice, strict=True)}
+
+
+def every_plan(search: Search) -> Iterator[Candidate]:
+    model, draft = search.model, search.draft
+    return (candidate_of(prescribe(draft, model, choices), draft.machine) for choices in assignments(search))
+
+
+# --- what has to hold -------------------------------------------------------------------------------------------------
+
+
+def check(program: Program, mesh: AbstractMesh, inputs: Any = None) -> list[Candidate]:
+    """The plan found by elimination, and the one found by descents and a proof, are the cheapest of all; all plans."""
+    search = searched(drafted(program, mesh, inputs=inputs))
+    bound, is_complete = search.in_order()
+    plans = [dataclasses.replace(c, plan=_light(c.plan), draft=None) for c in every_plan(search)]
+    least = min(plan.seconds for plan in plans)
+    assert search.best is not None and is_complete, "the search was cut"
+    assert bound <= least * EQUAL, f"the bound {bound} is above {least}"
+    assert _same(search.best.seconds, least), f"found {search.best.seconds}, the least is {least}"
+    check_law(program, search.best.plan, mesh)
+    check_proof(program, mesh, inputs, least)
+    return plans
+
+
+def _light(plan: Plan) -> Plan:
+    """A plan whose cost alone is asked for: thousands of them are kept."""
+    return dataclasses.replace(plan, events=(), describe=None)
+
+
+def check_proof(program: Program, mesh: AbstractMesh, inputs: Any, least: float) -> None:
+    """Descents and a proof, as of large programs, come to the same: the bound is valid, the plan is optimal."""
+    search = searched(drafted(program, mesh, inputs=inputs), effort=1e8)
+    search.descents()
+    assert search.best is not None
+    bound, is_complete = search.proof(dataclasses.replace(search.best, seconds=math.inf))
+    assert bound <= least * EQUAL, f"the proof's bound {bound} is above {least}"
+    assert is_complete and _same(search.best.seconds, least), f"the proof ends at {search.best.seconds}, the least is {least}"
+
+
+def check_fitting(program: Program, mesh: AbstractMesh, share: float) -> str:
+    """The planner's plan is the cheapest of those that fit, where it says that it is optimal; and it finds one if there is any.
+    The limit lies between the least and the most that plans hold, by share of all plans. How it went, in a word."""
+    peaks = sorted(plan.peak for plan in every_plan(searched(drafted(program, mesh, memory=1.0))))
+    limit = peaks[int(share * (len(peaks) - 1))] - (1 if share == 0 else 0)
+    search = searched(drafted(program, mesh, memory=limit), effort=1e8)
+    best, fitting = search.plan(), [plan.seconds for plan in every_plan(search) if plan.peak <= limit]
+    assert best.optimum is not None and best.cost is not None
+    if not fitting:
+        return "refined until it fits" if search.fits else "nothing fits"
+    least = min(fitting)
+    assert search.fits, f"a plan that holds {limit:,.0f} bytes was not found; the least found is {search.chosen.peak:,.0f}"
+    assert best.optimum.bound <= best.cost.seconds * EQUAL
+    assert not best.optimum.is_optimal or search.chosen.seconds <= least * EQUAL, f"not optimal: {least} s fits, too"
+    check_law(program, best, mesh)
+    return "optimal" if best.optimum.is_optimal else "best" if search.chosen.seconds <= least * EQUAL else "not the best"
+
+
+def check_law(program: Program, plan: Plan, mesh: AbstractMesh) -> None:
+    arrays = [np.random.default_rng(0).integers(-2, 3, v.shape).astype(v.type.dtype) for v in program.inputs]
+    shards = [scatter(a, p, mesh) for a, p in zip(arrays, plan.inputs, strict=True)]
+    results = simulate(partitioned_as_predicted(plan), mesh, shards)
+    for got, placement, want in zip(results, plan.outputs, evaluate(program, arrays), strict=True):
+        np.testing.assert_allclose(
+            gather(got, placement, want.shape, mesh), want, rtol=1e-3, atol=1e-2 * np.abs(want).max(initial=1)
+        )
+
+
+def _same(a: float, b: float) -> bool:
+    return a <= b * EQUAL and b <= a * EQUAL
+
+
+# --- programs ---------------------------------------------------------------------------------------------------------
+
+
+MOST = 8  # equations
+
+
+def drawn(generator: np.random.Generator, mesh: AbstractMesh, most: int) -> tuple[Program, int]:
+    """A program, and how many assignments it has on the mesh: at most so many. Long ones are drawn as often as short ones."""
+    least = int(generator.integers(1, MOST + 1))
+    while True:
+        program = FORMS[generator.integers(len(FORMS))](generator, least)
+        if least <= sum(1 for _ in _equations(program)) <= MOST:
+            many = count(searched(drafted(program, mesh)))
+            if many <= most:
+                return program, many
+        least = max(1, least - (generator.random() < 0.1))
+
+
+def _equations(program: Program) -> Iterator[Any]:
+    for eqn in program.eqns:
+        yield eqn
+        for inner in eqn.params.values():
+            if isinstance(inner, Program):
+                yield from _equations(inner)
+
+
+def _types(*shapes: Sequence[int]) -> list[str]:
+    return [f"f32[{', '.join(map(str, shape))}]" for shape in shapes]
+
+
+def mixed(generator: np.random.Generator, least: int) -> Program:
+    """Products, sums, transpositions and reductions of what there is, in any order: chains, diamonds, residuals."""
+    a, b, c = (int(n) for n in generator.choice(EXTENTS, 3))
+    shapes = [[(a, b), (b, c), (a, c)][i] for i in generator.permutation(3)[: int(generator.integers(1, 4))].tolist()]
+    if generator.random() < 0.4:
+        shapes = [shape[:1] for shape in shapes]
+    steps = generator.integers(0, 1000, (int(generator.integers(least, MOST + 2)), 3))
+
+    def fun(*arrays: Any) -> Any:
+        values = list(arrays)
+        for kind, i, j in steps:
+            values.append(_step(kind % 6, values[i % len(values)], values[-1 - j % len(values)], int(j)))
+        return values[-1]
+
+    return traced(fun, _types(*shapes))
+
+
+def _step(kind: int, a: Any, b: Any, j: int) -> Any:
+    if kind < 2 and a.ndim == 2 and b.ndim == 2:
+        for x, y in ((a, b), (a.T, b), (a, b.T), (a.T, b.T)):
+            if x.shape[1] == y.shape[0] and x.shape[0] * y.shape[1] < 1 << 21:
+                return mnp.dot(x, y)
+    if kind < 4 and a.shape == b.shape and a is not b:
+        return a + b if kind % 2 else a * b
+    if kind == 4 and a.ndim == 2:
+        return a.T
+    if kind == 5 and a.ndim:
+        return mnp.sum(a, axis=j % a.ndim)
+    return mnp.tanh(b)
+
+
+def layers(generator: np.random.Generator, least: int) -> Program:
+    """x w, tanh, again with the same weight or another, with a residual or without."""
+    n, d = (int(n) for n in generator.choice(EXTENTS, 2))
+    shared, residual, depth = generator.random() < 0.5, generator.random() < 0.5, int(generator.integers(1, 4))
+
+    def fun(x: Any, *weights: Any) -> Any:
+        for i in range(depth):
+            y = mnp.tanh(mnp.dot(x, weights[0 if shared else i]))
+            x = x + y if residual else y
+        return x
+
+    return traced(fun, _types((n, d), *[(d, d)] * (1 if shared else depth)))
+
+
+def loops(generator: np.random.Generator, least: int) -> Program:
+    """A scan of two iterations, over a carry alone or slices besides; with a weight from outside."""
+    n, d = (int(n) for n in generator.choice(EXTENTS, 2))
+    kind = int(generator.integers(3))
+
+    def fun(x: Any, w: Any) -> Any:
+        if kind == 0:
+            return lax.scan(lambda c, _: (mnp.tanh(mnp.dot(c, w)), None), x, None, length=2)[0]
+        if kind == 1:
+            return lax.scan(lambda c, y: (c + y, None), w, x)[0]
+        return lax.scan(lambda c, y: (mnp.tanh(c * y), c + y), w, x)[1]
+
+    return traced(fun, _types((n, d), (d, d)) if kind == 0 else _types((2, n, d), (n, d)))
+
+
+def steps(generator: np.random.Generator, least: int) -> Program:
+    """A product forward and backward, as a gradient, as a step, or with a loss that is not a square."""
+    n, d, m = (int(n) for n in generator.choice(EXTENTS, 3))
+    kind = int(generator.integers(3))
+    losses: list[Callable[..., Any]] = [lambda y: mnp.sum(y**2), lambda y: mnp.sum(y * y), lambda y: mnp.sum(mnp.tanh(y))]
+
+    def fun(w: Any, x: Any) -> Any:
+        gradient = grad(lambda w: losses[kind](mnp.dot(x, w)))(w)
+        return w - gradient if n % 2 else gradient
+
+    return traced(fun, _types((d, m), (n, d)))
+
+
+FORMS: Sequence[Callable[[np.random.Generator, int], Program]] = (mixed, mixed, mixed, layers, loops, steps)
+
+
+# --- as a tool --------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=0, help="of the first program")
+    parser.add_argument("--most", type=int, default=20_000, help="assignments of a program: others are drawn")
+    parser.add_argument("--go-on", action="store_true", help="count differences instead of ending at the first")
+    arguments = parser.parse_args()
+    end, went = time.monotonic() + 60 * arguments.minutes, Counter[str]()
+    for seed in itertools.count(arguments.seed):
+        if time.monotonic() > end:
+            break
+        try:
+            went.update(one(seed, arguments.most))
+        except AssertionError as error:
+            went["different"] += 1
+            print(f"seed {seed}: {str(error).splitlines()[0] if arguments.go_on else error}", flush=True)
+            if not arguments.go_on:
+                raise
+    print(f"to seed {seed}: {dict(sorted(went.items()))}")
+
+
+def one(seed: int, most: int) -> Counter[str]:
+    """Check one program; how it went. AssertionError names the mesh and the Program."""
+    generator = np.random.default_rng(seed)
+    device, share = DEVICES[generator.integers(len(DEVICES))], float(generator.random())
+    mesh, share = meshes(device)[generator.integers(len(SHAPES))], 0.0 if share < 0.1 else share**2  # few plans hold little
+    program, many = drawn(generator, mesh, most)
+    try:
+        went = Counter(
+            {"cheapest": 1, "plans": len(check(program, mesh)), f"of {sum(1 for _ in _equations(program))} equations": 1}
+        )
+        if seed % 2:
+            went[f"in memory: {check_fitting(program, mesh, share)}"] += 1
+    except AssertionError as error:
+        error.args = (f"{error}\n  {mesh} {device}, share {share}, {many} assignments\n{program}",)
+        raise
+    return went
+
+
+if __name__ == "__main__":
+    main()
