@@ -1,4 +1,4 @@
-"""Where a plan does not fit the memory: what is held from when to when, and what is gathered again instead of kept."""
+"""Where a plan does not fit the memory: what is held from when to when, and what is gathered or computed again instead of kept."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
+from meshjit import debug, nn
 from meshjit.autodiff import grad
+from meshjit.core.effects import is_pure
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program
+from meshjit.core.types import is_inexact
+from meshjit.core.verify import verify
 from meshjit.partition.partition import write_locally
+from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Machine
+from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import Annotations, make_plan
+from meshjit.plan.search import search
+from meshjit.plan.stored import Stored
 from meshjit.sharding import PartitionSpec as P
 from meshjit.simulate.devices import gather, scatter, simulate
 from meshjit.simulate.evaluate import evaluate
 from meshjit.targets import target_of
-from tests.tools.laws import partitioned_as_predicted
+from meshjit.transform.compute_again import compute_again
+from meshjit.transform.transpose import gradient
+from tests.tools.fuzz import Drawer
+from tests.tools.laws import MESHES, check_law, partitioned_as_predicted, random_spec
 from tests.tools.wire import MESH, traced
 
 LAYERS, WIDTH, ROWS = 6, 64, 512
@@ -115,6 +126,108 @@ def test_what_is_gathered_again_has_the_same_values(program: Program) -> None:
     for mine, its, whole in zip(again, kept, evaluate(program, arrays), strict=True):
         np.testing.assert_array_equal(mine, its)
         np.testing.assert_allclose(mine, whole, rtol=1e-4, atol=1e-5)
+
+
+def residual_step(*arguments: Any) -> Any:
+    *weights, x = arguments
+
+    def loss(weights: Any) -> Any:
+        y = x
+        for w in weights:
+            y = y + nn.gelu(mnp.dot(y, w))
+        return mnp.sum(y * y)
+
+    return tuple([w - g / 8 for w, g in zip(weights, grad(loss)(weights), strict=True)])
+
+
+WHOLE = [P()] * LAYERS
+
+
+def replicated(program: Program, memory: float) -> Draft:
+    """Batches sharded, weights whole: what is held are the activations of the forward pass."""
+    target = dataclasses.replace(target_of(MESH), topology=dataclasses.replace(target_of(MESH).topology, memory=memory))
+    return first_draft(program, Annotations([*WHOLE, P("data")], WHOLE), Assigner(Machine(MESH, target)))
+
+
+@pytest.fixture(scope="module")
+def layers() -> Program:
+    return traced(residual_step, [f"f32[{WIDTH}, {WIDTH}]"] * LAYERS + [f"f32[{8 * ROWS}, {WIDTH}]"])
+
+
+@pytest.mark.parametrize(("part", "count"), [(0.9, 1), (0.7, 3), (0.4, 5)])
+def test_as_many_layers_are_computed_again_as_do_not_fit(layers: Program, part: float, count: int) -> None:
+    free = search(replicated(layers, 1e12))
+    room = part * most(free)
+    plan = search(replicated(layers, room))
+    assert most(plan) <= room and free.cost is not None and plan.cost is not None
+    assert free.cost.seconds < plan.cost.seconds < 1.3 * free.cost.seconds
+    (trial,) = [trial for trial in plan.trials if trial.is_accepted]
+    assert trial.text.startswith(f"compute the first {count} of {LAYERS} sections of line ")
+    decision = next(d for d in plan.decisions if trial.text in d.subject)
+    assert decision.choice == "kept" and decision.because[0].startswith("memory is short, and the peak holds ")
+
+
+def test_what_is_computed_again_has_the_same_values(layers: Program) -> None:
+    generator = np.random.default_rng(0)
+    arrays = [(generator.integers(-4, 5, t.shape) / 64).astype(t.dtype) for t in layers.input_types]
+    free = search(replicated(layers, 1e12))
+    again = search(replicated(layers, 0.4 * most(free)))
+    assert len(again.program.eqns) > len(free.program.eqns)
+
+    def results(plan: Plan) -> list[Any]:
+        return [gather(r, p, (WIDTH, WIDTH), MESH) for r, p in zip(run(plan, arrays), plan.outputs, strict=True)]
+
+    for mine, its, whole in zip(results(free), results(again), evaluate(layers, arrays), strict=True):
+        np.testing.assert_array_equal(mine, its)
+        np.testing.assert_allclose(mine, whole, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_what_would_be_held_is_known_before_planning(layers: Program, deep: bool) -> None:
+    draft = replicated(layers, 1.0)
+    stored = Stored(draft.lifetimes)
+    sections = [*stored.sections(deep)]
+    assert len(sections) == LAYERS
+    for count in (1, 2, 4):
+        program, originals = compute_again(draft.program, sections[:count])
+        held = max(draft.with_program(program, None, originals).lifetimes.held_bytes())
+        assert held == pytest.approx(stored.peak_with(sections[:count]), rel=0.02)
+        assert held < most(draft.plan)
+
+
+def test_effects_are_not_repeated() -> None:
+    def told(x: Any, w: Any) -> Any:
+        def loss(w: Any) -> Any:
+            h = mnp.tanh(mnp.dot(x, w))
+            debug.print("{}", mnp.sum(h))
+            return mnp.sum(mnp.sin(h) * mnp.cos(h))
+
+        return grad(loss)(w)
+
+    program = traced(told, ["f32[512, 64]", "f32[64, 64]"])
+    target = dataclasses.replace(target_of(MESH), topology=dataclasses.replace(target_of(MESH).topology, memory=1.0))
+    draft = first_draft(program, Annotations([P("data"), P()], [P()]), Assigner(Machine(MESH, target)))
+    (section,) = Stored(draft.lifetimes).sections(deep=True)
+    after, _ = compute_again(program, [section])
+    effects = [[eqn.op.name for eqn in each.eqns if not is_pure(eqn)] for each in (program, after)]
+    assert effects[0] == effects[1] and len(effects[0]) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_programs_within_little_memory(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    mesh = MESHES[int(generator.integers(len(MESHES)))]
+    forward = Drawer(generator).program(int(generator.integers(5, 25)))
+    program = gradient(forward, [is_inexact(v.dtype) for v in forward.inputs])
+    inputs = [random_spec(generator, v.rank, mesh) for v in program.inputs]
+    arrays = [generator.integers(-2, 3, v.shape).astype(v.dtype) for v in program.inputs]
+    for deep in (False, True):
+        plan = make_plan(program, mesh, Annotations(inputs, [None] * len(program.outputs)))
+        stored = Stored(Lifetimes(plan.program, Machine(mesh, target_of(mesh)), plan.equations, plan.inputs, plan.outputs))
+        again, _ = compute_again(plan.program, [*stored.sections(deep)])
+        check_law(verify(again, "compute_again"), mesh, inputs, [None] * len(program.outputs), arrays, exact=False)
+        for mine, its in zip(evaluate(again, arrays), evaluate(program, arrays), strict=True):
+            np.testing.assert_array_equal(mine, its)
 
 
 def test_a_plan_that_cannot_be_made_smaller_is_made_all_the_same() -> None:

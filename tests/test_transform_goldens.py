@@ -29,6 +29,7 @@ from meshjit.transform.align import align
 from meshjit.transform.batch import batch
 from meshjit.transform.batch_gathers import batch_gathers
 from meshjit.transform.commute import commute
+from meshjit.transform.compute_again import Section, compute_again
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
@@ -174,6 +175,8 @@ PASSES = {
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),
     "separate_uses": Pass(separate_uses, lambda p: separate_uses(p, {p.eqns[-1]: (p.inputs[:1], p.eqns[-1].inputs[-1])})),
+    "compute_again": Pass(
+        compute_again, lambda p: compute_again(p, [Section(p.eqns[:1], len(p.eqns) - 1, p.eqns[-1].inputs[-1])])[0]),
     "share_halos": plain(share_halos, values_on_devices_stay),
     "merge_permutes": Pass(merge_permutes, lambda p: merge_permutes(p, MESH, Topology.cpu(MESH)), values_on_devices_stay),
     "pair_permutes": Pass(pair_permutes, lambda p: pair_permutes(p, MESH), values_on_devices_stay),

@@ -38,6 +38,10 @@ class Assigner:
         self.assigned: dict[Any, EquationPlan] = {}
         self.options: dict[int, Options] = {}  # by id of the one that was chosen
 
+    def following(self, before: Program, after: Program, originals: Mapping[Var, Var]) -> Assigner:
+        """For a Program that was rewritten; `originals` says which of its values are copies of which."""
+        return self
+
     def assign(
         self,
         eqn: Eqn,

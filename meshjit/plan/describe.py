@@ -179,6 +179,9 @@ def _verdict(trial: Trial) -> str:
     cost, before = trial.cost, trial.before
     if cost is None:
         return "planning it was stopped once it was far slower"
+    if trial.is_accepted and cost.seconds >= before.seconds:
+        fewer, longer = before.peak_bytes - cost.peak_bytes, rounded(cost.seconds - before.seconds)
+        return f"memory is short, and the peak holds {fewer:,.0f} bytes fewer, for {longer:g} us"
     if trial.is_accepted:
         return "the plan takes less time, or fits the memory"
     if cost.seconds < before.seconds and cost.wire_bytes > before.wire_bytes:

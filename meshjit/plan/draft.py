@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
@@ -21,6 +22,8 @@ from sharding.placement import normalized
 from sharding.propagate import propagate
 from sharding.spec import Placement, completed as completed_by
 
+NO_COPIES: Final[Mapping[Var, Var]] = {}
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Draft:
@@ -33,6 +36,7 @@ class Draft:
     plan: Plan
     assigner: Assigner
     blocks: Mapping[Eqn, int] = dataclasses.field(default_factory=dict[Eqn, int])  # loops done in blocks of iterations
+    handed: tuple[Placement, ...] | None = None  # how outputs are handed over, where somebody chose it
 
     @property
     def machine(self) -> Machine:
@@ -64,7 +68,7 @@ class Draft:
         return self._replanned(self.propagated, {**self.blocks, **blocks}, limit)
 
     def _replanned(self, propagated: Propagated, blocks: Mapping[Eqn, int], limit: Limit | None) -> Draft:
-        plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks)
+        plan = _plan(self.program, self.annotations, self.flat, propagated, self.assigner, limit, blocks, self.handed)
         return dataclasses.replace(self, propagated=propagated, plan=plan, blocks=blocks)
 
     def with_homes(self, homes: Mapping[Var, Placement], outputs: Sequence[Placement], assigner: Assigner) -> Draft:
@@ -76,33 +80,43 @@ class Draft:
         seeds = {numbers[var]: Seed(placement) for var, placement in homes.items()}
         graph = dataclasses.replace(graph, seeds={**seeds, **self.flat.graph.seeds})
         propagated = dataclasses.replace(self.propagated, graph=graph, placements=placements, conflicts=[])
-        plan = _plan(self.program, self.annotations, self.flat, propagated, assigner, None, {}, tuple(outputs))
-        return dataclasses.replace(self, propagated=propagated, plan=plan, assigner=assigner, blocks={})
+        handed = tuple(outputs)
+        plan = _plan(self.program, self.annotations, self.flat, propagated, assigner, None, {}, handed)
+        return dataclasses.replace(self, propagated=propagated, plan=plan, assigner=assigner, blocks={}, handed=handed)
 
-    def with_program(self, program: Program, limit: Limit | None) -> Draft:
-        """A rewritten Program, which the seeds that proposals planted follow as far as it has their values."""
-        return first_draft(program, self.annotations, self.assigner, limit, self)
+    def with_program(self, program: Program, limit: Limit | None, originals: Mapping[Var, Var] = NO_COPIES) -> Draft:
+        """A rewritten Program, which the seeds that proposals planted follow as far as it has their values. `originals`: of
+        values that are copies of others, which are placed and made as these are."""
+        assigner = self.assigner.following(self.program, program, originals)
+        return first_draft(program, self.annotations, assigner, limit, self, originals)
 
 
 def first_draft(
-    program: Program, annotations: Annotations, assigner: Assigner, limit: Limit | None = None, before: Draft | None = None
+    program: Program,
+    annotations: Annotations,
+    assigner: Assigner,
+    limit: Limit | None = None,
+    before: Draft | None = None,
+    originals: Mapping[Var, Var] = NO_COPIES,
 ) -> Draft:
     """The plan that propagation of the user's annotations alone gives; with the seeds planted since in `before`."""
     mesh = assigner.machine.mesh
     flat = flatten(program, annotations, mesh)
     if before is not None:
-        planted = _planted(before, flat)
+        planted = _planted(before, flat, originals)
         flat = dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}))
     propagated = propagate(flat.graph, mesh)
-    plan = _plan(program, annotations, flat, propagated, assigner, limit, {})
-    return Draft(program, annotations, flat, propagated, plan, assigner)
+    handed = None if before is None else before.handed
+    plan = _plan(program, annotations, flat, propagated, assigner, limit, {}, handed)
+    return Draft(program, annotations, flat, propagated, plan, assigner, handed=handed)
 
 
-def _planted(before: Draft, flat: Flattened) -> dict[int, Seed]:
-    """The seeds that proposals planted, on the same values of another graph."""
-    planted = before.propagated.graph.seeds.items() - before.flat.graph.seeds.items()
-    values = {number: var for var, number in before.flat.numbers.items()}
-    kept = [(values[number], seed) for number, seed in planted if values[number] in flat.numbers]
+def _planted(before: Draft, flat: Flattened, originals: Mapping[Var, Var]) -> dict[int, Seed]:
+    """The seeds that proposals planted, on the same values of another graph, and on copies of them."""
+    planted = dict(before.propagated.graph.seeds.items() - before.flat.graph.seeds.items())
+    kept = [(var, planted[number]) for var, number in before.flat.numbers.items() if number in planted and var in flat.numbers]
+    numbers = {copy: before.flat.numbers[var] for copy, var in originals.items()}
+    kept += [(copy, planted[number]) for copy, number in numbers.items() if number in planted]
     return {flat.numbers[var]: dataclasses.replace(seed, origins=()) for var, seed in kept}
 
 

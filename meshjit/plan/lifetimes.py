@@ -105,6 +105,11 @@ class Lifetimes(Flow):
             if uses[0] <= at <= uses[-1]:
                 yield var, placement, uses
 
+    def write_all_out(self) -> None:
+        """Say of every value when it is held, in all repeats."""
+        for start in [*self.copies]:
+            self.write_out(*self.copies.pop(start))
+
     def write_out(self, repeat: Repeat, inside: Inside) -> None:
         """Say of the values inside of a repeat one by one what is known of those of the repeat that was run."""
         for i, placement, numbers in inside.own:

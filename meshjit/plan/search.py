@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
@@ -25,12 +25,12 @@ ROUNDS: Final = 3  # further proposals of one kind, on top of its first, before 
 HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving data is not tried in parts
 
 
-def search(draft: Draft) -> Plan:
-    """The cheapest plan among those that proposals lead to, one after the other; with the Trials that were made."""
+def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
+    """The cheapest plan among those that proposals of these kinds lead to, one after the other; with its Trials."""
     tried, hopeless = set[object](), set[object]()
     trials: list[Trial] = []
     counts = Counter[str]()
-    while len(trials) < TRIALS and (proposal := next(_untried(draft, tried, hopeless, counts), None)) is not None:
+    while len(trials) < TRIALS and (proposal := next(_untried(draft, kinds, tried, hopeless, counts), None)) is not None:
         tried.add(proposal.key)
         counts[proposal.kind] += 1
         rival = _attempt(draft, proposal)
@@ -48,10 +48,10 @@ def search(draft: Draft) -> Plan:
 
 
 def _untried(
-    draft: Draft, tried: set[object], hopeless: set[object], counts: Mapping[str, int]
+    draft: Draft, kinds: Container[str], tried: set[object], hopeless: set[object], counts: Mapping[str, int]
 ) -> Iterator[Proposal]:
     for kind, propose in KINDS.items():
-        for proposal in propose(draft) if counts[kind] < OF_ONE_KIND else ():
+        for proposal in propose(draft) if kind in kinds and counts[kind] < OF_ONE_KIND else ():
             if proposal.key not in tried and proposal.family not in hopeless:
                 yield proposal
 

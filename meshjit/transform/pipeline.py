@@ -16,19 +16,20 @@ While planning (`plan/proposals/`: they need placements, and the search keeps wh
     11 commute           transforms along whole dims come first
     12 keep_dims_apart   after 11: what a reshape merges is gathered only if no other change has spared it
     13 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
+    14 compute_again     likewise; after 13, which computes nothing twice
 
 After partitioning (`finish`, on local Programs; collectives are there now):
-    14 cse               with constants, which no longer need a copy for each use
-    15 share_halos       before 16: overlapping borders are one, and not two to be merged
-    16 merge_permutes    before 17: it copies little, and 17 computes masks
-    17 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    15 cse               with constants, which no longer need a copy for each use
+    16 share_halos       before 17: overlapping borders are one, and not two to be merged
+    17 merge_permutes    before 18: it copies little, and 18 computes masks
+    18 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    18 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    19 fuse              after all else that moves or cuts transforms: several dims in one
-    20 share_shifts      where the target needs it: after 18, which makes shifts of pads
-    21 hide_constants    where the target needs it; after 18, which folds constants
-    22 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    19 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    20 fuse              after all else that moves or cuts transforms: several dims in one
+    21 share_shifts      where the target needs it: after 19, which makes shifts of pads
+    22 hide_constants    where the target needs it; after 19, which folds constants
+    23 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations

@@ -6,31 +6,34 @@ The rent decides between plans that take equally long: parameters are not replic
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from meshjit.core.plan import Plan
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
 from meshjit.plan.lifetimes import Lifetimes
+from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
 from sharding.placement import Placement
 
+Refinement: TypeAlias = Literal["", "memory", "all"]
+REFINEMENTS: Final[Mapping[str, Container[str]]] = {"": (), "memory": ("again", "compute"), "all": KINDS}
 RENT: Final = 1e-3  # of the seconds that reading an argument or writing a result once takes
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """`peak`: the most bytes that a device holds at a time. `draft`: what was prescribed, if anything was; `is_refined`: whether
-    the plan is what proposals made of it."""
+    """`peak`: the most bytes that a device holds at a time. `draft`: what was prescribed, if anything was; `refined_by`: the
+    proposals that made the plan of it, "" for none."""
 
     plan: Plan
     seconds: float
     peak: float
     draft: Draft | None = None
-    is_refined: bool = False
+    refined_by: Refinement = ""
 
     def is_better_than(self, other: Candidate, memory: float) -> bool:
         over, others = (max(0.0, each.peak - memory) for each in (self, other))
@@ -48,10 +51,11 @@ def candidate_of(plan: Plan | Draft, machine: Machine) -> Candidate:
     return Candidate(plan, seconds, peak, draft)
 
 
-def refined(candidate: Candidate, machine: Machine) -> Candidate:
-    """What proposals make of a candidate, as of any plan."""
+def refined(candidate: Candidate, machine: Machine, by: Refinement = "all") -> Candidate:
+    """What proposals make of a candidate, as of any plan; or only those that save memory."""
     assert candidate.draft is not None
-    return dataclasses.replace(candidate_of(search(candidate.draft), machine), draft=candidate.draft, is_refined=True)
+    plan = search(candidate.draft, REFINEMENTS[by])
+    return dataclasses.replace(candidate_of(plan, machine), draft=candidate.draft, refined_by=by)
 
 
 def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: Machine) -> float:

@@ -71,10 +71,10 @@ class Prices:
         self.equations: set[int] = set()
 
     def learn(self, candidate: Candidate, memory: float, machine: Machine) -> None:
-        """Of a plan that was made at the present price."""
+        """Of a plan that was made at the present price. Equations have prices as they were prescribed, not as refined."""
         if candidate.peak > memory:
             self.low = self.price
-            self.equations.add(peak_of(candidate.plan, machine))
+            self.equations.add(peak_of(candidate.plan if candidate.draft is None else candidate.draft.plan, machine))
         else:
             self.high = self.price
         self.price = self.price * 8 if self.high == float("inf") else (self.low + self.high) / 2

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from meshjit.core.plan import EquationPlan, equation_plan
-from meshjit.core.program import Eqn, Var
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.rules import rule_of
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.versions import home_of
@@ -25,6 +26,17 @@ class Prescribed(Assigner):
     def __init__(self, machine: Machine, plans: Mapping[Eqn, EquationPlan]) -> None:
         super().__init__(machine)
         self.plans = plans
+
+    def following(self, before: Program, after: Program, originals: Mapping[Var, Var]) -> Prescribed:
+        """Equations on other values, and copies of equations, are computed as these were."""
+        makers = {v: self.plans[eqn] for eqn in before.eqns if eqn in self.plans for v in eqn.outputs}
+        plans = dict(self.plans)
+        for eqn in after.eqns:
+            if eqn not in plans and eqn.outputs and eqn.inputs:
+                plan = makers.get(originals.get(eqn.outputs[0], eqn.outputs[0]))
+                if plan is not None and len(plan.results) == len(eqn.outputs) and plan.rule == rule_of(eqn):
+                    plans[eqn] = plan
+        return Prescribed(self.machine, plans)
 
     def assign(
         self,

@@ -1,8 +1,8 @@
 """Plans as values: what was chosen, as JSON that can be read, edited, compared and planned by again.
 
-    {"format": 1, "function": "step", "mesh": {"x": 8}, "machine": "cpu",
+    {"format": 2, "function": "step", "mesh": {"x": 8}, "machine": "cpu",
      "equations": [["dot_general f32[8,4] f32[4,2] -> f32[8,2]", {"b": ["x"]}], …],
-     "values": ["[x, -]", …], "outputs": ["[x, -]"], "refined": true, "optimum": "1.83 ms, optimal"}
+     "values": ["[x, -]", …], "outputs": ["[x, -]"], "refined": "all", "memory": 1.6e10, "optimum": "1.83 ms, optimal"}
 
 Equations and values stand in the order of the Program, nested ones behind it. A saved plan belongs to its Program, mesh and
 machine: for another one it is refused, with the first difference.
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, Optimum, equation_plan
 from meshjit.core.program import Eqn, Program
+from meshjit.plan.automatic.candidate import Refinement
 from meshjit.plan.automatic.prescribe import Prescribed
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
@@ -24,7 +25,7 @@ from sharding.axes import parse_ref
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, ShardingError, spec_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 SHOWN: Final = 4  # pins in a message
@@ -50,8 +51,9 @@ class SavedPlanError(ShardingError):
         return f"; what still holds, pinned: traced.plan(pins={{{shown}{more}}})"
 
 
-def saved_of(draft: Draft, is_refined: bool, optimum: Optimum) -> dict[str, Any]:
-    """What `replay` needs of a draft whose equations were prescribed. `is_refined`: proposals are tried on top."""
+def saved_of(draft: Draft, refined_by: Refinement, optimum: Optimum) -> dict[str, Any]:
+    """What `replay` needs of a draft whose equations were prescribed. `refined_by`: the proposals that are tried on top, within
+    the memory."""
     assigner, machine = draft.assigner, draft.machine
     assert isinstance(assigner, Prescribed)
     return {
@@ -63,7 +65,8 @@ def saved_of(draft: Draft, is_refined: bool, optimum: Optimum) -> dict[str, Any]
         "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, draft.plan.inputs, strict=True)},
         "values": [str(p) for p in draft.propagated.placements],
         "outputs": [str(p) for p in draft.plan.outputs],
-        "refined": is_refined,
+        "refined": refined_by,
+        "memory": machine.topology.memory,
         "seconds": optimum.seconds,
         "bound": optimum.bound,
         "optimum": str(optimum),

@@ -13,14 +13,14 @@ import functools
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from meshjit.core.plan import Optimum, Plan, equation_plan
 from meshjit.core.program import Program
 from meshjit.core.region import weighted_regions, without_sharing
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
+from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, candidate_of, refined
 from meshjit.plan.automatic.descend import descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.limits import Limits
@@ -69,14 +69,15 @@ def make_automatic_plan(
     like, where the output is not annotated. `Plan.optimum` says how good the plan is. DoesNotFit where `limits.memory` is given
     and no plan keeps to it; the device's own is kept to as far as possible."""
     start, limits = time.perf_counter(), limits or Limits()
-    target, memory = target or target_of(mesh), limits.memory
+    saved = None if limits.plan is None else read(limits.plan)
+    target, memory = target or target_of(mesh), limits.memory if saved is None else saved.get("memory", limits.memory)
     if memory is not None:
         target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=float(memory)))
     machine = Machine(mesh, target)
     own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
     draft = first_draft(without_sharing(program), annotations, Assigner(machine))
-    if limits.plan is not None:
-        return _replayed(draft, limits.plan)
+    if saved is not None:
+        return _replayed(draft, saved)
     found = Search(draft, own, start + limits.time_limit, limits.entries(len(program.eqns)))
     best = found.plan()
     if memory is not None and not found.fits:
@@ -88,11 +89,10 @@ def make_automatic_plan(
     return best
 
 
-def _replayed(draft: Draft, path: str) -> Plan:
+def _replayed(draft: Draft, saved: Mapping[str, Any]) -> Plan:
     """The plan that was saved. Its Optimum is the one that was proved then, if it still costs the same."""
-    saved = read(path)
     again = replay(draft, saved)
-    plan = search(again) if saved.get("refined") else again.plan
+    plan = search(again, REFINEMENTS[saved["refined"]])
     assert plan.cost is not None
     bound = saved.get("bound", 0.0) if plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL else 0.0
     return dataclasses.replace(plan, optimum=Optimum(plan.cost.seconds, bound), saved=saved)
@@ -116,6 +116,7 @@ class Search:
         self.memory = draft.machine.topology.memory
         self.best: Candidate | None = None  # of plans that fit
         self.leanest: Candidate | None = None  # of those that do not
+        self.fastest: Candidate | None = None  # likewise
         self.searched = 0
 
     @functools.cached_property
@@ -136,6 +137,9 @@ class Search:
             proved, is_complete = self.proof(propagated)
             bound = max(bound, proved)
         best = self.best or self.leanest
+        lighter = self._lighter()
+        if lighter is not None and best is not None and lighter.is_better_than(best, self.memory):
+            best, bound, is_complete = lighter, self._least_work(self.draft.program), False
         if best is None or propagated.is_better_than(best, self.memory):
             best = propagated
         if best.draft is not None and (len(self.draft.program.eqns) <= REFINED or best.peak > self.memory):
@@ -147,7 +151,7 @@ class Search:
         seconds = cost.seconds
         share = min(1.0, bound / best.seconds) if best.seconds > 0 else 1.0
         optimum = Optimum(seconds, seconds * share, self.searched, is_complete)
-        saved = None if best.draft is None else saved_of(best.draft, best.is_refined, optimum)
+        saved = None if best.draft is None else saved_of(best.draft, best.refined_by, optimum)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
 
@@ -166,6 +170,13 @@ class Search:
             annotations = Annotations(self.draft.annotations.inputs, outputs)
             plan = search(first_draft(self.draft.program, annotations, self.draft.assigner))
         return candidate_of(plan, self.machine)
+
+    def _lighter(self) -> Candidate | None:
+        """The fastest of the plans that do not fit, with values moved or computed again instead of kept, where all that fit are
+        dearer."""
+        if self.fastest is None or (self.best is not None and self.best.seconds <= self.fastest.seconds):
+            return None
+        return refined(self.fastest, self.machine, "memory")
 
     def _is_small(self) -> bool:
         """Whether everything can be gone through."""
@@ -229,6 +240,8 @@ class Search:
         if candidate.peak > self.memory:
             if self.leanest is None or candidate.is_better_than(self.leanest, self.memory):
                 self.leanest = candidate
+            if not candidate.refined_by and (self.fastest is None or candidate.seconds < self.fastest.seconds):
+                self.fastest = candidate
         elif self.best is None or candidate.seconds * EQUAL < self.best.seconds:
             self.best = candidate
 
@@ -298,7 +311,7 @@ class Search:
             if candidate is None:
                 return
             if candidate.peak > self.memory and candidate.draft is not None and len(self.draft.program.eqns) <= REFINED:
-                candidate = refined(candidate, self.machine)
+                candidate = refined(candidate, self.machine, "memory")
                 self._consider(candidate)
             prices.learn(candidate, self.memory, self.machine)
 

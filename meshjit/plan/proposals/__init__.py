@@ -14,6 +14,7 @@ from meshjit.plan.proposals import (
     align_stencils,
     block_iterations,
     commute_transforms,
+    compute_again,
     gather_again,
     hand_over_slices,
     keep_dims_apart,
@@ -29,4 +30,5 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "apart": keep_dims_apart.propose,
     "block": block_iterations.propose,
     "again": gather_again.propose,
+    "compute": compute_again.propose,
 }

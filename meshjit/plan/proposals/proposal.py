@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from meshjit.core.program import Eqn, Program
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.cost import Limit
 from meshjit.plan.draft import Draft
 from sharding.graph import Seed
@@ -29,13 +29,14 @@ class Proposal:
     saves_memory: bool = False
     seeds: Callable[[], dict[int, Seed]] | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)
+    originals: Mapping[Var, Var] = field(default_factory=dict[Var, Var], repr=False, compare=False)  # of copies in `program`
     blocks: Mapping[Eqn, int] = field(default_factory=dict[Eqn, int], repr=False, compare=False)
     more: Callable[[Draft], Iterable[Proposal]] | None = field(default=None, repr=False, compare=False)
 
     def apply(self, draft: Draft, limit: Limit | None) -> Draft:
         """The draft that follows. TooDear beyond the limit."""
         if self.program is not None:
-            return draft.with_program(self.program, limit)
+            return draft.with_program(self.program, limit, self.originals)
         if self.blocks:
             return draft.with_blocks(self.blocks, limit)
         assert self.seeds is not None
