@@ -171,4 +171,4 @@ def apply_host(
 
 
 def _is_readable(value: Any) -> bool:
-    return not isinstance(value, Array) or value.is_fully_addressable or value.is_fully_replicated
+    return not isinstance(value, Array) or value._is_readable

@@ -33,7 +33,8 @@ _HINT = (
 
 
 class _Answer(NamedTuple):
-    """What a process says when it comes: its program's digest and name, and `_past`, the calls that it has made so far."""
+    """What a process says when it comes: its program's digest (or another word) and name, and `_past`, the calls that it has made
+    so far."""
 
     digest: str
     name: str
@@ -52,19 +53,43 @@ def agree(
     group = sorted(set(range(joined.num_processes) if processes is None else processes))
     if joined.coordinator is None or len(group) < 2:
         return
+    series, number, answers = _meet(joined, group, name, _digest(text), timeout, what)
+    if len({answer.digest for answer in answers.values()}) > 1:
+        raise DivergenceError(_describe_divergence(joined, series, number, answers, text))
+    noting.note(group, f"{what} {name}")
+    _forget_last(joined, series, number)
+
+
+def exchange(name: str, word: str, processes: Sequence[int], timeout: float | None = None) -> dict[int, str]:
+    """What each of these processes says, of whom this is one; all of them come. Short words. Raises as `agree` does."""
+    joined, group = membership(), sorted(set(processes))
+    if joined.coordinator is None or len(group) < 2:
+        return {joined.process_id: word}
+    series, number, answers = _meet(joined, group, name, word, timeout, "begin")
+    noting.note(group, f"begin {name}")
+    _forget_last(joined, series, number)
+    return {rank: answer.digest for rank, answer in answers.items()}
+
+
+def _meet(
+    joined: Membership, group: Sequence[int], name: str, word: str, timeout: float | None, what: str
+) -> tuple[str, int, dict[int, _Answer]]:
+    """(the series of meetings, this one's number, what each has said), once all of the group have come to it."""
     series = f"meshjit/program/{_digest(str(group)) if len(group) < joined.num_processes else 'all'}"
     number, _counters[series] = _counters[series], _counters[series] + 1
     past = _past(group)
-    mine = json.dumps([_digest(text), name, past])
+    mine = json.dumps([word, name, past])
     _jaxlib.store_set(joined.coordinator, f"{series}/{number}/{joined.process_id}", mine)
     with noting.waiting(group, f"the others, to {what} `{name}`"):
         answers = _gather(joined, series, number, name, group, timeout or config.agreement_timeout)
     if len({answer.past or past for answer in answers.values()}) > 1:
         raise DivergenceError(_describe_past(joined, series, number, name, group))
-    if len({answer.digest for answer in answers.values()}) > 1:
-        raise DivergenceError(_describe_divergence(joined, series, number, answers, text))
-    noting.note(group, f"{what} {name}")
-    if number:  # all have come to this one, so nobody reads our word on the last one any more
+    return series, number, answers
+
+
+def _forget_last(joined: Membership, series: str, number: int) -> None:
+    """All have come to this meeting, so nobody reads our word on the last one any more."""
+    if number:
         _jaxlib.store_delete(joined.coordinator, f"{series}/{number - 1}/{joined.process_id}")
 
 

@@ -120,6 +120,12 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
     def is_fully_replicated(self) -> bool:
         return self.sharding.is_fully_replicated
 
+    @property
+    def _is_readable(self) -> bool:
+        """Whether this process has all elements."""
+        sharding = self.sharding
+        return sharding.is_fully_addressable or (sharding.is_fully_replicated and sharding.has_addressable_devices)
+
     def devices(self) -> set[Any]:
         return set(self.sharding.device_set)
 
@@ -165,7 +171,7 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
     def _assemble(self) -> np.ndarray[Any, Any]:
         self.require_finished()
         local = _jaxlib.fetch(self)
-        if self.is_fully_replicated:
+        if self.is_fully_replicated and local:
             return local[0][1].view()
         if not self.is_fully_addressable:
             raise RuntimeError(self._elsewhere())
@@ -195,8 +201,9 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
 
     def _elsewhere(self) -> str:
         owners = sorted({device.process_index for device in self.sharding.device_set})
+        held = "only a part" if self.sharding.has_addressable_devices else "nothing"
         return (
-            f"Array {self.type} with {self.sharding} spans processes {owners}; this one holds only a part of it\n"
+            f"Array {self.type} with {self.sharding} spans processes {owners}; this one holds {held} of it\n"
             "  fix: read `x.addressable_shards`, or replicate it first: meshjit.device_put(x, NamedSharding(mesh, P()))"
         )
 

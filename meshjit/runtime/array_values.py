@@ -37,6 +37,7 @@ class ArrayValues:
         committed: bool
         device: Any
         is_fully_addressable: bool
+        _is_readable: bool
         is_fully_replicated: bool
 
         def numpy(self) -> np.ndarray[Any, Any]: ...
@@ -117,7 +118,7 @@ class ArrayValues:
         if self.is_deleted():
             return f"Array(shape={self.shape}, dtype={self.dtype}, deleted)"
         weak = ", weak_type=True" if self.weak_type else ""
-        if self._is_unreduced() or not (self.is_fully_addressable or self.is_fully_replicated):
+        if self._is_unreduced() or not self._is_readable:
             return f"Array(shape={self.shape}, dtype={self.dtype}{weak}{self._place_text()})"
         body = np.array2string(self.numpy(), separator=", ", prefix="Array(", threshold=1000)
         shape = f", shape={self.shape}" if self.size == 0 and self.shape != (0,) else ""
@@ -143,7 +144,7 @@ class ArrayValues:
         return isinstance(self.sharding, NamedSharding) and bool(self.sharding.spec.unreduced)
 
     def __str__(self) -> str:
-        if self.is_deleted() or self._is_unreduced() or not (self.is_fully_addressable or self.is_fully_replicated):
+        if self.is_deleted() or self._is_unreduced() or not self._is_readable:
             return repr(self)
         return str(self.numpy())
 

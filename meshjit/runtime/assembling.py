@@ -13,7 +13,7 @@ from meshjit.core.promotion import canonical
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.placing import asarray_host, padded
+from meshjit.runtime.placing import asarray_host, padded, with_shards
 from sharding.named import Index, NamedSharding, Sharding
 from sharding.spec import check_spec
 
@@ -58,7 +58,7 @@ def make_array_from_callback(
     key = _key_of(shape, kind, sharding, where)
     local = sharding.shard_shape(shape)
     shards = {device: padded(blocks[_key(index)], local) for device, index in places.items()}
-    return Array(key, _jaxlib.put(list(shards.values()), list(shards), row=key.layout))
+    return with_shards(key, list(shards.values()), list(shards))
 
 
 def _keys_from_callback(shape: tuple[int, ...], sharding: Sharding, data_callback: Callable[[Index], Any], dtype: KeyType) -> Any:
@@ -78,9 +78,13 @@ def make_array_from_process_local_data(
     what they hold together: then it is those slices, one after another. `global_shape` may be left out, or have None
     for a dim: then each process has an equal part of what the sharding cuts.
 
+    Where this process has no device of the sharding, `global_shape` says the shape, and of `local_data` only the dtype counts.
+
     Raises ValueError where the extents fit neither way."""
     where = "make_array_from_process_local_data"
     data, weak = asarray_host(local_data)
+    if not sharding.has_addressable_devices:
+        return _without_data(sharding, data, weak, global_shape, where)
     shape = _global_shape(sharding, data.shape, global_shape, where)
     places = _places(shape, sharding, where)
     dims = [_dim_offsets(places, dim, shape[dim], data.shape[dim], where) for dim in range(data.ndim)]
@@ -93,7 +97,18 @@ def make_array_from_process_local_data(
     key = _key_of(shape, data.dtype, sharding, where, weak)
     local = sharding.shard_shape(shape)
     shards = {device: padded(part(index), local) for device, index in places.items()}
-    return Array(key, _jaxlib.put(list(shards.values()), list(shards), row=key.layout))
+    return with_shards(key, list(shards.values()), list(shards))
+
+
+def _without_data(
+    sharding: Sharding, data: np.ndarray[Any, Any], weak: bool, shape: Sequence[int | None] | None, where: str
+) -> Array:
+    if shape is None or None in shape:
+        problem = f"{sharding} has no device of this process, so the shape is not known"
+        raise ValueError(f"{where}: {problem}\n  fix: give global_shape")
+    whole = tuple(int(n) for n in shape if n is not None)
+    _places(whole, sharding, where)
+    return with_shards(_key_of(whole, data.dtype, sharding, where, weak), (), ())
 
 
 def make_array_from_single_device_arrays(
@@ -120,6 +135,8 @@ def make_array_from_single_device_arrays(
     key = _key_of(shape, kind, sharding, where, all(a.weak_type for a in arrays) and len(arrays) > 0)
     local = sharding.shard_shape(shape)
     handles = [_full_shard(by_device[device], local, device) for device in places]
+    if not handles:
+        return with_shards(key, (), ())
     array = Array(key, _jaxlib.from_single_device_handles(handles, row=key.layout))
     if len(handles) == 1 and next(iter(by_device.values())).shape == local:
         array._shared = next(iter(by_device.values())).memory  # pyright: ignore[reportPrivateUsage]
@@ -140,10 +157,7 @@ def _places(shape: tuple[int, ...], sharding: Sharding, where: str) -> Places:
         raise TypeError(f"{where}: expected a sharding, got {sharding!r}\n  fix: NamedSharding(mesh, P(...))")
     if isinstance(sharding, NamedSharding):
         check_spec(sharding.spec, shape, sharding.mesh, where)
-    places = sharding.addressable_devices_indices_map(shape)
-    if not places:
-        raise ValueError(f"{where}: none of the devices of {sharding} belongs to this process")
-    return places
+    return sharding.addressable_devices_indices_map(shape)
 
 
 def _extents(index: Index, shape: Sequence[int]) -> tuple[int, ...]:

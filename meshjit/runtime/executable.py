@@ -153,7 +153,8 @@ class Executable:
         assert isinstance(mesh, Mesh), "only a mesh of devices can run a program"
         self.lowering = lowering
         self.devices = tuple(mesh.flat_devices)
-        self.is_noted = mesh.is_multi_process and not _jaxlib.is_absent(self.devices[0])  # each call, for the watchdog
+        is_here = not _jaxlib.is_absent(self.devices[0]) and bool(mesh.local_devices)
+        self.is_noted = mesh.is_multi_process and is_here  # each call, for the watchdog
         if self.is_noted:
             processes = sorted({device.process_index for device in self.devices})
             # The readable text, without folders: hosts may keep the script in different places.
@@ -177,7 +178,7 @@ class Executable:
         self.local_outputs, self.out_weak, self.committed = outputs, out_weak, committed
         self._spell(spellings)
         tell_shardings(plan, plan.program)
-        if mesh.is_multi_process and self.devices[0].platform == "cpu":
+        if self.is_noted and self.devices[0].platform == "cpu":
             self.run = self._first_run
 
     def serialize(self) -> bytes:

@@ -53,7 +53,7 @@ def _holds(array: Array, test: Test) -> bool:
 def _cause(
     kind: str, test: Test, program: Program, arguments: Sequence[Array], names: Callable[[], Sequence[str]]
 ) -> str:
-    if not all(x.is_fully_addressable or x.is_fully_replicated for x in arguments):
+    if not all(x._is_readable for x in arguments):
         return f"its arguments span processes, so this one cannot tell which operation made the {kind}"
     values = [x.numpy() for x in arguments]
     for name, value in zip(names(), values, strict=True):

@@ -12,12 +12,12 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
 from meshjit.core.types import TensorType
-from meshjit.runtime import _jaxlib, client
-from meshjit.runtime.array import Array, leaf_key
+from meshjit.runtime import _jaxlib, client, sending
+from meshjit.runtime.array import Array, LeafKey, leaf_key
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import Placement, normalized
-from sharding.spec import PartitionSpec, ShardingError, check_spec
+from sharding.spec import PartitionSpec, check_spec
 
 
 def default_sharding() -> Sharding:
@@ -52,12 +52,6 @@ def place(
         check_spec(sharding.spec, type.shape, sharding.mesh, "the array")
         check_addends(type, sharding.spec)
     places = sharding.addressable_devices_indices_map(type.shape)
-    if not places:
-        owners = sorted({device.process_index for device in sharding.device_set})
-        raise ShardingError(
-            f"{type} cannot be put on devices of processes {owners} alone from process {client.process_index()}\n"
-            "  fix: use a mesh with devices of every process that puts the array"
-        )
     local = sharding.shard_shape(type.shape)
     cache: dict[Any, np.ndarray[Any, Any]] = {}
     shards: list[np.ndarray[Any, Any]] = []
@@ -69,7 +63,15 @@ def place(
             cache[key] = padded(array[index] if key[0] else np.zeros_like(array[index]), local)
         shards.append(cache[key])
     key = leaf_key(type, weak, sharding, committed)
-    return Array(key, _jaxlib.put(shards, list(places), row=key.layout, alias=alias))
+    return with_shards(key, shards, list(places), alias)
+
+
+def with_shards(key: LeafKey, shards: Sequence[Any], devices: Sequence[Any], alias: bool = False) -> Array:
+    """The Array of these shards of this process, of which there may be none."""
+    if devices:
+        return Array(key, _jaxlib.put(shards, devices, row=key.layout, alias=alias))
+    assert key.sharding is not None
+    return Array(key, _jaxlib.without_shards(key.sharding.shard_shape(key.type.shape), key.type.dtype, key.layout))
 
 
 def untouched_zeros(type: TensorType, sharding: Sharding, committed: bool, weak: bool) -> Array:
@@ -78,8 +80,7 @@ def untouched_zeros(type: TensorType, sharding: Sharding, committed: bool, weak:
     size = max(math.prod(local) * type.dtype.itemsize, 1)
     memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, mmap.PROT_READ)  # the host reserves nothing for reading
     block = np.frombuffer(memory, type.dtype, math.prod(local)).reshape(local)
-    key = leaf_key(type, weak, sharding, committed)
-    return Array(key, _jaxlib.put([block] * len(places), list(places), row=key.layout, alias=True))
+    return with_shards(leaf_key(type, weak, sharding, committed), [block] * len(places), list(places), alias=True)
 
 
 def check_addends(type: TensorType, spec: PartitionSpec) -> None:
@@ -147,8 +148,8 @@ def move(array: Array, sharding: Sharding) -> Array:
     """An Array under another sharding, the cheapest way there is:
 
     nothing, where both say the same; a resharding program, on the same devices in the same order; copies from device to
-    device, for as many devices in another order or other ones; else through this process's memory, whole. What is spread
-    over processes is gathered for that first, so all of them must come here."""
+    device, for as many devices in another order or other ones; messages between processes (`sending`), for which all that have
+    devices of either must come here; else through this process's memory, whole."""
     key = leaf_key(array.type, array.weak_type, sharding, True)
     if isinstance(sharding, NamedSharding):
         check_addends(array.type, sharding.spec)
@@ -156,9 +157,35 @@ def move(array: Array, sharding: Sharding) -> Array:
         return Array.over(key, array)
     way = _resharded if device_row(array.sharding) == device_row(sharding) else _sent
     moved = way(array, sharding)
-    if moved is None:
-        moved = place(_whole(array), sharding, committed=True, weak=array.weak_type)
-    return moved
+    if moved is not None:
+        return moved
+    if _needs_others(array, sharding):
+        array = _finished(array)
+        if sending.is_meant_by_all(array, sharding):
+            return with_shards(key, *sending.send(array, sharding))
+    elif not array.sharding.has_addressable_devices:
+        return with_shards(key, (), ())
+    return place(_whole(array), sharding, committed=True, weak=array.weak_type)
+
+
+def _needs_others(array: Array, sharding: Sharding) -> bool:
+    """Whether processes have to meet for this move. They need not where each has the whole value, or nothing to do with it."""
+    me, source, target = client.process_index(), sending.processes_of(array.sharding), sending.processes_of(sharding)
+    if me not in source | target or len(source | target) == 1:
+        return False
+    if len(source) == 1 and not array.committed:  # every process has its own
+        return False
+    return not (array.is_fully_replicated and len(target) == 1 and target <= source)
+
+
+def _finished(array: Array) -> Array:
+    """Without addends."""
+    if not is_unreduced(array.sharding):
+        return array
+    from meshjit.runtime.executable import reshard  # see `_resharded`
+
+    assert isinstance(array.sharding, NamedSharding)
+    return reshard(array, array.sharding.with_spec(array.sharding.spec.update(unreduced=())))
 
 
 def _resharded(array: Array, sharding: Sharding) -> Array | None:
@@ -199,7 +226,7 @@ def _shaped(row: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 
 def _whole(array: Array) -> np.ndarray[Any, Any]:
     """All elements, on every process that has a part of them."""
-    if is_unreduced(array.sharding) or not (array.is_fully_addressable or array.is_fully_replicated):
+    if is_unreduced(array.sharding) or not array._is_readable:
         from meshjit.runtime.executable import reshard  # see `_resharded`
 
         assert isinstance(array.sharding, NamedSharding)

@@ -55,6 +55,7 @@ from meshjit.runtime._jaxlib.arrays import (
     shard_type as shard_type,  # noqa: E402
     size_on_devices as size_on_devices,  # noqa: E402
     to_dlpack as to_dlpack,  # noqa: E402
+    without_shards as without_shards,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.base import (
     CompilationError as CompilationError,  # noqa: E402

@@ -133,6 +133,11 @@ def _assemble(aval: Aval, layout: Layout, singles: list[Any]) -> Any:
     return _jax.ArrayImpl(aval, layout, singles, committed=True, _skip_checks=True)
 
 
+def without_shards(shape: Sequence[int], dtype: Any, layout: Layout) -> Any:
+    """A handle of a row in which no device is this process's."""
+    return _assemble(Aval(shape, dtype), layout, [])
+
+
 def in_layout(handle: Any, layout: Layout) -> Any:
     """The handle itself if it has this layout, else another over the same memory, which is deleted with it."""
     return handle if handle._sharding is layout else handle._rewrap_with_aval_and_sharding(raw_aval(handle), layout)
