@@ -13,9 +13,10 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import tree
+from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
-from meshjit.core.program import Eqn, Program
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import run_programs
 from meshjit.core.repeats import repeats
 from meshjit.core.types import TensorType
@@ -127,6 +128,35 @@ def test_plans_are_the_same_as_without_recalling(seed: int, monkeypatch: pytest.
     plan = make_plan(program, MESH, annotations)
     monkeypatch.setattr(cost, "repeats", lambda program: ())
     assert described(plan) == described(make_plan(program, MESH, annotations))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_plans_with_the_tables_of_another_plan_are_the_same(seed: int) -> None:
+    """Of the same Program under other annotations, and of one with a constraint more."""
+    draw = random.Random(seed)
+    program, annotations = random_program(draw)
+    like = make_plan(program, MESH, annotations)
+    specs = [
+        draw.choice(SPECS) if v.rank == 2 and draw.random() < 0.3 else s
+        for v, s in zip(program.inputs, annotations.inputs, strict=True)
+    ]
+    others = Annotations(specs, annotations.outputs)
+    assert described(make_plan(program, MESH, others, like=like)) == described(make_plan(program, MESH, others))
+    with_constraint = constrained(program, draw)
+    again = make_plan(with_constraint, MESH, annotations, like=like)
+    assert described(again) == described(make_plan(with_constraint, MESH, annotations))
+    assert described(make_plan(program, MESH, annotations, like=like)) == described(like), "nothing was written into its tables"
+
+
+def constrained(program: Program, draw: random.Random) -> Program:
+    """With one of its matrices behind a constraint."""
+    at = draw.choice([i for i, eqn in enumerate(program.eqns) if eqn.outputs[0].rank == 2])
+    var = program.eqns[at].outputs[0]
+    pinned = Var(var.type)
+    constraint = Eqn(REGISTRY["sharding_constraint"], (var,), (pinned,), {"spec": draw.choice(SPECS[:-1])})
+    later = [eqn.with_inputs(tuple(pinned if v is var else v for v in eqn.inputs)) for eqn in program.eqns[at + 1 :]]
+    outputs = [pinned if v is var else v for v in program.outputs]
+    return Program(program.name, program.inputs, (*program.eqns[: at + 1], constraint, *later), tuple(outputs))
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -14,6 +14,7 @@ from typing import Any
 
 from meshjit.api.call import Automatic
 from meshjit.api.stages import Planned
+from meshjit.core.garbage import rarely_collected
 from meshjit.inspect.functions import AutomaticSetting, Setting, is_function, listen
 from meshjit.inspect.shardy import mlir_text
 from meshjit.inspect.unusable import Unusable, parsed_mesh, parsed_spec, parsed_topology
@@ -115,6 +116,7 @@ class Session:
         self.status = 0
         self.width = parsed.width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
 
+    @rarely_collected
     def take(self, planned: Planned, compiled: Any) -> None:
         """Of several processes the first one speaks."""
         if client.process_index() or self.parsed.function not in (None, planned.fun_name):

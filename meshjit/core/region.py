@@ -213,6 +213,8 @@ def without_sharing(program: Program, seen: set[int] | None = None) -> Program:
     if not any(eqn.op.regions for eqn in program.eqns):
         return program
     eqns = tuple([with_regions_changed(eqn, own) for eqn in program.eqns])
+    if all(a is b for a, b in zip(eqns, program.eqns, strict=True)):
+        return program
     return Program(program.name, program.inputs, eqns, program.outputs)
 
 

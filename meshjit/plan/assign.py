@@ -42,6 +42,13 @@ class Assigner:
         """For a Program that was rewritten; `originals` says which of its values are copies of which."""
         return self
 
+    def again(self) -> Assigner:
+        """One that knows what this one knows; what it learns goes when it goes."""
+        other = Assigner(self.machine.again())
+        other.kinds, other.numbers = dict(self.kinds), dict(self.numbers)
+        other.assigned, other.options = dict(self.assigned), dict(self.options)
+        return other
+
     def assign(
         self,
         eqn: Eqn,

@@ -7,15 +7,17 @@ multiplications as its factors have combinations, everything else reads and writ
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from meshjit.core.collective import Collective, collectives_in
+from meshjit.core.once import once_per_program
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import weighted_regions
@@ -88,7 +90,18 @@ class Machine(Walks):
         self.local_bytes = functools.cache(self._local_bytes)
         self.effects: dict[int, Effect] = {}  # by id of the plan, which the Effect keeps alive
         self.exchanges: dict[Any, OwnCost] = {}
-        self.uses_of = functools.cache(Uses)
+        self.forget_repeats()
+
+    def forget_repeats(self) -> None:
+        """What planning repeats came to is worked out anew."""
+        self.uses_of: Callable[[Program], Uses] = once_per_program(Uses)
+
+    def again(self) -> Machine:
+        """One that knows what this one knows. What it learns of plans goes when it goes; prices of walks are shared."""
+        other = copy.copy(self)
+        other.effects = dict(self.effects)
+        other.uses_of = once_per_program(lambda program: self.uses_of(program).again())
+        return other
 
     def seconds(self, type: TensorType, source: Placement, target: Placement) -> float:
         return 0.0 if source == target else self.walk(type, source, target).seconds
@@ -225,6 +238,11 @@ class Uses:
         self.joins = {at: tuple([v in self.addends for v in repeat.inner]) for at, repeat in self.repeats.items()}
         self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
 
+    def again(self) -> Uses:
+        """With outcomes of its own besides those so far."""
+        other = copy.copy(self)
+        other.outcomes = dict(self.outcomes)
+        return other
 
     def sharers(self, eqn: Eqn) -> tuple[int, ...]:
         """For each operand of a contraction how many alike contractions read it; () for other equations. What is brought for the

@@ -12,6 +12,7 @@ from meshjit.core.decision import Decision, Rival, rounded
 from meshjit.core.plan import EquationPlan, Plan, Trial
 from meshjit.core.printer import names_of, print_type
 from meshjit.core.program import Eqn, Var
+from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
 from meshjit.plan.graph import Annotations, Flattened, programs_in
@@ -23,11 +24,12 @@ from sharding.graph import Conflict, Origin, Propagated
 
 @dataclass(frozen=True)
 class Describer:
-    """Turns a plan that was made from this propagation into Decisions."""
+    """Turns a plan that was made from this propagation, with these tables, into Decisions."""
 
     flat: Flattened
     propagated: Propagated
     annotations: Annotations
+    assigner: Assigner
 
     def __call__(self, plan: Plan) -> tuple[Decision, ...]:
         return tuple(_Description(plan, self).decisions())

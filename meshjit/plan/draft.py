@@ -14,7 +14,7 @@ from meshjit.plan.cost import Flow, Limit, Machine
 from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
-from meshjit.plan.graph import Annotations, Flattened, flatten
+from meshjit.plan.graph import Annotations, Flattened, flatten, reseeded
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.recall import run_through
 from sharding.graph import Propagated, Seed
@@ -100,13 +100,35 @@ def first_draft(
     originals: Mapping[Var, Var] = NO_COPIES,
 ) -> Draft:
     """The plan that propagation of the user's annotations alone gives; with the seeds planted since in `before`."""
-    mesh = assigner.machine.mesh
-    flat = flatten(program, annotations, mesh)
+    flat = flatten(program, annotations, assigner.machine.mesh)
     if before is not None:
         planted = _planted(before, flat, originals)
         flat = dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}))
-    propagated = propagate(flat.graph, mesh)
-    handed = None if before is None else before.handed
+    return _drafted(program, annotations, flat, assigner, limit, handed=None if before is None else before.handed)
+
+
+def draft_again(program: Program, annotations: Annotations, like: Plan) -> Draft:
+    """The first draft with what was worked out for a plan of the same Program, or of one with most of its equations; on the
+    same mesh, for the same target."""
+    known = like.describe
+    assert isinstance(known, Describer), "the plan was made here"
+    assigner, mesh = known.assigner.again(), like.mesh
+    if program is not like.program:
+        return _drafted(program, annotations, flatten(program, annotations, mesh, known.flat.rules), assigner)
+    flat = reseeded(known.flat, program, annotations, mesh)
+    return _drafted(program, annotations, flat, assigner, like=known.propagated)
+
+
+def _drafted(
+    program: Program,
+    annotations: Annotations,
+    flat: Flattened,
+    assigner: Assigner,
+    limit: Limit | None = None,
+    like: Propagated | None = None,
+    handed: tuple[Placement, ...] | None = None,
+) -> Draft:
+    propagated = propagate(flat.graph, assigner.machine.mesh, like)
     plan = _plan(program, annotations, flat, propagated, assigner, limit, {}, handed)
     return Draft(program, annotations, flat, propagated, plan, assigner, handed=handed)
 
@@ -147,5 +169,5 @@ def _plan(
     return Plan(
         program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),
         tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,
-        describe=Describer(flat, propagated, annotations),
+        describe=Describer(flat, propagated, annotations, assigner),
     )  # fmt: skip

@@ -6,6 +6,7 @@ is one slice of) hold the same axes, an output and its result likewise, and a ca
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
@@ -66,11 +67,13 @@ class _Origins(Mapping[tuple[Var, int, AxisRef], Origin]):
         return len(self._origins)
 
 
-def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flattened:
-    """The graph of a Program none of whose nested Programs stands in it twice."""
+def flatten(
+    program: Program, annotations: Annotations, mesh: BaseMesh, known: Mapping[Eqn, FactorRule] | None = None
+) -> Flattened:
+    """The graph of a Program none of whose nested Programs stands in it twice. `known`: rules of some of its equations."""
     variables = [var for part in programs_in(program) for var in part.vars()]
     numbers = {var: i for i, var in enumerate(variables)}
-    rules, ties, same = _Rules(), list[tuple[int, ...]](), list[Same]()
+    rules, ties, same = _Rules(known or {}), list[tuple[int, ...]](), list[Same]()
     nodes = _Nodes(rules, numbers)
     for part in programs_in(program):
         at = {repeat.start: repeat for repeat in repeats(part)}
@@ -87,6 +90,12 @@ def flatten(program: Program, annotations: Annotations, mesh: BaseMesh) -> Flatt
     return Flattened(Graph([v.shape for v in variables], nodes, ties, seeds, same), numbers, rules)
 
 
+def reseeded(flat: Flattened, program: Program, annotations: Annotations, mesh: BaseMesh) -> Flattened:
+    """The same Program's graph for other annotations."""
+    seeds = _seeds(program, flat.numbers, annotations, mesh)
+    return dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds=seeds))
+
+
 def _same_nodes(repeat: Repeat, start: int, numbers: Mapping[Var, int]) -> Same:
     first = numbers[repeat.inner[0]]
     made, others = range(first, first + len(repeat.inner)), tuple([numbers[v] for v in repeat.outer])
@@ -96,7 +105,8 @@ def _same_nodes(repeat: Repeat, start: int, numbers: Mapping[Var, int]) -> Same:
 class _Rules(dict[Eqn, FactorRule]):
     """The rules of equations, for those that somebody asks about; one for all copies of an equation."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[Eqn, FactorRule]) -> None:
+        super().__init__(known)
         self.copies: dict[tuple[int, ...], FactorRule] = {}
 
     def __missing__(self, eqn: Eqn) -> FactorRule:

@@ -19,7 +19,7 @@ from meshjit.core.region import without_sharing
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import Machine
-from meshjit.plan.draft import first_draft
+from meshjit.plan.draft import draft_again, first_draft
 from meshjit.plan.graph import Annotations as Annotations
 from meshjit.plan.search import search
 from meshjit.targets import target_of
@@ -29,9 +29,12 @@ PlanAgain: TypeAlias = Callable[[Program, BaseMesh, Annotations, Target | None],
 
 
 def make_plan(
-    program: Program, mesh: BaseMesh, annotations: Annotations, target: Target | None = None
+    program: Program, mesh: BaseMesh, annotations: Annotations, target: Target | None = None, like: Plan | None = None
 ) -> Plan:
     """Placements for every value of `program` on `mesh`, priced for `target` (by default that of the mesh's devices).
-    Annotated values are placed exactly as annotated."""
-    machine = Machine(mesh, target or target_of(mesh))
-    return search(first_draft(without_sharing(program), annotations, Assigner(machine)))
+    Annotated values are placed exactly as annotated. `like`: a plan that was made here of most of these equations, on this
+    mesh and for this target, whose tables are used again; what comes out is the same."""
+    program = without_sharing(program)
+    if like is not None and not any(spec is not None and spec.unreduced for spec in annotations.inputs):
+        return search(draft_again(program, annotations, like))
+    return search(first_draft(program, annotations, Assigner(Machine(mesh, target or target_of(mesh)))))

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import PlanCost
 from meshjit.core.printer import print_type
 from meshjit.core.program import Var
 from meshjit.plan.cost import is_cheaper
 from meshjit.plan.graph import programs_in
-from meshjit.report.subject import Subject, placement_text
+from meshjit.report.subject import Subject, placement_text, starred
 from meshjit.report.transfers import Transfer, transfers
 from meshjit.report.why import origin_text
 from sharding.axes import AxisRef
@@ -51,6 +51,7 @@ class Comparison:
         return sum(change.count for change in self.changes)
 
 
+@rarely_collected
 def compare(first: Subject, second: Subject, names: tuple[str, str] = ("now", "then")) -> Comparison:
     pairs, removed, added = _paired(first, second)
     changes: dict[tuple[str, str, str], list[Var]] = {}
@@ -87,7 +88,7 @@ def _cause(first: Subject, second: Subject, a: Var, b: Var) -> str:
     lost = [(dim, axis) for dim, axes in enumerate(before.dims) for axis in axes if axis not in after.dims[dim]]
     subject, var = (second, b) if gained else (first, a)
     number = subject.describer.flat.numbers[var]
-    texts = dict.fromkeys(_origin(subject, number, dim, axis) for dim, axis in gained or lost)
+    texts = dict.fromkeys([_origin(subject, number, dim, axis) for dim, axis in gained or lost])
     return ("" if gained else "no longer: ") + (" and ".join(texts) or "planning: where sums are reduced")
 
 
@@ -95,7 +96,7 @@ def _origin(subject: Subject, number: int, dim: int, axis: AxisRef) -> str:
     """Of equal layers one text: their arguments' numbers are left out. A value's own annotation is named, too."""
     own = f"the annotation of {subject.names[subject.values[number]]},"
     text = origin_text(subject, number, dim, axis).replace("the annotation,", own, 1)
-    return re.sub(r"\[\d+\]", "[*]", text)
+    return starred(text)
 
 
 def _change(subject: Subject, cause: str, before: str, after: str, values: Sequence[Var]) -> Change:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from meshjit.core.program import Source, Var
-from meshjit.report.subject import Subject
+from meshjit.report.subject import Subject, starred
 
 
 class UnknownName(LookupError):
@@ -43,7 +43,8 @@ def _exact(subject: Subject, name: str) -> list[Var]:
     for var, output in zip(program.outputs, subject.outputs, strict=True):
         if _plain(output) == _plain(name):
             return [var]
-    named = [var for var, own in subject.names.items() if _plain(name) in (_plain(own), _plain(re.sub(r"\[\d+\]", "[*]", own)))]
+    plain = _plain(name)
+    named = [v for v, own in zip(program.inputs, subject.inputs, strict=True) if plain in (_plain(own), _plain(starred(own)))]
     return named or [var for var, own in subject.names.items() if own.lstrip("%") == name.lstrip("%")]
 
 

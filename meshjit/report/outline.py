@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.printer import print_type
 from meshjit.core.program import Eqn, Program, Source, Var
@@ -62,6 +63,7 @@ class Line:
         return self.row.place, self.row.type, *bodies
 
 
+@rarely_collected
 def outline(subject: Subject, sent: Iterable[Transfer]) -> list[Row]:
     """`sent`: each transfer by itself."""
     lines = _Lines(subject, sent)

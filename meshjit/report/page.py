@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import Any, Final
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import PlanCost
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.report.as_json import plain
@@ -39,6 +40,7 @@ class Shown:
     memory: Peak
 
 
+@rarely_collected
 def html(report: Shown) -> str:
     """The whole page."""
     parts = {name: files("meshjit.report").joinpath("page", name).read_text() for name in _FILES}

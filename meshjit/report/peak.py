@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 
 from meshjit.core.program import Var
 from meshjit.plan.lifetimes import Lifetimes
-from meshjit.report.subject import Subject
+from meshjit.report.subject import Subject, starred
 from sharding.spec import Placement
 
 
@@ -59,7 +58,7 @@ def _alive(subject: Subject, lifetimes: Lifetimes, at: int) -> tuple[Held, ...]:
     rows: dict[tuple[str, str, str], Held] = {}
     for var, placement, _ in lifetimes.alive(at):
         each = _held(subject, var, placement)
-        key = (each.type, each.source or re.sub(r"\[\d+\]", "[*]", each.value), each.role)
+        key = (each.type, each.source or starred(each.value), each.role)
         before = rows.get(key)
         rows[key] = each if before is None else dataclasses.replace(
             before, bytes=before.bytes + each.bytes, copies=before.copies + 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
@@ -15,6 +16,7 @@ from sharding.spec import PartitionSpec, Placement, check_spec, padded, spec_of
 Pins = Mapping[Var, PartitionSpec]
 
 
+@rarely_collected
 def planned_with(subject: Subject, pins: Pins) -> Subject:
     """The plan in which these values are placed so: inputs as if in_shardings said so, others as if a
     `with_sharding_constraint` stood behind them. ShardingError for a spec that cannot place its value."""
@@ -23,7 +25,8 @@ def planned_with(subject: Subject, pins: Pins) -> Subject:
         check_spec(spec, var.shape, plan.mesh, f"{subject.names[var]}, {subject.type_text(var)}")
     inputs = [pins.get(v, spec) for v, spec in zip(plan.program.inputs, subject.annotations.inputs, strict=True)]
     outputs = [_output(v, spec, pins) for v, spec in zip(plan.program.outputs, subject.annotations.outputs, strict=True)]
-    program = _constrained(plan.program, pins, top=True)
+    made = {v: spec for v, spec in pins.items() if v in subject.makers or v not in plan.program.inputs}
+    program = _constrained(plan.program, made, top=True) if made else plan.program
     annotations = Annotations(inputs, outputs)
     return subject.of(subject.plan_again(program, plan.mesh, annotations, plan.target), annotations)
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from typing import Any, Generic, TypeVar
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import PlanCost
 from meshjit.core.printer import print_program
 from meshjit.core.program import Var
@@ -41,7 +42,7 @@ from meshjit.report.text import (
     transfer_lines,
 )
 from meshjit.report.timeline import Span, timeline
-from meshjit.report.transfers import SLICE, Total, Transfer, single_transfers, summed, together, totals
+from meshjit.report.transfers import SLICE, Total, Transfer, single_transfers, summed, totals, transfers
 from meshjit.report.why import Answer, why
 from sharding.spec import PartitionSpec, padded
 
@@ -81,15 +82,15 @@ class Report:
         assert self.subject.plan.cost is not None, "planning prices its plans"
         return self.subject.plan.cost
 
-    @functools.cached_property
+    @property
     def single_transfers(self) -> Sequence[Transfer]:
         """What is sent, each transfer by itself, in the order of the program."""
-        return list(single_transfers(self.subject))
+        return single_transfers(self.subject)
 
-    @functools.cached_property
+    @property
     def transfers(self) -> Sequence[Transfer]:
         """What is sent, dearest first, equal layers together."""
-        return together(self.single_transfers)
+        return transfers(self.subject)
 
     @functools.cached_property
     def program(self) -> Sequence[Row]:
@@ -154,6 +155,7 @@ class Report:
 
     # -- as text
 
+    @rarely_collected
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
@@ -211,6 +213,7 @@ class Report:
                 yield from total_lines(by, self.totals(by), width)
         yield from note_lines(self.notes, width)
 
+    @rarely_collected
     def to_html(self) -> str:
         """One file that opens offline: the code with prices, program, collectives, timeline, memory, flow."""
         return html(Shown(self.subject, self.cost, self.program, self.transfers, self.notes, self.memory))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+from weakref import WeakKeyDictionary
 
+from meshjit.core.once import once_per_program
 from meshjit.core.plan import Plan
 from meshjit.core.printer import names_of, print_type
-from meshjit.core.program import Eqn, Source, Var
+from meshjit.core.program import Eqn, Program, Source, Var
 from meshjit.core.region import weighted_regions
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
@@ -18,7 +21,16 @@ from meshjit.plan.events import Event
 from meshjit.plan.graph import Annotations, programs_in
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import PlanAgain, make_plan
+from meshjit.plan.seeds import seed_text
 from sharding.spec import Placement, spec_of, spec_text
+
+_T = TypeVar("_T")
+_named = once_per_program(names_of)
+
+
+@once_per_program
+def _makers_in(program: Program) -> Mapping[Var, Eqn]:
+    return {v: e for part in programs_in(program) for e in part.eqns for v in e.outputs}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -41,17 +53,16 @@ class Subject:
     def names(self) -> Mapping[Var, str]:
         """Every value's name: an input's is the user's, others' are those of the Plan's text."""
         own = dict(zip(self.plan.program.inputs, self.inputs, strict=True))
-        return {**names_of(self.plan.program), **own}
+        return {**_named(self.plan.program), **own}
 
-    @functools.cached_property
+    @property
     def makers(self) -> Mapping[Var, Eqn]:
-        return {v: e for part in programs_in(self.plan.program) for e in part.eqns for v in e.outputs}
+        return _makers_in(self.plan.program)
 
-    @functools.cached_property
+    @property
     def machine(self) -> Machine:
-        """Prices on the plan's mesh and target."""
-        assert self.plan.target is not None, "planning names its target"
-        return Machine(self.plan.mesh, self.plan.target)
+        """Prices on the plan's mesh and target: those that planning asked."""
+        return self.describer.assigner.machine
 
     @functools.cached_property
     def lifetimes(self) -> Lifetimes:
@@ -74,11 +85,12 @@ class Subject:
         """With every value the name and the values of those that are alike: arguments whose names differ in their numbers alone
         (`layers[*]['w']`), and what one line makes in equal layers; of one type and placement."""
         alike: dict[object, list[Var]] = {}
+        makers = self.makers
         for var, name in self.names.items():
-            maker = self.makers.get(var)
-            key: object = re.sub(r"\[\d+\]", "[*]", name)
-            if maker is not None:
-                key = (maker.source, maker.op.name) if maker.source is not None else name
+            maker = makers.get(var)
+            key: object = name if maker is not None else starred(name)
+            if maker is not None and maker.source is not None:
+                key = maker.source, maker.op.name
             alike.setdefault((key, self.type_text(var)), []).append(var)
         named = [(self._group_name(group), tuple(group)) for group in alike.values()]
         return {var: group for group in named for var in group[1]}
@@ -86,7 +98,7 @@ class Subject:
     def _group_name(self, group: Sequence[Var]) -> str:
         if len(group) == 1:
             return self.names[group[0]]
-        name = self.names[group[0]] if group[0] in self.makers else re.sub(r"\[\d+\]", "[*]", self.names[group[0]])
+        name = self.names[group[0]] if group[0] in self.makers else starred(self.names[group[0]])
         return f"{name} × {len(group)}"
 
     @functools.cached_property
@@ -104,9 +116,32 @@ class Subject:
     def local_bytes(self, var: Var, placement: Placement) -> int:
         return size_of(placement.local_shape(var.shape, self.plan.mesh)) * var.dtype.itemsize
 
+    @functools.cached_property
+    def seed_texts(self) -> Callable[[int, bool], str]:
+        """Where axes that began with this value come from, in words; (its number, whether the value in question is itself)."""
+        return functools.cache(self._seed_text)
+
+    def _seed_text(self, number: int, is_own: bool) -> str:
+        seed = self.describer.propagated.graph.seeds.get(number)
+        text = seed_text(self.plan, self.annotations, self.names, self.makers, self.values[number], is_own)
+        return text + (f": {placement_text(seed.placement)}" if seed is not None else "")
+
     def events(self) -> Iterator[tuple[Event, float]]:
         """What the plan does, with how often, in the order of its nested Programs."""
         yield from _events(self.plan, 1.0)
+
+
+def once_per_subject(function: Callable[[Subject], _T]) -> Callable[[Subject], _T]:
+    """The answer for a Subject is worked out once, as long as that lives. It must not hold the Subject itself."""
+    answers: WeakKeyDictionary[Subject, _T] = WeakKeyDictionary()
+
+    @functools.wraps(function)
+    def once(subject: Subject) -> _T:
+        if subject not in answers:
+            answers[subject] = function(subject)
+        return answers[subject]
+
+    return once
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -121,6 +156,11 @@ def _events(plan: Plan, trips: float) -> Iterator[tuple[Event, float]]:
         if equation.bodies and not equation.block:
             for (_, times), body in zip(weighted_regions(eqn), equation.bodies, strict=True):
                 yield from _events(body, trips * times)
+
+
+def starred(name: str) -> str:
+    """The same for all layers: `layers[3]['w']` → `layers[*]['w']`."""
+    return re.sub(r"\[\d+\]", "[*]", name)
 
 
 def size_of(shape: Sequence[int]) -> int:

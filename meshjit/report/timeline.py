@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn, Source
 from meshjit.core.region import weighted_regions
 from meshjit.plan.events import Event, Remake
 from meshjit.report.subject import Subject
-from meshjit.report.transfers import SLICE, transfers_of
+from meshjit.report.transfers import SLICE, transfers_by_event
 
 WORK: Final = "computing"
 
@@ -37,36 +37,45 @@ def timeline(subject: Subject) -> list[Span]:
     spans: list[Span] = []
     now = 0.0
     for (track, place, trips), steps in itertools.groupby(
-        (step for step in _steps(subject, subject.plan, 1.0) if step.seconds > 0),
+        (step for step in _Steps(subject).of(subject.plan, 1.0) if step.seconds > 0),
         key=lambda step: (step.track, step.place, step.trips),
     ):
         together = list(steps)
-        seconds = sum(step.seconds for step in together)
-        spans.append(Span(track, now, seconds, together[0].title, together[0].source, place, trips))
+        seconds = sum([step.seconds for step in together])
+        spans.append(Span(track, now, seconds, together[0].title, str(place or ""), place, trips))
         now += seconds
     return spans
 
 
-def _steps(subject: Subject, plan: Plan, trips: float, is_block: bool = False) -> Iterator[Span]:
-    """`is_block`: iterations of a block exchange nothing themselves."""
-    events: dict[Eqn | None, list[Event]] = defaultdict(list)
-    for event in plan.events:
-        events[getattr(event, "eqn", None)].append(event)
-    for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
-        yield from () if is_block else _sending(subject, events[eqn], trips)
-        again = sum(subject.machine.effect(eqn, e.plan).work for e in events[eqn] if isinstance(e, Remake))
-        yield _span(WORK, trips * (subject.machine.effect(eqn, equation).work + again), eqn.op.name, eqn.source, trips)
-        for (_, times), body in zip(weighted_regions(eqn) if equation.bodies else (), equation.bodies, strict=True):
-            yield from _steps(subject, body, trips * times, is_block or bool(equation.block))
-    yield from () if is_block else _sending(subject, events[None], trips)
+class _Step(NamedTuple):
+    """What becomes a part of a Span."""
+
+    track: str
+    seconds: float
+    title: str
+    place: Source | None
+    trips: float
 
 
-def _sending(subject: Subject, events: list[Event], trips: float) -> Iterator[Span]:
-    for event in events:
-        for row in transfers_of(subject, event, trips):
-            track = WORK if row.kind == SLICE else row.axes
-            yield _span(track, row.seconds, row.kind, row.place, trips)
+class _Steps:
+    def __init__(self, subject: Subject) -> None:
+        self.effect, self.sent = subject.machine.effect, transfers_by_event(subject)
 
+    def of(self, plan: Plan, trips: float, is_block: bool = False) -> Iterator[_Step]:
+        """`is_block`: iterations of a block exchange nothing themselves."""
+        events: dict[Eqn | None, list[Event]] = defaultdict(list)
+        for event in plan.events:
+            events[getattr(event, "eqn", None)].append(event)
+        for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
+            own, work = events.get(eqn, ()), self.effect(eqn, equation).work
+            yield from () if is_block else self.sending(own, trips)
+            work += sum([self.effect(eqn, e.plan).work for e in own if isinstance(e, Remake)])
+            yield _Step(WORK, trips * work, eqn.op.name, eqn.source, trips)
+            for (_, times), body in zip(weighted_regions(eqn) if equation.bodies else (), equation.bodies, strict=True):
+                yield from self.of(body, trips * times, is_block or bool(equation.block))
+        yield from () if is_block else self.sending(events.get(None, ()), trips)
 
-def _span(track: str, seconds: float, title: str, place: Source | None, trips: float) -> Span:
-    return Span(track, 0.0, seconds, title, str(place or ""), place, trips)
+    def sending(self, events: Iterable[Event], trips: float) -> Iterator[_Step]:
+        for event in events:
+            for row in self.sent.get(id(event), ()):
+                yield _Step(WORK if row.kind == SLICE else row.axes, row.seconds, row.kind, row.place, trips)

@@ -9,10 +9,12 @@ from typing import Final
 
 from meshjit.core.collective import Collective
 from meshjit.core.program import Eqn, Source, Var
+from meshjit.core.types import TensorType
 from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Event, Exchange, Move
-from meshjit.report.subject import Subject, placement_text
+from meshjit.report.subject import Subject, once_per_subject, placement_text
 from sharding.axes import axes_text, canonical_axes
+from sharding.reshard import Walk
 from sharding.spec import Placement
 from sharding.steps import step_axes
 
@@ -49,6 +51,7 @@ class Transfer:
     owner: Eqn | None = dataclasses.field(repr=False, default=None)
 
 
+@once_per_subject
 def transfers(subject: Subject) -> list[Transfer]:
     """What is sent, those of equal layers together; dearest first."""
     return together(single_transfers(subject))
@@ -70,18 +73,37 @@ def _together(rows: Sequence[Transfer]) -> Transfer:
     )
 
 
-def single_transfers(subject: Subject) -> Iterator[Transfer]:
+def single_transfers(subject: Subject) -> list[Transfer]:
     """In the order of the Program. Their bytes and seconds add up to those of the plan."""
-    for event, trips in subject.events():
-        yield from transfers_of(subject, event, trips)
+    return [row for rows in transfers_by_event(subject).values() for row in rows]
 
 
-def transfers_of(subject: Subject, event: Event, trips: float) -> Iterator[Transfer]:
-    """What one event sends in so many trips."""
+@once_per_subject
+def transfers_by_event(subject: Subject) -> Mapping[int, Sequence[Transfer]]:
+    """What every event sends in all its trips, by the id of the event, which the plan keeps alive."""
+    steps = _Steps(subject)
+    return {id(event): rows for event, trips in subject.events() if (rows := tuple(_sent(subject, event, trips, steps)))}
+
+
+def _sent(subject: Subject, event: Event, trips: float, steps: _Steps) -> Iterator[Transfer]:
     if isinstance(event, Exchange):
         yield from _exchanged(subject, event, trips)
     elif isinstance(event, Move):
-        yield from _moved(subject, event, trips)
+        yield from _moved(subject, event, trips, steps)
+
+
+class _Steps(dict[tuple[int, TensorType], tuple[Sequence[Collective], float]]):
+    """The collectives of a walk for a type, and the seconds of the rest; by the id of the walk: equal layers share theirs."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.mesh, self.topology = subject.plan.mesh, subject.machine.topology
+
+    def of(self, walk: Walk, type: TensorType) -> tuple[Sequence[Collective], float]:
+        key = id(walk), type
+        if key not in self:
+            collectives = collectives_of(walk, type, self.mesh)
+            self[key] = collectives, walk.seconds - sum(each.seconds(self.mesh, self.topology) for each in collectives)
+        return self[key]
 
 
 def _exchanged(subject: Subject, event: Exchange, trips: float) -> Iterator[Transfer]:
@@ -95,10 +117,9 @@ def _exchanged(subject: Subject, event: Exchange, trips: float) -> Iterator[Tran
         yield dataclasses.replace(row, place=place, source=str(place or ""))
 
 
-def _moved(subject: Subject, event: Move, trips: float) -> Iterator[Transfer]:
-    mesh, topology, end = subject.plan.mesh, subject.machine.topology, event.walk.placements[-1]
-    collectives = collectives_of(event.walk, event.var.type, mesh)
-    rest = event.walk.seconds - sum(each.seconds(mesh, topology) for each in collectives)
+def _moved(subject: Subject, event: Move, trips: float, steps: _Steps) -> Iterator[Transfer]:
+    mesh, end = subject.plan.mesh, event.walk.placements[-1]
+    collectives, rest = steps.of(event.walk, event.var.type)
     why, maker = _why_moved(subject, event), subject.makers.get(event.var)
     for each in collectives:
         owner = maker if each.kind in REDUCTIONS or event.eqn is None else event.eqn

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 
+from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import PlanCost
 from meshjit.core.printer import print_type
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.plan.events import Choice
 from meshjit.plan.graph import Label
-from meshjit.plan.seeds import seed_text
 from meshjit.report.pins import planned_with, spec_at
 from meshjit.report.subject import Subject, placement_text
 from sharding.axes import AxisRef, axes_text
@@ -64,6 +64,7 @@ class Answer:
     cost: PlanCost | None = None
 
 
+@rarely_collected
 def why(subject: Subject, values: Sequence[Var]) -> list[Answer]:
     """One Answer for all values of a line that lie alike and have their axes from the same places; the way is the first one's."""
     alike: dict[object, list[Var]] = {}
@@ -97,10 +98,7 @@ def origin_text(subject: Subject, number: int, dim: int, axis: AxisRef) -> str:
     origin = subject.describer.propagated.origins.get((number, dim, axis))
     if origin is None:
         return "planning chose it for this equation"
-    seed = subject.describer.propagated.graph.seeds.get(origin.seed)
-    var, is_own = subject.values[origin.seed], origin.seed == number
-    text = seed_text(subject.plan, subject.annotations, subject.names, subject.makers, var, is_own)
-    return text + (f": {placement_text(seed.placement)}" if seed is not None else "")
+    return subject.seed_texts(origin.seed, origin.seed == number)
 
 
 def _at(source: Source | None) -> str:

@@ -103,8 +103,8 @@ def plan_program(
     closer = tied(plan, annotations, donated)
     if closer is not None:
         annotations = closer
-        plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
-    return Planning(plan, annotations, seconds)
+        plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target, plan))
+    return Planning(plan, annotations, seconds, functools.partial(make_plan, like=plan))
 
 
 def lower(

@@ -64,7 +64,7 @@ def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[
         if reader is not None:
             by, demands = reader
             homes[var] = demands[choices[by.number]][0].without_partial()
-    draft.machine.uses_of.cache_clear()  # what was recalled of repeats is of other plans
+    draft.machine.forget_repeats()  # what was recalled of repeats is of other plans
     return draft.with_homes(homes, _outputs(model, choices), Prescribed(draft.machine, plans))
 
 
