@@ -188,10 +188,10 @@ def test_parts_of_a_jaxpr() -> None:
 def test_keys_are_keys() -> None:
     key = mj.random.key(0)
     closed = mj.make_jaxpr(lambda k, x: (mj.random.split(k), mj.random.normal(k) + x))(key, 1.0)
-    assert [str(a) for a in closed.in_avals] == ["key<fry>[]", "f32[]"]
-    assert [str(a) for a in closed.out_avals] == ["key<fry>[2]", "f32[]"]
+    assert [str(a) for a in closed.in_avals] == ["key<fry>[]", "~float32[]"]
+    assert [str(a) for a in closed.out_avals] == ["key<fry>[2]", "float32[]"]
     assert "(%k: key<fry>[], %x: f32[]) -> (key<fry>[2], f32[])" in str(closed)
     keys, number = mj.core.eval_jaxpr(closed.jaxpr, closed.consts, key, mnp.float32(1))
     assert keys.dtype == key.dtype and keys.shape == (2,) and float(number) == pytest.approx(float(mj.random.normal(key)) + 1)
     rbg = mj.make_jaxpr(lambda k: mj.vmap(mj.random.key_data)(k))(mj.random.split(mj.random.key(0, impl="rbg"), 3))
-    assert str(rbg.in_avals) == "[key<rbg>[3]]"
+    assert str(rbg.in_avals) == "[ShapedArray(key<rbg>[3])]"

@@ -63,6 +63,13 @@ def test_what_every_stage_knows_of_arguments_and_results() -> None:
         assert stage.donate_argnums == (0,)
 
 
+def test_what_is_lowered_knows_where_its_results_are_asked_to_be() -> None:
+    mesh = mj.make_mesh((4, 2), ("a", "b"))
+    rows = NamedSharding(mesh, P("a", None))
+    lowered = mj.jit(lambda x: (x, x + 1), out_shardings=(rows, None)).lower(mj.ShapeDtypeStruct((8, 4), np.float32))
+    assert [info.sharding for info in lowered.out_info] == [rows, None]
+
+
 def test_traced() -> None:
     traced = mj.jit(step, static_argnames="n").trace({"w": X.T}, X, n=3)
     assert traced.jaxpr.program is traced.program

@@ -29,6 +29,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_known_splat, own
 from meshjit.core.types import TensorType
 from meshjit.trace import argument_of, as_operand, bind_program, line_of, user_source
+from meshjit.trace.types import ShapedArray
 from meshjit.trees import WORDS as tree
 
 
@@ -121,6 +122,7 @@ class Jaxpr:
     count: int  # of constvars
     weak: tuple[bool, ...] = field(repr=False)  # of the results
     mesh: Any = field(repr=False, default=None)  # of the constraints inside
+    in_weak: tuple[bool, ...] = field(repr=False, default=())  # of arguments, by position
     in_keys: tuple[KeyType | None, ...] = field(repr=False, default=())  # of arguments that are arrays of keys, by position
     out_keys: tuple[KeyType | None, ...] = field(repr=False, default=())
 
@@ -147,12 +149,12 @@ class Jaxpr:
         return [self._atom(v) for v in self.program.outputs]
 
     @property
-    def in_avals(self) -> list[TensorType]:
-        return _users_types([v.type for v in self.invars], self.in_keys)
+    def in_avals(self) -> list[ShapedArray]:
+        return _avals([v.type for v in self.invars], self.in_weak, self.in_keys)
 
     @property
-    def out_avals(self) -> list[TensorType]:
-        return _users_types(self.program.output_types, self.out_keys)
+    def out_avals(self) -> list[ShapedArray]:
+        return _avals(self.program.output_types, self.weak, self.out_keys)
 
     def replace(
         self,
@@ -180,10 +182,11 @@ class Jaxpr:
         program = Program(self.program.name, (*inputs, *consts), (*first, *(e.eqn for e in body)), tuple(outputs))
         weak = dict(zip(self.program.outputs, self.weak, strict=True))
         flags = tuple(weak.get(v, False) for v in outputs)
+        in_weak = dict(zip(self.invars, self.in_weak, strict=False))
         in_keys = dict(zip(self.invars, self.in_keys, strict=False))
         out_keys = dict(zip(self.program.outputs, self.out_keys, strict=False))
         keys = tuple(map(in_keys.get, inputs)), tuple(map(out_keys.get, outputs))
-        return Jaxpr(program, len(consts), flags, self.mesh, *keys)
+        return Jaxpr(program, len(consts), flags, self.mesh, tuple(in_weak.get(v, False) for v in inputs), *keys)
 
     @property
     def effects(self) -> set[Effect]:
@@ -223,11 +226,11 @@ class ClosedJaxpr:
         return self.consts
 
     @property
-    def in_avals(self) -> list[TensorType]:
+    def in_avals(self) -> list[ShapedArray]:
         return self.jaxpr.in_avals
 
     @property
-    def out_avals(self) -> list[TensorType]:
+    def out_avals(self) -> list[ShapedArray]:
         return self.jaxpr.out_avals
 
     @property
@@ -243,10 +246,15 @@ class ClosedJaxpr:
 
 
 def closed_jaxpr(
-    program: Program, consts: Sequence[Any], weak: Sequence[bool], mesh: Any = None, keys: tuple[Any, Any] = ((), ())
+    program: Program,
+    consts: Sequence[Any],
+    weak: tuple[Sequence[bool], Sequence[bool]],
+    mesh: Any = None,
+    keys: tuple[Any, Any] = ((), ()),
 ) -> ClosedJaxpr:
-    """A Program whose last inputs have the values `consts`; `keys`: which of its arguments and results are arrays of keys."""
-    return ClosedJaxpr(Jaxpr(program, len(consts), tuple(weak), mesh, *map(tuple, keys)), list(consts))
+    """A Program whose last inputs have the values `consts`; which of its arguments and results are weak, and arrays of keys."""
+    ins, outs = map(tuple, weak)
+    return ClosedJaxpr(Jaxpr(program, len(consts), outs, mesh, ins, *map(tuple, keys)), list(consts))
 
 
 def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
@@ -291,6 +299,11 @@ def _users_types(types: Sequence[TensorType], keys: Sequence[KeyType | None]) ->
     return [t if kind is None else TensorType(t.shape[:-1], cast(Any, kind)) for t, kind in zip(types, kinds, strict=True)]
 
 
+def _avals(types: Sequence[TensorType], weak: Sequence[bool], keys: Sequence[KeyType | None]) -> list[ShapedArray]:
+    flags = weak or [False] * len(types)
+    return [ShapedArray(t.shape, t.dtype, w) for t, w in zip(_users_types(types, keys), flags, strict=True)]
+
+
 def _with_keys(text: str, types: Sequence[TensorType], keys: Sequence[KeyType | None]) -> str:
     """The printed types, in order, with those that users see."""
     done = ""
@@ -317,5 +330,5 @@ def _literal(eqn: Eqn) -> Literal:
 def _closed(value: Any) -> Any:
     """Programs, also in a tuple, as ClosedJaxprs without constants; anything else as it is."""
     if isinstance(value, Program):
-        return closed_jaxpr(value, (), [False] * len(value.outputs))
+        return closed_jaxpr(value, (), ((), [False] * len(value.outputs)))
     return tuple(map(_closed, value)) if isinstance(value, tuple) and any(isinstance(v, Program) for v in value) else value

@@ -45,7 +45,7 @@ from meshjit.transform.inline_calls import inline_calls
 from meshjit.tree_views import key_types
 from sharding.figures import Figures
 from sharding.mesh import BaseMesh, Mesh
-from sharding.named import AUTO
+from sharding.named import AUTO, NamedSharding
 from sharding.spec import PartitionSpec, Placement
 
 
@@ -69,7 +69,8 @@ class Traced(Stage):
         """The Program, and the arrays that the function closed over, under JAX's names."""
         traced = self.traced_program
         keys = key_types(self.call.in_tree), key_types(traced.out_tree)
-        return closed_jaxpr(self.program, traced.captured, traced.out_weak, traced.mesh, keys)
+        weak = [key.weak for key in self.call.keys], traced.out_weak
+        return closed_jaxpr(self.program, traced.captured, weak, traced.mesh, keys)
 
     def as_text(self) -> str:
         """The Program as text, which `meshjit.core.parser` reads back."""
@@ -291,6 +292,12 @@ class Lowered(Stage):
     @property
     def plan(self) -> Plan:
         return self.lowering.plan
+
+    def _out_info(self, shardings: Sequence[Any] | None = None) -> list[ShapeDtypeStruct]:
+        """With the shardings that out_shardings, or types in explicit axes, ask for."""
+        mesh, specs = self.planned.mesh, self.planned.planning.annotations.outputs
+        asked = [None if spec is None or not mesh.axis_names else NamedSharding(mesh, spec) for spec in specs]
+        return super()._out_info(asked if shardings is None else shardings)
 
     def report(self) -> Report:
         """What lives where and why, what is sent, what is held (`meshjit.report.Report`)."""

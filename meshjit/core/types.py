@@ -100,6 +100,11 @@ class TensorType:
         return self.size * self.dtype.itemsize
 
     @property
+    def weak_type(self) -> bool:
+        """False: promotion has happened in a Program. What is weak at its border, `in_avals` and `out_avals` say."""
+        return False
+
+    @property
     def vma(self) -> frozenset[str]:
         """The mesh axes over which a value varies, in code for single devices (`core/varying.py`)."""
         return frozenset()
