@@ -11,7 +11,7 @@ from meshjit.api.call import Automatic
 from meshjit.api.mesh_choice import AXES
 from meshjit.api.putting import make_mesh
 from meshjit.api.wrapped import Wrapped
-from meshjit.plan.automatic.limits import TIME_LIMIT, Limits
+from meshjit.plan.automatic.limits import Limits
 from meshjit.runtime import client
 from meshjit.targets.files import topology_named
 from sharding.mesh import AbstractDevice, AbstractMesh, BaseMesh
@@ -26,7 +26,7 @@ def auto(
     topology: str | None = None,
     memory: float | None = None,
     effort: float | None = None,
-    time_limit: float = TIME_LIMIT,
+    time_limit: float | None = None,
     plan: str | os.PathLike[str] | None = None,
     in_shardings: Any = None,
     out_shardings: Any = None,
@@ -43,10 +43,11 @@ def auto(
     (docs/automatic.md). memory: bytes that a device may hold, by default what it has. effort: how much is gone through to prove
     that no plan is cheaper, which finds better plans on the way; it is counted, so the plan is the same everywhere. 1 takes some
     30 s, 0 seeks no proof of large steps; by default 1, and 0 for steps of 3,000 equations and more. time_limit: seconds after
-    which the search ends in any case; the plan may then depend on the machine. plan: a file that `Plan.save` wrote, which is
-    planned by instead of searching; it is refused for another program, mesh or machine. in_shardings and out_shardings: as of
-    jit, for what is to be placed otherwise; they need `mesh`. A result with the tree and types of an argument is its next state,
-    and lies as it does. `options`: the others of jit. ValueError for arguments that contradict one another."""
+    which the search ends in any case; none by default, for the plan may then depend on how busy the machine is. plan: a file that
+    `Plan.save` wrote, which is planned by instead of searching; it is refused for another program, mesh or machine. in_shardings
+    and out_shardings: as of jit, for what is to be placed otherwise; they need `mesh`. A result with the tree and types of an
+    argument is its next state, and lies as it does. `options`: the others of jit. ValueError for arguments that contradict one
+    another."""
     if mesh is None and (in_shardings is not None or out_shardings is not None):
         problem = "in_shardings and out_shardings name the axes of a mesh, and there is none"
         raise ValueError(f"auto: {problem}\n  fix: auto(…, mesh=mesh)")

@@ -132,7 +132,7 @@ class Traced(Stage):
         limits, meshes, refusals = automatic.limits, automatic.meshes, list[DoesNotFit]()
         if limits.plan is not None:
             meshes = (mesh_of_saved(limits.plan, meshes),)
-        share = dataclasses.replace(limits, time_limit=limits.time_limit / len(meshes), effort=0.0)
+        share = limits.one_of(len(meshes))
 
         def planned_on(mesh: BaseMesh, limits: Limits) -> Iterator[Planned]:
             there = AUTO(mesh)

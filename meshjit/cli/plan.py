@@ -16,7 +16,7 @@ from meshjit.inspect.ahead import absent_accelerators, compiled_text
 from meshjit.inspect.calibrate import calibrated
 from meshjit.inspect.functions import AutomaticSetting, listen
 from meshjit.inspect.unusable import Unusable, parsed_mesh
-from meshjit.plan.automatic.limits import TIME_LIMIT, Limits
+from meshjit.plan.automatic.limits import Limits
 from meshjit.report.units import seconds_text
 from meshjit.runtime import client
 from meshjit.targets.files import SUFFIX, written
@@ -33,7 +33,7 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--calibrate", action="store_true", help="measure this machine, for --topology; --save FILE keeps it")
     command.add_argument("--devices", type=int, help="how many; the shape of their mesh is chosen")
     command.add_argument("--memory", help="what a device may hold: 16GB; the device's own")
-    command.add_argument("--time-limit", type=float, default=TIME_LIMIT, help="seconds after which the search ends in any case")
+    command.add_argument("--time-limit", type=float, help="seconds after which the search ends in any case; none by default")
     command.add_argument("--effort", type=float, help="how much is gone through for a proof: 1 takes some 30 s, 0 seeks none")
     saved = "write the last plan, for --load and meshjit.auto(…, plan=FILE); or what was measured"
     command.add_argument("--save", metavar="FILE", help=saved)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from typing import Final
 
-TIME_LIMIT: Final = 120.0  # seconds
 EFFORT: Final = 3e9  # entries of tables that an effort of 1 goes through: some 30 s on a core of a server of 2024
 BRIEF: Final = 0.1  # effort of a search that is one of many
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
@@ -16,17 +17,27 @@ class Limits:
     """memory: bytes that a device may hold, by default what the device has. plan: a saved plan is planned by instead.
 
     effort: how much is gone through to prove that no plan is cheaper; counted, so it ends at the same place everywhere. By
-    default 1, and 0 for Programs of LONG equations and more. time_limit: seconds after which the search ends in any case.
+    default 1, and 0 for Programs of LONG equations and more. time_limit: seconds after which the search ends in any case; none by
+    default, for the plan would depend on how busy the machine is.
     """
 
     memory: float | None = None
-    time_limit: float = TIME_LIMIT
+    time_limit: float | None = None
     plan: str | None = None  # the file of a saved plan
     effort: float | None = None
 
     def briefly(self, equations: int) -> Limits:
         """For one of many searches, such as what-if questions: at most a tenth of the usual effort, and no saved plan."""
         return replace(self, effort=min(BRIEF, self.entries(equations) / EFFORT), plan=None)
+
+    @property
+    def deadline(self) -> float:
+        """On the clock of `time.perf_counter`, for a search that begins now."""
+        return math.inf if self.time_limit is None else time.perf_counter() + self.time_limit
+
+    def one_of(self, count: int) -> Limits:
+        """For one of several searches among which the best is chosen, without a proof."""
+        return replace(self, time_limit=None if self.time_limit is None else self.time_limit / count, effort=0.0)
 
     def entries(self, equations: int) -> float:
         """Of tables, to be gone through for a proof for so many equations."""

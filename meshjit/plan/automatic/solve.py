@@ -36,6 +36,7 @@ from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.cost import Machine, work_passes
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations, programs_in
+from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
 from meshjit.targets import target_of
 from sharding.mesh import BaseMesh
@@ -46,9 +47,9 @@ UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
 QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 REFINED: Final = 300  # equations up to which proposals refine the best plan
-RETRY: Final = 2.0  # seconds of search on each larger mesh, where nothing fits
 PRICED: Final = 10  # prices of memory that are tried
-AT_LEAST: Final = 3  # of them, whatever the time
+RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whatever the time
+ASSIGNMENTS: Final = 1 << 18  # that are gone through; many lead to the same plan
 PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
 EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
 Choices: TypeAlias = Mapping[int, int] | Sequence[int]  # by number of the variable
@@ -68,7 +69,8 @@ def make_automatic_plan(
     What is annotated stays as annotated; every other value is placed as is best. `ties`: output → input that it is placed
     like, where the output is not annotated. `Plan.optimum` says how good the plan is. DoesNotFit where `limits.memory` is given
     and no plan keeps to it; the device's own is kept to as far as possible."""
-    start, limits = time.perf_counter(), limits or Limits()
+    limits = limits or Limits()
+    deadline = limits.deadline
     saved = None if limits.plan is None else read(limits.plan)
     target, memory = target or target_of(mesh), limits.memory if saved is None else saved.get("memory", limits.memory)
     if memory is not None:
@@ -78,7 +80,7 @@ def make_automatic_plan(
     draft = first_draft(without_sharing(program), annotations, Assigner(machine))
     if saved is not None:
         return _replayed(draft, saved)
-    found = Search(draft, own, start + limits.time_limit, limits.entries(len(program.eqns)))
+    found = Search(draft, own, deadline, limits.entries(len(program.eqns)))
     best = found.plan()
     if memory is not None and not found.fits:
 
@@ -101,7 +103,7 @@ def _replayed(draft: Draft, saved: Mapping[str, Any]) -> Plan:
 def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:
     """The plan that fits, or is nearest to it, on another mesh of the same devices."""
     draft = first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
-    found = Search(draft, ties, time.perf_counter() + RETRY)
+    found = Search(draft, ties, priced=RETRIED)
     found.plan()
     return found.chosen
 
@@ -111,7 +113,10 @@ class Search:
 
     chosen: Candidate
 
-    def __init__(self, draft: Draft, ties: Mapping[int, int], deadline: float = math.inf, effort: float = 0.0) -> None:
+    def __init__(
+        self, draft: Draft, ties: Mapping[int, int], deadline: float = math.inf, effort: float = 0.0, priced: int = PRICED
+    ) -> None:
+        self.priced = priced
         self.draft, self.machine, self.ties, self.deadline, self.effort = draft, draft.machine, ties, deadline, effort
         self.memory = draft.machine.topology.memory
         self.best: Candidate | None = None  # of plans that fit
@@ -160,15 +165,17 @@ class Search:
         return self.chosen.peak <= self.memory
 
     def _propagated(self) -> Candidate:
-        """The plan without any of this; once more with its outputs where the inputs are that they are tied to."""
-        plan = search(self.draft)
+        """The plan without any of this; once more with its outputs where the inputs are that they are tied to. Where some plan
+        fits, nothing is computed again for it to fit, too."""
+        kinds = KINDS if self.best is None else KINDS.keys() - {"compute"}
+        plan = search(self.draft, kinds)
         outputs = list(self.draft.annotations.outputs)
         for output, source in self.ties.items():
             if plan.outputs[output] != plan.inputs[source]:
                 outputs[output] = spec_of(plan.inputs[source])
         if outputs != list(self.draft.annotations.outputs):
             annotations = Annotations(self.draft.annotations.inputs, outputs)
-            plan = search(first_draft(self.draft.program, annotations, self.draft.assigner))
+            plan = search(first_draft(self.draft.program, annotations, self.draft.assigner), kinds)
         return candidate_of(plan, self.machine)
 
     def _lighter(self) -> Candidate | None:
@@ -206,10 +213,11 @@ class Search:
     ) -> tuple[float, bool]:
         """Price the plans of assignments, which come in the order of their lower bounds."""
         tried, most = tried or set(), self.searched + PLANS
-        for bound, choices in ordered:
+        for number, (bound, choices) in enumerate(ordered):
             if self.best is not None and bound >= self.best.seconds / EQUAL:
                 return self.best.seconds, True
-            if self.searched >= most or (self.best is None and self.searched >= UNFIT) or self.is_late:
+            is_spent = self.searched >= most or number >= ASSIGNMENTS or (self.best is None and self.searched >= UNFIT)
+            if is_spent or self.is_late:
                 return bound, False
             key = model.key(choices)
             if key not in tried:
@@ -304,8 +312,8 @@ class Search:
         assert self.leanest is not None, "some plan was made"
         prices = Prices(PRICE * self.leanest.seconds / self.leanest.peak)
         prices.equations.add(peak_of(self.leanest.plan, self.machine))
-        for tried in range(PRICED):
-            if time.perf_counter() > self.deadline and tried >= AT_LEAST:
+        for tried in range(self.priced):
+            if self.is_late and tried >= RETRIED:
                 return
             candidate = next(self._at_prices(prices.by_equation, is_small), None)
             if candidate is None:
