@@ -40,11 +40,10 @@ class Meeting:
 
     @property
     def bind(self) -> str:
-        """What process 0 listens on: loopback when nobody else needs it, else every interface."""
+        """What process 0 listens on: the address that the others use, where that is one of this host's; else every interface."""
         host, port = split_address(self.address)
-        if is_loopback(host):
-            return f"{host}:{port}"
-        return f"{'[::]' if _has_ipv6() else '0.0.0.0'}:{port}"
+        own = host if is_loopback(host) else _own_interface(host)
+        return f"{own or ('[::]' if _has_ipv6() else '0.0.0.0')}:{port}"
 
 
 def meet(cluster: Cluster, environ: Mapping[str, str] | None = None) -> Meeting:
@@ -179,6 +178,25 @@ def _own_address(coordinator_host: str) -> str | None:
         return reachable_address(toward=coordinator_host)
     except RendezvousError:
         return None
+
+
+def _own_interface(host: str) -> str:
+    """The address of this host that a name or an address stands for, as it is written before a port. "" where it stands for several,
+    for loopback (as Debian's /etc/hosts has it) or for none of ours: behind a load balancer or NAT."""
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
+    except OSError:
+        return ""
+    address = str(next(iter(found)))
+    written = f"[{address}]" if ":" in address else address
+    if len(found) > 1 or is_loopback(written) or "%" in address:
+        return ""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return ""
+    return written
 
 
 def _named_address() -> str | None:

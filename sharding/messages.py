@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 Box = tuple[tuple[int, int], ...]  # (start, stop) per dim, in the whole value
@@ -43,7 +43,7 @@ class Round:
 def receivers(target: Mapping[int, Box], source: Mapping[int, Box], process: Sequence[int]) -> dict[int, int]:
     """For each position that shall hold a box: the position of its process that receives it. Of several that shall hold it, one
     that has most of it already."""
-    groups: dict[Hashable, list[int]] = defaultdict(list)
+    groups: dict[tuple[int, Box], list[int]] = defaultdict(list)
     for position, box in target.items():
         groups[process[position], box].append(position)
     chosen: dict[int, int] = {}

@@ -127,6 +127,39 @@ def test_bad_addresses(address: str) -> None:
         split_address(address)
 
 
+@pytest.mark.parametrize(
+    ("names", "own", "host"),
+    [
+        (["192.0.2.7"], True, "192.0.2.7"),
+        (["fd00::7"], True, "[fd00::7]"),
+        (["192.0.2.7"], False, ""),  # behind a load balancer
+        (["192.0.2.7", "fd00::7"], True, ""),  # nobody knows which the others take
+        (["127.0.1.1"], True, ""),  # Debian's /etc/hosts
+        ([], True, ""),
+    ],
+)
+def test_it_listens_where_the_others_call(names: list[str], own: bool, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Probe:
+        def __init__(self, *_: object) -> None: ...
+        def __enter__(self) -> Probe:
+            return self
+
+        def __exit__(self, *_: object) -> None: ...
+        def bind(self, address: tuple[str, int]) -> None:
+            if not own:
+                raise OSError
+
+    def resolved(*_: object, **__: object) -> Any:
+        if not names:
+            raise socket.gaierror
+        return [(0, 0, 0, "", (name, 0)) for name in names]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+    monkeypatch.setattr(socket, "socket", Probe)
+    monkeypatch.setattr(module, "_has_ipv6", lambda: True)
+    assert Meeting("first:80", 0, 2, None).bind == f"{host or '[::]'}:80"
+
+
 def test_good_addresses() -> None:
     assert split_address("[::1]:80") == ("[::1]", 80)
     assert Meeting("[::1]:80", 0, 2, None).bind == "[::1]:80"

@@ -74,11 +74,11 @@ class _Mover:
         rounds = plan_rounds(held, {p: needed[p] for p in sorted(set(first.values()))}, process)
         self.sharding = sharding
         self.first = {row[p]: row[f] for p, f in first.items()}  # the devices that get a part of the value, and who receives it
-        types = [key.type.with_shape(s.shard_shape(key.type.shape)) for s in (key.sharding, sharding)]
-        self.operand, self.result = types
-        program = program_of_rounds("device_put", rounds, *types, (_AXIS,), len(row))
-        mesh = Mesh(np.array(row, dtype=object), (_AXIS,))
+        self.operand = key.type.with_shape(key.sharding.shard_shape(key.type.shape))
+        self.result = key.type.with_shape(sharding.shard_shape(key.type.shape))
+        program = program_of_rounds("device_put", rounds, self.operand, self.result, (_AXIS,), len(row))
         local = verify(program, "device_put")
+        mesh = Mesh(np.array(row, dtype=object), (_AXIS,))
         agree("device_put", f"{[device.id for device in row]}\n{local}\n", processes=sorted(set(process)))
         text = emit(local, mesh, None, target_for(mesh))
         executable = compile_or_load(row[0].client, text, row, {})
