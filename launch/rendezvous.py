@@ -181,7 +181,7 @@ def _own_address(coordinator_host: str) -> str | None:
 
 
 def _own_interface(host: str) -> str:
-    """The address of this host that a name or an address stands for, as it is written before a port. "" where it stands for several,
+    """The address of this host that a name or an address stands for, written as before a port. "" where it stands for several,
     for loopback (as Debian's /etc/hosts has it) or for none of ours: behind a load balancer or NAT."""
     try:
         found = {entry[4][0] for entry in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
 import os
-import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
+from meshjit.checkpoints.copying import Leaf, copies
 from meshjit.checkpoints.index import (
     INDEX,
-    THREADS,
     CheckpointError,
     Folder,
     Index,
@@ -31,25 +29,12 @@ from meshjit.checkpoints.index import (
     steps,
     stored_dtype,
 )
+from meshjit.checkpoints.threads import in_threads
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.agreement import agree
-from meshjit.runtime.array import Array
 from meshjit.runtime.distributed import Membership, membership
-from meshjit.trees import WORDS as tree
 
 _POLL_SECONDS = 0.02
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Leaf:
-    """A leaf, and copies of the slices of it that this process writes."""
-
-    path: str
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    blocks: Sequence[tuple[tuple[int, ...], np.ndarray[Any, Any]]]  # (where it starts, elements)
 
 
 class Saving:
@@ -122,36 +107,6 @@ def start_saving(write: Callable[[str], None]) -> Saving:
     return _last
 
 
-def copies(state: Any, rank: int) -> list[Leaf]:
-    flat = tree.leaves(state)
-    for leaf in flat:
-        if isinstance(leaf, Array):
-            leaf.copy_to_host_async()
-    return [_copied(name, leaf, rank) for name, leaf in zip(tree.path_names(state, ""), flat, strict=True)]
-
-
-def _copied(path: str, leaf: Any, rank: int) -> Leaf:
-    if isinstance(leaf, Array) and (not leaf.is_fully_addressable or rank == 0):
-        return Leaf(path, leaf.shape, np.dtype(leaf.dtype), list(_blocks(leaf)))
-    value = np.asarray(leaf)
-    if value.dtype.kind in "OUSV" and value.dtype.names is None and value.dtype.kind != "V":
-        raise TypeError(f"checkpoints.save: {path or 'the tree'} is no array, but {leaf!r}")
-    return Leaf(path, value.shape, value.dtype, [((0,) * value.ndim, np.array(value))] if rank == 0 else [])
-
-
-def _blocks(array: Array) -> Iterator[tuple[tuple[int, ...], np.ndarray[Any, Any]]]:
-    """Copies of the slices that this process is the first to hold: on CPU what `fetch` gives is the array's own memory.
-    NotImplementedError for an unfinished sum, whose shards are no slices of it."""
-    array.require_finished()
-    fetched = dict(_jaxlib.fetch(array))
-    for shard in array._shards(fetched):  # pyright: ignore[reportPrivateUsage, reportUnknownMemberType]
-        bounds = [s.indices(n)[:2] for s, n in zip(shard.index, array.shape, strict=True)]
-        extents = [max(0, stop - start) for start, stop in bounds]
-        if shard.replica_id == 0 and 0 not in extents:
-            view = fetched[shard.device][tuple(slice(n) for n in extents)]
-            yield tuple(start for start, _ in bounds), np.array(view, order="C")
-
-
 # --- in the thread -----------------------------------------------------------------------------------------------------
 
 
@@ -159,7 +114,7 @@ def _write(
     joined: Membership, key: str, leaves: Sequence[Leaf], aside: Path, final: Path, folder: Path, step: int, keep: int | None
 ) -> None:
     try:
-        mine = _in_threads(lambda numbered: _written(numbered[1], numbered[0], aside), list(enumerate(leaves)))
+        mine = in_threads(lambda numbered: _written(numbered[1], numbered[0], aside), list(enumerate(leaves)))
         said = json.dumps([[asdict(shard) for shard in leaf.shards] for leaf in mine])
     except OSError as error:
         said = f"process {joined.process_id} could not write {error.filename or aside}: {error.strerror}"
@@ -175,36 +130,6 @@ def _write(
     verdict = tell(joined, f"{key}verdict/", verdict, only=0)[0]
     if verdict:
         raise CheckpointError(verdict)
-
-
-def _in_threads(run: Callable[[T], R], items: Sequence[T]) -> list[R]:
-    """run(item) for all; hashing and writing leave Python's lock. Once the script has ended an executor refuses, and
-    so does, from Python 3.12 on, a new thread."""
-    results, errors, todo = dict[int, R](), list[BaseException](), queue.SimpleQueue[int]()
-
-    def work() -> None:
-        try:
-            while not errors:
-                i = todo.get_nowait()
-                results[i] = run(items[i])
-        except queue.Empty:
-            return
-        except BaseException as error:  # noqa: B036 - raised below
-            errors.append(error)
-
-    for i in range(len(items)):
-        todo.put(i)
-    threads = [threading.Thread(target=work) for _ in range(min(THREADS, len(items)) - 1)]
-    with contextlib.suppress(RuntimeError):  # Python ends, and starts no more: this one does it all
-        for thread in threads:
-            thread.start()
-    work()
-    for thread in threads:
-        if thread.ident is not None:
-            thread.join()
-    if errors:
-        raise errors[0]
-    return [results[i] for i in range(len(items))]
 
 
 def _written(leaf: Leaf, number: int, aside: Path) -> StoredLeaf:

@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.putting import with_words
+from meshjit.checkpoints.copying import Leaf, copies
 from meshjit.checkpoints.index import CheckpointError
 from meshjit.checkpoints.reading import check_paths, is_leaf, leaf_from
-from meshjit.checkpoints.writing import Leaf, Saving, copies, start_saving, tell, wait_for_last
+from meshjit.checkpoints.writing import Saving, start_saving, tell, wait_for_last
 from meshjit.runtime.agreement import agree
 from meshjit.runtime.array import Array
 from meshjit.runtime.distributed import membership
