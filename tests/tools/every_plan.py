@@ -160,7 +160,7 @@ def drawn(generator: np.random.Generator, mesh: AbstractMesh, most: int) -> tupl
     """A program, and how many assignments it has on the mesh: at most so many. Long ones are drawn as often as short ones."""
     least = int(generator.integers(1, MOST + 1))
     while True:
-        program = FORMS[generator.integers(len(FORMS))](generator, least)
+        program = FORMS[int(generator.integers(len(FORMS)))](generator, least)
         if least <= sum(1 for _ in _equations(program)) <= MOST:
             many = count(searched(drafted(program, mesh)))
             if many <= most:
