@@ -4,7 +4,8 @@
     python benchmarks/predicted.py --published                 the same, priced with the published figures instead
     python benchmarks/predicted.py --topology v5e:4x4          against the estimate of the TPU compiler; needs libtpu, no TPU
 
-A random plan is what the planner makes of random specs for all arguments. Where others use the processors of this machine, too,
+A random plan begins as what the planner makes of random specs for all arguments. A share of its equations is then spread in some
+other way: of none in the first plan of a program, of all in the last. Where others use the processors of this machine, too,
 times are what they worked. The TPU compiler's estimate is a sum over instructions, of which each that it cannot estimate counts
 -1 s. It prices a collective by the memory that it touches, whatever the links, and lets nothing overlap.
 """
@@ -14,8 +15,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import json
 import math
 import random
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -26,11 +29,21 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.config import config
+from meshjit.core.plan import Optimum, equation_plan
+from meshjit.core.region import without_sharing
 from meshjit.experimental.topologies import get_topology_desc, make_mesh as mesh_of
 from meshjit.inspect.ahead import estimated_seconds
 from meshjit.inspect.calibrate import Calibration
+from meshjit.plan.assign import Assigner
+from meshjit.plan.automatic.prescribe import Prescribed
+from meshjit.plan.automatic.saved import saved_of
+from meshjit.plan.automatic.spreads import spreads_of
+from meshjit.plan.cost import Machine
+from meshjit.plan.draft import first_draft
+from meshjit.plan.make import Annotations
 from meshjit.sharding import NamedSharding, PartitionSpec as P
 from meshjit.targets.files import written
+from sharding.spec import spec_of
 
 PLANS = 10  # of each program
 RUNS = 7
@@ -93,7 +106,7 @@ def random_spec(generator: random.Random, shape: Sequence[int], axes: Sequence[t
     return P(*[tuple(each) if len(each) > 1 else each[0] if each else None for each in dims])
 
 
-def random_plans(name: str, mesh: Any, types: Any, count: int) -> Iterator[Any]:
+def random_shardings(name: str, mesh: Any, types: Any, count: int) -> Iterator[Any]:
     """Trees of shardings like `types`, all different, the same every time."""
     generator, seen = random.Random(name), set[str]()
     while len(seen) < count:
@@ -104,6 +117,27 @@ def random_plans(name: str, mesh: Any, types: Any, count: int) -> Iterator[Any]:
             named = [NamedSharding(mesh, s) for s in mj.tree.leaves(specs, is_leaf=lambda s: isinstance(s, P))]
             assert len(named) == len(leaves)
             yield mj.tree.unflatten(tree, named)
+
+
+def random_plan(step: Callable[..., Any], mesh: Any, arguments: Any, share: float, seed: str) -> Any:
+    """`step` lowered by the plan for these arguments, in which a share of the equations is spread at random."""
+    lowered = mj.jit(step).lower(*arguments)
+    if share == 0:
+        return lowered
+    program, generator = lowered.plan.program, random.Random(seed)
+    annotations = Annotations([spec_of(p) for p in lowered.plan.inputs], [None] * len(program.outputs))
+    draft = first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, lowered.plan.target)))
+    plans, homes = dict[Any, Any](), dict(draft.plan.placements)
+    for eqn in draft.program.eqns:
+        if eqn.inputs and eqn.outputs and generator.random() < share:
+            rule = draft.flat.rules[eqn]
+            plans[eqn] = equation_plan(rule, generator.choice(spreads_of(eqn, rule, mesh)), mesh)
+            homes |= {v: p.without_partial() for v, p in zip(eqn.outputs, plans[eqn].results, strict=True)}
+    prescribed = draft.with_homes(homes, draft.plan.outputs, Prescribed(draft.machine, plans))
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(saved_of(prescribed, False, Optimum(prescribed.cost.seconds, 0.0)), file)
+        file.flush()
+        return mj.auto(step, mesh=mesh, plan=file.name).lower(*arguments)
 
 
 def ranks(values: Sequence[float]) -> np.ndarray[Any, Any]:
@@ -121,9 +155,9 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> float:
 def rows(mesh: Any, scale: int, count: int, measure: Callable[[Any], float]) -> Iterator[tuple[str, float, float, float, float]]:
     """Program, predicted work, moving and both together, and measured seconds, of every plan."""
     for name, (step, types) in programs(scale).items():
-        for shardings in random_plans(name, mesh, types, count):
+        for number, shardings in enumerate(random_shardings(name, mesh, types, count)):
             arguments = mj.tree.map(lambda t, s: mj.ShapeDtypeStruct(t.shape, t.dtype, sharding=s), types, shardings)
-            lowered = mj.jit(step).lower(*arguments)
+            lowered = random_plan(step, mesh, arguments, number / max(1, count - 1), f"{name} {number}")
             cost = lowered.plan.cost
             assert cost is not None
             yield name, cost.work_seconds, cost.move_seconds, cost.seconds, measure(lowered)

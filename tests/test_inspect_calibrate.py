@@ -109,8 +109,8 @@ def test_rank_correlation(predicted: Any) -> None:
 def test_random_plans_are_the_same_every_time_and_priced(predicted: Any) -> None:
     mesh = mj.make_mesh((4, 2), ("x", "y"))
     step, types = predicted.programs(1)["mlp"]
-    plans = [str(plan) for plan in predicted.random_plans("mlp", mesh, types, 5)]
-    assert plans == [str(plan) for plan in predicted.random_plans("mlp", mesh, types, 5)] and len(set(plans)) == 5
+    plans = [str(plan) for plan in predicted.random_shardings("mlp", mesh, types, 5)]
+    assert plans == [str(plan) for plan in predicted.random_shardings("mlp", mesh, types, 5)] and len(set(plans)) == 5
     table = list(predicted.rows(mesh, 1, 2, lambda lowered: lowered.plan.cost.seconds))
     assert [row[0] for row in table] == ["mlp"] * 2 + ["attention"] * 2 + ["convolutions"] * 2
     assert predicted.rank_correlation([row[3] for row in table], [row[4] for row in table]) == pytest.approx(1)

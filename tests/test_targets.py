@@ -12,7 +12,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit import targets
+from meshjit import lax, targets
 from meshjit.cli.plan import overlap_text
 from meshjit.config import config
 from meshjit.runtime.targets import target_for
@@ -57,9 +57,7 @@ def test_constants_are_hidden_from_sums_over_gpus() -> None:
     assert ["optimization_barrier" in lowered(f, (4,), platform).as_text() for platform in PLATFORMS] == [False, True, False]
 
 
-@pytest.mark.parametrize(
-    ("platform", "kind", "instead"), [("tpu", "TPU v99", "tpu v5e"), ("cuda", "NVIDIA Titan V", "gpu h100")]
-)
+@pytest.mark.parametrize(("platform", "kind", "instead"), [("tpu", "TPU v99", "tpu v5e"), ("cuda", "NVIDIA Titan V", "gpu h100")])
 def test_an_unknown_kind_is_named_once(platform: str, kind: str, instead: str) -> None:
     targets._figures.cache_clear()
     with pytest.warns(UserWarning) as record:
@@ -137,7 +135,11 @@ def test_sending_overlaps_with_work_only_where_the_target_says_so() -> None:
         expected = work + moving if platform == "cpu" else max(work, moving)
         assert plan.overlapped_seconds == pytest.approx(expected)
         text = overlap_text(plan)
-        assert text.startswith("overlapped: ") and text.endswith(" a step if sending runs beside work\n") if platform != "cpu" else text == ""
+        assert (
+            text.startswith("overlapped: ") and text.endswith(" a step if sending runs beside work\n")
+            if platform != "cpu"
+            else text == ""
+        )
 
 
 def test_a_sharded_sort_selects_its_elements_on_cpu_alone() -> None:
@@ -158,3 +160,34 @@ def test_what_is_particular_to_a_compiler_is_written_for_it_alone() -> None:
     assert ["all_reduce" in text for text in texts] == [False, False, True]
     windows = [lowered(lambda x: mnp.cumsum(x, 1), (4, 1000), p).as_text().count("63x16xf32") > 0 for p in PLATFORMS]
     assert windows == [True, True, False]
+
+
+def convolved(features: int, window: int, mesh: AbstractMesh = MESH, batch: int = 64) -> tuple[float, float]:
+    """Predicted seconds of work of a convolution, and of the gradient of its kernel besides."""
+
+    def forward(x: Any, w: Any) -> Any:
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    x, w, y = ((batch, 32, 32, 64), (window, window, 64, features), (batch, 32, 32, features))
+    struct = [mj.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P())) for shape in (x, w, y)]
+    back = mj.jit(lambda x, w, y: mj.vjp(lambda w: forward(x, w), w)[1](y)[0]).trace(*struct).plan().plan.cost
+    ahead = mj.jit(forward).trace(*struct[:2]).plan().plan.cost
+    assert back is not None and ahead is not None
+    return ahead.work_seconds, back.work_seconds
+
+
+def test_a_convolution_multiplies_at_every_place_of_its_window() -> None:
+    """Forward and backward, 9 or 25 times as often as with a kernel of one place."""
+    one, three, five = (convolved(64, window) for window in (1, 3, 5))
+    flops = 2 * 64 * 32 * 32 * 64 * 64
+    assert one[0] == pytest.approx(flops / target_of(MESH).topology.flops)
+    for way in range(2):
+        assert three[way] == pytest.approx(9 * one[0]) and five[way] == pytest.approx(25 * one[0])
+
+
+def test_windows_of_few_features_are_copied_on_cpu_alone() -> None:
+    """The gradient of a kernel has the batch as its features: 16 of them and 16 of the result are too few for YNNPACK."""
+    gpu = AbstractMesh((4,), ("x",), abstract_device=AbstractDevice("NVIDIA H100", None, "gpu"))
+    for mesh, ratio in ((MESH, 1 + 400 / (2 * 16 * 16)), (gpu, 1)):
+        (_, narrow), (_, wide) = convolved(16, 3, mesh, batch=16), convolved(17, 3, mesh, batch=16)
+        assert narrow / wide == pytest.approx(ratio * 16 / 17, rel=0.02)

@@ -55,6 +55,9 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
+    window_reads(in_types, params) -> (int, int)
+                                how many places of windows are read, each for all features, and how many
+                                features operands and results have at most; for pricing
     seed(params) -> PartitionSpec
                                 where the user pinned the result
     pinned(params) -> (specs, specs, names)
@@ -178,6 +181,7 @@ class Op:
     simulate: Callable[..., list[Any]] | None = None
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
+    window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
     split: Callable[..., list[Var]] | None = None
     regions: Callable[[Params], tuple[Region, ...]] | None = None

@@ -39,6 +39,9 @@ class Target:
     running_total_block: int = 16  # places of one window of a running total
     blocks_running_totals: bool = False  # the compiler cuts such windows into blocks itself
 
+    narrow_windows: int = 0  # features up to which a convolution copies its windows, place by place
+    window_flops: float = 0.0  # what copying a place takes, in multiplications and additions
+
     # Searching and sorting.
     longest_sum: float = float("inf")  # elements that are summed up in one loop; a longer sum writes what it sums
     compared_entries: int = 256  # table entries up to which `searchsorted` compares a value with all of them

@@ -2,7 +2,7 @@
 
 `Flow` goes through a Program as partitioning will, and keeps which versions of every value then exist: a weight that was
 gathered once is there for the backward pass, too. Work is what the factors say: a contraction does as many
-multiplications as its factors have combinations, everything else reads and writes its values once, in fused loops.
+multiplications as its factors and windows have combinations, everything else reads and writes its values once, in fused loops.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Machine(Walks):
             exchange = self.exchange(rule, eqn, plan)
             return exchange.work, exchange
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        return self.work(plan.rule, types, placements, work_passes(eqn)), NO_EXCHANGE
+        return self.work(plan.rule, types, placements, work_passes(eqn), self.window_flops(eqn)), NO_EXCHANGE
 
     def exchange(self, rule: OwnRule, eqn: Eqn, plan: EquationPlan) -> OwnCost:
         key = (eqn.op, eqn.input_types, tuple(eqn.params.items()), plan.operands, plan.results, *plan.assignment.items())
@@ -153,9 +153,7 @@ class Machine(Walks):
     def border_prices(self) -> BorderPrices:
         """Of sending a border over the slowest axis of the mesh."""
         axes, count = self.mesh.axis_names, 1 << 20
-        start, long = (
-            collective_seconds("collective_permute", size, axes, self.mesh, self.topology) for size in (0, count)
-        )
+        start, long = (collective_seconds("collective_permute", size, axes, self.mesh, self.topology) for size in (0, count))
         return BorderPrices(start, (long - start) / count, FUSED / self.topology.memory_bandwidth)
 
     def moving(self, local: Program) -> tuple[float, float]:
@@ -181,30 +179,55 @@ class Machine(Walks):
             if eqn.op.regions is not None:
                 seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
             elif eqn.op.simulate is None and not (rule := rule_of(eqn)).is_passthrough:
-                seconds += self.local_seconds(rule, (*eqn.input_types, *eqn.output_types), work_passes(eqn))
+                types = (*eqn.input_types, *eqn.output_types)
+                seconds += self.local_seconds(rule, types, work_passes(eqn), self.window_flops(eqn))
         return seconds
 
     def _work(
-        self, rule: FactorRule, types: tuple[TensorType, ...], placements: tuple[Placement, ...], passes: float = 0.0
+        self,
+        rule: FactorRule,
+        types: tuple[TensorType, ...],
+        placements: tuple[Placement, ...],
+        passes: float = 0.0,
+        window_flops: float = 0.0,
     ) -> float:
         """`types` and `placements` are those of the operands, then of the results."""
         shapes = (p.local_shape(t.shape, self.mesh) for t, p in zip(types, placements, strict=True))
-        return self.local_seconds(rule, [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)], passes)
+        local = [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
+        return self.local_seconds(rule, local, passes, window_flops)
 
-    def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float) -> float:
+    def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float, window_flops: float = 0.0) -> float:
         """Seconds of an equation on local types: memory that it touches, or multiplications of a contraction.
 
-        `passes`: further reads of the operands that the op makes.
+        `passes`: further reads of the operands that the op makes; `window_flops`: what reading its windows takes.
         """
         seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
-            seconds = max(seconds, 2 * math.prod(_extents(rule, types).values()) / self._flops(types[0]))
+            flops = 2 * _multiplications(rule, types) + window_flops
+            seconds = max(seconds, flops / self._flops(types[0]))
         operands = sum(type.nbytes for type in types[: len(rule.operands)])
         return seconds + passes * operands / self.topology.memory_bandwidth
+
+    def window_flops(self, eqn: Eqn) -> float:
+        """What reading the windows of an equation takes besides, on machines that copy narrow ones."""
+        if eqn.op.window_reads is None or not self.target.narrow_windows:
+            return 0.0
+        reads, features = eqn.op.window_reads(eqn.input_types, eqn.params)
+        return self.target.window_flops * reads if features <= self.target.narrow_windows else 0.0
 
     def _flops(self, type: TensorType) -> float:
         rates = self.topology.flops_of
         return rates.get(type.dtype.name, self.topology.flops) if rates else self.topology.flops
+
+
+def _multiplications(rule: FactorRule, types: Sequence[TensorType]) -> int:
+    """Of a contraction: one for every combination of factors, and every place of the dims that no factor has, of a window.
+
+    b h i, w i o -> b h o | sum i, permute h      w, the kernel's places: 3 times b h i o for a kernel of 3
+    """
+    sides = zip((*rule.operands, *rule.results), types, strict=True)
+    windows = [extent for dims, type in sides for factors, extent in zip(dims, type.shape, strict=True) if not factors]
+    return math.prod(_extents(rule, types).values()) * math.prod(windows)
 
 
 def _extents(rule: FactorRule, types: Sequence[TensorType]) -> dict[str, int]:

@@ -25,6 +25,12 @@ WINDOW = 16
 # these, 570 ms to sort all on every device; of 2,048 it is 1.2 against 2.4 ms, but twelve times the text to compile.
 SELECTION_EXTENT = 2048
 
+# XLA:CPU hands a convolution to YNNPACK if one side has more than 16 features. Eigen does the others, and copies their windows:
+# 3 ns a place on a core that does 130 to 180 GFLOP/s then. A kernel's gradient of f32[64, 8, 32, 8] and f32[8, 32, 8, n], whose
+# 147,456 places have 8 elements each, takes 0.55 ms for n = 16, and 1.03 ms for n = 64, which is four times the work.
+NARROW_WINDOWS = 16
+WINDOW_FLOPS = 400.0
+
 
 def target(mesh: BaseMesh, figures: Figures) -> Target:
     """CPU devices, without the LAPACK that text for CPU alone may call.
@@ -46,6 +52,8 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         running_total_block=WINDOW,
         longest_sum=LONGEST_SUM,
         compared_entries=2 * LONGEST_SUM,
+        narrow_windows=NARROW_WINDOWS,
+        window_flops=WINDOW_FLOPS,
         compared_pairs=COMPARED_PAIRS,
         selects_above=SELECTION_EXTENT,
     )

@@ -66,9 +66,7 @@ def _type(in_types: Types, params: Params) -> Types:
 def _check_params(rank: int, params: Params) -> None:
     specs = params["dimension_numbers"]
     fits = len(specs) == 3 and all(sorted(spec) == list(range(rank)) for spec in specs)
-    require_param(
-        fits, "convolution", "dimension_numbers", specs, f"three orders of the dims 0 to {rank - 1} are needed"
-    )
+    require_param(fits, "convolution", "dimension_numbers", specs, f"three orders of the dims 0 to {rank - 1} are needed")
     for name in ("window_strides", "padding", "lhs_dilation", "rhs_dilation"):
         value = params[name]
         require_param(len(value) == rank - 2, "convolution", name, value, f"there are {rank - 2} spatial dims")
@@ -85,9 +83,7 @@ def _check_features(in_types: Types, params: Params) -> tuple[int, int]:
         require_param(count >= 1, "convolution", name, count, "1 or more is needed")
         fits = rhs.shape[o] % count == 0
         require_param(fits, "convolution", name, count, f"it does not divide the {rhs.shape[o]} out features of {rhs}")
-    require(
-        groups == 1 or batches == 1, "convolution", f"has {groups} feature groups and {batches} batch groups; use one"
-    )
+    require(groups == 1 or batches == 1, "convolution", f"has {groups} feature groups and {batches} batch groups; use one")
     fits = lhs.shape[c] == rhs.shape[i] * groups
     require(
         fits,
@@ -263,6 +259,15 @@ def _partition(local: LocalEquation) -> list[Var]:
     return [convolution(lhs, rhs, **_localize(params, (lhs.type, rhs.type), (type,)))]
 
 
+def _window_reads(in_types: Types, params: Params) -> tuple[int, int]:
+    """Each place of the kernel at each place of the result; in memory the features of one are behind one another."""
+    (out,), (_, rhs) = _type(in_types, params), in_types
+    o, i, *kernel = params["dimension_numbers"][1]
+    groups = max(params["feature_group_count"], params["batch_group_count"])
+    places = out.size // max(1, rhs.shape[o])
+    return places * math.prod(rhs.shape[d] for d in kernel), max(rhs.shape[i], rhs.shape[o] // groups)
+
+
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """A device has its share of the groups."""
     lhs, rhs = in_types
@@ -317,9 +322,7 @@ def _samples() -> list[Sample]:
     fields += ("feature_group_count", "batch_group_count")
     samples: list[Sample] = []
     for number, (lhs, rhs, *rest) in enumerate(_CALLS):
-        for dtype, preferred in (("f32", None), ("i32", None), ("bf16", "f32"), ("c64", None))[
-            : 4 if number < 4 else 1
-        ]:
+        for dtype, preferred in (("f32", None), ("i32", None), ("bf16", "f32"), ("c64", None))[: 4 if number < 4 else 1]:
             types = (TensorType(lhs, DTYPES[dtype]), TensorType(rhs, DTYPES[dtype]))
             dtype_of_result = None if preferred is None else DTYPES[preferred]
             params = dict(zip(fields, rest, strict=True)) | {"precision": None, "preferred": dtype_of_result}
@@ -343,4 +346,5 @@ convolution = Op(
     transpose=convolution_transpose,
     localize=_localize,
     partition=_partition,
+    window_reads=_window_reads,
 )

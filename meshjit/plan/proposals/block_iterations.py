@@ -61,5 +61,5 @@ def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machin
     for eqn in loop.body.eqns:
         if eqn.inputs and eqn.outputs[0] in stretches:
             types = [loop.divisions.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
-            seconds += machine.local_seconds(rule_of(eqn), types, work_passes(eqn))
+            seconds += machine.local_seconds(rule_of(eqn), types, work_passes(eqn), machine.window_flops(eqn))
     return seconds
