@@ -144,6 +144,11 @@ OPTIONS = (
         ("MESHJIT_DEVICE_MODEL",),
     ),
     Option(
+        "automatic", _boolean, False,
+        "jit under a mesh searches for the best plan where nobody names a placement, as meshjit.auto does.",
+        ("MESHJIT_AUTOMATIC",),
+    ),
+    Option(
         "mesh_axis_types", _one_of("auto", "explicit"), "auto",
         'Axes that `make_mesh` makes where it is not told: "auto", or "explicit", as JAX 0.10 does.',
         ("MESHJIT_MESH_AXIS_TYPES",),
@@ -309,7 +314,7 @@ OPTIONS = (
 # What a traced function depends on. (The others say how to talk, where to compile, whom to ask.)
 TRACED = (
     "enable_x64", "threefry_partitionable", "default_matmul_precision", "debug_nans", "debug_infs", "disable_jit",
-    "default_device", "default_prng_impl", "device_model", "numpy_dtype_promotion", "numpy_rank_promotion",
+    "default_device", "default_prng_impl", "device_model", "automatic", "numpy_dtype_promotion", "numpy_rank_promotion",
 )  # fmt: skip
 
 

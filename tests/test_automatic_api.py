@@ -18,6 +18,7 @@ from meshjit.api.mesh_choice import finer_meshes
 from meshjit.core.decision import parse_decisions
 from meshjit.plan.automatic.limits import Limits
 from meshjit.sharding import AUTO, AbstractMesh, NamedSharding, PartitionSpec as P
+from sharding.spec import spec_of
 
 WIDTH, ROWS = 48, 100
 
@@ -68,6 +69,30 @@ def test_two_steps_give_what_one_device_gives(how: str) -> None:
     assert plan.outputs[:3] == plan.inputs[:3]  # the state comes back as it went in
     assert plan.optimum is not None and plan.optimum.is_optimal
     assert str(plan.optimum).endswith(" ms, optimal")
+
+
+@pytest.mark.device
+def test_a_mesh_alone_asks_for_the_search_where_the_option_is_on() -> None:
+    """By default it does what JAX does. What is said otherwise stays."""
+    mesh, (weights, x) = mj.make_mesh((4, 2), ("a", "b")), arguments()
+    plain = mj.jit(step)
+    with mesh, mj.config.using(automatic=True):
+        moved, first = plain(weights, x)
+        _, second = plain(moved, x)  # arrays that are committed to the mesh are pins
+        plan = planned(plain, weights, x)
+        placed = mj.jit(step, in_shardings=(None, NamedSharding(mesh, P("a"))))
+        assert planned(placed, weights, x).optimum is None
+        assert planned(mj.jit(step), [mj.device_put(w, mj.devices()[0]) for w in weights], x).optimum is None
+    assert plan.optimum is not None and moved[0].sharding.is_equivalent_to(NamedSharding(mesh, spec_of(plan.outputs[0])), 2)
+    with mesh:
+        assert planned(plain, weights, x).optimum is None
+    with mj.config.using(automatic=True):
+        assert planned(plain, weights, x).optimum is None
+    explicit = mj.make_mesh((8,), ("a",), axis_types=(mj.sharding.AxisType.Explicit,))
+    with mj.set_mesh(explicit), mj.config.using(automatic=True):
+        assert planned(mj.jit(lambda x: x * 2), x).optimum is None
+    want, value = step(weights, x)
+    np.testing.assert_allclose([float(first), float(second)], [float(value), float(step(want, x)[1])], rtol=1e-4)
 
 
 @pytest.mark.device

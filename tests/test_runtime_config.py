@@ -13,7 +13,7 @@ def test_defaults() -> None:
     config = Config({})
     assert {option.name: config.read(option.name) for option in OPTIONS} == {
         "enable_x64": False, "default_device": None, "num_cpu_devices": 1, "platforms": None,
-        "device_model": None, "threefry_partitionable": True, "default_prng_impl": "threefry2x32", "mesh_axis_types": "auto",
+        "device_model": None, "threefry_partitionable": True, "default_prng_impl": "threefry2x32", "mesh_axis_types": "auto", "automatic": False,
         "debug_nans": False, "debug_infs": False, "disable_jit": False, "explain_cache_misses": False,
         "traceback_filtering": "auto", "log_compiles": False, "log": None, "check_tracer_leaks": False, "default_matmul_precision": None, "cpu_collectives": "gloo",
         "numpy_dtype_promotion": "standard", "numpy_rank_promotion": "allow",
@@ -36,6 +36,7 @@ def test_defaults() -> None:
         ({"JAX_PLATFORMS": "gpu, cpu"}, "platforms", "cuda,cpu"),
         ({"XLA_FLAGS": "--a=1 --xla_force_host_platform_device_count=6"}, "num_cpu_devices", 6),
         ({"XLA_FLAGS": "--xla_force_host_platform_device_count=6", "JAX_NUM_CPU_DEVICES": "2"}, "num_cpu_devices", 2),
+        ({"MESHJIT_AUTOMATIC": "1"}, "automatic", True),
         ({"MESHJIT_AGREEMENT_TIMEOUT": "2.5"}, "agreement_timeout", 2.5),
         ({"JAX_COMPILATION_CACHE_DIR": "/tmp/x/../y"}, "compilation_cache_dir", "/tmp/y"),
         ({"JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1"}, "persistent_cache_min_entry_size_bytes", -1),

@@ -21,6 +21,7 @@ from meshjit.api.options import checked_options
 from meshjit.api.placements import Placements, output_names, pinned, placements
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.state import state_ties
+from meshjit.api.unasked import searched_on_mesh
 from meshjit.api.watching import imaginers, tell
 from meshjit.config import config
 from meshjit.core.garbage import rarely_collected
@@ -88,6 +89,9 @@ class Traced(Stage):
 
         `pins`: where arguments are instead, by name such as "params['w1']". So a function is planned again, with one more wish,
         without being traced again."""
+        call = searched_on_mesh(self.call, self.traced_program)
+        if call is not self.call:
+            return Traced(call, self.traced_program).plan(lowering_platforms=lowering_platforms, topology=topology, pins=pins)
         if self.call.automatic is not None and self.call.automatic.meshes:
             return self._on_best_mesh(self.call.automatic, lowering_platforms, pins, topology)
         places = placements(self.call, self.traced_program)
