@@ -381,6 +381,16 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: mj.jvp(lambda x: x, (X,), (np.array([1, 2, 3]),)), TypeError,
         "jvp: a tangent has dtype int64, its primal float64\n  fix: tangent.astype(float64)",
     ),
+    "dtype of a cotangent": (
+        lambda: mj.vjp(lambda x: x, X)[1](np.array([1, 2, 3])), ValueError,
+        "vjp: a cotangent has dtype int64, the result float64\n  fix: cotangent.astype(float64)",
+    ),
+    "dtype of a number": (
+        lambda: mj.vjp(lambda x: x, 1.0)[1](1), ValueError, "vjp: a cotangent has dtype int64, the result float64",
+    ),
+    "dtype of a direction of linearize": (
+        lambda: mj.linearize(lambda x: x, 1.0)[1](1), ValueError, "linearize: a tangent has dtype int64, its primal float64",
+    ),
     "vmap in_axes": (
         lambda: mj.vmap(lambda x: x, in_axes=(0, 0))(X), ValueError,
         "vmap: in_axes has 2 entries, but the function was called with 1 positional arguments",

@@ -9,6 +9,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
+from meshjit.api import out_sharding
 from meshjit.errors import ShardingTypeError
 from meshjit.sharding import AxisType, NamedSharding, auto_axes, explicit_axes, reshard
 from sharding.spec import P
@@ -240,6 +241,36 @@ def test_a_type_says_where_a_value_is_without_a_mesh_of_the_context() -> None:
     abstract = NamedSharding(MESH.abstract_mesh, P("X", "Y"))
     assert mj.eval_shape(made).sharding == mj.eval_shape(called).sharding == abstract
     assert mj.eval_shape(lambda: mnp.ones(3)).sharding is None
+
+
+def test_cotangents_are_of_the_dual_type() -> None:
+    with mj.set_mesh(MESH):
+        x, elsewhere = reshard(mnp.ones((4, 4)), P("X", "Y")), mnp.ones((4, 4))
+        pull, push = mj.vjp(mnp.sin, x)[1], mj.linearize(mnp.sin, x)[1]
+        with pytest.raises(ValueError, match=r"vjp: a cotangent is f32\[4,4\], and has to be f32\[4@X,4@Y\]\n") as error:
+            pull(elsewhere)
+        assert "fix: meshjit.sharding.reshard(cotangent, P('X', 'Y'))" in str(error.value)
+        assert pull(reshard(elsewhere, P("X", "Y")))[0].sharding == pull(np.ones((4, 4), np.float32))[0].sharding == x.sharding
+        with pytest.raises(ValueError, match=r"linearize: a tangent is f32\[4,4\], and has to be f32\[4@X,4@Y\]\n  fix: "):
+            push(elsewhere)
+
+        def of_shards(x: Any) -> Any:
+            return mj.vjp(mnp.sin, x)[1](mnp.ones(x.shape))[0]
+
+        with pytest.raises(ValueError, match=r"is f32\[1,2\], and has to be f32\[1,2\]\{V:\(X,Y\)\}\n  fix: meshjit.lax.pcast\("):
+            mj.shard_map(of_shards, in_specs=P("X", "Y"), out_specs=P("X", "Y"))(x)
+
+
+def test_equal_eager_calls_with_out_sharding_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    traces: list[str] = []
+    trace = out_sharding.trace_to_program
+    monkeypatch.setattr(out_sharding, "trace_to_program", lambda *args: traces.append(args[3]) or trace(*args))
+    with mj.set_mesh(MESH):
+        x = reshard(mnp.arange(16.0).reshape(4, 4), P("X", "Y"))
+        for factor, spec in ((1, P("X")), (2, P("X")), (3, P("Y"))):
+            result = mnp.dot(x * factor, x, out_sharding=spec)
+            np.testing.assert_array_equal(result, factor * np.asarray(x) @ np.asarray(x))
+    assert traces == ["dot", "dot"]
 
 
 def test_out_sharding_takes_what_typeof_says() -> None:

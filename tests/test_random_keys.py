@@ -11,6 +11,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 import meshjit.sharding
+from meshjit.numpy import key_arrays
 from tests.tools import key_scenarios
 
 pytestmark = pytest.mark.device
@@ -127,6 +128,21 @@ def test_compiled_calls_take_keys_again_without_python() -> None:
     assert repr(traced[0]["k"]) == "Traced<key<fry>[]>"
     with pytest.raises(TypeError, match=r"compiled for arguments \(\{'k': key<fry>\(\*\), 'n': \*\}\), called with \(\{'k': \*, 'n': \*\}\)"):
         split.lower(state).compile()({"k": mnp.zeros(2, "uint32"), "n": state["n"]})
+
+
+def test_equal_eager_calls_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is given beside keys is an argument of the Program, too: other values are not those of the first call."""
+    traces: list[str] = []
+    trace = key_arrays.trace_to_program
+    monkeypatch.setattr(key_arrays, "trace_to_program", lambda *args: traces.append(args[3]) or trace(*args))
+    keys, others = mj.random.split(mj.random.key(1), 4), mj.random.split(mj.random.key(2), 4)
+    for mask in ([True, False, True, False], [False, False, True, True]):
+        chosen = mnp.where(mnp.array(mask), keys, others)
+        expected = np.where(np.array(mask)[:, None], mj.random.key_data(keys), mj.random.key_data(others))
+        np.testing.assert_array_equal(mj.random.key_data(chosen), expected)
+    for place in (1, 2, 1):
+        assert mnp.stack([keys, others], place - 1).shape == ((2, 4) if place == 1 else (4, 2))
+    assert traces == ["where", "stack", "stack"]
 
 
 def test_donated_keys_are_given_up() -> None:

@@ -15,9 +15,20 @@ from meshjit.core.explicit import explicit_part, pin_of
 from meshjit.errors import ShardingTypeError
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
-from meshjit.trace import Tracer, active_trace, bind, bind_program, line_of, trace_to_program, user_source
+from meshjit.trace import (
+    Tracer,
+    active_trace,
+    argument_of,
+    bind,
+    bind_program,
+    concrete_info,
+    line_of,
+    trace_to_program,
+    user_source,
+)
 from meshjit.trace.explicit import governing, holding, sharding_in_type
 from meshjit.trace.meshes import is_without_devices
+from meshjit.trace.once import traced_once
 from meshjit.trees import WORDS as tree
 from sharding.axis_types import AxisType
 from sharding.current import set_mesh
@@ -39,7 +50,7 @@ def takes_out_sharding(function: Callable[..., Any]) -> Callable[..., Any]:
         sharding = checked_sharding(out_sharding, name)
         if not sharding.mesh.axis_names:  # that of a type without a mesh: it says nothing
             return function(*args, **kwargs)
-        return _computed(lambda: function(*args, **kwargs), sharding, name, (args, kwargs))
+        return _computed(function, args, kwargs, sharding)
 
     signature = inspect.signature(function)
     keyword = inspect.Parameter("out_sharding", inspect.Parameter.KEYWORD_ONLY, default=None)
@@ -101,21 +112,34 @@ def automatic(mesh: BaseMesh) -> contextlib.AbstractContextManager[BaseMesh]:
     return axes_typed(mesh, dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
 
 
-def _computed(compute: Callable[[], Any], sharding: NamedSharding, what: str, arguments: Any) -> Any:
-    """What `compute` gives, placed; outside of a trace it becomes one Program."""
-    _check_sums(sharding.spec, arguments, what)
+def _computed(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], sharding: NamedSharding) -> Any:
+    """What the function gives, placed; outside of a trace it becomes one Program, traced once for equal calls."""
+    what = function.__name__
+    _check_sums(sharding.spec, (args, kwargs), what)
     trace = active_trace()
     mesh = named_mesh() or (trace.mesh if trace is not None and trace.mesh is not None else sharding.mesh)
 
-    def placed() -> Any:
+    def placed(*args: Any, **kwargs: Any) -> Any:
         with automatic(mesh):
-            result = compute()
+            result = function(*args, **kwargs)
         return held(result, sharding, what)
 
     if trace is not None:
-        return placed()
-    traced = trace_to_program(placed, (), tree.structure(((), {})), what)
-    results = bind_program(traced.program, traced.captured, traced.out_weak, traced.mesh)
+        return placed(*args, **kwargs)
+    leaves, structure = tree.flatten((args, kwargs))
+    inputs = [x for x in leaves if concrete_info(x) is not None]
+    arguments = [argument_of(x) for x in inputs]
+
+    def of_arrays(*values: Any) -> Any:
+        rest = iter(values)
+        given, named = tree.unflatten(structure, [x if concrete_info(x) is None else next(rest) for x in leaves])
+        return placed(*given, **named)
+
+    settings = tuple((type(x), x) if concrete_info(x) is None else None for x in leaves)
+    key = ("out_sharding", what, sharding, sharding.spec.unreduced, sharding.spec.reduced, structure, settings, tuple(arguments))
+    flat = tree.structure(((0,) * len(inputs), {}))
+    traced = traced_once(function, key, lambda: trace_to_program(of_arrays, arguments, flat, what, None, inputs), share=True)
+    results = bind_program(traced.program, [*inputs, *traced.captured], traced.out_weak, traced.mesh)
     return tree.unflatten(traced.out_tree, [_as_spelt(x, sharding) for x in results])
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from meshjit import numpy as mnp
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import kind_of_result
 from meshjit.trace import (
@@ -218,23 +217,6 @@ def no_derivative(type: TensorType) -> np.ndarray[Any, Any]:
 def run(program: Any, inputs: Sequence[Any], weak: Sequence[bool], mesh: Any) -> list[Any]:
     """`mesh`: of the constraints in the function that the Program comes from."""
     return bind_program(program, inputs, weak, mesh)
-
-
-def direction_of(value: Any, type: TensorType, what: str, name: str, place: str) -> Any:
-    """A tangent or cotangent as an operand of this type; Python numbers and other weak values adapt.
-
-    ValueError for another shape, for another dtype TypeError of a tangent and ValueError of a cotangent, with both."""
-    argument = argument_of(value, name)
-    if argument.type.shape != type.shape:
-        raise ValueError(f"{what}: a {name} has shape {argument.type.shape}, {place} {type.shape}")
-    if argument.type.dtype == type.dtype:
-        return as_operand(value, argument)
-    if not argument.weak or (argument.type.dtype.kind == "c" and type.dtype.kind != "c"):
-        raise (ValueError if name == "cotangent" else TypeError)(
-            f"{what}: a {name} has dtype {argument.type.dtype}, {place} {type.dtype}\n"
-            f"  fix: {name}.astype({type.dtype})"
-        )
-    return mnp.astype(as_operand(value, argument), type.dtype)
 
 
 def gradients(call: Call, results: Iterator[Any]) -> tuple[Any, ...]:

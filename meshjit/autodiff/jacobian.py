@@ -40,14 +40,14 @@ def jacfwd(fun: Function, argnums: int | Sequence[int] = 0, has_aux: bool = Fals
     return jacobian
 
 
-def _column(slope: Function, structure: Any, types: Sequence[TensorType], place: int) -> Any:
+def _column(slope: Any, structure: Any, types: Sequence[TensorType], place: int) -> Any:
     """Derivatives of every result with respect to one argument leaf."""
     type = types[place]
 
     def along(direction: Any) -> Any:
         zeros = [mnp.zeros(t.shape, t.dtype) for t in types]
         zeros[place] = direction
-        return slope(*tree.unflatten(structure, zeros))
+        return slope.func.push(*slope.args, tree.unflatten(structure, zeros))
 
     columns = vmap(along, out_axes=-1)(_basis(type))
     return tree.map(lambda c: _unrolled_column(c, type), columns)
@@ -93,7 +93,7 @@ def jacrev(
     return jacobian
 
 
-def _row(pull: Function, outer: Any, types: Sequence[TensorType], place: int, single: bool) -> Any:
+def _row(pull: Any, outer: Any, types: Sequence[TensorType], place: int, single: bool) -> Any:
     """Derivatives of one result leaf with respect to every argument."""
     type = types[place]
     kinds: list[Any] = []
@@ -101,7 +101,7 @@ def _row(pull: Function, outer: Any, types: Sequence[TensorType], place: int, si
     def back(cotangent: Any) -> Any:
         zeros = [mnp.zeros(t.shape, t.dtype) for t in types]
         zeros[place] = cotangent
-        flat, structure = tree.flatten(pull(tree.unflatten(outer, zeros)))
+        flat, structure = tree.flatten(pull.pull(tree.unflatten(outer, zeros)))
         kinds[:] = [structure, flat]
         return [x for x in flat if not is_float0(x)]
 

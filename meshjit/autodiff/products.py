@@ -9,13 +9,13 @@ from typing import Any, cast
 from meshjit import numpy as mnp
 from meshjit.api import jit
 from meshjit.api.tracebacks import boundary
+from meshjit.autodiff.directions import direction_of, dual
 from meshjit.autodiff.function import (
     Call,
     Function,
     Outcome,
     call_of,
     check_function,
-    direction_of,
     gradients,
     run,
 )
@@ -44,7 +44,7 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
         kinds = f"{type(primals).__name__} and {type(tangents).__name__}"
         raise TypeError(f"jvp: primals and tangents must be tuples or lists of the arguments, got {kinds}")
     call = call_of(fun, tuple(primals), {}, "jvp", has_aux=has_aux)
-    directions = _directions(call, tuple(tangents), "jvp")
+    directions = _directions(call, tuple(tangents), "jvp", placed=False)  # which brings them to their primals, as in JAX
     program, flags = jvp_program(call.traced.program, call.chosen, known=call.known(*directions))
     require_meaning(program)
     weak = [*call.traced.out_weak, *(w for w, flag in zip(call.traced.out_weak, flags, strict=True) if flag)]
@@ -55,17 +55,17 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     return call.with_aux(outputs, call.value(outputs), derivative)
 
 
-def _directions(call: Call, tangents: tuple[Any, ...], what: str) -> list[Any]:
-    """The tangents of the operands, checked."""
+def _directions(call: Call, tangents: tuple[Any, ...], what: str, placed: bool) -> list[Any]:
+    """The tangents of the operands, checked; with `placed` they have to be where their primals are."""
     flat, structure = USERS.flatten(tangents)
     expected = users_treedef(call.in_tree)
     if structure != expected:
         raise TypeError(f"{what}: primals and tangents differ in structure: {expected} and {structure}")
-    pairs = [(t, a.type) for t, a, flag in zip(flat, call.arguments, call.wrt, strict=True) if flag]
     for t, a, flag in zip(flat, call.arguments, call.wrt, strict=True):
         if not flag and not is_float0(t):
             raise TypeError(_not_float0(what, t, a))
-    return [direction_of(t, type, what, "tangent", "its primal") for t, type in pairs]
+    pairs = [(t, a) for t, a, flag in zip(flat, call.arguments, call.wrt, strict=True) if flag]
+    return [direction_of(t, a, what, "tangent", "its primal", placed) for t, a in pairs]
 
 
 def _not_float0(what: str, tangent: Any, primal: Argument) -> str:
@@ -119,15 +119,18 @@ def _without_values(call: Call) -> Call:
 
 
 class _Tangents:
-    """(residuals, *tangents) -> tangents of the value: what `linearize` makes a Partial of."""
+    """(residuals, *tangents) -> tangents of the value: `linearize` makes a Partial of it. `push` takes tangents placed anyhow."""
 
     def __init__(self, call: Call, linear: Linearized) -> None:
         self.call, self.linear = call, linear
 
     def __call__(self, residuals: Sequence[Any], *tangents: Any) -> Any:
+        return self.push(residuals, tangents, placed=True)
+
+    def push(self, residuals: Sequence[Any], tangents: tuple[Any, ...], placed: bool = False) -> Any:
         call, linear = self.call, self.linear
         require_meaning(linear.tangent)
-        directions = _directions(call, tangents, "linearize")
+        directions = _directions(call, tangents, "linearize", placed)
         weak = [w for w, flag in zip(call.traced.out_weak, linear.flags, strict=True) if flag]
         results = iter(run(linear.tangent, [*residuals, *directions], weak, call.traced.mesh))
         return tangents_of(call.value_tree, _with_zeros(call, linear.flags, results)[: call.value_count])
@@ -184,7 +187,8 @@ class _Cotangents:
         rest = iter(opaque)
         return [next(rest) if place is None else arguments[place] for place in self.places]
 
-    def __call__(self, residuals: Sequence[Any], cotangents: Any) -> Any:
+    def __call__(self, residuals: Sequence[Any], cotangents: Any, placed: bool = True) -> Any:
+        """With `placed` the cotangents have to be where the results are."""
         call = self.call
         flat, structure = USERS.flatten(cotangents)
         if structure != users_treedef(call.value_tree):
@@ -192,9 +196,9 @@ class _Cotangents:
                 f"vjp: the function returned {call.value_count} arrays, it was given {len(flat)} cotangents"
                 f" in another structure\n  result: {users_treedef(call.value_tree)}\n  cotangents: {structure}"
             )
-        types = call.traced.program.output_types[: call.value_count]
-        takes = [i for i, type in enumerate(types) if is_inexact(type.dtype)]
-        directions = {i: direction_of(flat[i], types[i], "vjp", "cotangent", "the result") for i in takes}
+        types = [dual(a) for a in call.traced.out_arguments[: call.value_count]]
+        takes = [i for i, a in enumerate(types) if is_inexact(a.type.dtype)]
+        directions = {i: direction_of(flat[i], types[i], "vjp", "cotangent", "the result", placed) for i in takes}
         return gradients(call, iter(self.run(residuals, directions)))
 
     def run(self, residuals: Sequence[Any], directions: dict[int, Any]) -> list[Any]:
@@ -235,8 +239,12 @@ class VJP:
                 f"the cotangent of the one value that {name} returned, also where that is a tuple\n"
                 "  fix: f_vjp((a, b)) in place of f_vjp(a, b)"
             )
+        return self.pull(cotangents, placed=True)
+
+    def pull(self, cotangents: Any, placed: bool = False) -> Any:
+        """The same for cotangents that are anywhere."""
         arguments = tree.leaves(self.args_res, is_leaf=lambda x: isinstance(x, NotNeeded))
-        return self.fun(self.fun.residuals(arguments, self.opaque_residuals), cotangents)
+        return self.fun(self.fun.residuals(arguments, self.opaque_residuals), cotangents, placed)
 
     def __repr__(self) -> str:
         return f"<the derivative of {self.fun.call.traced.program.name} backwards, which keeps {tree.leaves(self)}>"

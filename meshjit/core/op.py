@@ -160,6 +160,8 @@ class Op:
     Autodiff derives the jvp from it, and partial sums flow through a group whose operands are all partial alike:
     op(sum of x_i) == sum of op(x_i). It is a function of (in_types, params) where that depends on them: concatenate has
     as many operands as it is given, and integer division or a conversion to integers truncates.
+
+    `stops`: derivatives are zero whatever `linear` says.
     """
 
     name: str
@@ -170,6 +172,7 @@ class Op:
     samples: Callable[[], Iterable[Sample]]
     batch: Callable[..., tuple[list[Var], list[int | None]]] | Absent
     linear: tuple[tuple[int, ...], ...] | Callable[[Types, Params], tuple[tuple[int, ...], ...]] = ()
+    stops: bool = False
     jvp: Callable[..., Any] | Absent = _NO_GRADIENT
     transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
     takes_none: bool = False

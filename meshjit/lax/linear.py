@@ -116,7 +116,7 @@ def linear_transpose(fun: Function, *primals: Any, reduce_axes: Any = ()) -> Fun
             raise TypeError(f"cotangent tree does not match function output, expected {whole.out_tree} but got {structure}")
         given, types = [argument_of(x) for x in flat], whole.program.output_types
         for a, type in zip(given, types, strict=True):
-            if a.type != type and not (a.weak and a.type.shape == type.shape):
+            if a.type != type:
                 raise TypeError(f"cotangent type does not match function output, expected {type} but got {a.type}")
         values = [np.asarray(x, t.dtype) if is_python_number(x) else x for x, t in zip(flat, types, strict=True)]
         results = bind_program(program, [*whole.captured, *values], None, whole.mesh)

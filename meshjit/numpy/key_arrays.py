@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,19 @@ import numpy as np
 from meshjit.core.keys import KeyType, NotNumbersError, PRNGKeyArray
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import broadcast_shapes
-from meshjit.trace import argument_of, array_paths, bind_program, line_of, trace_to_program, user_source
+from meshjit.trace import (
+    Argument,
+    Traced,
+    Tracer,
+    argument_of,
+    array_paths,
+    bind_program,
+    concrete_info,
+    line_of,
+    trace_to_program,
+    user_source,
+)
+from meshjit.trace.once import traced_once
 from meshjit.transform.batch import batch
 from meshjit.transform.inline_calls import inline_calls
 from meshjit.trees import USERS, WORDS
@@ -65,24 +78,37 @@ def _common_type(name: str, values: Iterable[Any]) -> KeyType:
 
 def _on_words(function: Function, dtype: KeyType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     leaves, structure = USERS.flatten((args, kwargs))
-    words = [x.words for x in leaves if is_keys(x)]
-    arguments = [argument_of(x) for x in words]
-    dims = [a.type.rank - 1 for a in arguments]
+    inputs = [x.words if is_keys(x) else x for x in leaves if _is_input(x)]
+    arguments = [argument_of(x) for x in inputs]
+    settings = [None if is_keys(x) or _is_input(x) else (type(x), x) for x in leaves]
+    key = ("keys", function.__name__, structure, dtype, tuple(settings), tuple(map(is_keys, leaves)), tuple(arguments))
+    traced = traced_once(function, key, lambda: _traced(function, dtype, leaves, structure, arguments), share=True)
+    outputs = bind_program(traced.program, [*inputs, *traced.captured], None, traced.mesh)
+    return WORDS.map(lambda x: PRNGKeyArray(dtype, x), WORDS.unflatten(traced.out_tree, outputs))
 
-    def of_one_word(*values: Any) -> Any:
-        rest = iter(values)
-        given, named = USERS.unflatten(structure, [next(rest) if is_keys(x) else None if x is dtype else x for x in leaves])
+
+def _is_input(x: Any) -> bool:
+    """Whether a leaf is a value of the Program; of the others Python may ask what they are."""
+    return is_keys(x) or isinstance(x, Tracer) or concrete_info(x) is not None
+
+
+def _traced(function: Function, dtype: KeyType, leaves: Sequence[Any], structure: Any, arguments: Sequence[Argument]) -> Traced:
+    """The function of one word of every key, for a batch of all words."""
+    values = [x for x in leaves if _is_input(x)]
+    dims = [a.type.rank - 1 if is_keys(x) else None for x, a in zip(values, arguments, strict=True)]
+
+    def of_one_word(*inputs: Any) -> Any:
+        rest = iter(inputs)
+        given, named = USERS.unflatten(structure, [next(rest) if _is_input(x) else None if x is dtype else x for x in leaves])
         return function(*given, **named)
 
-    members = [a.without_dim(d) for a, d in zip(arguments, dims, strict=True)]
-    flat = WORDS.structure(((0,) * len(words), {}))
-    unknown = [None] * len(words)
-    traced = trace_to_program(of_one_word, members, flat, function.__name__, array_paths(), unknown)
+    members = [a if d is None else a.without_dim(d) for a, d in zip(arguments, dims, strict=True)]
+    flat = WORDS.structure(((0,) * len(values), {}))
+    known = [None if is_keys(x) else x for x in values]
+    traced = trace_to_program(of_one_word, members, flat, function.__name__, array_paths(), known)
     places = [*dims, *[None] * len(traced.captured)]
     results = [t.rank for t in traced.program.output_types]
-    program = batch(inline_calls(traced.program), places, dtype.words, results)
-    outputs = bind_program(program, [*words, *traced.captured], None, traced.mesh)
-    return WORDS.map(lambda x: PRNGKeyArray(dtype, x), WORDS.unflatten(traced.out_tree, outputs))
+    return replace(traced, program=batch(inline_calls(traced.program), places, dtype.words, results))
 
 
 def makes_keys(function: Function, position: int) -> Function:

@@ -163,6 +163,8 @@ class Known:
 def _passes_on(eqn: Eqn, result: Var) -> bool:
     """Whether a result has a derivative with respect to the operands, other than zero: floor and stop_gradient have none."""
     op = eqn.op
+    if op.stops:
+        return False
     if op.regions is not None or op.linear_groups(eqn.input_types, eqn.params):
         return True
     if not op.jvp:

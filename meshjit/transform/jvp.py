@@ -176,7 +176,7 @@ def equation_tangents(
     eqn: Eqn, primals: Sequence[Var], tangents: Sequence[Var | None], outputs: Sequence[Var]
 ) -> list[Var | None]:
     """Tangents of one equation's results. An op that is linear in every operand that has a tangent needs no rule."""
-    if not any(is_inexact(v.dtype) for v in eqn.outputs) and is_pure(eqn):
+    if eqn.op.stops or (not any(is_inexact(v.dtype) for v in eqn.outputs) and is_pure(eqn)):
         return [None] * len(eqn.outputs)
     groups = eqn.op.linear_groups(eqn.input_types, eqn.params)
     covered = {i for group in groups for i in group}

@@ -39,7 +39,6 @@ INTENDED: dict[str, str] = {
     "reduce_precision": "linear only where the asked precision is that of the operand, or no less",
     "scan": "linear where its body is; planning looks into it",
     "scatter": "which of several updates of one place wins need not be the same for every addend",
-    "stop_gradient": "`linear` would give it a derivative",
 }
 
 

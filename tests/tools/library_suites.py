@@ -5,7 +5,8 @@ FOLDER is the library's unpacked source distribution:
     pip download --no-binary :all: --no-deps optax && tar xzf optax-*.tar.gz
 
 Each test file runs in a process of its own, under the Python that runs this (or MESHJIT_TEST_ECOSYSTEM), which needs the library,
-pytest and what the tests import. Prints a row per file, then the reasons of what failed, the most frequent first.
+pytest and what the tests import. Prints a row per file with the reasons of what failed below it, then all reasons, the most
+frequent first. Of a file that does not end in time, the tests that had ended count, and the one that was running as failed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,8 @@ def main() -> None:
     for file in files:
         share = run(folder, file, options.timeout)
         print(f"| `{file}` | {share} |", flush=True)
+        for reason, count in share.reasons.most_common():
+            print(f"    {count:5}  {reason}", flush=True)
         total += share.counts
         reasons += share.reasons
     tried = total["passed"] + total["failed"]
@@ -62,18 +66,28 @@ def test_files(folder: Path) -> list[Path]:
 
 
 def run(folder: Path, file: str, timeout: float) -> Share:
-    """One file; one that ends without a report (it does not import, it takes too long) is one failure."""
+    """One file; one that ends without a report (its process dies, it takes too long) is one failure more than its tests'."""
     python = os.environ.get("MESHJIT_TEST_ECOSYSTEM", sys.executable)
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     environment.pop("MESHJIT_NUM_CPU_DEVICES", None)  # of this package; some tests set XLA_FLAGS themselves
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch) / "report.xml"
-        command = [python, "-m", "pytest", "-p", "meshjit.as_jax", "-q", f"--junitxml={report}", "-p", "no:cacheprovider", file]
-        try:
-            subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=timeout, check=False)
-            return read(report)
-        except (subprocess.TimeoutExpired, FileNotFoundError) as error:
-            return Share(Counter(failed=1), Counter([f"no report: {type(error).__name__}"]))
+        command = [python, "-m", "pytest", "-p", "meshjit.as_jax", "-v", f"--junitxml={report}", "-p", "no:cacheprovider", file]
+        with (Path(scratch) / "told.txt").open("w+") as told:
+            try:
+                code = subprocess.run(command, cwd=folder, env=environment, stdout=told, stderr=told, timeout=timeout).returncode
+            except subprocess.TimeoutExpired:
+                return told_share(told, f"did not end in {timeout:.0f} s")
+            return read(report) if report.exists() else told_share(told, f"no report, exit status {code}")
+
+
+def told_share(told: IO[str], why: str) -> Share:
+    """What pytest had said by then: `file::Class::test PASSED [ 5%]`, a line per test."""
+    told.seek(0)
+    lines = [line for line in told.read().splitlines() if "::" in line]
+    ended = Counter(word.lower() for line in lines for word in line.split()[1:2] if word.lower() in OUTCOMES)
+    running = next((line.split()[0] for line in reversed(lines) if len(line.split()) == 1), "?")
+    return Share(ended + Counter(failed=1), Counter([f"{why}, in {running}"]))
 
 
 def read(report: Path) -> Share:

@@ -106,9 +106,7 @@ leave_unreduced = Op(
 
 # -- stop_gradient, copy
 
-stop_gradient = elementwise(
-    "stop_gradient", _itself, jvp=lambda primals, tangents, outs, params: [None], widen=False, **_SAME
-)
+stop_gradient = elementwise("stop_gradient", _itself, linear=((0,),), stops=True, widen=False, **_SAME)
 
 copy = elementwise(
     "copy",

@@ -113,6 +113,7 @@ def elementwise(
     attributes: Attributes = "",
     emit: Any = None,
     linear: Any = (),
+    stops: bool = False,
     jvp: Any = None,
     transpose: Any = None,
     fill: Any = "small",
@@ -155,6 +156,7 @@ def elementwise(
         samples=samples or default_samples,
         batch=elementwise_batch(lambda: op),
         linear=linear,
+        stops=stops,
         jvp=jvp or Absent(NO_GRADIENT),
         transpose=transpose or Absent("the op is linear in none of its operands"),
     )
