@@ -25,6 +25,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 groups of operands that it is linear in, see `Op`
     jvp(primals, tangents, outs, params) -> list of V or None
                                 None is a zero tangent; not needed where `linear` covers the operands
+    stops                       whether derivatives are zero whatever `linear` says
     transpose(cotangents, operands, in_types, params) -> list of V or None
                                 linear operands are given as None; one cotangent per operand
     takes_none                  whether transpose is given None for a cotangent that is zero, or else, of several results, zeros
@@ -160,8 +161,6 @@ class Op:
     Autodiff derives the jvp from it, and partial sums flow through a group whose operands are all partial alike:
     op(sum of x_i) == sum of op(x_i). It is a function of (in_types, params) where that depends on them: concatenate has
     as many operands as it is given, and integer division or a conversion to integers truncates.
-
-    `stops`: derivatives are zero whatever `linear` says.
     """
 
     name: str
