@@ -10,6 +10,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
+from meshjit.core.decision import parse_decisions, print_decisions
 from meshjit.core.plan import Plan
 from meshjit.sharding import AUTO, AbstractMesh, PartitionSpec as P
 from sharding.mesh import AbstractDevice
@@ -192,3 +193,48 @@ def test_tensor_parallel_over_two_axes(rows: int) -> None:
     hidden, out = 4 * rows * 8192, 4 * rows * 4096  # bytes, whole
     along_y, along_x = hidden / 4 * 1 / 2 * 2, out / 2 * 3 / 4 * 2  # gather and scatter over y of a hidden, over x of a result
     assert wire(plan) == along_y + along_x
+
+
+def sentences(plan: Plan) -> list[str]:
+    return [str(decision) for decision in plan.decisions if decision.kind == "group"]
+
+
+def test_dims_that_are_split_alike_are_a_sentence() -> None:
+    """What splitting saves and sends, with lines; all that is sent belongs to some group."""
+    plan = planned(mlp, [of(256, 256)] * 3, of(65536, 256))
+    line = mlp.__code__.co_firstlineno
+    (text,) = sentences(plan)
+    assert text.splitlines() == [
+        "group rows of x and 27 other values: split over x in 8, in"
+        f" lines {line + 4} to {line + 5}  # test_automatic_experts.py:{line + 4} mlp.<locals>.loss",
+        "  because saves 307.1 us of work",
+        f"  because sends 3 times all_reduce over x, 262,144 bytes at line {line + 7}",
+        "  costs 33.06 us",
+    ]
+    wide = sentences(planned(mlp, [of(8192, 32768), of(32768, 8192)], of(64, 8192)))
+    assert wide[0].startswith("group columns of weights_0, rows of weights_1 and 16 other values: split over x in 8, in lines ")
+
+
+def scanned(weights: Any, x: Any) -> Any:
+    return lax.scan(lambda y, w: (nn.relu(mnp.dot(y, w)), None), x, weights)[0]
+
+
+@pytest.mark.parametrize("mesh", [MESH, AbstractMesh((4, 2), ("x", "y"), abstract_device=H100)], ids=str)
+@pytest.mark.parametrize(
+    ("fun", "arguments"),
+    [
+        (mlp, ([of(4096, 8192), of(8192, 4096)], of(2048, 4096))),
+        (block, ([of(4096, 16384), of(16384, 4096)], of(1, 2048, 4096))),
+        (scanned, (of(6, 4096, 4096), of(64, 4096))),
+        (mnp.fft.fft2, (of(4096, 4096, dtype=np.complex64),)),
+        (lambda x: mnp.sum(x) + mnp.max(mnp.roll(x, 1, 0)), (of(32768, 32768),)),
+    ],
+    ids=["pair", "block", "scan", "fft", "roll"],
+)
+def test_groups_account_for_all_that_is_sent(fun: Any, arguments: Any, mesh: AbstractMesh) -> None:
+    plan = mj.auto(fun, mesh=mesh).trace(*arguments).plan().plan
+    assert plan.target is not None
+    sent = sum(each.seconds(mesh, plan.target.topology) for each in plan.collectives)
+    told = [decision for decision in plan.decisions if decision.kind == "group"]
+    assert sum(decision.microseconds or 0 for decision in told) == pytest.approx(1e6 * sent, rel=2e-3)
+    assert told and parse_decisions(print_decisions(told)) == told

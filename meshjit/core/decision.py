@@ -20,6 +20,7 @@ KINDS: Final = {
     "place": "where a value lives, and the annotations that its axes come from",
     "conflict": "two annotations offer a value different axes",
     "search": "how good a plan is that was searched for automatically",
+    "group": "dims that are split alike over an axis: what that saves, and what it sends",
     "try": "an alternative that was planned",
     "compute": "how an equation's factors are spread over axes, where there was a choice",
     "move": "a value is brought to another placement",

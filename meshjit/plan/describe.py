@@ -16,6 +16,7 @@ from meshjit.plan.assign import Assigner
 from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
 from meshjit.plan.graph import Annotations, Flattened, programs_in
+from meshjit.plan.groups import groups
 from meshjit.plan.seeds import seed_text
 from meshjit.plan.stencil_loops import refusals
 from sharding.axes import AxisRef, axes_text
@@ -55,6 +56,8 @@ class _Description:
                 self.collect(body)
 
     def decisions(self) -> Iterator[Decision]:
+        if self.plan.optimum is not None:
+            yield from groups(self.plan)
         yield from (self.trial(trial) for trial in self.plan.trials)
         yield from map(self.conflict, dict.fromkeys(self.propagated.conflicts))
         yield from map(self.place, self.plan.program.inputs)
