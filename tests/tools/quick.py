@@ -44,6 +44,7 @@ QUICK: dict[str, dict[str, int]] = {
     "checkpoints": {"test_checkpoints": 6},
     "cli": {"test_reproduce": 6, "test_cli_inspect": 3},
     "as_jax": {"test_as_jax": 3},
+    "example_libraries": {"test_example_libraries": 4},
     "experimental": {"test_experimental_topologies": 1},
     "tests": {"test_tests": 1, "test_imports": 4, "test_tree": 1},
 }  # fmt: skip
