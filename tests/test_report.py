@@ -12,9 +12,12 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax
+from meshjit.api.call import Automatic
 from meshjit.core.printer import names_of
 from meshjit.core.types import short_name
+from meshjit.plan.automatic.limits import Limits
 from meshjit.report.names import UnknownName
+from meshjit.report.optimum import optimum_of, optimum_text
 from sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 from sharding.spec import ShardingError
 
@@ -225,8 +228,23 @@ def test_one_line_per_plan_in_the_log(caplog):
     with mj.config.using(log="plan"), caplog.at_level(logging.WARNING, "meshjit"):
         mj.jit(lambda x: x + 1.0)(np.zeros(4, np.float32))
         mj.jit(lambda x: x + 2.0).lower(np.zeros(4, np.float32)).compile()
+        mesh = mj.make_mesh((4,), ("x",), devices=mj.devices()[:4])
+        x = mj.device_put(np.zeros((4, 8), np.float32), NamedSharding(mesh, P("x")))
+        mj.jit(lambda x: x.sum(0))(x)
     lines = [record.message for record in caplog.records if "equations on 1 devices" in record.message]
     assert len(lines) == 2 and all("0 B sent" in line for line in lines)
+    (spread,) = [record.message for record in caplog.records if "equations on 4 devices" in record.message]
+    assert re.search(r"largest: all_reduce over x, .* at test_report.py:\d+ .*; not searched, at most [\d.,]+ times the opt", spread)
+
+
+def test_how_far_from_the_optimum(report):
+    """Of a plan by annotations what the work alone says, which holds for the best plan, too."""
+    assert re.fullmatch(r"not searched, at most [\d.]+ times the optimum", optimum_text(report.subject))
+    even = mj.jit(mnp.tanh).trace(struct((512, 512), "data", "model")).plan().report()
+    assert optimum_text(even.subject) == "not searched, optimal"
+    best = mj.jit(step).trace(*report_arguments()).plan().traced.automatically(Automatic(Limits(), (MESH,))).plan
+    bound = optimum_of(report.subject).bound
+    assert best.optimum is not None and bound <= best.optimum.seconds <= report.cost.seconds
 
 
 def test_names_are_those_of_the_text(report):

@@ -14,6 +14,7 @@ from meshjit.partition.partition import write_locally
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.report import Report
 from meshjit.report.folding import Folded, folded
+from meshjit.report.optimum import optimum_of
 from meshjit.report.subject import Subject
 from meshjit.report.timeline import timeline
 from meshjit.transform.pipeline import finish
@@ -30,6 +31,7 @@ def check(report: Report) -> None:
     assert sum(row.seconds for row in lines) == pytest.approx(cost.move_seconds)
     assert sum(row.work for row in lines) == pytest.approx(cost.work_seconds)
     assert sum(span.seconds for span in timeline(report.subject)) == pytest.approx(cost.seconds)
+    assert optimum_of(report.subject).bound <= cost.work_seconds * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(60))

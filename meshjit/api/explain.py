@@ -13,6 +13,7 @@ from meshjit.api.call import Call, Context
 from meshjit.api.shardings import spec_of
 from meshjit.config import config
 from meshjit.report import Report
+from meshjit.report.optimum import optimum_text
 from meshjit.report.units import bytes_text, seconds_text
 from meshjit.runtime.array import LeafKey
 from meshjit.trace.source import line_of, user_source
@@ -150,7 +151,7 @@ def log_plan(ask: Callable[[], Report]) -> None:
         largest = next(iter(report.transfers), None)
         end = "" if largest is None else f"; largest: {largest.kind} over {largest.axes}, {bytes_text(largest.wire_bytes)}"
         end += f" at {largest.source}" if largest is not None and largest.source else ""
-        end += f"; {plan.optimum}" if plan.optimum is not None else ""
+        end += f"; {optimum_text(report.subject)}" if plan.mesh.device_count > 1 else ""
         log.warning(
             "%s: %d equations on %d devices, %s a step predicted, %s sent a device%s", report.subject.title,
             len(plan.program.eqns), plan.mesh.device_count, seconds_text(report.cost.seconds),

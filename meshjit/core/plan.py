@@ -116,7 +116,7 @@ class Optimum:
         if self.gap == float("inf"):
             return f"{time}, no bound is known"
         if self.gap >= 1:
-            return f"{time}, at most {1 + self.gap:.3g} times the optimum"
+            return f"{time}, at most {float(f'{1 + self.gap:.3g}'):,g} times the optimum"
         return f"{time}, at most {self.gap * 100:.2g} % from the optimum"
 
 

@@ -130,6 +130,14 @@ class Machine(Walks):
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
         return self.work(plan.rule, types, placements, work_passes(eqn), self.window_flops(eqn)), NO_EXCHANGE
 
+    def even_share(self, eqn: Eqn, plan: EquationPlan) -> float:
+        """Seconds of the equation's own work that no spread over the devices goes below; 0 where the op has a rule of its own."""
+        if plan.bodies or eqn.op.partition is not None or eqn.op.pinned is not None:
+            return 0.0
+        types = (*eqn.input_types, *eqn.output_types)
+        whole = tuple([Placement.replicated(len(type.shape)) for type in types])
+        return self.work(plan.rule, types, whole, work_passes(eqn)) / self.mesh.device_count
+
     def exchange(self, rule: OwnRule, eqn: Eqn, plan: EquationPlan) -> OwnCost:
         key = (eqn.op, eqn.input_types, tuple(eqn.params.items()), plan.operands, plan.results, *plan.assignment.items())
         exchange = self.exchanges.get(key)
