@@ -3,6 +3,8 @@ gradients, code for single devices."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,10 @@ from meshjit.core.collective import collectives_in
 from meshjit.partition.partition import write_locally
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.report import Report
+from meshjit.report.curve import curve
 from meshjit.report.folding import Folded, folded
 from meshjit.report.optimum import optimum_of
+from meshjit.report.page import Shown, page_data
 from meshjit.report.subject import Subject
 from meshjit.report.timeline import timeline
 from meshjit.transform.pipeline import finish
@@ -32,6 +36,21 @@ def check(report: Report) -> None:
     assert sum(row.work for row in lines) == pytest.approx(cost.work_seconds)
     assert sum(span.seconds for span in timeline(report.subject)) == pytest.approx(cost.seconds)
     assert optimum_of(report.subject).bound <= cost.work_seconds * (1 + 1e-9)
+    check_memory(report)
+
+
+def check_memory(report: Report) -> None:
+    """Headline, view, curve of the page and what is listed agree."""
+    plan, memory, page = report.subject.plan, report.memory, page_of(report)["memory"]
+    assert report.cost.peak_bytes == memory.peak == page["peak"] == max(size for size, *_ in page["curve"])
+    assert sum(row.bytes for row in memory.held) == memory.peak
+    assert sum(row.bytes for row in memory.held if row.role == "inside") == memory.inside
+    points = curve(report.subject)
+    assert [p.trips for p in points if not p.outer] == [1.0] * (1 + sum(not e.bodies for e in plan.equations))
+
+
+def page_of(report: Report) -> Any:
+    return page_data(Shown(report.subject, report.cost, report.program, report.transfers, report.notes, report.memory))
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -70,6 +89,16 @@ def by_hand(ws, x):
         return lax.pmean(h, "data")
 
     return mj.shard_map(body, mesh=MESH, in_specs=(P(None, "model"), P("data")), out_specs=P())(ws, x).sum()
+
+
+def test_a_loop_is_one_of_its_iterations_in_the_curve():
+    """Up and down in the body, below what the loop as a whole is taken to hold."""
+    report = mj.jit(scanned).trace(struct((6, 64, 64), None, None, "model"), struct((32, 64), "data")).plan().report()
+    (body,) = next(e.bodies for e in report.subject.plan.equations if e.bodies)
+    inside = [point for point in curve(report.subject) if point.outer]
+    assert len(inside) == len(body.equations) + 1 and {point.trips for point in inside} == {6.0}
+    assert len({point.bytes for point in inside}) > 2 and {point.place.function for point in inside if point.place} >= {"layer"}
+    assert any(row.value == "ws[i]" and row.role == "inside" for row in report.memory.held)
 
 
 @pytest.mark.parametrize(("fun", "width"), [(scanned, 64), (mj.grad(scanned), 64), (by_hand, 128), (mj.grad(by_hand), 128)])

@@ -241,7 +241,8 @@ class Planned(Stage):
         names = [self.call.input_name(i) for i in self.kept]
         outputs = output_names(self.traced_program)
         planning, donated = self.planning, frozenset(self.donated)
-        return Report(Subject(self.call.title, self.plan, planning.annotations, names, outputs, donated, planning.plan_again))
+        again, program = planning.plan_again, planning.program
+        return Report(Subject(self.call.title, self.plan, planning.annotations, names, outputs, donated, again, program))
 
     def as_text(self) -> str:
         """The Program with a placement on every type."""

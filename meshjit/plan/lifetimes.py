@@ -79,7 +79,11 @@ class Lifetimes(Flow):
         self.uses.setdefault((var, placement), []).append(self.at)
 
     def held_bytes(self) -> list[int]:
-        """What is held while each equation runs, and while the outputs are handed over."""
+        """What is held while each equation runs, nested Programs included, and while the outputs are handed over."""
+        return [held + inside for held, inside in zip(self.own_bytes(), self.inside, strict=True)]
+
+    def own_bytes(self) -> list[int]:
+        """The same without what nested Programs hold."""
         changes = [0] * (len(self.inside) + 1)
         for (var, placement), uses in self.uses.items():
             size = self.machine.local_bytes(var.type, placement)
@@ -88,7 +92,7 @@ class Lifetimes(Flow):
         for start, (_, inside) in self.copies.items():
             for number, size in inside.changes:
                 changes[start + number] += size
-        return [held + inside for held, inside in zip(accumulate(changes), self.inside, strict=False)]
+        return list(accumulate(changes))[: len(self.inside)]
 
     def kept(self, at: int) -> Iterator[tuple[Var, Placement, int]]:
         """Versions, but for those under which values were made, that are held at an equation that does not read them: with the

@@ -13,6 +13,7 @@ from meshjit.core.printer import print_type
 from meshjit.core.program import Var
 from meshjit.plan.cost import is_cheaper
 from meshjit.plan.graph import programs_in
+from meshjit.report.curve import cost_of
 from meshjit.report.subject import Subject, placement_text, starred
 from meshjit.report.transfers import Transfer, transfers
 from meshjit.report.why import origin_text
@@ -63,7 +64,7 @@ def compare(first: Subject, second: Subject, names: tuple[str, str] = ("now", "t
         else:
             key = (_cause(first, second, a, b), placement_text(before), placement_text(after))
             changes.setdefault(key, []).append(a)
-    costs = _cost(first), _cost(second)
+    costs = cost_of(first), cost_of(second)
     memory = second.plan.target.topology.memory if second.plan.target is not None else float("inf")
     rows = [_change(first, *key, values) for key, values in changes.items()]
     causes = Counter[str]()
@@ -71,14 +72,9 @@ def compare(first: Subject, second: Subject, names: tuple[str, str] = ("now", "t
         causes[row.cause] += row.count
     return Comparison(
         names, costs, tuple(sorted(rows, key=lambda row: (-causes[row.cause], row.cause, -row.count))), same,
-        tuple(second.names[v] for v in added), tuple(first.names[v] for v in removed),
+        tuple(second.labels[v] for v in added), tuple(first.labels[v] for v in removed),
         _only(transfers(first), transfers(second)), is_cheaper(costs[1], costs[0], memory), (first.title, second.title),
     )  # fmt: skip
-
-
-def _cost(subject: Subject) -> PlanCost:
-    assert subject.plan.cost is not None, "planning prices its plans"
-    return subject.plan.cost
 
 
 def _cause(first: Subject, second: Subject, a: Var, b: Var) -> str:
@@ -94,7 +90,7 @@ def _cause(first: Subject, second: Subject, a: Var, b: Var) -> str:
 
 def _origin(subject: Subject, number: int, dim: int, axis: AxisRef) -> str:
     """Of equal layers one text: their arguments' numbers are left out. A value's own annotation is named, too."""
-    own = f"the annotation of {subject.names[subject.values[number]]},"
+    own = f"the annotation of {subject.labels[subject.values[number]]},"
     text = origin_text(subject, number, dim, axis).replace("the annotation,", own, 1)
     return starred(text)
 

@@ -78,4 +78,4 @@ def _places(node: Node, firsts: Sequence[int]) -> Iterator[tuple[str, int]]:
 def _name(subject: Subject, node: Node, place: str) -> str:
     kind, _, number = place.partition(" ")
     values = node.operands if kind == "operand" else node.results
-    return subject.names[subject.values[values[int(number)]]]
+    return subject.labels[subject.values[values[int(number)]]]

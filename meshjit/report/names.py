@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 from meshjit.core.program import Source, Var
+from meshjit.report.labels import targets
 from meshjit.report.subject import Subject, starred
 
 
@@ -18,24 +19,37 @@ def values_named(subject: Subject, name: str) -> list[Var]:
     """The values that a name means, in the order of the Program: one, or all that a line or function makes.
 
     UnknownName lists the nearest names."""
-    for meaning in (_exact, _line, _function):
+    for meaning in (_exact, _line, _function, _variable, _labelled):
         values = meaning(subject, name.strip())
         if values:
             return values
     known = known_names(subject)
-    near = difflib.get_close_matches(name, known, n=4, cutoff=0.4) or known[:4]
+    near = _lines_near(subject, name) or difflib.get_close_matches(name, known, n=4, cutoff=0.4) or known[:4]
     raise UnknownName(
         f"{subject.title} has no value {name!r}\n"
         f"  nearest: {', '.join(near)}\n"
-        "  a value is an argument (params['w1']), a line (train.py:31), a function, a result, or a name of the plan's text (%12)"
+        "  a value is an argument (params['w1']), a line (train.py:31), a variable, a function, a result, or a name of the\n"
+        "  plan's text (%12)"
     )
+
+
+def _lines_near(subject: Subject, name: str) -> list[str]:
+    """Of a line on which nothing is made those of the same file that are nearest."""
+    match = re.fullmatch(r"(?:(.*):)?(\d+)", name.strip())
+    if match is None:
+        return []
+    sources = [eqn.source for eqn in subject.makers.values() if eqn.source is not None]
+    lines = {(s.file.rsplit("/", 1)[-1], s.line) for s in sources if s.file.endswith(match[1] or "")}
+    near = sorted(lines, key=lambda line: (abs(line[1] - int(match[2])), line))[:4]
+    return [f"{file}:{line}" for file, line in near]
 
 
 def known_names(subject: Subject) -> list[str]:
     """Inputs, results, functions and lines: what can be asked for without reading the plan first."""
     sources = [eqn.source for eqn in subject.makers.values() if eqn.source is not None]
     lines = [f"{source.file.rsplit('/', 1)[-1]}:{source.line}" for source in sources]
-    return list(dict.fromkeys([*subject.inputs, *subject.outputs, *(s.function for s in sources), *lines]))
+    own = [*subject.inputs, *subject.outputs, *(s.function for s in sources), *filter(None, map(_assigned_at, set(sources)))]
+    return list(dict.fromkeys([*own, *lines]))
 
 
 def _exact(subject: Subject, name: str) -> list[Var]:
@@ -63,6 +77,20 @@ def _line(subject: Subject, name: str) -> list[Var]:
 
 def _function(subject: Subject, name: str) -> list[Var]:
     return _handed_on(subject, lambda source: name in (source.function, source.function.rsplit("/", 1)[-1]))
+
+
+def _variable(subject: Subject, name: str) -> list[Var]:
+    """What lines assign to a variable of this name."""
+    return [v for v in subject.makers if v not in subject.labels.steps and name == _assigned_at(subject.source(v))]
+
+
+def _labelled(subject: Subject, name: str) -> list[Var]:
+    """What reports call so: `exponential in scores`."""
+    return [v for v in subject.names if subject.labels[v] == name]
+
+
+def _assigned_at(source: Source | None) -> str | None:
+    return None if source is None else targets(source.file).get(source.line)
 
 
 def _handed_on(subject: Subject, belongs: Callable[[Source], bool]) -> list[Var]:

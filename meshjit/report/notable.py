@@ -57,7 +57,7 @@ def _padded(subject: Subject) -> Iterator[Note]:
             wasted[key] = _waste(*key, subject.plan.mesh)
         if wasted[key] >= WASTE:
             source = str(subject.source(var) or "")
-            text = f"{subject.names[var]} {subject.type_text(var)}: {100 * wasted[key]:.0f} % of its shards is padding"
+            text = f"{subject.labels[var]} {subject.type_text(var)}: {100 * wasted[key]:.0f} % of its shards is padding"
             seen.setdefault((source, subject.type_text(var, placement)), Note("padding", text, source))
     yield from seen.values()
 
@@ -76,5 +76,5 @@ def _remade(subject: Subject) -> Iterator[Note]:
     for eqn, count in times.items():
         var = eqn.outputs[0]
         if var.rank:
-            text = f"{subject.names[var]} {subject.type_text(var)} is computed again instead of moved, {count:g} ×"
+            text = f"{subject.labels[var]} {subject.type_text(var)} is computed again instead of moved, {count:g} ×"
             yield Note("remade", text, str(eqn.source or ""))

@@ -26,8 +26,8 @@ class Row:
 
     kind: "argument", "line", or the head of what stands indented below it: "function", "layers", "loop", "branch", "devices"
     (code for single devices). `times`: equal layers, or trips of a loop. `equations`: how many there are, of all layers.
-    wire_bytes, seconds: what the line sends; `work`: seconds that it computes; in all layers and trips. Those of a head are the
-    sums of what stands below it; the others add up to the plan's.
+    local_shape, local_bytes: of the value on a device. wire_bytes, seconds: what the line sends; `work`: seconds of computing;
+    in all layers and trips. Those of a head are the sums of what stands below it; the others add up to the plan's.
     """
 
     kind: str
@@ -36,6 +36,7 @@ class Row:
     value: str = ""
     type: str = ""
     local_bytes: int = 0
+    local_shape: tuple[int, ...] = ()
     equations: int = 0
     times: float = 1
     wire_bytes: float = 0
@@ -73,9 +74,13 @@ def outline(subject: Subject, sent: Iterable[Transfer]) -> list[Row]:
 def _arguments(subject: Subject) -> Iterator[Row]:
     for name, variables in dict.fromkeys(subject.groups[v] for v in subject.plan.program.inputs):
         first = variables[0]
-        size = subject.local_bytes(first, subject.plan.placements[first])
+        size, shape = subject.local_bytes(first, subject.plan.placements[first]), _local_shape(subject, first)
         title = name.partition(" × ")[0]
-        yield Row("argument", 0, title, subject.names[first], subject.type_text(first), size, times=len(variables))
+        yield Row("argument", 0, title, subject.names[first], subject.type_text(first), size, shape, times=len(variables))
+
+
+def _local_shape(subject: Subject, var: Var) -> tuple[int, ...]:
+    return tuple(subject.plan.placements[var].local_shape(var.shape, subject.plan.mesh))
 
 
 Cost: TypeAlias = tuple[float, float, float]  # bytes on the wire, seconds of sending, seconds of work
@@ -109,12 +114,12 @@ class _Lines:
         place, subject = group[-1].source, self.subject
         sent = [self.sent.pop((eqn, place), (0.0, 0.0)) for eqn in group]
         work = sum(trips * subject.machine.effect(e, plans[e]).work + self.again.pop(e, 0.0) for e in group)
-        last, name, type, size = _last(group), "", "", 0
+        last, name, type, size, shape = _last(group), "", "", 0, tuple[int, ...]()
         if last is not None:
-            name, type = subject.names[last], subject.type_text(last)
-            size = subject.local_bytes(last, subject.plan.placements[last])
+            name, type = subject.labels[last], subject.type_text(last)
+            size, shape = subject.local_bytes(last, subject.plan.placements[last]), _local_shape(subject, last)
         wire_bytes, seconds = sum(b for b, _ in sent), sum(s for _, s in sent)
-        return Row("line", 0, _title(place), name, type, size, len(group), 1, wire_bytes, seconds, work, place=place)
+        return Row("line", 0, _title(place), name, type, size, shape, len(group), 1, wire_bytes, seconds, work, place=place)
 
     def bodies(self, eqn: Eqn, plan: EquationPlan, trips: float) -> Iterator[tuple[Row, tuple[Line, ...]]]:
         for (region, times), body in zip(weighted_regions(eqn) if plan.bodies else (), plan.bodies, strict=True):
@@ -132,7 +137,8 @@ class _Lines:
             place, last = group[-1].source, _last(group)
             wire_bytes, seconds = self.sent.pop((outer, place), (0.0, 0.0))
             type, size = (print_type(last.type), last.type.nbytes) if last is not None else ("", 0)
-            row = Row("line", 0, _title(place), "", type, size, len(group), 1, wire_bytes, seconds, place=place)
+            shape = last.shape if last is not None else ()
+            row = Row("line", 0, _title(place), "", type, size, shape, len(group), 1, wire_bytes, seconds, place=place)
             nested = [(eqn, each) for eqn in group for each in weighted_regions(eqn)]
             bodies = [body for eqn, (region, times) in nested for body in self.inner(outer, eqn, region.program, times)]
             yield Line(row, tuple(bodies))

@@ -15,6 +15,7 @@ from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import PlanCost
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.report.as_json import plain
+from meshjit.report.curve import curve
 from meshjit.report.notable import Note
 from meshjit.report.outline import Row
 from meshjit.report.peak import Peak
@@ -77,7 +78,8 @@ def page_data(report: Shown) -> dict[str, Any]:
 
 def _row(row: Row) -> dict[str, Any]:
     """What is not empty."""
-    names = ("kind", "depth", "title", "value", "type", "local_bytes", "equations", "times", "wire_bytes", "seconds", "work")
+    names = "kind", "depth", "title", "value", "type", "local_shape", "local_bytes"
+    names += "equations", "times", "wire_bytes", "seconds", "work"
     return {name: getattr(row, name) for name in names if getattr(row, name)}
 
 
@@ -100,11 +102,11 @@ def _lines(file: str) -> list[str]:
 
 
 def _curve(subject: Subject) -> list[list[Any]]:
-    """[bytes, line] along the Program, the most of each stretch."""
-    held, eqns = subject.lifetimes.held_bytes(), subject.plan.program.eqns
-    size = -(-len(held) // POINTS)
-    tops = [max(range(at, min(at + size, len(held))), key=held.__getitem__) for at in range(0, len(held), size)]
-    return [[held[top], _at(eqns[top].source) if top < len(eqns) else None] for top in tops]
+    """[bytes, line, trips] along the Program, the most of each stretch; a loop is one of its iterations."""
+    points = curve(subject)
+    size = -(-len(points) // POINTS)
+    tops = [max(points[at : at + size], key=lambda point: point.bytes) for at in range(0, len(points), size)]
+    return [[top.bytes, _at(top.place), top.trips] for top in tops]
 
 
 def _timeline(subject: Subject) -> list[list[Any]]:

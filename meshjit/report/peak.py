@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 
-from meshjit.core.program import Var
+from meshjit.core.program import Source, Var
 from meshjit.plan.lifetimes import Lifetimes
+from meshjit.report.curve import Point, highest
 from meshjit.report.subject import Subject, starred
 from sharding.spec import Placement
 
@@ -18,14 +19,16 @@ class Held:
     type: str
     bytes: int
     source: str
-    role: str  # "argument", "result" or "between"
+    role: str  # "argument", "result", "between"; "inside" of the body of a loop or branch
     copies: int = 1
+    place: Source | None = dataclasses.field(default=None, repr=False)
     var: Var | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
 class Peak:
-    """Bytes of one device, predicted. `at` is the line that runs when most is held; `inside` is what its loops hold besides."""
+    """Bytes of one device, predicted. `at` is the line that runs when most is held, and `held` what is held then; `inside` is the
+    part of it that belongs to the bodies of the loops and branches that run then."""
 
     arguments: int
     results: int
@@ -41,33 +44,42 @@ class Peak:
 
 
 def peak(subject: Subject) -> Peak:
-    plan, lifetimes = subject.plan, subject.lifetimes
-    held = lifetimes.held_bytes()
-    at = max(range(len(held)), key=held.__getitem__)
-    eqns = plan.program.eqns
-    where = str(eqns[at].source or eqns[at].op.name) if at < len(eqns) else "handing over the results"
+    plan, most = subject.plan, highest(subject)
+    around = (*most.outer, (most.lifetimes, most.at))
+    (outside, *inside) = [_alive(subject, lifetimes, at, i > 0) for i, (lifetimes, at) in enumerate(around)]
+    inner = [row for rows in inside for row in rows]
     return Peak(
         sum(subject.local_bytes(v, p) for v, p in zip(plan.program.inputs, plan.inputs, strict=True)),
         sum(subject.local_bytes(v, p) for v, p in zip(plan.program.outputs, plan.outputs, strict=True)),
-        held[at], subject.machine.topology.memory, where, lifetimes.inside[at], _alive(subject, lifetimes, at),
+        most.bytes, subject.machine.topology.memory, _where(most), sum(row.bytes for row in inner),
+        tuple(sorted([*outside, *inner], key=lambda row: (-row.bytes, row.value))),
     )  # fmt: skip
 
 
-def _alive(subject: Subject, lifetimes: Lifetimes, at: int) -> tuple[Held, ...]:
-    """Largest first; values of one line, type and role together."""
+def _where(point: Point) -> str:
+    if point.place is not None:
+        return str(point.place)
+    eqns = point.lifetimes.program.eqns
+    return eqns[point.at].op.name if point.at < len(eqns) else "handing over the results"
+
+
+def _alive(subject: Subject, lifetimes: Lifetimes, at: int, is_inside: bool) -> list[Held]:
+    """Values of one line, type and role together."""
     rows: dict[tuple[str, str, str], Held] = {}
     for var, placement, _ in lifetimes.alive(at):
-        each = _held(subject, var, placement)
+        each = _held(subject, var, placement, is_inside)
         key = (each.type, each.source or starred(each.value), each.role)
         before = rows.get(key)
         rows[key] = each if before is None else dataclasses.replace(
-            before, bytes=before.bytes + each.bytes, copies=before.copies + 1
+            before, bytes=before.bytes + each.bytes, copies=before.copies + 1, value=starred(before.value)
         )  # fmt: skip
-    return tuple(sorted(rows.values(), key=lambda row: (-row.bytes, row.value)))
+    return list(rows.values())
 
 
-def _held(subject: Subject, var: Var, placement: Placement) -> Held:
+def _held(subject: Subject, var: Var, placement: Placement, is_inside: bool) -> Held:
     program = subject.plan.program
     role = "argument" if var in program.inputs else "result" if var in subject.output_names else "between"
+    role = "inside" if is_inside else role
     size = subject.local_bytes(var, placement)
-    return Held(subject.names[var], subject.type_text(var, placement), size, str(subject.source(var) or ""), role, 1, var)
+    place = subject.source(var)
+    return Held(subject.labels[var], subject.type_text(var, placement), size, str(place or ""), role, 1, place, var)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from meshjit.core.garbage import rarely_collected
+from meshjit.core.once import once_per_program
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
-from meshjit.plan.graph import Annotations
+from meshjit.plan.graph import Annotations, programs_in
 from meshjit.report.subject import Subject
 from sharding.spec import PartitionSpec, Placement, check_spec, padded, spec_of
 
@@ -19,16 +20,26 @@ Pins = Mapping[Var, PartitionSpec]
 @rarely_collected
 def planned_with(subject: Subject, pins: Pins) -> Subject:
     """The plan in which these values are placed so: inputs as if in_shardings said so, others as if a
-    `with_sharding_constraint` stood behind them. ShardingError for a spec that cannot place its value."""
+    `with_sharding_constraint` stood behind them. ShardingError for a spec that cannot place its value.
+
+    It is made of what was planned first: what planning rewrote for the plan in question, such as layers that it computes again
+    where memory is short, need not be for this one. Only where a value is of a rewritten part it is made of that."""
     plan = subject.plan
     for var, spec in pins.items():
-        check_spec(spec, var.shape, plan.mesh, f"{subject.names[var]}, {subject.type_text(var)}")
+        check_spec(spec, var.shape, plan.mesh, f"{subject.labels[var]}, {subject.type_text(var)}")
     inputs = [pins.get(v, spec) for v, spec in zip(plan.program.inputs, subject.annotations.inputs, strict=True)]
     outputs = [_output(v, spec, pins) for v, spec in zip(plan.program.outputs, subject.annotations.outputs, strict=True)]
-    made = {v: spec for v, spec in pins.items() if v in subject.makers or v not in plan.program.inputs}
-    program = _constrained(plan.program, made, top=True) if made else plan.program
+    made = {v: spec for v, spec in pins.items() if v not in plan.program.inputs}
+    base = plan.program if subject.program is None or not made.keys() <= values_of(subject.program) else subject.program
+    program = _constrained(base, made, top=True) if made else base
     annotations = Annotations(inputs, outputs)
     return subject.of(subject.plan_again(program, plan.mesh, annotations, plan.target), annotations)
+
+
+@once_per_program
+def values_of(program: Program) -> Set[Var]:
+    """Nested ones included."""
+    return {v for part in programs_in(program) for v in part.vars()}
 
 
 def _output(var: Var, spec: PartitionSpec | None, pins: Pins) -> PartitionSpec | None:

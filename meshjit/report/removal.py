@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from meshjit.core.plan import PlanCost
 from meshjit.core.program import Var
+from meshjit.report.curve import cost_of
 from meshjit.report.pins import planned_with, spec_at
 from meshjit.report.subject import Subject, placement_text
 from meshjit.report.transfers import Transfer, transfers
@@ -48,9 +49,8 @@ def planned_option(subject: Subject, var: Var, placement: Placement, transfer: T
         other = planned_with(subject, dict.fromkeys(group, spec))
     except ShardingError:
         return None
-    assert other.plan.cost is not None, "planning prices its plans"
     gone = transfer is None or not any(_is_same(row, transfer) for row in transfers(other))
-    return Option(name, placement_text(placement), other.plan.cost, gone, var, spec)
+    return Option(name, placement_text(placement), cost_of(other), gone, var, spec)
 
 
 def _is_same(row: Transfer, transfer: Transfer) -> bool:

@@ -16,6 +16,7 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Var
 from meshjit.report.as_json import plain
 from meshjit.report.comparison import Comparison, compare
+from meshjit.report.curve import cost_of
 from meshjit.report.edges import Spread, spreads
 from meshjit.report.exports import EXPORTS
 from meshjit.report.names import values_named
@@ -79,8 +80,7 @@ class Report:
     @property
     def cost(self) -> PlanCost:
         """Seconds of work and of sending, bytes sent, bytes held at the peak; of one step on one device."""
-        assert self.subject.plan.cost is not None, "planning prices its plans"
-        return self.subject.plan.cost
+        return cost_of(self.subject)
 
     @property
     def single_transfers(self) -> Sequence[Transfer]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from meshjit.core.program import Source, Var
+from meshjit.report.curve import highest
 from meshjit.report.subject import Subject
 
 MOST: Final = 3
@@ -26,9 +27,8 @@ class Saving:
 
 def savings(subject: Subject) -> list[Saving]:
     """Largest first."""
-    held = subject.lifetimes.held_bytes()
-    peak = max(held)
-    at = held.index(peak)
+    most = highest(subject)
+    peak, (_, at) = most.bytes, (*most.outer, (most.lifetimes, most.at))[0]
     every = [*_donations(subject), *_checkpoints(subject, at)]
     worth = [saving for saving in every if saving.bytes >= LEAST * peak]
     return sorted(worth, key=lambda saving: -saving.bytes)[:MOST]

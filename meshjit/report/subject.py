@@ -22,6 +22,7 @@ from meshjit.plan.graph import Annotations, programs_in
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import PlanAgain, make_plan
 from meshjit.plan.seeds import seed_text
+from meshjit.report.labels import Labels
 from sharding.spec import Placement, spec_of, spec_text
 
 _T = TypeVar("_T")
@@ -44,6 +45,7 @@ class Subject:
     outputs: Sequence[str]
     donated: frozenset[int] = frozenset()  # inputs whose memory the call gives away
     plan_again: PlanAgain = make_plan  # as this plan was made: by annotations, or searching
+    program: Program | None = None  # what was planned, before planning rewrote it for this plan
 
     def of(self, plan: Plan, annotations: Annotations) -> Subject:
         """The same function under another plan."""
@@ -54,6 +56,11 @@ class Subject:
         """Every value's name: an input's is the user's, others' are those of the Plan's text."""
         own = dict(zip(self.plan.program.inputs, self.inputs, strict=True))
         return {**_named(self.plan.program), **own}
+
+    @functools.cached_property
+    def labels(self) -> Labels:
+        """What a user calls every value. Names are unique, labels are not."""
+        return Labels(self.plan.program, self.names, self.makers)
 
     @property
     def makers(self) -> Mapping[Var, Eqn]:
@@ -96,10 +103,10 @@ class Subject:
         return {var: group for group in named for var in group[1]}
 
     def _group_name(self, group: Sequence[Var]) -> str:
+        label = self.labels[group[0]]
         if len(group) == 1:
-            return self.names[group[0]]
-        name = self.names[group[0]] if group[0] in self.makers else starred(self.names[group[0]])
-        return f"{name} × {len(group)}"
+            return label
+        return f"{label if group[0] in self.makers else starred(label)} × {len(group)}"
 
     @functools.cached_property
     def output_names(self) -> Mapping[Var, str]:
@@ -123,7 +130,7 @@ class Subject:
 
     def _seed_text(self, number: int, is_own: bool) -> str:
         seed = self.describer.propagated.graph.seeds.get(number)
-        text = seed_text(self.plan, self.annotations, self.names, self.makers, self.values[number], is_own)
+        text = seed_text(self.plan, self.annotations, self.labels, self.makers, self.values[number], is_own)
         return text + (f": {placement_text(seed.placement)}" if seed is not None else "")
 
     def events(self) -> Iterator[tuple[Event, float]]:

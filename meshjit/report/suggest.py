@@ -16,6 +16,7 @@ from typing import Final
 from meshjit.core.plan import PlanCost
 from meshjit.core.program import Source, Var
 from meshjit.plan.cost import is_cheaper
+from meshjit.report.curve import cost_of
 from meshjit.report.pins import planned_with
 from meshjit.report.removal import Option, candidates, others, planned_option
 from meshjit.report.subject import Subject
@@ -65,8 +66,8 @@ class Suggestions:
 
 def suggest(subject: Subject, seconds: float = 10.0, most: int = 5, tries: int | None = None) -> Suggestions:
     """Plan annotations until `seconds` are over, or so many were tried; the `most` best of those that make the plan cheaper."""
-    now, target = subject.plan.cost, subject.plan.target
-    assert now is not None and target is not None, "planning prices its plans"
+    now, target = cost_of(subject), subject.plan.target
+    assert target is not None, "planning names its target"
     memory, end, better = target.topology.memory, time.monotonic() + seconds, list[Suggestion]()
     possible, tried = list(_distinct(subject)), 0
     for var, placement in possible[:tries]:
@@ -102,10 +103,10 @@ def _together(subject: Subject, rows: Sequence[Suggestion], memory: float) -> tu
             continue
         more = {**pins, **dict.fromkeys(subject.groups[row.var][1], row.spec)}
         try:
-            other = planned_with(subject, more).plan.cost
+            other = cost_of(planned_with(subject, more))
         except ShardingError:
             continue
-        if other is not None and is_cheaper(other, cost, memory):
+        if is_cheaper(other, cost, memory):
             numbers, pins, cost = [*numbers, number], more, other
     return (tuple(numbers), cost) if len(numbers) > 1 else None
 

@@ -44,16 +44,18 @@ def indented(text: str, depth: int, width: int = WIDTH) -> list[str]:
 
 
 def program_lines(rows: Iterable[Row], width: int = WIDTH) -> Iterator[str]:
-    """Line, value, type with placement, bytes a device; sent bytes and their time where there are any."""
+    """Line, value, type with placement, shape and bytes on a device; sent bytes and their time where there are any."""
+    yield fitted("type[extent@axes of the mesh, …] → shape on each device, bytes on each device", width)
     for row in rows:
         yield from _ROWS[row.kind](row, width)
 
 
 def _value_row(row: Row, width: int) -> Iterator[str]:
     left = "  " * row.depth + row.title + (f" × {row.times:g}" if row.times != 1 else "")
-    right = f"{row.type:<30} {bytes_text(row.local_bytes):>8}" if row.type else ""
+    type = f"{row.type} → {list(row.local_shape)}" if "@" in row.type else row.type
+    right = f"{type:<30} {bytes_text(row.local_bytes):>8}" if type else ""
     if len(left) > width - 46:
-        right = f"{row.type} {bytes_text(row.local_bytes):>8}"
+        right = f"{type} {bytes_text(row.local_bytes):>8}"
     if len(left) + 1 + len(right) <= width:
         yield f"{left:<{width - max(46, len(right))}} {right}".rstrip() if len(left) <= width - 46 else _apart(left, right, width)
     else:
@@ -156,14 +158,15 @@ def peak_lines(peak: Peak, width: int = WIDTH) -> Iterator[str]:
         f"arguments {bytes_text(peak.arguments)}, results {bytes_text(peak.results)}; the peak is at {peak.at}", 2, width
     )
     for row in peak.held[:MOST_VALUES]:
-        where = row.source or row.role
-        copies = f" × {row.copies}" if row.copies > 1 else ""
-        yield fitted(f"  {bytes_text(row.bytes):>9}  {row.value + copies:<24} {row.type:<26} {where}", width)
+        value = row.value + (f" × {row.copies}" if row.copies > 1 else "")
+        yield fitted(f"  {bytes_text(row.bytes):>9}  {value:<34} {row.type}", width)
+        if row.source:
+            yield fitted(f"{'':<13}{row.source}   {code_text(row.place)}".rstrip(), width)
     rest = peak.held[MOST_VALUES:]
     if rest:
         yield f"  {bytes_text(sum(row.bytes for row in rest)):>9}  {len(rest)} other{'s' * (len(rest) > 1)}"
     if peak.inside:
-        yield f"  {bytes_text(peak.inside):>9}  inside of the loop that runs then"
+        yield f"  {bytes_text(peak.inside):>9}  of it inside of the loop that runs then"
 
 
 def saving_lines(rows: Sequence[Saving], width: int = WIDTH) -> Iterator[str]:

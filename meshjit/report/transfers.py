@@ -139,7 +139,7 @@ def _transfer(
     whole = each.kind == "all_gather" and end is not None and not any(end.dims) and var.rank > 0
     return Transfer(
         each.kind, axes_text(each.axes), mesh.axes_size(each.axes), 0.0 if is_slice else each.wire_bytes(mesh),
-        0.0 if is_slice else each.seconds(mesh, subject.machine.topology), each.trips, subject.names[var],
+        0.0 if is_slice else each.seconds(mesh, subject.machine.topology), each.trips, subject.labels[var],
         subject.type_text(var), str(place or ""), why, whole, 1, place, var, eqn, end, owner,
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def _why_moved(subject: Subject, event: Move) -> str:
 
 
 def _call_text(subject: Subject, eqn: Eqn) -> str:
-    operands = ", ".join(subject.names[v] for v in eqn.inputs[:3]) + (", …" if len(eqn.inputs) > 3 else "")
+    operands = ", ".join(subject.labels[v] for v in eqn.inputs[:3]) + (", …" if len(eqn.inputs) > 3 else "")
     return f"{eqn.op.name}({operands})"
 
 

@@ -11,6 +11,7 @@ from meshjit.core.printer import print_type
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.plan.events import Choice
 from meshjit.plan.graph import Label
+from meshjit.report.curve import cost_of
 from meshjit.report.pins import planned_with, spec_at
 from meshjit.report.subject import Subject, placement_text
 from sharding.axes import AxisRef, axes_text
@@ -82,8 +83,8 @@ def _answer(subject: Subject, var: Var) -> Answer:
     number = subject.describer.flat.numbers[var]
     causes = [_cause(subject, number, dim, axis) for dim, axes in enumerate(placement.dims) for axis in axes]
     return Answer(
-        subject.names[var], print_type(var.type), placement_text(placement), str(source or ""), source, tuple(causes),
-        tuple(_losses(subject, var, number)), tuple(_choice(subject, var)), cost=subject.plan.cost,
+        subject.labels[var], print_type(var.type), placement_text(placement), str(source or ""), source, tuple(causes),
+        tuple(_losses(subject, var, number)), tuple(_choice(subject, var)), cost=cost_of(subject),
     )  # fmt: skip
 
 
@@ -151,7 +152,7 @@ def _loss(subject: Subject, var: Var, conflict: Conflict, dim: int, axes: Sequen
     eqn = _eqn(subject, conflict)
     source, values = eqn.source if eqn is not None else None, subject.values
     sides = values[conflict.value], values[conflict.offered_by]
-    texts = [f"{subject.names[v]} is {placement_text(subject.plan.placements[v])}" for v in sides]
+    texts = [f"{subject.labels[v]} is {placement_text(subject.plan.placements[v])}" for v in sides]
     text = f"{axes_text(axes)} on dim {dim}, for {' and '.join(texts)}, which meet in {eqn.op.name if eqn else 'one value'}"
     return Loss(text + _at(source), str(source or ""), _cost_with(subject, var, dim, axes))
 
@@ -161,7 +162,7 @@ def _cost_with(subject: Subject, var: Var, dim: int, axes: Sequence[AxisRef]) ->
     dims = [tuple(axis for axis in each if axis not in axes) for each in subject.plan.placements[var].dims]
     dims[dim] = tuple(axes)
     try:
-        return planned_with(subject, {var: spec_at(Placement(tuple(dims)))}).plan.cost
+        return cost_of(planned_with(subject, {var: spec_at(Placement(tuple(dims)))}))
     except ShardingError:
         return None
 

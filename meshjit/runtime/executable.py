@@ -73,6 +73,7 @@ class Planning:
     annotations: Annotations
     seconds: Mapping[str, float]
     plan_again: PlanAgain = make_plan  # for other annotations, as this plan was made; a search is brief then
+    program: Program | None = None  # what was planned; that of the plan may have been rewritten since
 
 
 @rarely_collected
@@ -98,13 +99,14 @@ def plan_program(
                 lambda: make_automatic_plan(program, mesh, annotations, target, ties=ties, limits=automatic),
             )
         brief = automatic.briefly(len(program.eqns))
-        return Planning(plan, annotations, seconds, functools.partial(make_automatic_plan, ties=ties, limits=brief))
+        again = functools.partial(make_automatic_plan, ties=ties, limits=brief)
+        return Planning(plan, annotations, seconds, again, program)
     plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
     closer = tied(plan, annotations, donated)
     if closer is not None:
         annotations = closer
         plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target, plan))
-    return Planning(plan, annotations, seconds, functools.partial(make_plan, like=plan))
+    return Planning(plan, annotations, seconds, functools.partial(make_plan, like=plan), program)
 
 
 def lower(

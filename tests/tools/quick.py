@@ -40,7 +40,7 @@ QUICK: dict[str, dict[str, int]] = {
     "scipy": {"test_linalg_errors": 4},
     "autodiff": {"test_autodiff_checkify": 6, "test_custom_derivatives": 3, "test_custom_jvp_of_loops": 2, "test_custom_batching": 3, "test_custom_linear": 4, "test_autodiff_functions": 3, "test_autodiff_checkpoint": 4, "test_autodiff_arguments": 6, "test_autodiff_values": 5, "test_autodiff_float0": 4, "test_autodiff_kinks": 20},
     "inspect": {"test_verify": 6},
-    "report": {"test_report": 2, "test_report_patch": 1, "test_report_exports": 2, "test_report_totals": 6},
+    "report": {"test_report": 2, "test_report_labels": 2, "test_report_patch": 1, "test_report_exports": 2, "test_report_totals": 6},
     "checkpoints": {"test_checkpoints": 6},
     "cli": {"test_reproduce": 6, "test_cli_inspect": 3},
     "as_jax": {"test_as_jax": 3},

@@ -88,7 +88,7 @@ function program(root) {
     }
     root.append(made("div", { class: "row", style: pad, ...chosen(row.at) },
       made("span", { class: "name" }, row.title + (row.times > 1 ? ` × ${row.times}` : "")), typed(row.type || ""),
-      made("span", { class: "right" }, bytes(row.local_bytes || 0)),
+      made("span", { class: "right", title: "on each device" }, `${(row.type || "").includes("@") ? `[${row.local_shape.join(", ")}] ` : ""}${bytes(row.local_bytes || 0)}`),
       made("span", { class: "right" }, row.wire_bytes ? `${bytes(row.wire_bytes)} sent` : "")));
   }
 }
@@ -137,15 +137,18 @@ function memory(root) {
   root.append(made("p", { class: data.memory.peak <= limit ? "" : "warn" }, `${bytes(peak)} at the peak, at ${at}; a device has ${bytes(limit)}.`));
   const points = curve.map(([size], i) => `${width * i / Math.max(1, curve.length - 1)},${height - height * size / top}`);
   const svg = made("svg:svg", { width: "100%", viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Memory along the program" });
+  const step = width / Math.max(1, curve.length);
+  curve.forEach(([, , trips], i) => trips > 1 && svg.append(made("svg:rect", { class: "loop", x: step * i, width: step + .5, y: 0, height })));
   svg.append(made("svg:polygon", { class: "curve", points: `0,${height} ${points.join(" ")} ${width},${height}` }));
-  curve.forEach(([size, line], i) => {
+  curve.forEach(([size, line, trips], i) => {
     const bar = made("svg:rect", { class: "span", x: width * (i - .5) / curve.length, width: width / curve.length, y: 0, height, fill: "transparent", onclick: () => choose(line) });
-    bar.append(made("svg:title", {}, `${bytes(size)} ${short(line)}`));
+    bar.append(made("svg:title", {}, `${bytes(size)} ${short(line)}${trips > 1 ? `, one of ${trips} iterations` : ""}`));
     svg.append(bar);
   });
   const table = made("table", {}, made("thead", {}, made("tr", {}, ...["bytes", "value", "type", "line"].map((name) => made("th", { scope: "col" }, name)))));
   table.append(made("tbody", {}, ...held.map((row) => made("tr", {},
     made("td", { class: "right" }, bytes(row.bytes)), made("td", {}, row.value + (row.copies > 1 ? ` × ${row.copies}` : "")), made("td", {}, typed(row.type)), made("td", {}, row.source || row.role)))));
+  if (curve.some(([, , trips]) => trips > 1)) root.append(made("p", { class: "why" }, "Shaded: loops, as one of their iterations."));
   root.append(svg, table);
 }
 
