@@ -3,6 +3,7 @@
     python benchmarks/automatic.py                     2, 8 and 32 layers on 8x8 devices, 32 layers on 8x8x8
     python benchmarks/automatic.py --layers 32 --mesh 16x16
     python benchmarks/automatic.py --programs programs.py [--size small] [--device "TPU v5 lite" --devices 16]
+    python benchmarks/automatic.py --programs programs.py --jax "PYTHON measure.py"       beside JAX's completions, too
 
 The step is that of `lowering.py`: a Llama-shaped model of 8 billion parameters, Adam, every layer behind a checkpoint; without a
 single annotation, for TPU v5p. Processor time of planning after tracing, simplification included. No device is needed.
@@ -10,13 +11,19 @@ single annotation, for TPU v5p. Processor time of planning after tracing, simpli
 `--programs`: a file with load_fw(name) and programs(fw, size), which gives annotated programs by name: each with
 `axes`, `mesh_shape(devices)` and `build(mesh)`, which gives the function `fn`, `jit()` with its annotations, and `abstract()`
 arguments. Each is planned as annotated, and without annotations.
+
+`--jax`: a command that compiles such a program with JAX on CPU devices and prints a line of JSON with `wire_bytes`, what a device
+sends. It is given `--fw jax --program NAME --size SIZE --ndev N --no-run --partitioner P`, where P is shardy or gspmd.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import resource
+import shlex
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -54,8 +61,19 @@ def programs_in(path: str, size: str) -> dict[str, Any]:
     return module.programs(module.load_fw("meshjit"), size)
 
 
-def beside_annotations(name: str, program: Any, device: AbstractDevice, count: int) -> str:
-    """A row: predicted time and bytes on the wire, as annotated and automatic."""
+def by_jax(command: str, name: str, size: str, count: int) -> list[str]:
+    """Bytes on the wire as Shardy and as GSPMD complete the annotations; what failed is a question mark."""
+    texts = list[str]()
+    for partitioner in ("shardy", "gspmd"):
+        options = f"--fw jax --program {name} --size {size} --ndev {count} --no-run --partitioner {partitioner}"
+        done = subprocess.run(shlex.split(f"{command} {options}"), capture_output=True, text=True, check=False)
+        found = json.loads(done.stdout.splitlines()[-1]).get("wire_bytes") if done.stdout else None
+        texts.append(f"{'?' if found is None else format(found, ','):>13}")
+    return texts
+
+
+def beside_annotations(name: str, program: Any, device: AbstractDevice, count: int, others: list[str]) -> str:
+    """A row: predicted time and bytes on the wire, as annotated and automatic; between them the bytes of others."""
     built = program.build(AbstractMesh(program.mesh_shape(count), program.axes, abstract_device=device))
     by_hand = built.jit().trace(*built.abstract()).plan().plan.cost
     traced = mj.auto(built.fn, mesh=built.mesh).trace(*built.abstract())
@@ -64,15 +82,16 @@ def beside_annotations(name: str, program: Any, device: AbstractDevice, count: i
     seconds = time.process_time() - start
     assert by_hand is not None and plan.cost is not None
     sides = [f"{cost.seconds * 1e3:9.4f} {cost.wire_bytes:13,.0f}" for cost in (by_hand, plan.cost)]
-    return f"{name:12} {len(plan.program.eqns):10} {seconds:7.2f} {sides[0]} {sides[1]}  {plan.optimum}"
+    return f"{name:12} {len(plan.program.eqns):10} {seconds:7.2f} {' '.join([sides[0], *others, sides[1]])}  {plan.optimum}"
 
 
-def compare(path: str, size: str, only: str | None, device: AbstractDevice, count: int) -> None:
-    heads = "by hand ms         bytes   auto ms         bytes"
+def compare(path: str, size: str, only: str | None, device: AbstractDevice, count: int, jax: str | None) -> None:
+    heads = f"{'by hand ms':>9} {'bytes':>12} {'JAX, Shardy   JAX, GSPMD' if jax else ''} {'auto ms':>9} {'bytes':>13}"
     print(f"{'program':12} {'equations':>10} {'plan s':>7} {heads}  plan")
     for name, program in programs_in(path, size).items():
         if only is None or name in only.split(","):
-            print(beside_annotations(name, program, device, count), flush=True)
+            others = by_jax(jax, name, size, count) if jax else []
+            print(beside_annotations(name, program, device, count, others), flush=True)
 
 
 def main() -> None:
@@ -81,6 +100,7 @@ def main() -> None:
     parser.add_argument("--mesh", default="8x8")
     parser.add_argument("--programs", help="a file of annotated programs to compare with, see above")
     parser.add_argument("--size", default="small", help="of --programs")
+    parser.add_argument("--jax", help="a command that compiles them with JAX, see above")
     parser.add_argument("--only", help="names of --programs, with commas")
     parser.add_argument("--device", default="cpu", help="its kind, as the runtime calls it, for --programs")
     parser.add_argument("--devices", type=int, default=8, help="how many, for --programs")
@@ -89,7 +109,7 @@ def main() -> None:
         kind = arguments.device
         platform = "tpu" if kind.startswith("TPU") else "gpu" if kind.startswith("NVIDIA") else "cpu"
         device = AbstractDevice(kind, None, platform)
-        compare(arguments.programs, arguments.size, arguments.only, device, arguments.devices)
+        compare(arguments.programs, arguments.size, arguments.only, device, arguments.devices, arguments.jax)
         return
     shape = tuple(int(n) for n in arguments.mesh.split("x"))
     print(f"{'layers':>7} {'mesh':>8} {'equations':>10} {'trace s':>8} {'plan s':>7} {'RSS MB':>7}  plan")

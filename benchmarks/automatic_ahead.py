@@ -18,7 +18,7 @@ from typing import Any
 
 import meshjit as mj
 from meshjit.experimental.topologies import get_topology_desc, in_order_of_links
-from meshjit.inspect.ahead import estimated_seconds, held_bytes
+from meshjit.inspect.ahead import absent_accelerators, estimated_seconds, held_bytes
 
 
 def module_of(path: str) -> Any:
@@ -57,6 +57,11 @@ def main() -> None:
     arguments = parser.parse_args()
     module = module_of(arguments.programs)
     programs = module.programs(module.load_fw("meshjit"), arguments.size)
+    with absent_accelerators():
+        compare(programs, arguments)
+
+
+def compare(programs: Any, arguments: argparse.Namespace) -> None:
     devices = in_order_of_links(get_topology_desc(arguments.topology, "tpu").devices)
     columns = f"{'est. ms':>8} {'predicted':>9} {'wire MB':>8} {'held MB':>7}"
     print(f"{'':>12} {'by hand':<35} automatic\n{'program':>12} {columns} {columns} {'plan s':>6}")

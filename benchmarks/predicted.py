@@ -32,7 +32,7 @@ from meshjit.config import config
 from meshjit.core.plan import Optimum, equation_plan
 from meshjit.core.region import without_sharing
 from meshjit.experimental.topologies import get_topology_desc, make_mesh as mesh_of
-from meshjit.inspect.ahead import estimated_seconds
+from meshjit.inspect.ahead import absent_accelerators, estimated_seconds
 from meshjit.inspect.calibrate import Calibration
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.prescribe import Prescribed
@@ -185,6 +185,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with contextlib.ExitStack() as stack:
         if arguments.topology:
+            stack.enter_context(absent_accelerators())
             shape = tuple(map(int, arguments.topology.partition(":")[2].split("x")))
             mesh = mesh_of(get_topology_desc(arguments.topology, "tpu"), shape, ("x", "y", "z")[: len(shape)])
             scale, measure = arguments.scale or 8, lambda lowered: estimated_seconds(lowered.compile())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import json
 import re
 import time
 from typing import Any
@@ -284,6 +285,51 @@ def test_a_saved_plan_of_something_else_is_refused(tmp_path: Any) -> None:
     path.write_text("{}")
     with pytest.raises(ValueError, match="is no saved plan of format 2\n  fix: save one with plan.save"):
         planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
+
+
+def test_what_was_edited_wrongly_in_a_saved_plan_is_named(tmp_path: Any) -> None:
+    path = tmp_path / "plan.json"
+    planned(mj.auto(wide_step, mesh=MESH), *WIDE).save(path)
+    saved = json.loads(path.read_text())
+    name = f"equation 0, {saved['equations'][0][0]}"
+
+    def equation(spread: Any) -> dict[str, Any]:
+        return {"equations": [[saved["equations"][0][0], spread], *saved["equations"][1:]]}
+
+    cases: list[tuple[dict[str, Any], str]] = [
+        (equation({"q": ["x"]}), f"{name}, has no factor 'q'; its rule is "),
+        (equation({"a": ["y"]}), f'{name}, axis "y" is not in the mesh, whose axes are x'),
+        (equation({"a": ["x"], "b": ["x"]}), f'{name}, uses axis "x" twice'),
+        (equation({"a": "x"}), f"{name}, is spread over 'x'; write a list of axes, such as ['x']"),
+        (equation(["x"]), f"{name}, is spread by ['x']; write factors with their axes"),
+        ({"values": ["[x]", *saved["values"][1:]]}, "value 0: [x] has 1 dims, f32[512,512] has 2"),
+        ({"outputs": ["[x, x]", *saved["outputs"][1:]]}, "output 0: placement [x, x] uses an axis twice: x and x overlap"),
+        ({"outputs": ["x, -", *saved["outputs"][1:]]}, "output 0: not a placement: 'x, -'"),
+    ]
+    for edit, text in cases:
+        path.write_text(json.dumps(saved | edit))
+        with pytest.raises(ValueError) as raised:
+            planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
+        assert str(raised.value).startswith(f"wide_step: the saved plan cannot be followed: {text}")
+        assert str(raised.value).endswith("\n  fix: write what the mesh and the program have, or plan anew without plan=")
+    path.write_text(json.dumps({key: value for key, value in saved.items() if key != "values"}))
+    with pytest.raises(ValueError, match="is no whole plan: 'values' is missing\n  fix: save one with plan.save"):
+        planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
+
+
+def test_an_edited_plan_is_followed(tmp_path: Any) -> None:
+    """Another spread of an equation, and another place of an argument: both as written, and priced."""
+    path = tmp_path / "plan.json"
+    first = planned(mj.auto(wide_step, mesh=MESH), *WIDE)
+    first.save(path)
+    saved = json.loads(path.read_text())
+    assert saved["values"][0] == "[-, -]" and saved["equations"][0][1] == {"a": ["x"]}
+    saved["values"][0], saved["equations"][0][1] = "[x, -]", {"b": ["x"]}
+    path.write_text(json.dumps(saved))
+    edited = planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
+    assert str(edited.inputs[0]) == "[x, -]" and edited.equations[0].assignment["b"] == ("x",)
+    assert edited.cost is not None and first.cost is not None and edited.cost.seconds > first.cost.seconds
+    assert edited.optimum is not None and not edited.optimum.is_optimal
 
 
 def test_one_more_pin_without_tracing_again() -> None:

@@ -79,6 +79,7 @@ def test_compile_says_what_the_compiler_says(capsys):
         (["--topology", "v9:4x4"], "unknown topology 'v9:4x4'; known devices are v4"),
         (["--mesh", "data=4", "--devices", "4"], "--mesh says which devices there are"),
         (["--devices", "0"], "devices=0\n  fix: at least 1"),
+        (["--devices", "4", "--load", "plan.json"], "there is no file plan.json\n  fix: --save plan.json writes one, without --load"),
     ],
 )
 def test_what_cannot_be_used_is_one_paragraph(capsys, arguments, text):

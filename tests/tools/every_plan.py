@@ -127,6 +127,7 @@ def check_fitting(program: Program, mesh: AbstractMesh, share: float) -> str:
     best, fitting = search.plan(), [plan.seconds for plan in every_plan(search) if plan.peak <= limit]
     assert best.optimum is not None and best.cost is not None
     if not fitting:
+        assert search.chosen.peak <= peaks[0], f"the least found is {search.chosen.peak:,.0f}, one plan holds {peaks[0]:,.0f}"
         return "refined until it fits" if search.fits else "nothing fits"
     least = min(fitting)
     assert search.fits, f"a plan that holds {limit:,.0f} bytes was not found; the least found is {search.chosen.peak:,.0f}"

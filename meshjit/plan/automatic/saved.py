@@ -10,18 +10,19 @@ machine: for another one it is refused, with the first difference.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from meshjit.core.plan import EquationPlan, Optimum, equation_plan
-from meshjit.core.program import Eqn, Program
+from meshjit.core.plan import EquationPlan, Optimum
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.automatic.candidate import Refinement
+from meshjit.plan.automatic.edited import placement_of, plan_of
 from meshjit.plan.automatic.prescribe import Prescribed
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
-from sharding.axes import parse_ref
 from sharding.placement import Placement
 from sharding.spec import PartitionSpec, ShardingError, spec_of
 
@@ -29,6 +30,7 @@ FORMAT: Final = 2
 
 
 SHOWN: Final = 4  # pins in a message
+_NEEDED: Final = ("mesh", "machine", "equations", "values", "outputs")
 
 
 class SavedPlanError(ShardingError):
@@ -82,21 +84,40 @@ def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
             raise SavedPlanError(f"{os.fspath(path)} is no saved plan: {error}\n  fix: save one with plan.save(path)") from None
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise SavedPlanError(f"{os.fspath(path)} is no saved plan of format {FORMAT}\n  fix: save one with plan.save(path)")
+    missing = [name for name in _NEEDED if name not in saved]
+    if missing:
+        raise SavedPlanError(
+            f"{os.fspath(path)} is no whole plan: {missing[0]!r} is missing\n  fix: save one with plan.save(path)"
+        )
     return saved
 
 
 def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
-    """The draft planned as it was saved. SavedPlanError, with the first difference, where it was another one."""
+    """The draft planned as it was saved. SavedPlanError, with the first difference, where it was another one, and with the first
+    entry that cannot be, where somebody edited it."""
     _check(draft, saved)
-    plans: dict[Eqn, EquationPlan] = {}
-    for eqn, (_, spread) in zip(_equations(draft.program), saved["equations"], strict=True):
+    mesh, plans, homes = draft.machine.mesh, dict[Eqn, EquationPlan](), dict[Var, Placement]()
+    for number, (eqn, (text, spread)) in enumerate(zip(_equations(draft.program), saved["equations"], strict=True)):
         if spread is not None:
-            assignment = {factor: tuple(parse_ref(axis) for axis in axes) for factor, axes in spread.items()}
-            plans[eqn] = equation_plan(draft.flat.rules[eqn], assignment, draft.machine.mesh)
-    values = [Placement.parse(text) for text in saved["values"]]
-    homes = {var: values[number] for var, number in draft.flat.numbers.items()}
-    outputs = [Placement.parse(text) for text in saved["outputs"]]
+            with _entry(draft, f"equation {number}, {text},"):
+                plans[eqn] = plan_of(spread, eqn, draft.flat.rules[eqn], mesh)
+    for var, number in draft.flat.numbers.items():
+        with _entry(draft, f"value {number}:"):
+            homes[var] = placement_of(saved["values"][number], var, mesh)
+    outputs = list[Placement]()
+    for number, (var, text) in enumerate(zip(draft.program.outputs, saved["outputs"], strict=True)):
+        with _entry(draft, f"output {number}:"):
+            outputs.append(placement_of(text, var, mesh))
     return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans))
+
+
+@contextlib.contextmanager
+def _entry(draft: Draft, name: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        problem = f"{draft.program.name}: the saved plan cannot be followed: {name} {error}"
+        raise SavedPlanError(f"{problem}\n  fix: write what the mesh and the program have, or plan anew without plan=") from None
 
 
 def _check(draft: Draft, saved: Mapping[str, Any]) -> None:
