@@ -19,6 +19,7 @@ from meshjit import (
     dtypes as dtypes,
     errors as errors,
     flatten_util as flatten_util,
+    image as image,
     lax as lax,
     multihost as multihost,
     nn as nn,

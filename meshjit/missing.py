@@ -21,7 +21,7 @@ _NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
 NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
         "export": "",
-        "ffi": "", "image": "",
+        "ffi": "",
         "profiler": "", "transfer_guard": "",
     },
     "meshjit.numpy": {
