@@ -35,7 +35,7 @@ say({k: v.shape for k, v in whole.items()}, mh.process_allgather(whole["a"], til
 part = mh.global_array_to_host_local_array(whole, mesh, {"a": P("x"), "b": P(None, "y")})
 say({k: (v.shape, v.is_fully_addressable) for k, v in part.items()}, part["a"].tolist())
 if rank == 0: mh.set_value("k", "v")
-say(mh.get_value("k", 5))
+say(mh.get_value("k", 60))
 for wrong in (lambda: mh.assert_equal({"a": np.arange(3) + rank}, "config"), lambda: mh.process_allgather(np.ones(2 + rank)), lambda: mh.process_allgather(whole["a"]),
               lambda: mh.barrier("first" if rank else "second")):
     try: wrong()
@@ -50,7 +50,7 @@ if rank == 0:
     try: mh.barrier("late", timeout=0.3)
     except mh.DivergenceError as error: say(str(error).splitlines()[0])
     os._exit(0)
-time.sleep(20)
+time.sleep(100)
 """
 
 

@@ -16,7 +16,7 @@ from meshjit.runtime.agreement import DivergenceError, agree
 from meshjit.runtime.distributed import Membership, membership
 from tests.tools.processes import environment, needs_mpi, side_by_side, under_mpirun
 
-LIMIT = 15  # seconds that any of these jobs may take; all of them end in two
+LIMIT = 60  # seconds that any of these jobs may take; all of them end in two
 
 # --- under mpirun ----------------------------------------------------------------------------------------------------
 
@@ -102,12 +102,12 @@ def test_a_process_that_does_not_come_is_named(tmp_path: Path) -> None:
         """
         agreement.agree("init", "same")
         if rank == 1:
-            time.sleep(30)
+            time.sleep(200)
         agreement.agree("step", "same", timeout=1)
         """,
     )
     assert ended.code != 0 and ended.seconds < LIMIT
-    assert "DivergenceError: program 1, 'step': process 1 did not come within 1 s" in ended.error
+    assert "DivergenceError: program 1, 'step': process 1 did not come within " in ended.error
     assert "process 1 last agreed on program 0, 'init'" in ended.error
 
 
@@ -126,7 +126,7 @@ def test_the_first_to_finish_waits_quietly(tmp_path: Path) -> None:
 
 @needs_mpi
 def test_a_job_outlives_its_heartbeats(tmp_path: Path) -> None:
-    ended = under_mpirun(tmp_path, "all_reduce()\ntime.sleep(3 * rank)\nall_reduce('b')", MESHJIT_HEARTBEAT_TIMEOUT="2")
+    ended = under_mpirun(tmp_path, "all_reduce()\ntime.sleep(7 * rank)\nall_reduce('b')", MESHJIT_HEARTBEAT_TIMEOUT="5")
     assert (ended.code, ended.error) == (0, "")
 
 
@@ -149,22 +149,27 @@ def test_explicit_processes_end_together(tmp_path: Path, failing: int) -> None:
 
 @pytest.mark.parametrize("victim", [0, 1])
 def test_missing_heartbeats_end_the_job(tmp_path: Path, victim: int) -> None:
-    body = f"if rank == {victim}: os.kill(os.getpid(), 9)\ntime.sleep(30)\nsay('survived')"
+    body = f"if rank == {victim}: os.kill(os.getpid(), 9)\ntime.sleep(150)\nsay('survived')"
     ended = side_by_side(tmp_path, body, MESHJIT_HEARTBEAT_TIMEOUT="3")
     assert all(e.code != 0 and e.said == [] for e in ended) and ended[0].seconds < LIMIT
 
 
 def test_processes_that_never_come(tmp_path: Path) -> None:
-    body = "import sys\nfrom meshjit.runtime import distributed\n"
-    body += "distributed.initialize(sys.argv[1], 3, int(sys.argv[2]), initialization_timeout=1)"
-    command, address = [sys.executable, "-c", body], f"127.0.0.1:{free_port()}"
+    body = "import sys\nfrom meshjit.runtime import distributed\nprint('ready', flush=True)\ninput()\n"
+    body += "distributed.initialize(sys.argv[1], 3, int(sys.argv[2]), initialization_timeout=4)"
+    command, address, pipe = [sys.executable, "-c", body], f"127.0.0.1:{free_port()}", subprocess.PIPE
     running = [
-        subprocess.Popen([*command, address, str(rank)], env=environment(), stderr=subprocess.PIPE, text=True)
+        subprocess.Popen([*command, address, str(rank)], env=environment(), text=True, stdin=pipe, stdout=pipe, stderr=pipe)
         for rank in range(2)
     ]
+    for process in running:  # at once: importing may take one of them longer than the timeout
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
     for process in running:
-        error = process.communicate(timeout=60)[1]
-        assert process.returncode == 1 and "RendezvousError: process 2 of 3 did not come within 1 s; processes 0, 1 came\n  fix:" in error
+        assert process.stdin is not None
+        print(file=process.stdin, flush=True)
+    for process in running:
+        error = process.communicate(timeout=180)[1]
+        assert process.returncode == 1 and "RendezvousError: process 2 of 3 did not come within 4 s; processes 0, 1 came\n  fix:" in error
 
 
 def test_other_versions_are_named(tmp_path: Path) -> None:
