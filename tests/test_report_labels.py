@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -74,7 +76,7 @@ def test_lines_that_make_nothing_name_the_nearest(report):
 
 
 def test_code_that_cannot_be_read_is_called_by_its_functions():
-    namespace = {"mnp": mnp}
+    namespace: dict[str, Any] = {"mnp": mnp}
     exec(compile("def f(x):\n    y = mnp.sin(x)\n    return y @ y.T\n", "<nowhere>", "exec"), namespace)
     subject = mj.jit(namespace["f"]).trace(struct((8, 8), "data")).plan().report().subject
     assert isinstance(subject.labels, Labels)
@@ -92,6 +94,8 @@ def test_what_ifs_begin_with_what_was_planned_first():
     planned, written = (
         mj.jit(step).trace(state, each).plan(lowering_platforms=("tpu",), topology="v5e:4x4") for each in (tokens, everywhere)
     )
+    text = "\n".join(written.report().lines(("program", "collectives", "memory", "propagation")))
+    assert not [line for line in text.splitlines() if len(line) > 80]
     assert any(trial.kind == "compute" and trial.is_accepted for trial in planned.plan.trials)
     then = planned.report().why_not("tokens", everywhere.sharding.spec).data.costs[1]
     assert then == written.report().cost and then.work_seconds == written.plan.cost.work_seconds

@@ -16,6 +16,7 @@ from meshjit.plan.graph import programs_in
 from meshjit.report.curve import cost_of
 from meshjit.report.subject import Subject, placement_text, starred
 from meshjit.report.transfers import Transfer, transfers
+from meshjit.report.units import line_text
 from meshjit.report.why import origin_text
 from sharding.axes import AxisRef
 
@@ -96,7 +97,7 @@ def _origin(subject: Subject, number: int, dim: int, axis: AxisRef) -> str:
 
 
 def _change(subject: Subject, cause: str, before: str, after: str, values: Sequence[Var]) -> Change:
-    lines = dict.fromkeys(str(source) for v in values if (source := subject.source(v)) is not None)
+    lines = dict.fromkeys(line_text(source) for v in values if (source := subject.source(v)) is not None)
     names = Counter(subject.groups[v][0].partition(" × ")[0] for v in values)
     listed = [name if count == 1 else f"{name} × {count}" for name, count in names.items()]
     return Change(cause, before, after, len(values), tuple(listed), tuple(lines))

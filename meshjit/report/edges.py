@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from meshjit.core.program import Eqn, Source
 from meshjit.plan.graph import Label
 from meshjit.report.subject import Subject
+from meshjit.report.units import line_text
 from sharding.axes import AxisRef
 from sharding.graph import Node
 from sharding.origins import Edge, Origins
@@ -56,7 +57,7 @@ def single_spreads(subject: Subject) -> Iterator[Spread]:
         origin = next(name for name, value in _places(node, firsts) if value == source)
         yield Spread(
             step, str(axis), f"{label.prefix}{label.eqn.op.name}", origin, _name(subject, node, origin), tuple(places),
-            tuple(_name(subject, node, name) for name in places), str(label.eqn.source or ""), 1, label.eqn.source,
+            tuple(_name(subject, node, name) for name in places), line_text(label.eqn.source), 1, label.eqn.source,
             label.eqn if not label.prefix else None, axis,
         )  # fmt: skip
 

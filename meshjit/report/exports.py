@@ -16,6 +16,7 @@ from meshjit.core.program import Eqn, Var
 from meshjit.report.subject import Subject
 from meshjit.report.timeline import timeline
 from meshjit.report.transfers import transfers
+from meshjit.report.units import function_text
 
 
 def chrome_trace(subject: Subject) -> str:
@@ -43,7 +44,7 @@ def collapsed_stacks(subject: Subject) -> str:
     for row in transfers(subject):
         if not row.wire_bytes:
             continue
-        function = row.place.function if row.place is not None else "results"
+        function = function_text(row.place) if row.place is not None else "results"
         counts[f"{function};{row.source or 'results'};{row.kind} over {row.axes}"] += round(row.wire_bytes)
     return "".join(f"{stack} {count}\n" for stack, count in counts.items())
 
@@ -71,7 +72,7 @@ def _namespace(eqn: Eqn) -> str:
     if eqn.source is None:
         return ""
     note = f" ({eqn.source.note})" if eqn.source.note else ""
-    return f"{eqn.source.function}{note}/{eqn.source.file.rsplit('/', 1)[-1]}:{eqn.source.line}"
+    return f"{function_text(eqn.source)}{note}/{eqn.source.file.rsplit('/', 1)[-1]}:{eqn.source.line}"
 
 
 def _node(

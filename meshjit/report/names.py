@@ -9,6 +9,7 @@ from collections.abc import Callable
 from meshjit.core.program import Source, Var
 from meshjit.report.labels import targets
 from meshjit.report.subject import Subject, starred
+from meshjit.report.units import function_text
 
 
 class UnknownName(LookupError):
@@ -48,8 +49,8 @@ def known_names(subject: Subject) -> list[str]:
     """Inputs, results, functions and lines: what can be asked for without reading the plan first."""
     sources = [eqn.source for eqn in subject.makers.values() if eqn.source is not None]
     lines = [f"{source.file.rsplit('/', 1)[-1]}:{source.line}" for source in sources]
-    own = [*subject.inputs, *subject.outputs, *(s.function for s in sources), *filter(None, map(_assigned_at, set(sources)))]
-    return list(dict.fromkeys([*own, *lines]))
+    functions, variables = map(function_text, sources), filter(None, map(_assigned_at, dict.fromkeys(sources)))
+    return list(dict.fromkeys([*subject.inputs, *subject.outputs, *functions, *variables, *lines]))
 
 
 def _exact(subject: Subject, name: str) -> list[Var]:
@@ -76,7 +77,11 @@ def _line(subject: Subject, name: str) -> list[Var]:
 
 
 def _function(subject: Subject, name: str) -> list[Var]:
-    return _handed_on(subject, lambda source: name in (source.function, source.function.rsplit("/", 1)[-1]))
+    def belongs(source: Source) -> bool:
+        text = function_text(source)
+        return name in (source.function, text, text.rsplit(".", 1)[-1])
+
+    return _handed_on(subject, belongs)
 
 
 def _variable(subject: Subject, name: str) -> list[Var]:

@@ -11,7 +11,7 @@ from meshjit.core.program import Eqn
 from meshjit.plan.events import Remake
 from meshjit.report.subject import Subject, size_of
 from meshjit.report.transfers import Transfer
-from meshjit.report.units import bytes_text, seconds_text
+from meshjit.report.units import bytes_text, line_text, seconds_text
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 
@@ -56,7 +56,7 @@ def _padded(subject: Subject) -> Iterator[Note]:
         if key not in wasted:
             wasted[key] = _waste(*key, subject.plan.mesh)
         if wasted[key] >= WASTE:
-            source = str(subject.source(var) or "")
+            source = line_text(subject.source(var))
             text = f"{subject.labels[var]} {subject.type_text(var)}: {100 * wasted[key]:.0f} % of its shards is padding"
             seen.setdefault((source, subject.type_text(var, placement)), Note("padding", text, source))
     yield from seen.values()
@@ -77,4 +77,4 @@ def _remade(subject: Subject) -> Iterator[Note]:
         var = eqn.outputs[0]
         if var.rank:
             text = f"{subject.labels[var]} {subject.type_text(var)} is computed again instead of moved, {count:g} ×"
-            yield Note("remade", text, str(eqn.source or ""))
+            yield Note("remade", text, line_text(eqn.source))

@@ -18,6 +18,7 @@ from meshjit.plan.events import Remake
 from meshjit.report.folding import Folded, folded
 from meshjit.report.subject import Subject
 from meshjit.report.transfers import Transfer
+from meshjit.report.units import function_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,7 +207,7 @@ def _folded_rows(parts: Sequence[int | Folded], lines: Sequence[Line], depth: in
             yield from below
             continue
         place = lines[part].row.place
-        name = "without a line" if place is None else place.function + (f" ({place.note})" if place.note else "")
+        name = "without a line" if place is None else function_text(place) + (f" ({place.note})" if place.note else "")
         if name != function:
             function = name
             yield Row("function", depth, name, place=place)

@@ -8,6 +8,7 @@ from meshjit.core.program import Source, Var
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.report.curve import Point, highest
 from meshjit.report.subject import Subject, starred
+from meshjit.report.units import line_text
 from sharding.spec import Placement
 
 
@@ -82,4 +83,4 @@ def _held(subject: Subject, var: Var, placement: Placement, is_inside: bool) -> 
     role = "inside" if is_inside else role
     size = subject.local_bytes(var, placement)
     place = subject.source(var)
-    return Held(subject.labels[var], subject.type_text(var, placement), size, str(place or ""), role, 1, place, var)
+    return Held(subject.labels[var], subject.type_text(var, placement), size, line_text(place), role, 1, place, var)

@@ -10,6 +10,7 @@ from typing import Final
 from meshjit.core.program import Source, Var
 from meshjit.report.curve import highest
 from meshjit.report.subject import Subject
+from meshjit.report.units import function_text
 
 MOST: Final = 3
 LEAST: Final = 0.02  # of the peak: what saves less is not named
@@ -60,7 +61,7 @@ def _checkpoints(subject: Subject, at: int) -> Iterator[Saving]:
     for var, size in _kept(subject, at):
         source = subject.source(var)
         if source is not None and not source.note:
-            kept.setdefault(source.function, []).append((var, size))
+            kept.setdefault(function_text(source), []).append((var, size))
     for function, values in kept.items():
         makers = [subject.makers[v] for v, _ in values]
         copies = max(Counter((eqn.source, eqn.op.name) for eqn in makers).values())
@@ -81,4 +82,4 @@ def _work(subject: Subject, function: str) -> float:
 
 
 def _belongs(source: Source | None, function: str) -> bool:
-    return source is not None and source.function == function and not source.note
+    return source is not None and function_text(source) == function and not source.note

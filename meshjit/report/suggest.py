@@ -21,6 +21,7 @@ from meshjit.report.pins import planned_with
 from meshjit.report.removal import Option, candidates, others, planned_option
 from meshjit.report.subject import Subject
 from meshjit.report.transfers import transfers
+from meshjit.report.units import line_text
 from sharding.axes import name_of
 from sharding.spec import PartitionSpec, Placement, ShardingError
 
@@ -165,5 +166,5 @@ def _suggestion(subject: Subject, option: Option, now: PlanCost) -> Suggestion:
     is_argument = option.var in subject.plan.program.inputs
     place = subject.source(option.var)
     return Suggestion(
-        option.value, option.placement, is_argument, str(place or ""), now, option.cost, option.var, option.spec, place
+        option.value, option.placement, is_argument, line_text(place), now, option.cost, option.var, option.spec, place
     )

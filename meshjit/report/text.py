@@ -56,8 +56,10 @@ def _value_row(row: Row, width: int) -> Iterator[str]:
     right = f"{type:<30} {bytes_text(row.local_bytes):>8}" if type else ""
     if len(left) > width - 46:
         right = f"{type} {bytes_text(row.local_bytes):>8}"
-    if len(left) + 1 + len(right) <= width:
-        yield f"{left:<{width - max(46, len(right))}} {right}".rstrip() if len(left) <= width - 46 else _apart(left, right, width)
+    if len(left) <= width - 46 and len(left) + 1 + len(right) <= width:
+        yield f"{left:<{width - max(46, len(right) + 1)}} {right}".rstrip()
+    elif len(left) + 1 + len(right) <= width:
+        yield _apart(left, right, width)
     else:
         yield from (fitted(left, width), _apart("", right, width))
     code = code_text(row.place) if row.kind == "line" else ""
@@ -134,7 +136,8 @@ def _option_lines(options: Sequence[Option] | None) -> Iterator[str]:
 def total_lines(what: str, rows: Sequence[Total], width: int = WIDTH) -> Iterator[str]:
     yield f"sent by {what}"
     for row in rows[:MOST_VALUES]:
-        yield fitted(f"  {row.name or '-':<{width - 26}} {bytes_text(row.wire_bytes):>9} {seconds_text(row.seconds):>9}", width)
+        name = fitted(row.name or "-", width - 26)
+        yield f"  {name:<{width - 26}} {bytes_text(row.wire_bytes):>9} {seconds_text(row.seconds):>9}"
     if len(rows) > MOST_VALUES:
         yield f"  and {len(rows) - MOST_VALUES} more"
 

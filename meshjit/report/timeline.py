@@ -14,6 +14,7 @@ from meshjit.core.region import weighted_regions
 from meshjit.plan.events import Event, Remake
 from meshjit.report.subject import Subject
 from meshjit.report.transfers import SLICE, transfers_by_event
+from meshjit.report.units import line_text
 
 WORK: Final = "computing"
 
@@ -42,7 +43,7 @@ def timeline(subject: Subject) -> list[Span]:
     ):
         together = list(steps)
         seconds = sum([step.seconds for step in together])
-        spans.append(Span(track, now, seconds, together[0].title, str(place or ""), place, trips))
+        spans.append(Span(track, now, seconds, together[0].title, line_text(place), place, trips))
         now += seconds
     return spans
 

@@ -13,6 +13,7 @@ from meshjit.core.types import TensorType
 from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Event, Exchange, Move
 from meshjit.report.subject import Subject, once_per_subject, placement_text
+from meshjit.report.units import function_text, line_text
 from sharding.axes import axes_text, canonical_axes
 from sharding.reshard import Walk
 from sharding.spec import Placement
@@ -114,7 +115,7 @@ def _exchanged(subject: Subject, event: Exchange, trips: float) -> Iterator[Tran
         if each.source is not None and each.source != eqn.source:
             place, why = each.source, "your code for single devices sends it"
         row = _transfer(subject, each.times(trips), eqn.outputs[0], eqn, why, None, eqn)
-        yield dataclasses.replace(row, place=place, source=str(place or ""))
+        yield dataclasses.replace(row, place=place, source=line_text(place))
 
 
 def _moved(subject: Subject, event: Move, trips: float, steps: _Steps) -> Iterator[Transfer]:
@@ -140,7 +141,7 @@ def _transfer(
     return Transfer(
         each.kind, axes_text(each.axes), mesh.axes_size(each.axes), 0.0 if is_slice else each.wire_bytes(mesh),
         0.0 if is_slice else each.seconds(mesh, subject.machine.topology), each.trips, subject.labels[var],
-        subject.type_text(var), str(place or ""), why, whole, 1, place, var, eqn, end, owner,
+        subject.type_text(var), line_text(place), why, whole, 1, place, var, eqn, end, owner,
     )  # fmt: skip
 
 
@@ -171,7 +172,7 @@ _OF: Final[Mapping[str, Callable[[Transfer], str]]] = {
     "axis": lambda row: row.axes,
     "kind": lambda row: row.kind,
     "line": lambda row: row.source,
-    "function": lambda row: row.place.function if row.place is not None else "",
+    "function": lambda row: function_text(row.place) if row.place is not None else "",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import linecache
 
 from meshjit.core.program import Source
@@ -44,7 +45,19 @@ def change_text(new: float, old: float) -> str:
 
 def line_text(source: Source | None) -> str:
     """`train.py:31 loss (backward)`."""
-    return "" if source is None else str(source)
+    if source is None:
+        return ""
+    note = f" ({source.note})" if source.note else ""
+    return f"{source.file.rsplit('/', 1)[-1]}:{source.line} {function_text(source)}{note}"
+
+
+@functools.lru_cache(maxsize=4096)
+def function_text(source: Source) -> str:
+    """Without what the function is defined in: `train.<locals>.step.<locals>.<lambda>` → `step.<lambda>`."""
+    *around, own = source.function.split(".<locals>.")
+    while own.startswith("<") and around:
+        own = f"{around.pop()}.{own}"
+    return own
 
 
 def code_text(source: Source | None) -> str:

@@ -14,6 +14,7 @@ from meshjit.plan.graph import Label
 from meshjit.report.curve import cost_of
 from meshjit.report.pins import planned_with, spec_at
 from meshjit.report.subject import Subject, placement_text
+from meshjit.report.units import line_text
 from sharding.axes import AxisRef, axes_text
 from sharding.graph import Conflict, Origin
 from sharding.spec import Placement, ShardingError
@@ -83,7 +84,7 @@ def _answer(subject: Subject, var: Var) -> Answer:
     number = subject.describer.flat.numbers[var]
     causes = [_cause(subject, number, dim, axis) for dim, axes in enumerate(placement.dims) for axis in axes]
     return Answer(
-        subject.labels[var], print_type(var.type), placement_text(placement), str(source or ""), source, tuple(causes),
+        subject.labels[var], print_type(var.type), placement_text(placement), line_text(source), source, tuple(causes),
         tuple(_losses(subject, var, number)), tuple(_choice(subject, var)), cost=cost_of(subject),
     )  # fmt: skip
 
@@ -103,7 +104,7 @@ def origin_text(subject: Subject, number: int, dim: int, axis: AxisRef) -> str:
 
 
 def _at(source: Source | None) -> str:
-    return f" at {source}" if source is not None else ""
+    return f" at {line_text(source)}" if source is not None else ""
 
 
 def _steps(subject: Subject, origin: Origin) -> Iterator[Step]:
@@ -112,7 +113,7 @@ def _steps(subject: Subject, origin: Origin) -> Iterator[Step]:
     for node in origin.path:
         label = subject.describer.propagated.graph.nodes[node].label
         assert isinstance(label, Label)
-        step = Step(f"{label.prefix}{label.eqn.op.name}", str(label.eqn.source or ""), label.eqn.source)
+        step = Step(f"{label.prefix}{label.eqn.op.name}", line_text(label.eqn.source), label.eqn.source)
         if last is not None and (last.op, last.source) == (step.op, step.source):
             last = dataclasses.replace(last, times=last.times + 1)
             continue
@@ -154,7 +155,7 @@ def _loss(subject: Subject, var: Var, conflict: Conflict, dim: int, axes: Sequen
     sides = values[conflict.value], values[conflict.offered_by]
     texts = [f"{subject.labels[v]} is {placement_text(subject.plan.placements[v])}" for v in sides]
     text = f"{axes_text(axes)} on dim {dim}, for {' and '.join(texts)}, which meet in {eqn.op.name if eqn else 'one value'}"
-    return Loss(text + _at(source), str(source or ""), _cost_with(subject, var, dim, axes))
+    return Loss(text + _at(source), line_text(source), _cost_with(subject, var, dim, axes))
 
 
 def _cost_with(subject: Subject, var: Var, dim: int, axes: Sequence[AxisRef]) -> PlanCost | None:
