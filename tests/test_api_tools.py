@@ -162,6 +162,31 @@ def test_make_jaxpr_and_eval_shape() -> None:
     assert (info["a"].shape, info["b"].dtype, info["b"].weak_type, info["c"]) == ((3,), np.int32, True, None)
 
 
+def test_types_alone_say_what_arrays_would_say() -> None:
+    """As with JAX 0.10.2: a ShapeDtypeStruct may be asked for its type, and be a result of what is only looked at for its types."""
+    matrix, number = mj.ShapeDtypeStruct((3, 2), mnp.bfloat16), mj.ShapeDtypeStruct((), np.float32, weak_type=True)
+    assert (mnp.shape(matrix), mnp.ndim(matrix), mnp.size(matrix), mnp.size(matrix, 1)) == ((3, 2), 2, 6, 2)
+    assert mnp.result_type(matrix, 1.0) == mnp.bfloat16 and mnp.result_type(matrix, number) == np.float32
+    assert mj.lax.dtype(matrix) == mnp.bfloat16 and str(mj.typeof(matrix)) == "bfloat16[3,2]" and mj.typeof(number).weak_type
+
+    def outer(x: object) -> object:
+        return {"x": x, "one": number, "both": [matrix, 1.0]}
+
+    for _ in range(2):
+        info = mj.eval_shape(outer, matrix)
+        assert info["x"] == info["both"][0] == matrix and info["one"] == info["both"][1] == number
+    with pytest.raises(TypeError, match=r"outer returned result\['both'\]\[0\], which is not an array: ShapeDtypeStruct"):
+        mj.jit(outer)(mnp.ones(2))
+
+
+def test_names_and_files_may_be_of_any_letters() -> None:
+    scope: dict[str, Any] = {"mnp": mnp}
+    exec(compile("def größe(λ): return mnp.tanh(λ) * 2", 'C:\\ü\\"x".py', "exec"), scope)
+    with mj.named_scope('a "quoted" 名\n'):
+        np.testing.assert_allclose(mj.jit(scope["größe"])(1.0), 2 * np.tanh(1.0), rtol=1e-6)
+        np.testing.assert_allclose(scope["größe"](1.0), 2 * np.tanh(1.0), rtol=1e-6)
+
+
 def test_ensure_compile_time_eval() -> None:
     double = mj.jit(lambda x: x * 2)
 

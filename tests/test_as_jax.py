@@ -136,6 +136,17 @@ assert list(inspect.signature(jax.jit(lambda x, *, y: x), follow_wrapped=False).
 os.environ.pop("MESHJIT_NUM_CPU_DEVICES", None)
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=3"
 assert len(jax.devices()) == 3
+from jax.extend.core import primitives, take_current_trace
+from jax.extend import linear_util
+assert jax.make_jaxpr(lambda x: jax.jit(jax.numpy.sin)(x))(1.0).eqns[0].primitive is primitives.jit_p
+assert jax.typeof(numpy.ones(2, "int32")).to_tangent_aval().dtype == jax.dtypes.float0
+class Mine(jax.core.Trace): pass
+for refused in (Mine, take_current_trace, linear_util.transformation(lambda: None)):
+    try:
+        refused()
+        assert False, refused
+    except NotImplementedError as error:
+        assert "fix: " in str(error)
 assert "PjitFunction" in str(type(jax.jit(len))) and "PmapFunction" in str(type(jax.pmap(len)))
 """
 

@@ -521,3 +521,16 @@ def test_the_function_itself_is_to_be_seen() -> None:
         __call__.defvjp(fwd, bwd)
 
     close(mj.grad(Layer())(2.0), 100.0)
+
+
+def test_what_a_function_reaches_of_a_trace_that_has_ended_is_no_operand() -> None:
+    """A library's function may keep what it was traced with, such as a Tracer in a cache, and never look at it again."""
+    kept: list[Any] = []
+    mj.jit(lambda x: kept.append(x))(1.0)
+
+    @mj.custom_jvp
+    def f(x: Any) -> Any:
+        return mnp.sin(x) if kept else x
+
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * mnp.cos(primals[0])))
+    np.testing.assert_allclose(mj.jit(mj.grad(f))(0.5), np.cos(0.5), rtol=1e-6)

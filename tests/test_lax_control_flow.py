@@ -115,6 +115,9 @@ def test_cond_and_switch(jit: bool) -> None:
     for index, factor in [(-5, 1), (0, 1), (1, 2), (2, -1), (9, -1)]:
         same(pick(index, ramp(3)), ramp(3) * factor)
     assert lax.cond(True, lambda: 1, lambda: 2.5).dtype == np.float32  # weak results adapt
+    older = wrap(lambda p, x: lax.cond(p, (x, 3), lambda pair: pair[0] * pair[1], x, lambda x: -x))
+    for p, factor in ((True, 3), (False, -1)):
+        same(older(p, ramp(3)), ramp(3) * factor)
 
 
 def test_disable_jit_runs_loops_in_python() -> None:

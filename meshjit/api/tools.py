@@ -11,17 +11,22 @@ from typing import Any
 import numpy as np
 
 from meshjit.api import jit
+from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.shardings import cut
 from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
+from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.types import TensorType
 from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
-from meshjit.trace import Trace, argument_of, named_scope
-from meshjit.trace.explicit import visible_sharding
+from meshjit.trace import Trace, active_trace, argument_of, named_scope
+from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
 from meshjit.trace.types import ShapedArray
+from meshjit.trees import WORDS as tree
 from sharding.manual_type import ManualAxisType
+from sharding.named import NamedSharding
+from sharding.spec import padded
 
 
 def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
@@ -80,6 +85,8 @@ def typeof(x: Any) -> ShapedArray:
         keys: Any = x
         varying = words.manual_axis_type if words else ManualAxisType()
         return ShapedArray(tuple(keys.shape), keys.dtype, sharding=sharding, manual_axis_type=varying)
+    if isinstance(x, ShapeDtypeStruct):
+        return ShapedArray(x.shape, x.dtype, x.weak_type, sharding=without_devices(_on_mesh(x.sharding, len(x.shape))))
     argument = argument_of(x, "x")
     type, sharding, manual = argument.type, visible_sharding(x, argument.type.rank), _manual(argument.varying)
     return ShapedArray(type.shape, type.dtype, argument.weak, sharding=sharding, manual_axis_type=manual)
@@ -89,9 +96,38 @@ def _manual(axes: Axes) -> ManualAxisType:
     return ManualAxisType(*(with_mark(axes, mark) for mark in ("", UNREDUCED, REDUCED)))
 
 
+def _on_mesh(sharding: Any, rank: int) -> NamedSharding | None:
+    return sharding.with_spec(padded(sharding.spec, rank)) if isinstance(sharding, NamedSharding) else None
+
+
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Shapes and dtypes of fun's results, without computing them (`jax.eval_shape`)."""
-    return jit(fun).eval_shape(*args, **kwargs)
+    """Shapes and dtypes of fun's results, without computing them (`jax.eval_shape`). A ShapeDtypeStruct may be a result, too."""
+    return jit(_with_stand_ins(fun)).eval_shape(*args, **kwargs)
+
+
+def _with_stand_ins(fun: Callable[..., Any]) -> Callable[..., Any]:
+    """The function with arrays in place of ShapeDtypeStructs among its results; the same for the same function, so that it is
+    traced once."""
+    own = attached_to(fun)
+    if own is not None and "stand_ins" in own:
+        return own["stand_ins"]
+
+    @functools.wraps(fun, updated=())
+    def standing_in(*args: Any, **kwargs: Any) -> Any:
+        return tree.map(_stand_in, fun(*args, **kwargs))
+
+    if own is not None:
+        own["stand_ins"] = standing_in
+    return standing_in
+
+
+def _stand_in(x: Any) -> Any:
+    trace = active_trace()
+    if not isinstance(x, ShapeDtypeStruct) or isinstance(x.dtype, KeyType) or trace is None:
+        return x
+    array = trace.lift(np.broadcast_to(np.zeros((), x.dtype), x.shape))
+    array.weak_type = x.weak_type
+    return array
 
 
 def make_jaxpr(

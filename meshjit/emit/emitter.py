@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
@@ -289,7 +288,13 @@ def _location(source: Source | None) -> str:
     """XLA carries these into its profiles and error messages."""
     if source is None:
         return ""
-    return f" loc({json.dumps(source.function)}({json.dumps(source.file)}:{source.line}:0))"
+    return f" loc({_quoted(source.function)}({_quoted(source.file)}:{source.line}:0))"
+
+
+def _quoted(text: str) -> str:
+    r"""A string as MLIR reads it: what is not plain ASCII is its bytes in UTF-8, `\C3\BC`."""
+    plain = {byte: chr(byte) for byte in range(32, 127) if chr(byte) not in '"\\'}
+    return '"' + "".join(plain.get(byte, f"\\{byte:02X}") for byte in text.encode(errors="replace")) + '"'
 
 
 _LOCATION = re.compile(r' loc\("(?:[^"\\]|\\.)*"\("(?:[^"\\]|\\.)*":\d+:0\)\)')

@@ -62,4 +62,4 @@ def emit(
 
 
 def _symbol(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "_.-" else "_" for c in name) or "main"
+    return "".join(c if (c.isascii() and c.isalnum()) or c in "_.-" else "_" for c in name) or "main"

@@ -36,12 +36,16 @@ _NOTHING = object()
 def cond(pred: Any, true_fun: Function, false_fun: Function, *operands: Any, operand: Any = _NOTHING) -> Any:
     """true_fun(*operands) if pred else false_fun(*operands), only that branch being run (`jax.lax.cond`).
 
+    cond(pred, true_operand, true_fun, false_operand, false_fun) is an older form of it.
+
     Args:
       pred: a scalar; a number counts as true where it is not 0. Under vmap with differing preds both branches run.
       true_fun, false_fun: must give results of the same structure, shapes and dtypes (weak ones adapt).
     """
     if operand is not _NOTHING:
         operands = (operand,)
+    if len(operands) == 2 and callable(false_fun) and callable(operands[1]) and not callable(true_fun):
+        return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
     if not (callable(true_fun) and callable(false_fun)):
         raise TypeError(
             f"cond: true_fun and false_fun must be functions, got {true_fun!r:.30} and {false_fun!r:.30}\n"
@@ -74,6 +78,10 @@ def switch(index: Any, branches: Sequence[Function], *operands: Any, operand: An
     if in_python() and is_known(index):
         return branches[min(max(int(index), 0), len(branches) - 1)](*operands)
     return _branch("switch", cast(mnp.clip(index, 0, len(branches) - 1), np.int32), branches, operands)
+
+
+def _with_operands_of_their_own(pred: Any, own: Any, true_fun: Function, others: Any, false_fun: Function) -> Any:
+    return cond(pred, lambda own, _: true_fun(own), lambda _, others: false_fun(others), own, others)
 
 
 def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:

@@ -185,8 +185,13 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
     seen = {id(x) for x in closed}
     axes = named_axes()
     numbers = [axis.number for axis in axes if isinstance(axis, MemberAxis)]
-    closed += [x for x in arrays_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen]
+    closed += [x for x in arrays_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen and is_live(x)]
     return CustomCall(name, traced, closed, leaves, axes, values is not None)
+
+
+def is_live(x: Any) -> bool:
+    """Whether a rule can still use it: no Tracer of a trace that has ended, which a library's function may keep in a cache."""
+    return not (isinstance(x, Tracer) and x.tracing.ended)
 
 
 def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:

@@ -12,7 +12,7 @@ from meshjit.core import promotion
 from meshjit.core.keys import KeyType, PRNGKeyArray, extended as extended, prng_key as prng_key
 from meshjit.core.types import is_float
 from meshjit.numpy.creation import array
-from meshjit.numpy.promote import value
+from meshjit.numpy.promote import described, value
 
 
 class _ScalarType(type):
@@ -111,6 +111,9 @@ def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
         return promotion.dtype_of_python_scalar(x(0)), True
     if isinstance(x, type | np.dtype | str | _ByConfig):
         return np.dtype(x), False
+    only_a_type = described(x)
+    if only_a_type is not None:
+        return only_a_type[0].dtype, False  # weak or not, as in JAX
     _, type_, weak = value(x)
     return type_.dtype, weak
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.config import config
-from meshjit.core.keys import NotNumbersError, PRNGKeyArray, type_text
+from meshjit.core.keys import KeyType, NotNumbersError, PRNGKeyArray, type_text
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote, refuse_conversion
 from meshjit.core.splat import splat
@@ -176,6 +177,13 @@ def weak_of(x: Any) -> bool:
 
 def shape_of(x: Any) -> Shape:
     return x.shape if type(x) is PRNGKeyArray else value(x)[1].shape
+
+
+def described(x: Any) -> tuple[TensorType, bool] | None:
+    """Type and weakness of what says these and has no elements (ShapeDtypeStruct); None for others."""
+    if not isinstance(x, ShapeDtypeStruct) or isinstance(x.dtype, KeyType):
+        return None
+    return TensorType(x.shape, canonical(x.dtype, config.enable_x64)), x.weak_type
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:

@@ -10,22 +10,22 @@ from typing import Any
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import elementwise, promote, rearranging, shaping, ufuncs
 from meshjit.numpy.creation import placed
-from meshjit.numpy.promote import cast, fresh, lifted, normal_axes, shape_of
+from meshjit.numpy.promote import cast, described, fresh, lifted, normal_axes, shape_of
 
 
 def ndim(a: Any) -> int:
     """Number of dims."""
-    return len(shape_of(a))
+    return len(shape(a))
 
 
 def shape(a: Any) -> tuple[int, ...]:
     """Extents."""
-    return shape_of(a)
+    return a.shape if described(a) else shape_of(a)
 
 
 def size(a: Any, axis: Any = None) -> int:
     """Number of elements, or the extent of `axis`."""
-    extents = shape_of(a)
+    extents = shape(a)
     return math.prod(extents[d] for d in normal_axes(axis, len(extents)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,11 +11,32 @@ import numpy as np
 
 from meshjit.core.explicit import typed
 from meshjit.core.keys import KeyType
-from meshjit.core.types import TensorType
+from meshjit.core.types import TensorType, is_inexact
 from meshjit.core.varying import REDUCED, UNREDUCED, marked
 from meshjit.trace.explicit import nowhere
+from meshjit.trace.float0 import FLOAT0
 from sharding.manual_type import ManualAxisType
 from sharding.named import NamedSharding
+
+
+@dataclass(frozen=True)
+class Float0Type:
+    """The type of derivatives with respect to integers: no Program has such values."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any] = FLOAT0
+    weak_type: bool = False
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"float0[{','.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True, init=False)
@@ -53,6 +75,10 @@ class ShapedArray:
         if changes.get("shape", self.shape) == self.shape:
             own["sharding"] = self.sharding
         return ShapedArray(**{**own, **changes})
+
+    def to_tangent_aval(self) -> ShapedArray | Float0Type:
+        """The type of a tangent: of integers, dtype float0."""
+        return self if is_inexact(self.dtype) else Float0Type(self.shape)
 
     @property
     def mat(self) -> ManualAxisType:

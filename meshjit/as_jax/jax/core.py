@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from meshjit.api.jaxpr import (
     Atom as Atom,
@@ -23,6 +23,11 @@ from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
 from meshjit.trace.types import ShapedArray as _ShapedArray
 
 AbstractValue = TensorType
+
+
+class DropVar(Var):
+    """A result that nobody reads. Equations here have none: such a result is a Var as others are."""
+
 
 
 class _TypeMeta(type):
@@ -59,6 +64,33 @@ def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
 def unmapped_aval(size: int, axis: int | None, aval: Any) -> Any:
     """The type of a batch of `size` members of this type."""
     return aval if axis is None else tensor_type((*aval.shape[:axis], size, *aval.shape[axis:]), aval.dtype)
+
+
+class TraceTag:
+    """What tells traces of a library's own apart. There are none here."""
+
+
+class Trace:
+    """The base of a library's own interpreters. meshjit traces functions itself: no other trace can be running."""
+
+    def __init__(self, *_: Any) -> None:
+        raise NotImplementedError(_NO_TRACES)
+
+
+def take_current_trace() -> NoReturn:
+    """Refused: libraries would put a trace of their own in its place."""
+    raise NotImplementedError(_NO_TRACES)
+
+
+def set_current_trace(trace: Any) -> NoReturn:
+    """Refused."""
+    raise NotImplementedError(_NO_TRACES)
+
+
+_NO_TRACES = (
+    "jax.core: a trace of a library's own cannot run in meshjit, which traces functions itself\n"
+    "  fix: jax.make_jaxpr(f)(x), whose equations say what f does"
+)
 
 
 _explain(__name__)

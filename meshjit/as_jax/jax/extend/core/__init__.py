@@ -12,15 +12,23 @@ from meshjit.api.jaxpr import (
     Literal as Literal,
     jaxpr_as_fun as jaxpr_as_fun,
 )
-from meshjit.as_jax.jax.core import mapped_aval as mapped_aval, unmapped_aval as unmapped_aval, valid_jaxtype as valid_jaxtype
+from meshjit.as_jax.jax.core import (
+    Trace as Trace,
+    TraceTag as TraceTag,
+    mapped_aval as mapped_aval,
+    set_current_trace as set_current_trace,
+    take_current_trace as take_current_trace,
+    unmapped_aval as unmapped_aval,
+    valid_jaxtype as valid_jaxtype,
+)
 from meshjit.as_jax.jax.interpreters.primitive import Primitive as Primitive
 from meshjit.core.program import Var as Var
 from meshjit.missing import explain as _explain
 from meshjit.trace import active_trace
 
 __all__ = [
-    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Var", "get_opaque_trace_state", "jaxpr_as_fun",
-    "mapped_aval", "unmapped_aval", "valid_jaxtype",
+    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Trace", "TraceTag", "Var", "get_opaque_trace_state",
+    "jaxpr_as_fun", "mapped_aval", "set_current_trace", "take_current_trace", "unmapped_aval", "valid_jaxtype",
 ]  # fmt: skip
 
 
