@@ -25,6 +25,7 @@ from meshjit import (
     nn as nn,
     numpy as numpy,
     ops as ops,
+    profiler as profiler,
     segments as segments,
     sharding as sharding,
     stages as stages,

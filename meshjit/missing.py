@@ -22,7 +22,7 @@ NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
         "export": "",
         "ffi": "",
-        "profiler": "", "transfer_guard": "",
+        "transfer_guard": "",
     },
     "meshjit.numpy": {
         "frompyfunc": "", "gcd": _NUMPY, "histogram2d": _NUMPY, "histogramdd": _NUMPY, "lcm": _NUMPY, "poly": _NUMPY,

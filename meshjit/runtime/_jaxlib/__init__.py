@@ -111,6 +111,14 @@ from meshjit.runtime._jaxlib.layouts import (
     Layout as Layout,  # noqa: E402
     shared_layout as shared_layout,  # noqa: E402
 )
+from meshjit.runtime._jaxlib.profiling import (
+    ProfileOptions as ProfileOptions,  # noqa: E402
+    TraceAnnotation as TraceAnnotation,  # noqa: E402
+    begin_profile as begin_profile,  # noqa: E402
+    end_profile as end_profile,  # noqa: E402
+    heap_profile as heap_profile,  # noqa: E402
+    profile_server as profile_server,  # noqa: E402
+)
 from meshjit.runtime._jaxlib.trees import (
     DictKey as DictKey,  # noqa: E402
     FlattenedIndexKey as FlattenedIndexKey,  # noqa: E402
