@@ -191,3 +191,20 @@ def test_windows_of_few_features_are_copied_on_cpu_alone() -> None:
     for mesh, ratio in ((MESH, 1 + 400 / (2 * 16 * 16)), (gpu, 1)):
         (_, narrow), (_, wide) = convolved(16, 3, mesh, batch=16), convolved(17, 3, mesh, batch=16)
         assert narrow / wide == pytest.approx(ratio * 16 / 17, rel=0.02)
+
+
+def test_a_roll_along_the_minor_dim_is_no_slice() -> None:
+    """Of two ways to cut a periodic stencil the one that rolls along the major dim is left whole; along the minor dim costs a pass."""
+
+    def step(u: Any) -> Any:
+        return u + 0.1 * (mnp.roll(u, 1, 0) + mnp.roll(u, -1, 0) + mnp.roll(u, 1, 1) + mnp.roll(u, -1, 1) - 4 * u)
+
+    grid = mj.ShapeDtypeStruct((4096, 4096), np.float32)
+    rows, columns = (
+        mj.jit(lambda u: lax.fori_loop(0, 10, lambda _, u: step(u), u), in_shardings=NamedSharding(MESH, spec)).trace(grid).plan().plan
+        for spec in (P("x"), P(None, "x"))
+    )
+    assert rows.cost is not None and columns.cost is not None
+    passes = 2 * 10 * 4 * 4096 * 1024 / target_of(MESH).topology.memory_bandwidth
+    assert rows.cost.work_seconds - columns.cost.work_seconds == pytest.approx(passes, rel=0.1)
+    assert str(mj.auto(lambda u: lax.fori_loop(0, 10, lambda _, u: step(u), u), mesh=MESH).trace(grid).plan().plan.inputs[0]) == "[-, x]"

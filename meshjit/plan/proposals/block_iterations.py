@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from meshjit.core.plan import PlanCost
+from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Var
 from meshjit.core.rules import rule_of
 from meshjit.partition.blocking import BlockedLoop, blocked_loop, fetch_borders
@@ -57,9 +57,15 @@ def best_block(loop: BlockedLoop, machine: Machine) -> int | None:
 
 def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machine) -> float:
     """Seconds of one iteration whose values are computed at these stretches."""
-    seconds = 0.0
+    seconds, plans = 0.0, dict(zip(loop.plan.program.eqns, loop.plan.equations, strict=True))
     for eqn in loop.body.eqns:
         if eqn.inputs and eqn.outputs[0] in stretches:
             types = [loop.divisions.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
-            seconds += machine.local_seconds(rule_of(eqn), types, work_passes(eqn), machine.window_flops(eqn))
+            passes = 0.0 if eqn in plans and _is_framed(plans[eqn]) else work_passes(eqn)
+            seconds += machine.local_seconds(rule_of(eqn), types, passes, machine.window_flops(eqn))
     return seconds
+
+
+def _is_framed(plan: EquationPlan) -> bool:
+    """Whether it moves elements along a dim in frames: there it only reads its operand at another place."""
+    return any(plan.assignment.get(factor) for factor, kind in plan.rule.kinds.items() if kind == "permute")
