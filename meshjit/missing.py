@@ -22,7 +22,6 @@ NOT_THERE: dict[str, dict[str, str]] = {
     "meshjit": {
         "export": "",
         "ffi": "",
-        "transfer_guard": "",
     },
     "meshjit.numpy": {
         "frompyfunc": "", "gcd": _NUMPY, "histogram2d": _NUMPY, "histogramdd": _NUMPY, "lcm": _NUMPY, "poly": _NUMPY,

@@ -589,3 +589,45 @@ def test_formats_are_places() -> None:
 def test_in_shardings_of_none_leave_keywords_alone() -> None:
     f = mj.jit(lambda x, *, y: x + y, in_shardings=None)
     assert f(1.0, y=2.0) == 3.0 and mj.jit(lambda x: f(x, y=x))(2.0) == 4.0
+
+
+# --- moves between host and devices
+
+ONES = np.ones(4, np.float32)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("level", ["allow", "log"])
+def test_moves_that_are_let_go(level: str) -> None:
+    with mj.transfer_guard(level):
+        assert float(mj.jit(lambda x: x.sum())(ONES)) == 4
+
+
+@pytest.mark.device
+def test_moves_that_nobody_asked_for_are_refused() -> None:
+    there = mj.device_put(ONES)
+    double = mj.jit(lambda x: 2 * x)
+    double(there), double(ONES)
+    with mj.transfer_guard("disallow"):
+        np.testing.assert_array_equal(mj.device_get(double(there)), 2 * ONES)
+        np.testing.assert_array_equal(double(mj.device_put(ONES)), 2 * ONES)
+        with pytest.raises(mj.errors.JaxRuntimeError, match=r"Disallowed host-to-device transfer: aval=float32\[4\]"):
+            double(ONES)
+        with mj.transfer_guard_host_to_device("allow"):
+            double(ONES)
+        with pytest.raises(mj.errors.JaxRuntimeError, match="Disallowed host-to-device"):
+            double(ONES)
+    double(ONES)
+    with mj.transfer_guard_host_to_device("disallow_explicit"), pytest.raises(mj.errors.JaxRuntimeError, match="host-to-device"):
+        mj.device_put(ONES)
+    with mj.transfer_guard_device_to_device("disallow_explicit"):
+        double(ONES)
+        with pytest.raises(mj.errors.JaxRuntimeError, match=r"Disallowed device-to-device transfer: aval=float32\[4\]"):
+            mj.device_put(there, mj.devices()[1])
+    with mj.transfer_guard_device_to_host("disallow"):
+        assert mj.device_get(there).sum() == 4
+
+
+def test_levels_of_guards() -> None:
+    with pytest.raises(ValueError, match="there is no level 'forbid'\n  fix: use one of allow, log, disallow, log_explicit"):
+        mj.transfer_guard("forbid")

@@ -16,7 +16,7 @@ from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import check_key_specs, is_sharding_leaf
 from meshjit.config import config
 from meshjit.core.keys import KeyType, PRNGKeyArray
-from meshjit.runtime import client
+from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
@@ -108,7 +108,8 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     names = tree.path_names(x, "x")
     _check_flags(donated, aliases, names)
     check_key_specs(places, structure, [getattr(v, "ndim", 0) for v in leaves], lambda i: f"device_put of {names[i]}")
-    results = [v if is_float0(v) else _put(v, d, a, n) for v, d, a, n in zip(leaves, places, aliases, names, strict=True)]
+    with _jaxlib.asked_for(is_put=True):
+        results = [v if is_float0(v) else _put(v, d, a, n) for v, d, a, n in zip(leaves, places, aliases, names, strict=True)]
     _give_up([v for v, flag in zip(leaves, donated, strict=True) if flag], results)
     return tree.unflatten(structure, results)
 
@@ -186,8 +187,9 @@ def shape_of_leaf(value: Any) -> tuple[int, ...]:
 def device_get(x: Any) -> Any:
     """The arrays of a tree as NumPy arrays, read-only; numbers, keys and traced values as they are (`jax.device_get`). Copies run
     side by side."""
-    copy_to_host_async(x)
-    return USERS.map(lambda v: v if isinstance(v, Tracer | PRNGKeyArray) or not hasattr(v, "__array__") else v.__array__(), x)
+    with _jaxlib.asked_for(is_put=False):
+        copy_to_host_async(x)
+        return USERS.map(lambda v: v if isinstance(v, Tracer | PRNGKeyArray) or not hasattr(v, "__array__") else v.__array__(), x)
 
 
 def copy_to_host_async(x: Any) -> Any:

@@ -19,6 +19,7 @@ from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.types import TensorType
 from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
+from meshjit.runtime import _jaxlib
 from meshjit.trace import Trace, active_trace, argument_of, named_scope
 from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
@@ -54,6 +55,35 @@ def log_compiles(new_val: bool = True) -> AbstractContextManager[None]:
 def checking_leaks(enable: bool = True) -> AbstractContextManager[None]:
     """Inside, a traced value that outlives its function is an UnexpectedTracerError where tracing ends (`jax.checking_leaks`)."""
     return config.using(check_tracer_leaks=enable)
+
+
+def transfer_guard(new_val: str) -> AbstractContextManager[None]:
+    """Inside, in this thread, arrays that move between host and devices without being asked to are let go ("allow"), logged by
+    jaxlib ("log") or refused with an error ("disallow"); "log_explicit" and "disallow_explicit" are for `device_put` and
+    `device_get`, too (`jax.transfer_guard`). A jitted call with NumPy arrays moves them without being asked to. Reading an
+    Array that is on a CPU moves nothing. ValueError for another level."""
+    return _guard(new_val, _jaxlib.DIRECTIONS)
+
+
+def transfer_guard_host_to_device(new_val: str) -> AbstractContextManager[None]:
+    """`transfer_guard` for what goes to devices."""
+    return _guard(new_val, ("host_to_device",))
+
+
+def transfer_guard_device_to_device(new_val: str) -> AbstractContextManager[None]:
+    """`transfer_guard` for what goes from devices to others."""
+    return _guard(new_val, ("device_to_device",))
+
+
+def transfer_guard_device_to_host(new_val: str) -> AbstractContextManager[None]:
+    """`transfer_guard` for what comes to the host."""
+    return _guard(new_val, ("device_to_host",))
+
+
+def _guard(level: str, directions: Sequence[str]) -> AbstractContextManager[None]:
+    if level not in _jaxlib.LEVELS:
+        raise ValueError(f"transfer_guard: there is no level {level!r}\n  fix: use one of {', '.join(_jaxlib.LEVELS)}")
+    return _jaxlib.guarding(directions, level)
 
 
 def explain_cache_misses(new_val: bool = True) -> AbstractContextManager[None]:

@@ -103,6 +103,12 @@ from meshjit.runtime._jaxlib.executing import (
     make_executor as make_executor,  # noqa: E402
     new_token as new_token,  # noqa: E402
 )
+from meshjit.runtime._jaxlib.guards import (
+    DIRECTIONS as DIRECTIONS,  # noqa: E402
+    LEVELS as LEVELS,  # noqa: E402
+    asked_for as asked_for,  # noqa: E402
+    guarding as guarding,  # noqa: E402
+)
 from meshjit.runtime._jaxlib.kernels import (
     CPU_KERNELS as CPU_KERNELS,  # noqa: E402
     cpu_kernels as cpu_kernels,  # noqa: E402

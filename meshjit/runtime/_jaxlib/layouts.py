@@ -19,6 +19,10 @@ class Aval:
         self.shape, self.dtype, self.weak_type = tuple(shape), np.dtype(dtype), False
         self.ndim = len(self.shape)
 
+    def __repr__(self) -> str:
+        """As jaxlib's own errors show it."""
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
 
 def _manual_sharding() -> Any:
     proto = xla_client.OpSharding()
