@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from meshjit.config import OPTIONS, Config
+from meshjit.config import Config
+from meshjit.options import OPTIONS
 
 
 def test_defaults() -> None:
