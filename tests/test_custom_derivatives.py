@@ -534,3 +534,36 @@ def test_what_a_function_reaches_of_a_trace_that_has_ended_is_no_operand() -> No
 
     f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * mnp.cos(primals[0])))
     np.testing.assert_allclose(mj.jit(mj.grad(f))(0.5), np.cos(0.5), rtol=1e-6)
+
+
+@pytest.mark.parametrize("wrap", [lambda g: g, mj.jit, lambda g: mj.vmap(g, in_axes=0), lambda g: mj.jit(mj.vmap(g))])
+def test_numbers_among_residuals_are_known_to_bwd(wrap: Callable[..., Any]) -> None:
+    """As with JAX 0.10.2: what fwd keeps that is a Python number is one in bwd, under jit and vmap, too."""
+
+    @mj.custom_vjp
+    def f(x: Any, double: bool) -> Any:
+        return x * 2
+
+    def bwd(residuals: Any, g: Any) -> Any:
+        x, (count, flags) = residuals
+        return (g * (count if flags["double"] else x), None)
+
+    f.defvjp(lambda x, double: (f(x, double), (x, (3, {"double": True}))), bwd)
+    np.testing.assert_array_equal(wrap(mj.grad(lambda x: f(x, True).sum()))(mnp.ones((2, 2))), np.full((2, 2), 3.0))
+    np.testing.assert_array_equal(mj.grad(lambda x: lax.scan(lambda c, _: (f(c, True), None), x, None, 2)[0])(1.0), 9.0)
+
+
+def test_a_symbolic_zero_may_be_of_what_typeof_says() -> None:
+    @mj.custom_jvp
+    def f(x: Any, n: Any) -> Any:
+        return x * 2, n + 1, x
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        outs = f(*primals)
+        zeros = [SymbolicZero(mj.typeof(out).to_tangent_aval()) for out in outs]
+        return outs, (tangents[0] * 3, zeros[1], zeros[2])
+
+    f.defjvp(jvp, symbolic_zeros=True)
+    for wrap in (lambda g: g, mj.jit):
+        assert wrap(mj.grad(lambda x: f(x, 2)[0] + f(x, 2)[2]))(1.0) == 3.0
+    assert str(mj.typeof(np.arange(3)).to_tangent_aval()) == "float0[3]"

@@ -23,7 +23,7 @@ from meshjit.lax.custom_rules import (
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import ops
 from meshjit.trace import argument_of
-from meshjit.trace.float0 import float0_zeros, is_float0
+from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
 from meshjit.trace.names import function_name
 from meshjit.tree_views import hidden_dims, tangents as tangents_of, users_treedef
 from meshjit.trees import USERS, WORDS as tree
@@ -145,7 +145,7 @@ class _Rule:
         return outs, tangents
 
     def _check_tangent(self, type: TensorType, tangent: Any) -> None:
-        if is_float0(tangent):
+        if is_float0(tangent) or (isinstance(tangent, SymbolicZero) and tangent.dtype == FLOAT0):
             shown, fits = f"float0{list(tangent.shape)}", not has_tangent(type) and tangent.shape == type.shape
         else:
             given = type_of_result(tangent, f"the tangent that {self.name} gives")
@@ -160,7 +160,9 @@ class _Rule:
 
 def type_of_result(x: Any, what: str) -> TensorType:
     """Of an array or a SymbolicZero that a rule gave."""
-    return x.aval if isinstance(x, SymbolicZero) else argument_of(x, what).type
+    if not isinstance(x, SymbolicZero):
+        return argument_of(x, what).type
+    return x.aval if isinstance(x.aval, TensorType) else TensorType(tuple(x.shape), x.dtype)  # of typeof(...), from a library
 
 
 def require_value(whose: str, which: str, call: CustomCall, outs: Sequence[Any], out_tree: Any) -> None:

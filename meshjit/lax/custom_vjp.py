@@ -10,6 +10,7 @@ from typing import Any
 from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
+from meshjit.core.promotion import is_python_number
 from meshjit.core.region import Rule
 from meshjit.core.types import is_inexact
 from meshjit.errors import UnexpectedTracerError
@@ -141,9 +142,10 @@ class _Rules:
             if self.symbolic:
                 values = tuple(CustomVJPPrimal(x, flag) for x, flag in zip(values, nonzero, strict=True))
             outs, residuals = self._checked(self.of_args(*tree.unflatten(leaves.structure, values)))
-            kept, structure = tree.flatten(residuals)
-            trees[:] = [structure]
-            return [*outs, *kept, *self.call.closed]
+            leaves_kept, structure = tree.flatten(residuals)
+            numbers = [x if is_python_number(x) else None for x in leaves_kept]  # which Python may ask for in bwd
+            trees[:] = [(structure, numbers)]
+            return [*outs, *(x for x in leaves_kept if not is_python_number(x)), *self.call.closed]
 
         program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0], operands)
         own = program.outputs[: len(program.outputs) - count]  # the closed values behind them are for bwd
@@ -173,13 +175,13 @@ class _Rules:
         self,
         takes: Sequence[bool],
         residuals: Sequence[Argument],
-        structure: Any,
+        kept: tuple[Any, list[Any]],
         flags: Sequence[bool],
         operands: Sequence[Any],
     ) -> Program:
         """(closed values, residuals, cotangents of the results marked) -> cotangents of the operands marked. `takes` are of the
-        inexact results, `operands` as in `traced_rule`."""
-        count = len(residuals)
+        inexact results, `operands` as in `traced_rule`; `kept` is the residuals' tree, with those leaves that are no values."""
+        count, (structure, numbers) = len(residuals), kept
         outs = [replace(a, weak=False) for a in self.call.traced.out_arguments if is_inexact(a.type.dtype)]
         given = [a for a, flag in zip(outs, takes, strict=True) if flag]
 
@@ -191,7 +193,9 @@ class _Rules:
                 else float0_zeros(t.shape)
                 for t in self.call.out_types
             ]
-            result = self.bwd(*self.static, tree.unflatten(structure, values[:count]), tangents(self.call.out_tree, cts))
+            arrays = iter(values[:count])
+            own = tree.unflatten(structure, [next(arrays) if x is None else x for x in numbers])
+            result = self.bwd(*self.static, own, tangents(self.call.out_tree, cts))
             flat = self._cotangents(result)
             return [x for x, flag in zip(flat, flags[len(self.call.closed) :], strict=True) if flag]
 

@@ -66,7 +66,7 @@ def _check(query: Any, key: Any, value: Any) -> None:
     if not fits:
         raise ValueError(
             f"dot_product_attention: query {q}, key {k} and value {v} do not fit\n  at {line_of(user_source())}\n"
-            "  query is [B, T, N, H], key and value are [B, S, K, H], and K divides N"
+            "  query is [B, T, N, H], key and value are [B, S, K, H], and N, the query heads, must be a multiple of K"
         )
 
 
