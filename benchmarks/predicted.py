@@ -135,7 +135,7 @@ def random_plan(step: Callable[..., Any], mesh: Any, arguments: Any, share: floa
             homes |= {v: p.without_partial() for v, p in zip(eqn.outputs, plans[eqn].results, strict=True)}
     prescribed = draft.with_homes(homes, draft.plan.outputs, Prescribed(draft.machine, plans))
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(saved_of(prescribed, False, Optimum(prescribed.cost.seconds, 0.0)), file)
+        json.dump(saved_of(prescribed, "", Optimum(prescribed.cost.seconds, 0.0)), file)
         file.flush()
         return mj.auto(step, mesh=mesh, plan=file.name).lower(*arguments)
 

@@ -312,6 +312,9 @@ def test_what_was_edited_wrongly_in_a_saved_plan_is_named(tmp_path: Any) -> None
             planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
         assert str(raised.value).startswith(f"wide_step: the saved plan cannot be followed: {text}")
         assert str(raised.value).endswith("\n  fix: write what the mesh and the program have, or plan anew without plan=")
+    path.write_text(json.dumps(saved | {"refined": "most"}))
+    with pytest.raises(ValueError, match="it is refined by 'most', which is none of "):
+        planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)
     path.write_text(json.dumps({key: value for key, value in saved.items() if key != "values"}))
     with pytest.raises(ValueError, match="is no whole plan: 'values' is missing\n  fix: save one with plan.save"):
         planned(mj.auto(wide_step, mesh=MESH, plan=path), *WIDE)

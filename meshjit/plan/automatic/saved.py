@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, Optimum
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.plan.automatic.candidate import Refinement
+from meshjit.plan.automatic.candidate import REFINEMENTS, Refinement
 from meshjit.plan.automatic.edited import placement_of, plan_of
 from meshjit.plan.automatic.prescribe import Prescribed
 from meshjit.plan.draft import Draft
@@ -30,7 +30,7 @@ FORMAT: Final = 2
 
 
 SHOWN: Final = 4  # pins in a message
-_NEEDED: Final = ("mesh", "machine", "equations", "values", "outputs")
+_NEEDED: Final = ("mesh", "machine", "equations", "values", "outputs", "refined")
 
 
 class SavedPlanError(ShardingError):
@@ -89,6 +89,10 @@ def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         raise SavedPlanError(
             f"{os.fspath(path)} is no whole plan: {missing[0]!r} is missing\n  fix: save one with plan.save(path)"
         )
+    if saved["refined"] not in REFINEMENTS:
+        known = ", ".join(map(repr, REFINEMENTS))
+        problem = f"{os.fspath(path)} is no saved plan: it is refined by {saved['refined']!r}, which is none of {known}"
+        raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)")
     return saved
 
 
