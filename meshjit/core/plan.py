@@ -89,14 +89,21 @@ class PlanCost:
 class Optimum:
     """How good a plan is that was searched for automatically.
 
-    seconds: predicted for the plan. bound: no plan of those that were to choose from takes less; 0 where nothing is known.
-    searched: plans that were priced in full. is_complete: False where the time limit or the width of the Program cut the search.
+    seconds: predicted for the plan. known: seconds below which no plan is, as far as the search knows. searched: plans that were
+    priced in full. is_complete: False where the effort or the width of the Program cut the search. proof: a bound that is worked
+    out when somebody asks, for a large Program.
     """
 
     seconds: float
-    bound: float
+    known: float
     searched: int = 1
     is_complete: bool = True
+    proof: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+
+    @functools.cached_property
+    def bound(self) -> float:
+        """No plan of those that were to choose from takes less; 0 where nothing is known."""
+        return self.known if self.proof is None else min(self.seconds, max(self.known, self.proof()))
 
     @property
     def gap(self) -> float:
@@ -185,8 +192,12 @@ class Plan:
             problem = "this plan follows from annotations; there is nothing else to save"
             raise ValueError(f"{self.program.name}: {problem}\n  fix: save a plan of meshjit.auto(…)")
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(self.saved, file, indent=1)
+            json.dump({**self.saved, **self._how_good()}, file, indent=1)
             file.write("\n")
+
+    def _how_good(self) -> Mapping[str, Any]:
+        optimum = self.optimum
+        return {} if optimum is None else {"seconds": optimum.seconds, "bound": optimum.bound, "optimum": str(optimum)}
 
     def __str__(self) -> str:
         return print_program(self.program, self.placements)

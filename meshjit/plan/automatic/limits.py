@@ -9,6 +9,7 @@ from typing import Final
 
 EFFORT: Final = 3e9  # entries of tables that an effort of 1 goes through: some 30 s on a core of a server of 2024
 BRIEF: Final = 0.1  # effort of a search that is one of many
+LATER: Final = 1e9  # entries for the bound of a long Program, once somebody asks for it: some 10 s
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
 
 
@@ -17,14 +18,19 @@ class Limits:
     """memory: bytes that a device may hold, by default what the device has. plan: a saved plan is planned by instead.
 
     effort: how much is gone through to prove that no plan is cheaper; counted, so it ends at the same place everywhere. By
-    default 1, and 0 for Programs of LONG equations and more. time_limit: seconds after which the search ends in any case; none by
-    default, for the plan would depend on how busy the machine is.
+    default 1. Of Programs of LONG equations and more a bound is worked out when somebody asks for it, with the effort of LATER.
+    time_limit: seconds after which the search ends in any case; none by default, for the plan would depend on how busy the
+    machine is.
     """
 
     memory: float | None = None
     time_limit: float | None = None
     plan: str | None = None  # the file of a saved plan
     effort: float | None = None
+
+    def entries_later(self, equations: int) -> float:
+        """Of tables, to be gone through when somebody asks how good the plan is."""
+        return LATER if self.effort is None and equations >= LONG else 0.0
 
     def briefly(self, equations: int) -> Limits:
         """For one of many searches, such as what-if questions: at most a tenth of the usual effort, and no saved plan."""

@@ -25,10 +25,11 @@ NEVER: Final = 1  # the numbers of the prices 0 and inf
 
 
 class PriceList:
-    """`seconds` and `is_exact` by number. What is asked for is never dearer than its price."""
+    """`seconds` and `is_exact` by number. What is asked for is never dearer than its price. `stays`: lower bounds are not made
+    exact, and count as if they were."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.floors = Floors(machine)
+    def __init__(self, machine: Machine, stays: bool = False) -> None:
+        self.floors, self.stays = Floors(machine), stays
         self.seconds = [0.0, math.inf]
         self.is_exact = [True, True]
         self.numbers: dict[object, int] = {}
@@ -75,7 +76,7 @@ class PriceList:
 
     def _add(self, floor: float, asked: Asked) -> int:
         self.seconds.append(floor)
-        self.is_exact.append(False)
+        self.is_exact.append(self.stays)
         self.asked.append(asked)
         return len(self.seconds) - 1
 

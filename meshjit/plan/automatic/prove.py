@@ -50,11 +50,17 @@ FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
 
 
 class Proof:
-    """`upper`: the seconds of the best plan so far. `attempt` plans an assignment, and gives the seconds of the best plan then.
+    """`upper`: the seconds of the best plan so far. `attempt` plans an assignment, and gives the seconds of the best plan then;
+    without it only the bound is sought.
     `effort`: entries of tables to go through. `deadline`: the end in any case, for safety."""
 
     def __init__(
-        self, model: Model, upper: float, attempt: Callable[[Sequence[int]], float], effort: float, deadline: float
+        self,
+        model: Model,
+        upper: float,
+        attempt: Callable[[Sequence[int]], float] | None,
+        effort: float,
+        deadline: float = math.inf,
     ) -> None:
         self.model, self.upper, self.attempt, self.effort, self.deadline = model, upper, attempt, effort, deadline
         self.granted = effort
@@ -107,9 +113,10 @@ class Proof:
             if self.is_closed:
                 return
             self._leave_out(bound, excess)
-            self._try_decoded(tried)
-            if number % SEARCHES == 0:
-                self._improved(tried)
+            if self.attempt is not None:
+                self._try_decoded(tried)
+                if number % SEARCHES == 0:
+                    self._improved(tried)
             if self.is_closed:
                 return
             _, excess, parts = self.messages.bound()
@@ -191,6 +198,7 @@ class Proof:
         if key in tried or cost >= self.upper / EQUAL:
             return False
         tried.add(key)
+        assert self.attempt is not None
         self.upper = min(self.upper, self.attempt(key))
         return True
 
@@ -274,3 +282,4 @@ class Proof:
                 return
             spared |= elimination.fixed.keys()
             hints = list[int | None](choices)
+

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from meshjit.core.plan import Optimum, Plan, equation_plan
@@ -30,6 +30,7 @@ from meshjit.plan.automatic.prescribe import prescribe
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.refusal import refusal
+from meshjit.plan.automatic.relax import bound_on
 from meshjit.plan.automatic.saved import read, replay, saved_of
 from meshjit.plan.automatic.spreads import spreads_of
 from meshjit.plan.automatic.watch import WATCH
@@ -80,7 +81,8 @@ def make_automatic_plan(
     draft = first_draft(without_sharing(program), annotations, Assigner(machine))
     if saved is not None:
         return _replayed(draft, saved)
-    found = Search(draft, own, deadline, limits.entries(len(program.eqns)))
+    count = len(program.eqns)
+    found = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count))
     best = found.plan()
     if memory is not None and not found.fits:
 
@@ -114,9 +116,15 @@ class Search:
     chosen: Candidate
 
     def __init__(
-        self, draft: Draft, ties: Mapping[int, int], deadline: float = math.inf, effort: float = 0.0, priced: int = PRICED
+        self,
+        draft: Draft,
+        ties: Mapping[int, int],
+        deadline: float = math.inf,
+        effort: float = 0.0,
+        priced: int = PRICED,
+        later: float = 0.0,
     ) -> None:
-        self.priced = priced
+        self.priced, self.later = priced, later
         self.draft, self.machine, self.ties, self.deadline, self.effort = draft, draft.machine, ties, deadline, effort
         self.memory = draft.machine.topology.memory
         self.best: Candidate | None = None  # of plans that fit
@@ -155,8 +163,8 @@ class Search:
         assert cost is not None
         seconds = cost.seconds
         share = min(1.0, bound / best.seconds) if best.seconds > 0 else 1.0
-        optimum = Optimum(seconds, seconds * share, self.searched, is_complete)
-        saved = None if best.draft is None else saved_of(best.draft, best.refined_by, optimum)
+        optimum = Optimum(seconds, seconds * share, self.searched, is_complete, self._proved_later(best))
+        saved = None if best.draft is None else saved_of(best.draft, best.refined_by)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
 
@@ -293,6 +301,16 @@ class Search:
         except TooWide:
             return proof.bound, False
         return max(bound, proof.bound), is_complete
+
+    def _proved_later(self, best: Candidate) -> Callable[[], float] | None:
+        """What bounds the seconds of all plans, where the search was too long for a proof. Plans that compute something again are
+        not among them."""
+        if not self.later or best.refined_by == "memory":
+            return None
+        draft, ties, later, seconds, cost = self.draft, self.ties, self.later, best.seconds, best.plan.cost
+        assert cost is not None
+        share = cost.seconds / seconds if seconds > 0 else 1.0
+        return lambda: share * bound_on(draft, ties, seconds, later)
 
     # --- one axis at a time -------------------------------------------------------------------------------------------
 

@@ -1,0 +1,99 @@
+"""A bound on all plans of a large Program, found once somebody asks how good its plan is.
+
+On one or two axes it is that of a proof (`prove.py`) that makes no plans. On more, everything that can be chosen would be too
+much, so the problem is relaxed: the mesh has two of its axes, and its devices are as many times as fast as devices share each
+of theirs.
+
+    8x8x8 devices   ->   8x8 devices, each with 8 times the flops, memory and links; all links like the quickest
+
+What a plan does on the two axes is a choice of the relaxed problem, and takes no longer there: another axis divides work and
+bytes by its size at most, what ops' own rules send is left out, and what is brought counts by its lower bound (`floors.py`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Final
+
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn
+from meshjit.core.target import Target
+from meshjit.plan.automatic.eliminate import TooWide
+from meshjit.plan.automatic.model import Model
+from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.prove import Proof
+from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost, work_passes
+from meshjit.plan.draft import Draft
+from meshjit.plan.graph import Annotations, programs_in
+from sharding.axes import name_of
+from sharding.mesh import AbstractMesh
+from sharding.spec import PartitionSpec, placement_of
+from sharding.topology import Topology
+
+KEPT: Final = 2  # axes
+MOST: Final = 2e8  # effort of a relaxed proof: its prices stay as they are, and more rounds hardly raise its bound
+
+
+def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float) -> float:
+    """Seconds that every plan of a draft's Program takes at least, no more than those of a plan that is there; 0 where the tables
+    would be too large, or values have to be on axes that are not kept."""
+    machine, annotations = draft.machine, draft.annotations
+    axes = sorted((name for name, size in machine.mesh.shape.items() if size > 1), key=lambda name: -machine.mesh.shape[name])
+    is_relaxed = len(axes) > KEPT
+    if is_relaxed:
+        if any(eqn.op.seed is not None or eqn.op.pinned is not None for p in programs_in(draft.program) for eqn in p.eqns):
+            return 0.0
+        machine = relaxed(machine, axes[:KEPT])
+        annotations = _without(annotations, draft, frozenset(axes[:KEPT]))
+    try:
+        model = Model(draft.program, draft.flat, machine, annotations, ties, bounds=PriceList(machine, stays=is_relaxed))
+    except TooWide:
+        return 0.0
+    proof = Proof(model, upper, None, min(effort, MOST) if is_relaxed else effort)
+    proof.run()
+    return min(upper, proof.bound)
+
+
+class Sharing(Machine):
+    """Ops' own rules exchange nothing."""
+
+    def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
+        types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
+        return self.work(plan.rule, types, placements, work_passes(eqn)), NO_EXCHANGE
+
+
+def relaxed(machine: Machine, axes: list[str]) -> Machine:
+    """These axes alone; each device does what all along the others do together."""
+    whole = machine.mesh
+    kept = [name for name in whole.axis_names if name in axes]
+    mesh = AbstractMesh(tuple(whole.shape[name] for name in kept), tuple(kept))
+    topology = _faster(machine.topology, kept, math.prod(whole.axis_sizes) // math.prod(mesh.axis_sizes))
+    target: Target = dataclasses.replace(machine.target, topology=topology)
+    return Sharing(mesh, target)
+
+
+def _faster(topology: Topology, axes: list[str], times: int) -> Topology:
+    quickest, start = times * max(topology.bandwidth.values()), min(topology.latency.values())
+    return dataclasses.replace(
+        topology,
+        latency=dict.fromkeys(axes, start),
+        bandwidth=dict.fromkeys(axes, quickest),
+        flops=times * topology.flops,
+        flops_of={dtype: times * rate for dtype, rate in topology.flops_of.items()},
+        memory_bandwidth=times * topology.memory_bandwidth,
+    )
+
+
+def _without(annotations: Annotations, draft: Draft, axes: frozenset[str]) -> Annotations:
+    """Annotations that name no other axes; the others would say what is not chosen here."""
+
+    def kept(spec: PartitionSpec | None, rank: int) -> PartitionSpec | None:
+        named = [] if spec is None else [name_of(axis) for axis in placement_of(spec, rank).axes()]
+        return spec if axes.issuperset(named) else None
+
+    program = draft.program
+    inputs = [kept(spec, v.rank) for spec, v in zip(annotations.inputs, program.inputs, strict=True)]
+    outputs = [kept(spec, v.rank) for spec, v in zip(annotations.outputs, program.outputs, strict=True)]
+    return Annotations(inputs, outputs)

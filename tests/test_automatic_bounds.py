@@ -1,0 +1,120 @@
+"""Bounds on plans of large programs, asked for on small ones, whose optimum is known; and that nobody waits for them who does not ask."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import nn
+from meshjit.core.program import Program
+from meshjit.plan.automatic import limits, solve
+from meshjit.plan.automatic.relax import bound_on
+from meshjit.plan.automatic.solve import Search
+from meshjit.sharding import PartitionSpec as P
+from sharding.mesh import AbstractDevice, AbstractMesh
+from tests.tools.every_plan import EQUAL, drafted, searched
+from tests.tools.wire import traced
+
+CHIP = AbstractDevice("TPU v5p", None, "tpu")
+EFFORT = 1e8
+
+
+def residual(*arguments: Any) -> Any:
+    """A step of gradient descent on layers with a residual connection."""
+    *weights, x = arguments
+
+    def loss(weights: Any) -> Any:
+        y = x
+        for w in weights:
+            y = y + nn.relu(mnp.dot(y, w))
+        return mnp.mean(y * y)
+
+    return tuple([w - g for w, g in zip(weights, mj.grad(loss)(weights), strict=True)])
+
+
+def program(layers: int) -> Program:
+    return traced(residual, ["f32[512, 512]"] * layers + ["f32[2048, 512]"])
+
+
+def exact(program: Program, mesh: AbstractMesh) -> tuple[Any, float, float]:
+    """The draft, the seconds of the best plan, and of the work alone."""
+    search = searched(drafted(program, mesh), effort=1e10)
+    plan = search.plan()
+    assert plan.optimum is not None and plan.optimum.is_optimal
+    return search.draft, search.chosen.seconds, search._least_work(program)
+
+
+@pytest.mark.parametrize(("layers", "shape"), [(2, (8,)), (4, (8,)), (8, (8,)), (2, (4, 2))], ids=str)
+def test_the_bound_is_below_the_optimum_whatever_the_layers(layers: int, shape: tuple[int, ...]) -> None:
+    """It is nearer than that of the work alone. Equal layers are decided once, so more of them take no more effort."""
+    draft, least, work = exact(program(layers), AbstractMesh(shape, ("x", "y")[: len(shape)], abstract_device=CHIP))
+    for upper in (least, 3 * least):
+        bound = bound_on(draft, {}, upper, EFFORT)
+        assert work < bound <= least * EQUAL
+    assert bound_on(draft, {}, least, EFFORT) > 0.9 * least
+
+
+def near_the_best(search: Search) -> float:
+    """Seconds of a plan that is cheap; no bound is above it."""
+    search.descents()
+    assert search.best is not None
+    return search.best.seconds
+
+
+def test_more_than_two_axes_are_relaxed() -> None:
+    search = searched(drafted(program(2), AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)))
+    least = near_the_best(search)
+    assert search._least_work(search.draft.program) < bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+SMALL = [
+    (lambda x, w: mnp.sum(mnp.tanh(mnp.dot(x, w))), ["f32[512, 300]", "f32[300, 257]"]),
+    (lambda x: mnp.dot(mnp.tanh(x), mnp.sin(x)), ["f32[257, 257]"]),
+    (lambda x: mnp.sort(x, -1) + mnp.cumsum(x, 0), ["f32[64, 130]"]),
+    (lambda x: mnp.roll(x, 1, 0) * mnp.max(x, 1, keepdims=True), ["f32[129, 64]"]),
+    (lambda x, y: mnp.concatenate([x, y]).reshape(-1) ** 2, ["f32[8, 6]", "f32[5, 6]"]),
+]
+
+
+@pytest.mark.parametrize("case", range(len(SMALL)))
+def test_a_relaxed_bound_is_a_bound(case: int) -> None:
+    fun, types = SMALL[case]
+    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP if case % 2 else None)
+    search = searched(drafted(traced(fun, types), mesh))
+    least = near_the_best(search)
+    assert bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+def test_annotations_on_other_axes_are_left_out() -> None:
+    mesh = AbstractMesh((4, 4, 2), ("x", "y", "z"), abstract_device=CHIP)
+    draft = drafted(program(1), mesh, inputs=[P("x"), P(None, "z")])
+    least = near_the_best(searched(draft))
+    assert 0 < bound_on(draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+def test_a_bound_is_worked_out_when_somebody_asks(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(limits, "LONG", 10)
+    asked: list[float] = []
+
+    def counted(*arguments: Any) -> float:
+        asked.append(bound_on(*arguments))
+        return asked[-1]
+
+    monkeypatch.setattr(solve, "bound_on", counted)
+    mesh = AbstractMesh((4, 2), ("x", "y"), abstract_device=CHIP)
+    arguments = [mj.ShapeDtypeStruct((512, 512), np.float32)] * 3 + [mj.ShapeDtypeStruct((2048, 512), np.float32)]
+    plan = mj.auto(residual, mesh=mesh).trace(*arguments).plan().plan
+    assert not asked and plan.optimum is not None and plan.cost is not None
+    assert 0 < plan.optimum.known < plan.optimum.bound <= plan.cost.seconds
+    assert plan.optimum.gap < 0.2 and not math.isinf(plan.optimum.gap)
+    plan.save(tmp_path / "plan.json")
+    assert len(asked) == 1  # found once
+    again = mj.auto(residual, mesh=mesh, plan=tmp_path / "plan.json").trace(*arguments).plan().plan
+    assert str(again.optimum) == str(plan.optimum) and len(asked) == 1
+    none = mj.auto(residual, mesh=mesh, effort=0).trace(*arguments).plan().plan
+    assert none.optimum is not None and none.optimum.bound == none.optimum.known and len(asked) == 1
