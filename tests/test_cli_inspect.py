@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from meshjit.cli import main
 
+ROOT = Path(__file__).parents[1]
 MODEL = """
 import meshjit as mj, meshjit.numpy as mnp
 from meshjit.sharding import PartitionSpec as P
@@ -155,6 +161,31 @@ def test_why_and_suggest(folder, capsys):
     assert status == 0 and "in_shardings" in out and "now:" in out
 
 
+def test_a_terminal_has_its_pager_and_80_columns(folder):
+    """What is longer than the terminal goes through PAGER; of a script that runs nothing when it has ended."""
+    arguments = ["inspect", *MESH, "--width", "80", "script.py", "--factor", "3"]
+    drawn = on_a_terminal(folder, "sed s/^/./", *arguments)
+    lines = [line for line in drawn.splitlines() if line != "total 0.0"]
+    assert lines and all(line.startswith(".") and len(line) <= 81 for line in lines), drawn
+    assert "total 0.0" in drawn and ".jit(double)" in drawn and ".jit(total)" in drawn
+
+
+def on_a_terminal(folder: Path, pager: str, *arguments: str) -> str:
+    """What a terminal of 10 lines shows of a command."""
+    ours, theirs = pty.openpty()
+    setting = {**os.environ, "PAGER": pager, "LINES": "10", "COLUMNS": "80", "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "meshjit.cli", *arguments]
+    with subprocess.Popen(command, cwd=folder, env=setting, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        drawn = b""
+        with contextlib.suppress(OSError):  # the terminal is gone with the last process that has it
+            while part := os.read(ours, 4096):
+                drawn += part
+        os.close(ours)
+        assert process.wait(60) == 0, drawn
+    return drawn.decode().replace("\r\n", "\n")
+
+
 def test_diff_of_two_meshes(folder, capsys):
     arguments = ["--arg", 'f32[128,512]=P("data",None)', "model_to_inspect.py:double"]
     status, out, _ = run(capsys, "diff", "--mesh", "data=8", *MESH, *arguments)
@@ -179,8 +210,9 @@ def test_diff_of_saved_plans_grouped_by_cause(folder, capsys):
 
 
 def test_diff_names_the_annotations_that_changed_values(folder, capsys):
-    sharded = MODEL.replace('struct(512, 1024)', 'mj.ShapeDtypeStruct((512, 1024), "float32", sharding=split)').replace(
-        "def example():", "def example():\n    split = mj.sharding.NamedSharding(mj.sharding.get_abstract_mesh(), P(None, 'model'))"
+    sharded = MODEL.replace("struct(512, 1024)", 'mj.ShapeDtypeStruct((512, 1024), "float32", sharding=split)').replace(
+        "def example():",
+        "def example():\n    split = mj.sharding.NamedSharding(mj.sharding.get_abstract_mesh(), P(None, 'model'))",
     )
     (folder / "sharded_model.py").write_text(sharded)
     target = ["--example", "example", "model_to_inspect.py:loss", "sharded_model.py:loss"]
@@ -209,12 +241,20 @@ def test_diff_names_the_annotations_that_changed_values(folder, capsys):
         ([*MESH, "--arg", "f32[8]", "--why-not", "x", "P(1)", "model_to_inspect.py:double"], "is no spec"),
         ([*MESH, "--arg", "f32[8]", "--why-not", "x", "P('rows')", "model_to_inspect.py:double"], "rows"),
         ([*MESH, "--example", "exampel", "model_to_inspect.py:loss"], "there is no function exampel\n  nearest: example"),
-        ([*MESH, "--arg", "f32[8]", "model_to_inspect.py:loss"], "loss() missing 2 required positional arguments: 'x' and 'y'"),
+        (
+            [*MESH, "--arg", "f32[8]", "model_to_inspect.py:loss"],
+            "loss: missing a required argument: 'x'\n  fix: --arg 'f32[8,4]' for each argument of loss(params, x, y), or",
+        ),
+        ([*MESH, "model_to_inspect.py:loss"], "a function beside it that gives them; without arguments are: example\n"),
         ([*MESH, "--arg", 'f32[8]=P("dta")', "model_to_inspect.py:double"], "dta"),
         ([*MESH, *MESH, "--arg", "f32[8]", "model_to_inspect.py:double"], "--mesh is given twice"),
         ([*MESH, "--export", "graph", "g.json", "model_to_inspect.py:double"], "there is no export 'graph'\n  there are: trace"),
-        ([*MESH, "--arg", "f32[8]", "--html", "no/such/folder.html", "model_to_inspect.py:double"], "no/such/folder.html"),
-        (["--function", "tripel", "script.py", "--factor", "3"], "jits no function named tripel"),
+        (
+            [*MESH, "--arg", "f32[8]", "--html", "no/such/folder.html", "model_to_inspect.py:double"],
+            "--html no/such/folder.html: there is no folder no/such",
+        ),
+        (["--function", "tripel", "script.py", "--factor", "3"], "jits no function named tripel\n  there are: double, total"),
+        (["--function", "dubble", "script.py", "--factor", "3"], "jits no function named dubble\n  nearest: double"),
     ],
 )
 def test_what_cannot_be_used_is_one_paragraph(folder, capsys, arguments, text):

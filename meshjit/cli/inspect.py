@@ -17,7 +17,7 @@ from meshjit.api.stages import Planned
 from meshjit.core.garbage import rarely_collected
 from meshjit.inspect.functions import AutomaticSetting, Setting, is_function, listen
 from meshjit.inspect.shardy import mlir_text
-from meshjit.inspect.unusable import Unusable, parsed_mesh, parsed_spec, parsed_topology
+from meshjit.inspect.unusable import Unusable, nearest, parsed_mesh, parsed_spec, parsed_topology
 from meshjit.plan.automatic.limits import Limits
 from meshjit.report import Report
 from meshjit.report.as_json import plain
@@ -26,6 +26,7 @@ from meshjit.report.names import UnknownName
 from meshjit.report.patch import apply, patch_of
 from meshjit.report.report import VIEWS, Text
 from meshjit.report.suggest import Suggestions
+from meshjit.report.text import indented
 from meshjit.runtime import client
 from sharding.mesh import AbstractMesh
 from sharding.spec import ShardingError
@@ -38,6 +39,9 @@ EXAMPLES = """\
   meshjit inspect --suggest train.py                    annotations that would save most
   meshjit inspect --mesh data=4,model=2 --arg 'f32[128,512]=P("data",None)' model.py:loss
   meshjit inspect --topology v5p:4x4x4 --mesh data=8,model=8 --abstract train.py"""
+
+
+LONGEST = 16  # characters of the name of one side of a comparison
 
 
 def add_target(command: argparse.ArgumentParser, name: str = "target", optional: bool = False) -> None:
@@ -96,11 +100,18 @@ def inspect(parsed: argparse.Namespace) -> int:
         raise Unusable(f"there is no view {unknown[0]!r}\n  there are: {', '.join(VIEWS)}")
     if parsed.export and parsed.export[0] not in (*EXPORTS, "mlir"):
         raise Unusable(f"there is no export {parsed.export[0]!r}\n  there are: {', '.join(EXPORTS)}, mlir")
+    for option, path in (("--html", parsed.html), ("--export", parsed.export and parsed.export[1])):
+        folder = os.path.dirname(path or "")
+        if folder and not os.path.isdir(folder):
+            raise Unusable(f"{option} {path}: there is no folder {folder}")
     if len(parsed.mesh) > 1:
         raise Unusable("--mesh is given twice\n  fix: meshjit diff compares two meshes")
     session = Session(parsed)
     mesh = parsed_mesh(parsed.mesh[0]) if parsed.mesh else None
-    listen(parsed.target, parsed.rest, setting_of(parsed, mesh), session.take)
+    try:
+        listen(parsed.target, parsed.rest, setting_of(parsed, mesh), session.take)
+    finally:
+        session.page()
     return session.end()
 
 
@@ -111,7 +122,9 @@ class Session:
         self.parsed = parsed
         self.documents: list[Any] = []
         self.notes: list[str] = []  # behind the next answer
+        self.pages: list[str] = []  # shown at the end
         self.unknown: UnknownName | None = None
+        self.functions: list[str] = []  # that were planned, asked for or not
         self.answers = 0
         self.status = 0
         self.width = parsed.width or (shutil.get_terminal_size().columns if sys.stdout.isatty() else 80)
@@ -119,6 +132,7 @@ class Session:
     @rarely_collected
     def take(self, planned: Planned, compiled: Any) -> None:
         """Of several processes the first one speaks."""
+        self.functions.append(planned.fun_name)
         if client.process_index() or self.parsed.function not in (None, planned.fun_name):
             return
         try:
@@ -162,11 +176,20 @@ class Session:
         print(f"{report.subject.title}: {path}", flush=True)
 
     def show(self, text: str) -> None:
-        """What is longer than the terminal, through its pager where nothing else is going on."""
-        is_long = sys.stdout.isatty() and text.count("\n") >= shutil.get_terminal_size().lines
-        if is_long and is_function(self.parsed.target):
-            pydoc.pager(text)
+        """On a terminal at the end, for its pager. A script that runs prints in between, and may take long: at once then."""
+        is_quiet = is_function(self.parsed.target) or self.parsed.abstract or self.parsed.mesh or self.parsed.topology
+        if sys.stdout.isatty() and is_quiet:
+            self.pages.append(text)
         else:
+            print(text, flush=True)
+
+    def page(self) -> None:
+        """What waits for the end: through the terminal's pager where it is longer than the terminal."""
+        text = "\n".join(self.pages)
+        self.pages.clear()
+        if text.count("\n") >= shutil.get_terminal_size().lines:
+            pydoc.pager(text)
+        elif text:
             print(text, flush=True)
 
     def suggested(self, report: Report) -> Text[Suggestions]:
@@ -185,7 +208,7 @@ class Session:
         yield from report.lines(views, self.width, 2.0 if seconds is None else seconds)
         if compiled is not None and "memory" in views:
             rows = [f"{name} {count:,}" for name, count in compiled.memory_analysis().rows()]
-            yield f"bytes a device, as XLA compiled it: {', '.join(rows)}"
+            yield from indented(f"bytes a device, as XLA compiled it: {', '.join(rows)}", 0, self.width)
 
     def end(self) -> int:
         if self.parsed.json:
@@ -193,7 +216,9 @@ class Session:
         if not self.answers and not client.process_index():
             if self.unknown is not None:
                 raise Unusable(str(self.unknown))
-            raise Unusable(f"{self.parsed.target} jits no function named {self.parsed.function}")
+            known = list(dict.fromkeys(self.functions))
+            near = nearest(str(self.parsed.function), known) or f"\n  there are: {', '.join(known[:6])}"
+            raise Unusable(f"{self.parsed.target} jits no function named {self.parsed.function}{near}")
         return self.status
 
 
@@ -232,12 +257,12 @@ def diff(parsed: argparse.Namespace) -> int:
 
 def _side_names(parsed: argparse.Namespace, meshes: Sequence[Any]) -> list[str]:
     if parsed.other is not None and parsed.other != parsed.target:
-        return ["first", "second"] if len(parsed.target) > 12 or len(parsed.other) > 12 else [parsed.target, parsed.other]
+        return ["first", "second"] if max(len(parsed.target), len(parsed.other)) > LONGEST else [parsed.target, parsed.other]
     if len(parsed.plan) > 1:
-        return [os.path.basename(name)[:13] if name != "-" else "usual" for name in parsed.plan]
+        return [os.path.basename(name)[:LONGEST] if name != "-" else "usual" for name in parsed.plan]
     if len(meshes) < 2:
-        return [name[:13] for name in parsed.example]
-    return [",".join(f"{name}={size}" for name, size in mesh.shape.items())[:13] for mesh in meshes]
+        return [name[:LONGEST] for name in parsed.example]
+    return [",".join(f"{name}={size}" for name, size in mesh.shape.items())[:LONGEST] for mesh in meshes]
 
 
 def _side(choices: Sequence[Any], i: int) -> Any:

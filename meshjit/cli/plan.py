@@ -94,12 +94,16 @@ def _plan(parsed: argparse.Namespace) -> int:
         if parsed.save and parsed.function in (None, planned.fun_name):
             planned.plan.save(parsed.save)
         session.take(planned, None)
-        if not parsed.json and parsed.function in (None, planned.fun_name):
-            print(overlap_text(planned.plan), end="")
+        overlapped = overlap_text(planned.plan).rstrip()
+        if overlapped and not parsed.json and parsed.function in (None, planned.fun_name):
+            session.show(overlapped)
         if parsed.compile and parsed.function in (None, planned.fun_name):
-            print(compiled_text(planned, parsed.topology))
+            session.show(compiled_text(planned, parsed.topology))
 
-    listen(parsed.target, parsed.rest, setting, take)
+    try:
+        listen(parsed.target, parsed.rest, setting, take)
+    finally:
+        session.page()
     return session.end()
 
 

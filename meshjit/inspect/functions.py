@@ -6,11 +6,13 @@ import contextlib
 import dataclasses
 import importlib
 import importlib.util
+import inspect
 import os
 import pkgutil
 import runpy
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 from meshjit.api.call import Automatic
@@ -169,7 +171,29 @@ def planned_function(target: str, setting: Setting) -> Planned:
     function = _attribute(module, name, target)
     wrapped = function if isinstance(function, Wrapped) else Wrapped(function)
     args, kwargs = _arguments(module, setting, target)
+    _check_call(module, wrapped, args, kwargs, target)
     return setting.plan(wrapped.trace(*args, **kwargs))
+
+
+def _check_call(module: Any, function: Wrapped, args: tuple[Any, ...], kwargs: dict[str, Any], target: str) -> None:
+    """That the function takes these arguments. A function without a signature says so itself."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        examples = [name for name, each in vars(module).items() if _gives_arguments(each, module)]
+        of = f"of {target.rpartition(':')[2]}({', '.join(signature.parameters)})"
+        beside = f"; without arguments are: {', '.join(examples[:6])}" if examples else ""
+        fix = f"--arg 'f32[8,4]' for each argument {of}, or\n    --example NAME, a function beside it that gives them{beside}"
+        raise Unusable(f"{target}: {error}\n  fix: {fix}") from None
+
+
+def _gives_arguments(function: Any, module: Any) -> bool:
+    is_own = isinstance(function, FunctionType) and function.__module__ == module.__name__
+    return is_own and not inspect.signature(function).parameters
 
 
 def _module(head: str) -> Any:

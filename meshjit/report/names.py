@@ -29,8 +29,8 @@ def values_named(subject: Subject, name: str) -> list[Var]:
     raise UnknownName(
         f"{subject.title} has no value {name!r}\n"
         f"  nearest: {', '.join(near)}\n"
-        "  a value is an argument (params['w1']), a line (train.py:31), a variable, a function, a result, or a name of the\n"
-        "  plan's text (%12)"
+        "  a value is an argument (params['w1']), a line (train.py:31), a variable,\n"
+        "  a function, a result, or a name of the plan's text (%12)"
     )
 
 

@@ -252,7 +252,7 @@ def comparison_lines(comparison: Comparison, width: int = WIDTH) -> Iterator[str
     first, second = comparison.costs
     names = comparison.names
     yield f"{comparison.changed} values changed, {comparison.same} did not" + _others(comparison)
-    yield f"  {'':<18}{names[0]:>14}{names[1]:>14}"
+    yield f"  {'':<14}{names[0]:>18}{names[1]:>18}"
     for what, old, new, text in (
         ("step", first.seconds, second.seconds, seconds_text),
         ("  work", first.work_seconds, second.work_seconds, seconds_text),
@@ -260,7 +260,7 @@ def comparison_lines(comparison: Comparison, width: int = WIDTH) -> Iterator[str
         ("bytes sent", first.wire_bytes, second.wire_bytes, bytes_text),
         ("memory", first.peak_bytes, second.peak_bytes, bytes_text),
     ):
-        yield f"  {what:<18}{text(old):>14}{text(new):>14}   {change_text(new, old)}"
+        yield f"  {what:<14}{text(old):>18}{text(new):>18}   {change_text(new, old)}"
     for cause, group in itertools.groupby(comparison.changes, lambda change: change.cause):
         changes = list(group)
         yield from indented(f"{sum(change.count for change in changes)}: {cause}", 2, width)
