@@ -202,12 +202,13 @@ devices = np.array(mj.devices())
 rows, whole = np.arange(42.0, dtype=np.float32).reshape(7, 6), np.arange(3)
 def put(value, sharding): return mj.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 saved = {"rows": put(rows, place(Mesh(devices, "x"), "x")), "cut": put(rows, place(Mesh(devices.reshape(2, 2), ("x", "y")), None, "x")), "mine": whole + rank}
+saved["there"] = mj.device_put(rows, place(Mesh(devices[2:], "x"), "x"))  # process 0 has nothing of it
 checkpoints.save(folder, saved, 7).wait()
 say(sorted(name.split(".")[1] for name in os.listdir(folder + "/step-00000007") if name.startswith("00002.")), checkpoints.latest(folder))
 turned = devices.reshape(2, 2).T
-like = {"rows": place(Mesh(turned, ("x", "y")), "y", "x"), "cut": place(Mesh(turned.reshape(-1), "x"), "x"), "mine": whole}
+like = {"rows": place(Mesh(turned, ("x", "y")), "y", "x"), "cut": place(Mesh(turned.reshape(-1), "x"), "x"), "mine": whole, "there": place(Mesh(devices, "x"), None, "x")}
 back = checkpoints.restore(folder, like)
-for name in ("rows", "cut"):
+for name in ("rows", "cut", "there"):
     say(name, all(np.array_equal(shard.data, rows[shard.index]) for shard in back[name].addressable_shards))
 say(back["mine"].tolist())
 try: checkpoints.save(folder, {"a": np.ones(2 + rank)}, 8)
@@ -217,7 +218,7 @@ except Exception as error: say(type(error).__name__)
 
 def test_two_processes(tmp_path: Path) -> None:
     ended = side_by_side(tmp_path, BODY)
-    expected = ["['0_0', '2_0', '4_0', '6_0'] 7", "rows True", "cut True", "[0, 1, 2]", "DivergenceError"]
+    expected = ["['0_0', '2_0', '4_0', '6_0'] 7", "rows True", "cut True", "there True", "[0, 1, 2]", "DivergenceError"]
     assert [e.said for e in ended] == [expected, expected], ended[0].error
     names = os.listdir(tmp_path / "run" / "step-00000007")
     assert len([name for name in names if name.startswith("00000.")]) == 2  # "cut": two halves, each by one process

@@ -7,7 +7,7 @@ and all of this process's cores copy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,28 +36,30 @@ class Leaf:
 _last: dict[tuple[tuple[int, ...], np.dtype[Any]], list[Host]] = {}  # copies of the last save, by shape and dtype
 
 
-def copies(state: Any, rank: int) -> list[Leaf]:
-    """The leaves of a tree, each with copies of the slices that this process is to write. The last save must have ended: its
-    copies are overwritten."""
+def copies(state: Any, rank: int, elsewhere: Collection[int] = ()) -> list[Leaf]:
+    """The leaves of a tree, each with copies of the slices that this process is to write. What lies on one process's devices is
+    process 0's to write, but for the leaves of these numbers, of which it has none. The last save must have ended: its copies
+    are overwritten."""
     flat = tree.leaves(state)
     for leaf in flat:
         if isinstance(leaf, Array):
             leaf.copy_to_host_async()
-    views = [_viewed(name, leaf, rank) for name, leaf in zip(tree.path_names(state, ""), flat, strict=True)]
+    named = enumerate(zip(tree.path_names(state, ""), flat, strict=True))
+    views = [_viewed(name, leaf, rank == 0 or i in elsewhere) for i, (name, leaf) in named]
     pairs = _with_memory([block for leaf in views for _, block in leaf.blocks])
     in_threads(lambda pair: np.copyto(*pair), [piece for pair in pairs for piece in _pieces(*pair)])
     copied = iter([target for target, _ in pairs])
     return [Leaf(v.path, v.shape, v.dtype, [(start, next(copied)) for start, _ in v.blocks]) for v in views]
 
 
-def _viewed(path: str, leaf: Any, rank: int) -> Leaf:
-    """With the arrays' own memory in place of copies."""
-    if isinstance(leaf, Array) and (not leaf.is_fully_addressable or rank == 0):
+def _viewed(path: str, leaf: Any, writes: bool) -> Leaf:
+    """With the arrays' own memory in place of copies. `writes`: also what other processes may have, too."""
+    if isinstance(leaf, Array) and (not leaf.is_fully_addressable or writes):
         return Leaf(path, leaf.shape, np.dtype(leaf.dtype), list(_blocks(leaf)))
     value = np.asarray(leaf)
     if value.dtype.kind in "OUSV" and value.dtype.names is None and value.dtype.kind != "V":
         raise TypeError(f"checkpoints.save: {path or 'the tree'} is no array, but {leaf!r}")
-    return Leaf(path, value.shape, value.dtype, [((0,) * value.ndim, value)] if rank == 0 else [])
+    return Leaf(path, value.shape, value.dtype, [((0,) * value.ndim, value)] if writes else [])
 
 
 def _blocks(array: Array) -> Iterator[tuple[tuple[int, ...], Host]]:

@@ -32,7 +32,9 @@ from meshjit.checkpoints.index import (
 from meshjit.checkpoints.threads import in_threads
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.agreement import agree
+from meshjit.runtime.array import Array
 from meshjit.runtime.distributed import Membership, membership
+from meshjit.trees import WORDS as tree
 
 _POLL_SECONDS = 0.02
 
@@ -82,12 +84,29 @@ def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, over
     if joined.process_id == 0 and not there:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-    leaves = copies(state, joined.process_id)
-    text = "\n".join(f"{leaf.path}: {leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
-    agree(f"checkpoint of step {step}", f"{there}\n{text}\n", what="write the")
+    elsewhere = agree_on_tree(joined, f"checkpoint of step {step}", state, str(there))
     if there:
         raise CheckpointError(f"{final} is there already\n  fix: overwrite=True replaces it")
+    leaves = copies(state, joined.process_id, elsewhere)
     return start_saving(lambda key: _write(joined, key, leaves, aside, final, Path(folder), step, keep))
+
+
+def agree_on_tree(joined: Membership, name: str, state: Any, also: str) -> list[int]:
+    """Make sure that all processes save such a tree, and agree on `also`. The numbers of leaves of which process 0 has none."""
+    flat = tree.leaves(state)
+    key = f"meshjit/checkpoint/{_count}/elsewhere"
+    if joined.coordinator is not None and joined.process_id == 0:
+        absent = [i for i, leaf in enumerate(flat) if isinstance(leaf, Array) and not leaf.sharding.has_addressable_devices]
+        _jaxlib.store_set(joined.coordinator, key, json.dumps(absent), overwrite=True)
+    text = "\n".join(f"{path}: {dtype}{list(shape)}" for path, shape, dtype in kinds(state))
+    agree(name, f"{also}\n{text}\n", what="write the")
+    return [] if joined.coordinator is None else json.loads(_jaxlib.store_get(joined.coordinator, key, 60) or "[]")
+
+
+def kinds(state: Any) -> list[tuple[str, tuple[int, ...], np.dtype[Any]]]:
+    """(path, shape, dtype) of each leaf."""
+    arrays = [leaf if isinstance(leaf, Array) else np.asarray(leaf) for leaf in tree.leaves(state)]
+    return [(name, x.shape, np.dtype(x.dtype)) for name, x in zip(tree.path_names(state, ""), arrays, strict=True)]
 
 
 def wait_for_last() -> None:

@@ -23,8 +23,7 @@ from meshjit.api.putting import with_words
 from meshjit.checkpoints.copying import Leaf, copies
 from meshjit.checkpoints.index import CheckpointError
 from meshjit.checkpoints.reading import check_paths, is_leaf, leaf_from
-from meshjit.checkpoints.writing import Saving, start_saving, tell, wait_for_last
-from meshjit.runtime.agreement import agree
+from meshjit.checkpoints.writing import Saving, agree_on_tree, kinds, start_saving, tell, wait_for_last
 from meshjit.runtime.array import Array
 from meshjit.runtime.distributed import membership
 from meshjit.trees import WORDS as tree
@@ -41,14 +40,13 @@ def save_zarr(url: str | os.PathLike[str], state: Any, *, ocdbt: bool = False) -
     store = _Store(url, ocdbt)
     joined = membership()
     chunks = [_chunk(leaf) for leaf in tree.leaves(state)]
-    leaves = copies(state, joined.process_id)
-    keys = _keys([leaf.path for leaf in leaves])
-    if joined.process_id == 0:
+    known = kinds(state)
+    keys = _keys([path for path, _, _ in known])
+    if joined.process_id == 0:  # before the others are let in, who write
         store.drop()
-        for leaf, key, chunk in zip(leaves, keys, chunks, strict=True):
-            store.create(key, leaf.shape, leaf.dtype, chunk)
-    text = "\n".join(f"{leaf.path}: {leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
-    agree(f"checkpoint at {store.url}", text, what="write the")
+        for (_, shape, dtype), key, chunk in zip(known, keys, chunks, strict=True):
+            store.create(key, shape, dtype, chunk)
+    leaves = copies(state, joined.process_id, agree_on_tree(joined, f"checkpoint at {store.url}", state, ""))
     return start_saving(lambda key: _write(joined, key, store, leaves, keys))
 
 
