@@ -69,7 +69,7 @@ class _Neighbours:
             if time.monotonic() >= self.looked_at + _LOOK_SECONDS:
                 self._look(absent)
             if waited > timeout:
-                why = f"{self._name(absent)} did not come within {waited:.0f} s"
+                why = f"{self._name(absent)} did not come within {timeout:g} s"
                 self._say(why)  # before mpirun ends this process, too
                 self._kill(absent)  # mpirun would wait for who is stopped or stuck
                 raise RendezvousError(f"{why}\n{_FIX}")

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -43,41 +42,40 @@ def start(*delays: float, timeout: float = 20, inside: float = 0) -> list[subpro
 
 
 def test_all_come() -> None:
-    assert [process.communicate(timeout=30) for process in start(0, 0.3, inside=1)] == [("in\n", "")] * 2
+    assert [process.communicate(timeout=60) for process in start(0, 0.3, inside=5)] == [("in\n", "")] * 2
 
 
 def test_who_has_ended_is_named() -> None:
-    waiting, gone = start(0, 30)
+    waiting, gone = start(0, 300, timeout=200)
     gone.kill()
     gone.communicate()
-    began = time.monotonic()
-    error = waiting.communicate(timeout=30)[1]
-    assert waiting.returncode == 1 and time.monotonic() - began < 15
+    error = waiting.communicate(timeout=60)[1]
+    assert waiting.returncode == 1
     assert f"RendezvousError: process 1 of 2 (host {os.uname().nodename}) has ended before it came to the others\n" in error
 
 
 def test_who_is_stopped_is_named() -> None:
-    waiting, stopped = start(0, 30, timeout=500)
+    waiting, stopped = start(0, 300, timeout=500)
     stopped.send_signal(signal.SIGSTOP)
     error = waiting.communicate(timeout=60)[1]
-    stopped.communicate(timeout=5)
+    stopped.communicate(timeout=60)
     assert stopped.returncode == -9  # for mpirun would wait for it
     why = f"process 1 of 2 (host {os.uname().nodename}) is stopped (SIGSTOP, or a debugger)\n"
     assert waiting.returncode == 1 and f"[rank 0] {why}" in error and f"RendezvousError: {why}" in error
 
 
 def test_who_is_late_is_named_at_the_timeout() -> None:
-    waiting, late = start(0, 30, timeout=1)
-    error = waiting.communicate(timeout=30)[1]
-    late.communicate(timeout=5)
+    waiting, late = start(0, 300, timeout=1)
+    error = waiting.communicate(timeout=60)[1]
+    late.communicate(timeout=60)
     assert late.returncode == -9  # for mpirun would wait for it
     why = f"process 1 of 2 (host {os.uname().nodename}) did not come within 1 s\n"
     assert waiting.returncode == 1 and error.startswith(f"[rank 0] {why}") and f"RendezvousError: {why}" in error
 
 
 def test_what_waits_in_mpi_ends_at_the_timeout() -> None:
-    process = start(0, timeout=1, inside=30)[0]
-    out, error = process.communicate(timeout=20)
+    process = start(0, timeout=1, inside=300)[0]
+    out, error = process.communicate(timeout=60)
     assert process.returncode == 1 and "Timeout (0:00:01)!" in error
 
 
