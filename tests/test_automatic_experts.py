@@ -12,6 +12,7 @@ import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.core.decision import parse_decisions, print_decisions
 from meshjit.core.plan import Plan
+from meshjit.core.types import DTYPES
 from meshjit.sharding import AUTO, AbstractMesh, PartitionSpec as P
 from sharding.mesh import AbstractDevice
 
@@ -61,12 +62,53 @@ def test_data_parallel_for_a_small_model_and_a_large_batch() -> None:
     assert wire(plan) == 3 * 2 * (4 * 256 * 256) * (N - 1) / N
 
 
+TWO = AbstractMesh((2, 4), ("x", "y"), abstract_device=H100)
+SQUARE = AbstractMesh((8, 8), ("x", "y"), abstract_device=H100)
+BF16 = DTYPES["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("mesh", "width", "rows", "dtype"),
+    [(MESH, 512, 131072, BF16), (TWO, 256, 65536, np.float32), (SQUARE, 256, 524288, np.float32)],
+    ids=["bf16", "2x4", "8x8"],
+)
+def test_data_parallel_over_any_mesh(mesh: AbstractMesh, width: int, rows: int, dtype: Any) -> None:
+    """The batch over all axes, one all-reduce of every gradient over all of them."""
+    plan = planned(mlp, [of(width, width, dtype=dtype)] * 3, of(rows, width, dtype=dtype), mesh=mesh)
+    axes, count = "*".join(mesh.axis_names), mesh.device_count
+    assert inputs(plan) == ["[-, -]"] * 3 + [f"[{axes}, -]"] and kinds(plan) == ["all_reduce"] * 3
+    assert wire(plan) == 3 * 2 * np.dtype(dtype).itemsize * width**2 * (count - 1) / count
+
+
+def test_shards_of_parameters_that_are_larger_than_activations() -> None:
+    """ZeRO-3 (arXiv 1910.02054): each weight is gathered once and kept, each gradient is scattered; where the memory is too short to
+    keep them, some are gathered once more for the way back."""
+    weights, x = [of(4096, 4096)] * 8, of(8192, 4096)
+    each = 4 * 4096 * 4096 * (N - 1) / N
+    plan = planned(mlp, weights, x)
+    assert inputs(plan) == ["[x, -]"] * 9
+    assert sorted(kinds(plan)) == ["all_gather"] * 8 + ["reduce_scatter"] * 8 and wire(plan) == 16 * each
+    assert plan.cost is not None and plan.cost.peak_bytes > 7e8
+    tight = mj.auto(mlp, mesh=MESH, memory=7e8).trace(weights, x).plan().plan
+    assert tight.cost is not None and tight.cost.peak_bytes <= 7e8 and inputs(tight) == inputs(plan)
+    again = wire(tight) / each - 16
+    assert again == round(again) and 1 <= again <= 7
+
+
 def test_column_then_row_for_a_wide_pair() -> None:
     """Megatron (arXiv 1909.08053): one all-reduce of the activations of a pair, forward; none backward, x has no gradient."""
     plan = planned(mlp, [of(8192, 32768), of(32768, 8192)], of(64, 8192))
     assert inputs(plan) == ["[-, x]", "[x, -]", "[-, -]"]
     assert kinds(plan) == ["all_reduce"]
     assert wire(plan) == 2 * (4 * 64 * 8192) * (N - 1) / N
+
+
+@pytest.mark.parametrize(("mesh", "dtype"), [(MESH, BF16), (TWO, np.float32)], ids=["bf16", "2x4"])
+def test_column_then_row_over_any_mesh(mesh: AbstractMesh, dtype: Any) -> None:
+    plan = planned(mlp, [of(8192, 32768, dtype=dtype), of(32768, 8192, dtype=dtype)], of(64, 8192, dtype=dtype), mesh=mesh)
+    axes = "*".join(mesh.axis_names)
+    assert inputs(plan) == [f"[-, {axes}]", f"[{axes}, -]", "[-, -]"] and kinds(plan) == ["all_reduce"]
+    assert wire(plan) == 2 * (np.dtype(dtype).itemsize * 64 * 8192) * (N - 1) / N
 
 
 def normalized(x: Any) -> Any:
@@ -91,7 +133,9 @@ def test_sequence_parallel_beside_tensor_parallel() -> None:
 
 
 def test_sequence_parallel_alone_where_tokens_outnumber_features() -> None:
-    plan = planned(lambda x, v, w: x + mnp.dot(nn.gelu(mnp.dot(normalized(x), v)), w), of(1, 16384, 512), of(512, 2048), of(2048, 512))
+    plan = planned(
+        lambda x, v, w: x + mnp.dot(nn.gelu(mnp.dot(normalized(x), v)), w), of(1, 16384, 512), of(512, 2048), of(2048, 512)
+    )
     assert inputs(plan) == ["[-, x, -]", "[-, -]", "[-, -]"]
     assert wire(plan) == 0
 
@@ -160,10 +204,11 @@ def test_expert_parallel_for_a_mixture() -> None:
     assert wire(plan) == 4 * dispatched * (N - 1) / N
 
 
-def test_a_fourier_transform_hands_over_its_dims() -> None:
+@pytest.mark.parametrize("mesh", [MESH, TWO], ids=["8", "2x4"])
+def test_a_fourier_transform_hands_over_its_dims(mesh: AbstractMesh) -> None:
     """Rows, an all-to-all, columns, and an all-to-all back: the result comes as the argument went in."""
-    plan = planned(mnp.fft.fft2, of(4096, 4096, dtype=np.complex64))
-    assert inputs(plan) == ["[x, -]"]
+    plan = planned(mnp.fft.fft2, of(4096, 4096, dtype=np.complex64), mesh=mesh)
+    assert inputs(plan) == [f"[{'*'.join(mesh.axis_names)}, -]"]
     assert kinds(plan) == ["all_to_all"] * 2
     assert wire(plan) == 2 * (8 * 4096 * 4096 / N) * (N - 1) / N
 

@@ -29,7 +29,7 @@ def refusal(leanest: Candidate, memory: float, machine: Machine, attempt: Callab
     plan = leanest.plan
     lines = [
         f"{plan.program.name}: no plan was found that holds at most {memory:,.0f} bytes a device;"
-        f" the least that one holds is {leanest.peak:,.0f}"
+        f" the least that one was found to hold is {leanest.peak:,.0f}"
     ]
     lines += [f"  at the peak {line}" for line in _at_peak(plan, machine)]
     lines += [f"  fix: {_fix(leanest, memory, machine.mesh, attempt)}"]
