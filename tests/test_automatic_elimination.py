@@ -19,10 +19,10 @@ from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn, Program
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.limits import Limits
+from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.messages import Messages
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.refusal import DoesNotFit
-from meshjit.plan.automatic.solve import make_automatic_plan
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh

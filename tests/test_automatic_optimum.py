@@ -13,7 +13,7 @@ import meshjit.numpy as mnp
 from meshjit import lax
 from meshjit.autodiff import grad
 from meshjit.core.program import Program
-from meshjit.plan.automatic.solve import make_automatic_plan
+from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P

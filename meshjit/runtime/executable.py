@@ -23,7 +23,7 @@ from meshjit.emit.module import emit
 from meshjit.ops.control.callback import inspect_sharding
 from meshjit.partition.partition import partition
 from meshjit.plan.automatic.limits import Limits
-from meshjit.plan.automatic.solve import make_automatic_plan
+from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.make import Annotations, PlanAgain, make_plan
 from meshjit.runtime import _jaxlib, client, effects, reproduce
 from meshjit.runtime.agreement import agree

@@ -13,34 +13,28 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from meshjit.core.plan import Optimum, Plan, equation_plan
 from meshjit.core.program import Program
-from meshjit.core.region import weighted_regions, without_sharing
-from meshjit.core.target import Target
-from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, candidate_of, refined
+from meshjit.core.region import weighted_regions
+from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
 from meshjit.plan.automatic.descend import descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
-from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
-from meshjit.plan.automatic.refusal import refusal
 from meshjit.plan.automatic.relax import bound_on
-from meshjit.plan.automatic.saved import read, replay, saved_of
+from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.spreads import spreads_of
 from meshjit.plan.automatic.watch import WATCH
-from meshjit.plan.cost import Machine, work_passes
+from meshjit.plan.cost import work_passes
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations, programs_in
 from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
-from meshjit.targets import target_of
-from sharding.mesh import BaseMesh
 from sharding.spec import spec_of
 
 PLANS: Final = 256  # plans that are priced in full
@@ -54,60 +48,6 @@ ASSIGNMENTS: Final = 1 << 18  # that are gone through; many lead to the same pla
 PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
 EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
 Choices: TypeAlias = Mapping[int, int] | Sequence[int]  # by number of the variable
-
-
-def make_automatic_plan(
-    program: Program,
-    mesh: BaseMesh,
-    annotations: Annotations,
-    target: Target | None = None,
-    *,
-    ties: Mapping[int, int] | None = None,
-    limits: Limits | None = None,
-) -> Plan:
-    """The plan that takes least time on `mesh` among those that hold at most `limits.memory` bytes a device.
-
-    What is annotated stays as annotated; every other value is placed as is best. `ties`: output → input that it is placed
-    like, where the output is not annotated. `Plan.optimum` says how good the plan is. DoesNotFit where `limits.memory` is given
-    and no plan keeps to it; the device's own is kept to as far as possible."""
-    limits = limits or Limits()
-    deadline = limits.deadline
-    saved = None if limits.plan is None else read(limits.plan)
-    target, memory = target or target_of(mesh), limits.memory if saved is None else saved.get("memory", limits.memory)
-    if memory is not None:
-        target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=float(memory)))
-    machine = Machine(mesh, target)
-    own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
-    draft = first_draft(without_sharing(program), annotations, Assigner(machine))
-    if saved is not None:
-        return _replayed(draft, saved)
-    count = len(program.eqns)
-    found = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count))
-    best = found.plan()
-    if memory is not None and not found.fits:
-
-        def attempt(larger: BaseMesh) -> Candidate:
-            return _leanest(program, larger, annotations, own, target)
-
-        raise refusal(found.chosen, machine.topology.memory, machine, attempt)
-    return best
-
-
-def _replayed(draft: Draft, saved: Mapping[str, Any]) -> Plan:
-    """The plan that was saved. Its Optimum is the one that was proved then, if it still costs the same."""
-    again = replay(draft, saved)
-    plan = search(again, REFINEMENTS[saved["refined"]])
-    assert plan.cost is not None
-    bound = saved.get("bound", 0.0) if plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL else 0.0
-    return dataclasses.replace(plan, optimum=Optimum(plan.cost.seconds, bound), saved=saved)
-
-
-def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:
-    """The plan that fits, or is nearest to it, on another mesh of the same devices."""
-    draft = first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
-    found = Search(draft, ties, priced=RETRIED)
-    found.plan()
-    return found.chosen
 
 
 class Search:
