@@ -98,6 +98,7 @@ from meshjit.dtypes import float0 as float0
 from meshjit.inspect.verify import verify as verify
 from meshjit.lax.pmap import pmap as pmap
 from meshjit.lax.shard_map import shard_map as shard_map, smap as smap
+from meshjit.lax.ufuncs import frompyfunc as _frompyfunc, of_numpy as _of_numpy, ufunc as _ufunc
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, eager as _eager
 from meshjit.runtime._jaxlib import Device as Device
@@ -138,6 +139,10 @@ from sharding import (
 for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):
     setattr(ops, _name, getattr(segments, _name))
 
+# NumPy's functions of two operands are objects with methods, which loops are written for.
+for _name, _value in {**_of_numpy(), "ufunc": _ufunc, "frompyfunc": _frompyfunc}.items():
+    setattr(numpy, _name, _value)
+
 # So is the package of Programs where JAX keeps these.
 for _name, _value in {
     "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "ShapedArray": _ShapedArray, "Tracer": _TracedArray,
@@ -164,4 +169,6 @@ if TYPE_CHECKING:
 else:
     from meshjit.api.kinds import Array as Array
 
+for _name in ("core", "custom_derivatives", "dlpack"):
+    _explain(f"{__name__}.{_name}")
 _explain(__name__)

@@ -1,59 +1,204 @@
-"""Names of JAX's that meshjit does not have yet, and what asking for one says. README's "Not there yet" lists the same names.
+"""Names of JAX's that meshjit does not have, and what asking for one says. docs/migration.md lists them, with the reasons.
 
-    meshjit.ffi                     AttributeError: meshjit has no ffi yet ...; hasattr is False
+    meshjit.ffi                     AttributeError: meshjit has no ffi yet: ...; hasattr is False
     from meshjit import ffi         ImportError with the same text
     meshjit.devicse                 AttributeError: meshjit has no devicse; did you mean devices?
 
-A name that arrives must leave `NOT_THERE` and README: tests hold both to what is really missing.
+A name that arrives must leave `FAMILIES`: tests hold it to what is really missing.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
 import sys
+from collections.abc import Mapping
 from opcode import opmap
 from types import FrameType
-from typing import Any, NoReturn
-
-_NUMPY = "NumPy's own function, on np.asarray(x) outside of jit"
-
-# Module → name → what does the same today ("" where nothing does).
-NOT_THERE: dict[str, dict[str, str]] = {
-    "meshjit": {
-        "export": "",
-        "ffi": "",
-    },
-    "meshjit.numpy": {
-        "frompyfunc": "", "gcd": _NUMPY, "histogram2d": _NUMPY, "histogramdd": _NUMPY, "lcm": _NUMPY, "poly": _NUMPY,
-        "polyfit": _NUMPY, "roots": _NUMPY,
-    },
-    "meshjit.lax": {
-        "composite": "", "platform_dependent": "", "ragged_dot": "", "rng_bit_generator": "random.bits",
-        "scatter_apply": "x.at[i].apply(f)",
-    },
-    "meshjit.lax.linalg": {"hessenberg": "", "householder_product": "", "schur": "", "tridiagonal": "", "tridiagonal_solve": ""},
-    "meshjit.scipy": {
-        "cluster": "", "fft": "", "integrate": "numpy.trapezoid", "interpolate": "numpy.interp", "ndimage": "",
-        "signal": "numpy.convolve, numpy.correlate", "sparse": "", "spatial": "",
-    },
-    "meshjit.scipy.special": {
-        "bernoulli": "", "bessel_jn": "", "dawsn": "", "erfcx": "", "exp1": "", "expi": "", "expn": "",
-        "fresnel": "", "hyp1f1": "", "hyp2f1": "",
-        "owens_t": "",
-        "sici": "", "spence": "", "sph_harm_y": "", "wofz": "",
-    },
-    "meshjit.scipy.stats": {"gaussian_kde": "", "rankdata": "numpy.argsort", "vonmises": ""},
-    "meshjit.scipy.linalg": {
-        "eigh_tridiagonal": "", "expm": "", "funm": "", "hessenberg": "", "polar": "linalg.svd", "rsf2csf": "", "schur": "",
-        "solve_sylvester": "", "sqrtm": "",
-    },
-}  # fmt: skip
+from typing import Any, NamedTuple, NoReturn
 
 
-def explain(module: str) -> None:
-    """Let a module say of a name that it does not have what is known about it."""
+class Family(NamedTuple):
+    """Names that are missing for one reason, by module; of a module that is missing as a whole its name in the package above."""
 
-    vars(sys.modules[module])["__getattr__"] = lambda name: refuse(module, name, sys._getframe(1))
+    why: str
+    names: dict[str, str]
+    instead: str = ""
+
+
+FAMILIES = (
+    Family(
+        "programs are not yet written to files that another process, or JAX, calls",
+        {
+            "meshjit": "export",
+        },
+        "jit(f).lower(*args).compile() and meshjit's compilation cache",
+    ),
+    Family(
+        "kernels of the user's own in C++ are not yet called",
+        {
+            "meshjit": "ffi",
+        },
+        "pure_callback",
+    ),
+    Family(
+        "profiles are written, and not yet read",
+        {
+            "meshjit.experimental": "profiler",
+            "meshjit.profiler": "ProfileData ProfileEvent ProfilePlane register_subprocess",
+        },
+        "meshjit inspect",
+    ),
+    Family(
+        "events of JAX's own compiler, which there are none of",
+        {
+            "meshjit": "monitoring",
+        },
+        "explain_cache_misses",
+    ),
+    Family(
+        "arrays are not yet changed in place through references",
+        {
+            "meshjit": "ref Ref new_ref empty_ref free_ref freeze",
+            "meshjit.experimental": "random",
+        },
+        "x.at[i].set(y), which works in place where x is not used again",
+    ),
+    Family(
+        "memory of hosts is not yet a place for arrays",
+        {
+            "meshjit": "memory",
+        },
+    ),
+    Family(
+        "settings of JAX's own tracer and compiler",
+        {
+            "meshjit": "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks"
+            " debug_key_reuse enable_checks enable_custom_prng jax2tf_associative_scan_reductions"
+            " legacy_prng_key make_user_context no_execution no_tracing"
+            " remove_size_one_mesh_axis_from_type softmax_custom_jvp thread_guard"
+            " threefry_partitionable default_prng_impl",
+        },
+        "config, checking_leaks",
+    ),
+    Family(
+        "withdrawn by JAX, or inner workings of its own",
+        {
+            "meshjit": "ad host_count host_id host_ids Shard print_environment_info ds",
+            "meshjit.core": "ParamDict Trace Value eval_context max_dim min_dim",
+            "meshjit.custom_derivatives": "zero_from_primal",
+            "meshjit.debug": "DebugEffect OrderedDebugEffect",
+            "meshjit.errors": "InconclusiveDimensionOperation JaxprTypeError KeyReuseError",
+            "meshjit.dlpack": "is_supported_dtype",
+            "meshjit.experimental.mesh_utils": "device_kind_handler_dict",
+            "meshjit.experimental.multihost_utils": "ProcessFailureError global_array_to_host_local_array_impl gtl_abstract_eval"
+            " host_local_array_to_global_array_impl live_devices ltg_abstract_eval ltg_batcher",
+            "meshjit.experimental": "EArray compilation_cache control_deps cur_qdd primal_tangent_dtype",
+            "meshjit.experimental.topologies": "get_attached_topology",
+            "meshjit.experimental.layout": "with_layout_constraint",
+            "meshjit.Array": "byteswap flat",
+            "meshjit.random": "key_dtype",
+            "meshjit.experimental.ode": "abs2 fit_4th_order_polynomial initial_step_size interp_fit_dopri mean_error_ratio"
+            " optimal_step_size ravel_first_arg runge_kutta_step",
+        },
+    ),
+    Family(
+        "Taylor series of several orders are not yet propagated",
+        {
+            "meshjit.experimental": "jet",
+        },
+        "jvp of jvp",
+    ),
+    Family(
+        "partitioning is meshjit's own, which is asked by specs",
+        {
+            "meshjit.experimental": "custom_partitioning shard_alike",
+        },
+        "shard_map, lax.with_sharding_constraint",
+    ),
+    Family(
+        "how exactly XLA computes a function is not chosen",
+        {
+            "meshjit.lax": "AccuracyMode Tolerance DotAlgorithm DotAlgorithmPreset",
+        },
+        "precision=, default_matmul_precision",
+    ),
+    Family(
+        "not there yet",
+        {
+            "meshjit.lax": "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers PrecisionLike"
+            " RaggedDotDimensionNumbers RandomAlgorithm broadcast_like composite"
+            " conv_general_permutations conv_general_shape_tuple conv_shape_tuple"
+            " conv_transpose_shape_tuple dce_sink empty index_take mulhi platform_dependent precv"
+            " psend ragged_dot ragged_dot_general reduce_window_shape_tuple rng_bit_generator"
+            " rng_uniform scaled_dot scatter_apply scatter_sub shape_as_value stage unstack",
+            "meshjit.nn": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
+        },
+    ),
+    Family(
+        "matrices are not yet brought to these forms",
+        {
+            "meshjit.lax.linalg": "EigImplementation EighImplementation SvdAlgorithm cholesky_update hessenberg"
+            " householder_product ormqr qdwh schur symmetric_product tridiagonal tridiagonal_solve",
+            "meshjit.scipy.linalg": "eigh_tridiagonal expm expm_frechet funm hessenberg polar qr_multiply rsf2csf schur"
+            " solve_sylvester sqrtm",
+        },
+        "linalg.eigh, linalg.eig, linalg.svd, linalg.qr",
+    ),
+    Family(
+        "dtypes of fewer than 8 bits, and other formats of 8, have no arrays yet",
+        {
+            "meshjit.numpy": "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz"
+            " float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4",
+        },
+        "float8_e4m3fn, float8_e5m2, int8",
+    ),
+    Family(
+        "kinds of NumPy's that no array has",
+        {
+            "meshjit.numpy": "ComplexWarning character flexible object_",
+        },
+        "numpy's own",
+    ),
+    Family(
+        "rotations in space are not there yet",
+        {
+            "meshjit.scipy": "spatial",
+        },
+    ),
+    Family(
+        "not there yet",
+        {
+            "meshjit.scipy.special": "bernoulli bessel_jn dawsn erfcx exp1 expi expn fresnel hyp1f1 hyp2f1 owens_t sici"
+            " spence sph_harm_y wofz",
+            "meshjit.scipy.stats": "gaussian_kde",
+        },
+    ),
+)
+
+NOT_THERE: dict[str, dict[str, Family]] = {}  # module → name → the family
+for _family in FAMILIES:
+    for _module, _names in _family.names.items():
+        NOT_THERE.setdefault(_module, {}).update(dict.fromkeys(_names.split(), _family))
+
+
+def explain(module: str, later: Mapping[str, str] = {}) -> None:  # noqa: B006 - nobody changes it
+    """Let a module say of a name that it does not have what is known about it.
+
+    later: names that come from a module which is imported when one of them is asked for: name → that module; a submodule is
+    its own."""
+    here = vars(sys.modules[module])
+
+    def attribute(name: str) -> Any:
+        if name not in later:
+            refuse(module, name, sys._getframe(1))
+        source = importlib.import_module(later[name])
+        here[name] = source if later[name] == f"{module}.{name}" else getattr(source, name)
+        return here[name]
+
+    here["__getattr__"] = attribute
+    if later:
+        here["__dir__"] = lambda: sorted({*here, *later})
 
 
 def refuse(module: str, name: str, caller: FrameType, prefix: str = "") -> NoReturn:
@@ -70,10 +215,10 @@ def _is_import(frame: FrameType) -> bool:
 
 
 def text_of(module: str, name: str) -> str:
-    known = NOT_THERE.get(module, {})
-    if name in known:
-        instead = f"\n  instead: {known[name]}" if known[name] else ""
-        return f'{module} has no {name} yet (README, "Not there yet"){instead}'
+    family = NOT_THERE.get(module, {}).get(name)
+    if family is not None:
+        instead = f"\n  instead: {family.instead}" if family.instead else ""
+        return f"{module} has no {name} yet (docs/migration.md): {family.why}{instead}"
     if name.startswith("_"):
         return f"module {module!r} has no attribute {name!r}"
     close = difflib.get_close_matches(name, _public(sys.modules[module]), 1, cutoff=0.75)
@@ -81,4 +226,4 @@ def text_of(module: str, name: str) -> str:
 
 
 def _public(module: Any) -> list[str]:
-    return [name for name in vars(module) if not name.startswith("_")]
+    return [name for name in dir(module) if not name.startswith("_")]

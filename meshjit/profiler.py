@@ -18,6 +18,7 @@ import threading
 from collections.abc import Callable, Generator
 from typing import Any
 
+from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime._jaxlib import ProfileOptions as ProfileOptions, TraceAnnotation as TraceAnnotation
 
@@ -142,3 +143,5 @@ def device_memory_profile(backend: str | None = None) -> bytes:
 def save_device_memory_profile(filename: os.PathLike[str] | str, backend: str | None = None) -> None:
     """Write `device_memory_profile` to a file, for pprof (`jax.profiler.save_device_memory_profile`)."""
     pathlib.Path(filename).write_bytes(device_memory_profile(backend))
+
+_explain(__name__)

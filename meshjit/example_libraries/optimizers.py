@@ -40,12 +40,12 @@ register_pytree_node(
 )
 
 
-def optimizer(make: Callable[..., tuple[Callable[..., Any], ...]]) -> Callable[..., Optimizer]:
+def optimizer(opt_maker: Callable[..., tuple[Callable[..., Any], ...]]) -> Callable[..., Optimizer]:
     """An optimizer for trees, of one for single arrays; a decorator."""
 
-    @functools.wraps(make)
+    @functools.wraps(opt_maker)
     def for_trees(*args: Any, **kwargs: Any) -> Optimizer:
-        init, update, get_params = make(*args, **kwargs)
+        init, update, get_params = opt_maker(*args, **kwargs)
 
         def tree_init(parameters: Any) -> OptimizerState:
             leaves, structure = tree_flatten(parameters)
@@ -88,14 +88,14 @@ class JoinPoint:
         yield self.subtree
 
 
-def unpack_optimizer_state(state: OptimizerState) -> Any:
+def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
     """A tree like the parameters, with a JoinPoint of a parameter's state at each leaf: for files."""
-    return tree_unflatten(state.tree_def, [JoinPoint(s) for s in _states(state)])
+    return tree_unflatten(opt_state.tree_def, [JoinPoint(s) for s in _states(opt_state)])
 
 
-def pack_optimizer_state(marked: Any) -> OptimizerState:
+def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
     """What `unpack_optimizer_state` unpacked."""
-    points, structure = tree_flatten(marked)
+    points, structure = tree_flatten(marked_pytree)
     if not all(isinstance(point, JoinPoint) for point in points):
         raise TypeError("pack_optimizer_state: every leaf has to be a JoinPoint, as unpack_optimizer_state gives them")
     return _packed([point.subtree for point in points], structure)

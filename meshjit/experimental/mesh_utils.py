@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.experimental.topologies import in_order_of_links
+from meshjit.missing import explain as _explain
 from meshjit.runtime import client
 
 
@@ -70,3 +71,5 @@ def create_hybrid_device_mesh(
     rank = len(mesh_shape)
     pairs = [axis for d in range(rank) for axis in (d, rank + d)]
     return inner.transpose(pairs).reshape([a * b for a, b in zip(dcn_mesh_shape, mesh_shape, strict=True)])
+
+_explain(__name__)

@@ -1,5 +1,6 @@
 """`jax.experimental.multihost_utils`; `meshjit.multihost` has these, barriers that name the missing, and a store."""
 
+from meshjit.missing import explain as _explain
 from meshjit.multihost import (
     assert_equal as assert_equal,
     broadcast_one_to_all as broadcast_one_to_all,
@@ -9,3 +10,5 @@ from meshjit.multihost import (
     reached_preemption_sync_point as reached_preemption_sync_point,
     sync_global_devices as sync_global_devices,
 )
+
+_explain(__name__)

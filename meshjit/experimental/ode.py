@@ -18,6 +18,7 @@ from meshjit import lax
 from meshjit.autodiff import vjp, vmap
 from meshjit.custom_derivatives import closure_convert, custom_vjp
 from meshjit.flatten_util import ravel_pytree
+from meshjit.missing import explain as _explain
 from meshjit.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)  # of the stages after the first, in steps
@@ -219,3 +220,6 @@ def _first_step(slope: Callable[..., Any], y: Any, first: Any, time: Any, limits
     flat = bend <= 1e-15
     step = np.where(flat, np.maximum(1e-6, guess * 1e-3), (0.01 / np.where(flat, 1.0, bend)) ** (1 / _ORDER))
     return np.minimum(100 * guess, step)
+
+
+_explain(__name__)

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib
 from sharding.mesh import Mesh
 
@@ -63,3 +64,5 @@ def _place(device: Any) -> tuple[Any, ...]:
     if coords is None:
         return (device.id,)
     return (*reversed(list(coords)), getattr(device, "core_on_chip", 0))
+
+_explain(__name__)

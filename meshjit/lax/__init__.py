@@ -209,9 +209,7 @@ from meshjit.numpy.promote import (
 from meshjit.numpy.rearranging import flip as _flip
 from meshjit.numpy.shaping import (
     concatenate as _concatenate,
-    expand_dims as expand_dims,
     slice_in_dim as _slice_in_dim,
-    squeeze as squeeze,
 )
 from meshjit.trace import bind, line_of, user_source
 
@@ -327,8 +325,23 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sha
     return mnp.full_like(x, fill_value, dtype, shape, device=sharding)
 
 
+def expand_dims(array: Any, dimensions: Sequence[int]) -> Any:
+    """New dims of one element at these places of the result."""
+    return mnp.expand_dims(array, tuple(dimensions))
+
+
+def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
+    """Without these dims, which have one element each."""
+    return mnp.squeeze(array, tuple(dimensions))
+
+
 @_takes_out_sharding
-def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def dot(
+    lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None, *, dimension_numbers: Any = None
+) -> Any:
+    """The product of vectors and matrices; with dimension_numbers that of dot_general."""
+    if dimension_numbers is not None:
+        return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
     return mnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)
 
 

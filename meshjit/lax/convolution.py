@@ -36,10 +36,12 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
 
 
 def conv_with_general_padding(
-    lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, lhs_dilation: Any, rhs_dilation: Any, precision: Any = None
-) -> Any:
+    lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, lhs_dilation: Any, rhs_dilation: Any, precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:  # fmt: skip
     """`jax.lax.conv_with_general_padding`: NCHW, OIHW."""
-    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision)
+    options = {"precision": precision, "preferred_element_type": preferred_element_type}
+    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, **options)
 
 
 def conv_transpose(

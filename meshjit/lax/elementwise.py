@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any
 
@@ -19,8 +20,11 @@ from meshjit.trees import WORDS as tree
 def _strict(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The function on operands whose extents are equal or 1; scalars go with any."""
 
+    signature = inspect.signature(function)
+
     @functools.wraps(function)
-    def checked(*xs: Any) -> Any:
+    def checked(*xs: Any, **named: Any) -> Any:
+        xs = signature.bind(*xs, **named).args if named else xs
         shapes = {shape_of(x) for x in xs} - {()}
         if len(shapes) > 1 and not _fit(shapes):
             listed = " and ".join(str(shape_of(x)) for x in xs)
@@ -44,7 +48,7 @@ def _divide(x: Any, y: Any) -> Any:
     return apply("divide", x, y)
 
 
-add, sub, mul = _strict("add", ufuncs.add), _strict("sub", ufuncs.subtract), _strict("mul", ufuncs.multiply)
+add, sub, _mul = _strict("add", ufuncs.add), _strict("sub", ufuncs.subtract), _strict("mul", ufuncs.multiply)
 div, rem = _strict("div", _divide), _strict("rem", ufuncs.fmod)
 max, min, pow = _strict("max", ufuncs.maximum), _strict("min", ufuncs.minimum), _strict("pow", ufuncs.power)  # noqa: A001
 atan2, nextafter = _strict("atan2", ufuncs.arctan2), _strict("nextafter", elementwise.nextafter)
@@ -55,10 +59,17 @@ bitwise_and, bitwise_or = _strict("bitwise_and", ufuncs.bitwise_and), _strict("b
 bitwise_xor, shift_left = _strict("bitwise_xor", ufuncs.bitwise_xor), _strict("shift_left", ufuncs.left_shift)
 shift_right_logical = _strict("shift_right_logical", lambda x, y: apply("shift_right_logical", x, y))
 shift_right_arithmetic = _strict("shift_right_arithmetic", lambda x, y: apply("shift_right_arithmetic", x, y))
+
+
+def _of_a_and_x(op: str) -> Callable[..., Any]:
+    return lambda a, x: apply(op, a, x, inexact=True)
+
+
 polygamma = _strict("polygamma", lambda m, x: apply("polygamma", m, x, inexact=True))
-zeta, betainc = (_strict(n, lambda *xs, n=n: apply(n, *xs, inexact=True)) for n in ("zeta", "betainc"))
+zeta = _strict("zeta", lambda x, q: apply("zeta", x, q, inexact=True))
+betainc = _strict("betainc", lambda a, b, x: apply("betainc", a, b, x, inexact=True))
 igamma, igammac, igamma_grad_a, random_gamma_grad = (
-    _strict(n, lambda a, x, n=n: apply(n, a, x, inexact=True))
+    _strict(n, _of_a_and_x(n))
     for n in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")
 )
 
@@ -74,6 +85,11 @@ asin, acos, atan, asinh, acosh, atanh = (
 floor, ceil, is_finite, square = ufuncs.floor, ufuncs.ceil, ufuncs.isfinite, ufuncs.square
 reciprocal, exp2, bitwise_not = elementwise.reciprocal, elementwise.exp2, ufuncs.bitwise_not
 real, imag = ufuncs.real, ufuncs.imag
+
+
+def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
+    """x * y; with out_dtype in that dtype, to which both are converted before."""
+    return _mul(x, y) if out_dtype is None else _mul(*(cast(v, out_dtype) for v in (x, y)))
 
 
 def conj(x: Any) -> Any:

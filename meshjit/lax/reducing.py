@@ -233,7 +233,15 @@ def approx_max_k(
     return top_k(operand, k, axis=reduction_dimension)
 
 
-def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, *args: Any, **options: Any) -> tuple[Any, Any]:
+def approx_min_k(
+    operand: Any,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> tuple[Any, Any]:
     """`jax.lax.approx_min_k`, exact: the k smallest along a dim, smallest first, and their places; see approx_max_k."""
-    values, places = approx_max_k(elementwise.neg(operand), k, reduction_dimension, *args, **options)
+    options = recall_target, reduction_input_size_override, aggregate_to_topk
+    values, places = approx_max_k(elementwise.neg(operand), k, reduction_dimension, *options)
     return elementwise.neg(values), places

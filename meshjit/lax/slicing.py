@@ -37,52 +37,66 @@ def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None,
     return _slice_in_dim(operand, start, limit, int(stride), axis)
 
 
-def _starts(x: Any, start_indices: Any) -> list[Any]:
-    """One scalar per dim, of one dtype that holds all places; negative ones counted from the end."""
+def _starts(x: Any, start_indices: Any, from_end: Any = True) -> list[Any]:
+    """One scalar per dim, of one dtype that holds all places; negative ones counted from the end, where `from_end` (one, or per
+    dim) says so, else clamped as they are."""
+    wraps = list(from_end) if isinstance(from_end, list | tuple) else [bool(from_end)] * len(shape_of(x))
     starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(len(shape_of(x)))]
     dtype, operands = place_dtype(*shape_of(x)), []
-    for start, extent in zip(starts, shape_of(x), strict=True):
+    for start, extent, wrap in zip(starts, shape_of(x), wraps, strict=True):
         if isinstance(start, int | np.integer):
-            operands.append(known_places(start + extent if start < 0 else start, dtype))
+            operands.append(known_places(max(start, 0) if not wrap else start + extent if start < 0 else start, dtype))
         else:
             start = as_int32(start) if place_dtype(extent) == np.int32 else start
-            operands.append(widened(from_front(start, extent), dtype))
+            operands.append(widened(from_front(start, extent) if wrap else start, dtype))
     return operands
 
 
-def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Sequence[int]) -> Any:
+def dynamic_slice(
+    operand: Any, start_indices: Any, slice_sizes: Sequence[int], *, allow_negative_indices: Any = True
+) -> Any:
     """A block of fixed sizes at a traced place; starts are clamped so that it fits."""
     sizes = tuple(int(n) for n in slice_sizes)
-    starts = _starts(operand, start_indices)
+    starts = _starts(operand, start_indices, allow_negative_indices)
     return bind(ops("dynamic_slice"), asarray(operand), *starts, slice_sizes=sizes, weak_type=weak_of(operand))
 
 
-def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: Any = True) -> Any:
     """x with a block replaced; starts are clamped so that it fits."""
     (operand, update), _ = promoted(operand, update)
-    return bind(ops("dynamic_update_slice"), operand, update, *_starts(operand, start_indices))
+    return bind(ops("dynamic_update_slice"), operand, update, *_starts(operand, start_indices, allow_negative_indices))
 
 
-def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+def dynamic_slice_in_dim(
+    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *, allow_negative_indices: Any = True
+) -> Any:
     axis = normal_axis(axis, len(shape_of(operand)))
     sizes = [slice_size if d == axis else n for d, n in enumerate(shape_of(operand))]
-    return dynamic_slice(operand, [start_index if d == axis else 0 for d in range(len(sizes))], sizes)
+    starts = [start_index if d == axis else 0 for d in range(len(sizes))]
+    return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+def dynamic_update_slice_in_dim(
+    operand: Any, update: Any, start_index: Any, axis: int, *, allow_negative_indices: Any = True
+) -> Any:
     axis = normal_axis(axis, len(shape_of(operand)))
-    return dynamic_update_slice(operand, update, [start_index if d == axis else 0 for d in range(len(shape_of(operand)))])
+    starts = [start_index if d == axis else 0 for d in range(len(shape_of(operand)))]
+    return dynamic_update_slice(operand, update, starts, allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
-    result = dynamic_slice_in_dim(operand, index, 1, axis)
+def dynamic_index_in_dim(
+    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *, allow_negative_indices: Any = True
+) -> Any:
+    result = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=allow_negative_indices)
     return result if keepdims else squeeze(result, axis)
 
 
-def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+def dynamic_update_index_in_dim(
+    operand: Any, update: Any, index: Any, axis: int, *, allow_negative_indices: Any = True
+) -> Any:
     if len(shape_of(update)) < len(shape_of(operand)):
         update = expand_dims(update, axis)
-    return dynamic_update_slice_in_dim(operand, update, index, axis)
+    return dynamic_update_slice_in_dim(operand, update, index, axis, allow_negative_indices=allow_negative_indices)
 
 
 def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True) -> Any:

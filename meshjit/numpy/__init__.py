@@ -165,12 +165,13 @@ from meshjit.numpy.nan_functions import (
     nansum,
     nanvar,
 )
+from meshjit.numpy.padding import pad
 from meshjit.numpy.promote import broadcast_shapes
+from meshjit.numpy.quantiles import median, percentile, quantile
 from meshjit.numpy.rearranging import (
     diag,
     diagflat,
     diagonal,
-    pad,
     repeat,
     resize,
     roll,
@@ -259,11 +260,8 @@ from meshjit.numpy.sorting import (
     histogram,
     histogram_bin_edges,
     lexsort,
-    median,
     nonzero,
     partition,
-    percentile,
-    quantile,
     searchsorted,
     sort,
     unique,
@@ -366,5 +364,14 @@ from meshjit.runtime.exchange import from_dlpack as from_dlpack
 install_methods = _methods.install_methods
 pi, e, euler_gamma, inf, nan, newaxis = 3.141592653589793, 2.718281828459045, 0.5772156649015329, float("inf"), float("nan"), None
 
+_LATER = {
+    "meshjit.lax.divisors": "gcd lcm",
+    "meshjit.lax.polynomials": "poly polyadd polyder polydiv polyfit polyint polymul polysub roots",
+    "meshjit.numpy.histograms": "histogram2d histogramdd",
+    "meshjit.numpy.more": "array_repr array_str diag_indices_from einsum_path frombuffer fromfile fromiter fromstring"
+    " get_printoptions mask_indices matvec place printoptions set_printoptions sort_complex spacing unique_all unique_counts"
+    " unique_inverse unique_values vecmat",
+}
+
 _take_keys(globals())
-_explain(__name__)
+_explain(__name__, {name: module for module, names in _LATER.items() for name in names.split()})

@@ -16,6 +16,7 @@ from meshjit.numpy.promote import (
     asarray,
     broadcast_shapes,
     broadcast_to,
+    cast,
     dtype_of,
     normal_axes,
     normal_axis,
@@ -34,7 +35,7 @@ from meshjit.numpy.shaping import (
     slice_in_dim,
     stack,
 )
-from meshjit.numpy.sorting import searchsorted
+from meshjit.numpy.sorting import argsort, searchsorted
 from meshjit.ops.base.constants import spread
 from meshjit.trace import bind, line_of, user_source
 
@@ -73,8 +74,14 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     return concatenate(parts)
 
 
-def gradient(f: Any, *varargs: Any, axis: Any = None) -> Any:
-    """Central differences inside, one-sided ones at the borders; spacings are numbers (one, or one per axis)."""
+def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
+    """Central differences inside, one-sided ones at the borders; spacings are numbers (one, or one per axis).
+    NotImplementedError for an edge_order, as in JAX, which has the one of order 1."""
+    if edge_order not in (None, 1):
+        raise NotImplementedError(
+            f"gradient: edge_order={edge_order} is not there"
+            f"\n  at {line_of(user_source())}\n  fix: leave it out"
+        )
     (f,), _ = promoted(f, inexact=True)
     axes = normal_axes(axis, len(shape_of(f)))
     if len(varargs) not in (0, 1, len(axes)):
@@ -107,9 +114,13 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     return ufuncs.multiply(reductions.sum(ufuncs.multiply(pairs, dx), axis=-1), 0.5)
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
-    """Piecewise linear interpolation of (xp, fp), xp rising; `left` and `right` outside (the end values)."""
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """Piecewise linear interpolation of (xp, fp), xp rising; outside `left` and `right` (the end values), or "extrapolate".
+    With a period all repeats, and xp may stand in any order."""
     (x, xp, fp), _ = promoted(x, xp, fp, inexact=True)
+    if period is not None:
+        x, xp, fp = _periodic(x, xp, fp, period)
+        left = right = None
     if shape_of(xp) != shape_of(fp) or len(shape_of(xp)) != 1:
         raise ValueError(f"interp: xp and fp must be vectors of one length, got {shape_of(xp)} and {shape_of(fp)}")
     count = shape_of(xp)[0]
@@ -119,8 +130,20 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     gap = ufuncs.subtract(x1, x0)
     share = ufuncs.true_divide(ufuncs.subtract(x, x0), ufuncs.where(ufuncs.equal(gap, 0), 1, gap))
     result = ufuncs.where(ufuncs.equal(gap, 0), f0, ufuncs.add(f0, ufuncs.multiply(share, ufuncs.subtract(f1, f0))))
-    result = ufuncs.where(ufuncs.less(x, getitem(xp, 0)), getitem(fp, 0) if left is None else left, result)
-    return ufuncs.where(ufuncs.greater(x, getitem(xp, -1)), getitem(fp, -1) if right is None else right, result)
+    if not isinstance(left, str):
+        result = ufuncs.where(ufuncs.less(x, getitem(xp, 0)), getitem(fp, 0) if left is None else left, result)
+    if not isinstance(right, str):
+        result = ufuncs.where(ufuncs.greater(x, getitem(xp, -1)), getitem(fp, -1) if right is None else right, result)
+    return result
+
+
+def _periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
+    """All within one period, in order, with the last point again in front of the first, and the first behind the last."""
+    period = ufuncs.absolute(cast(period, dtype_of(x)))
+    order = argsort(ufuncs.remainder(xp, period))
+    xp, fp = take(ufuncs.remainder(xp, period), order, axis=0), take(fp, order, axis=0)
+    xp = concatenate([ufuncs.subtract(xp[-1:], period), xp, ufuncs.add(xp[:1], period)], 0)
+    return ufuncs.remainder(x, period), xp, concatenate([fp[-1:], fp, fp[:1]], 0)
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi) -> Any:
@@ -144,31 +167,53 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
     return concatenate([slice_in_dim(p, 0, 1, axis=axis), later], axis)
 
 
-def polyval(p: Any, x: Any) -> Any:
-    """The polynomial with these coefficients, the highest power first, at x (Horner)."""
+def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
+    """The polynomial with these coefficients, the highest power first, at x (Horner); a loop of which so many steps are written
+    out at once."""
     (p, x), _ = promoted(p, x)
     result = broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
     if shape_of(p)[0] > _WRITTEN_OUT:
-        return _horner(p, asarray(x), result)
+        return _horner(p, asarray(x), result, unroll)
     for i in range(shape_of(p)[0]):
         result = ufuncs.add(ufuncs.multiply(result, x), getitem(p, i))
     return result
 
 
-def _horner(p: Any, x: Any, start: Any) -> Any:
+def _horner(p: Any, x: Any, start: Any, unroll: int) -> Any:
     """A scan over the coefficients."""
     type = TensorType(shape_of(x), dtype_of(x))
     with Builder("horner") as builder:
         point, total, coefficient = (builder.input(t) for t in (type, type, type.with_shape(())))
         following = ops("add")(ops("multiply")(total, point), spread(coefficient, type.shape))
         body = builder.build([following])
-    params = {"length": shape_of(p)[0], "reverse": False, "num_consts": 1, "num_carry": 1, "unroll": _WRITTEN_OUT}
+    params = {"length": shape_of(p)[0], "reverse": False, "num_consts": 1, "num_carry": 1, "unroll": max(1, unroll)}
     return bind(ops("scan"), x, start, p, body=body, weak_type=False, **params)
 
 
-def cross(a: Any, b: Any, axis: int = -1) -> Any:
-    """The cross product of vectors of 3 (or, giving numbers, of 2) elements along `axis`."""
-    (a, b), _ = promoted(moveaxis(a, axis, -1), moveaxis(b, axis, -1))
+def _weighted_cov(m: Any, ddof: int, fweights: Any, aweights: Any) -> Any:
+    weights: Any = np.ones(shape_of(m)[1], np.float32)
+    for name, given in (("fweights", fweights), ("aweights", aweights)):
+        if given is not None and shape_of(given) != (shape_of(m)[1],):
+            raise ValueError(f"cov: {name} has shape {shape_of(given)}, there are {shape_of(m)[1]} observations")
+        if name == "fweights" and given is not None and dtype_of(given).kind not in "iu":
+            raise TypeError(f"cov: fweights count, so they must be integers, not {dtype_of(given)}")
+        weights = weights if given is None else ufuncs.multiply(weights, given)
+    total = reductions.sum(weights)
+    mean = ufuncs.true_divide(reductions.sum(ufuncs.multiply(m, weights), axis=1, keepdims=True), total)
+    centred = ufuncs.subtract(m, mean)
+    free: Any = ufuncs.subtract(total, ddof)
+    if aweights is not None:
+        squares = reductions.sum(ufuncs.multiply(weights, aweights))
+        free = ufuncs.subtract(total, ufuncs.true_divide(ufuncs.multiply(ddof, squares), total))
+    products = matmul(ufuncs.multiply(centred, weights), ufuncs.conjugate(moveaxis(centred, 0, 1)))
+    return ufuncs.true_divide(products, free)
+
+
+def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    """The cross product of vectors of 3 (or, giving numbers, of 2) elements along axisa and axisb, and in axisc; `axis` is
+    all three."""
+    axisa, axisb, axisc = (axisa, axisb, axisc) if axis is None else (axis, axis, axis)
+    (a, b), _ = promoted(moveaxis(a, axisa, -1), moveaxis(b, axisb, -1))
     sizes = (shape_of(a)[-1], shape_of(b)[-1])
     if any(n not in (2, 3) for n in sizes):
         raise ValueError(f"cross: vectors must have 2 or 3 elements, got {sizes[0]} and {sizes[1]}")
@@ -182,15 +227,22 @@ def cross(a: Any, b: Any, axis: int = -1) -> Any:
 
     if sizes == (2, 2):
         return minor(0, 1)
-    return moveaxis(stack([minor(1, 2), minor(2, 0), minor(0, 1)], axis=-1), -1, axis)
+    return moveaxis(stack([minor(1, 2), minor(2, 0), minor(0, 1)], axis=-1), -1, axisc)
 
 
-def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None) -> Any:
-    """Covariances of variables in rows (columns if not rowvar); a vector is one variable. NaN of no
-    observations. ValueError for an array of more than 2 dims."""
+def cov(
+    m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: int | None = None, fweights: Any = None,
+    aweights: Any = None, dtype: Any = None,
+) -> Any:  # fmt: skip
+    """Covariances of variables in rows (columns if not rowvar); a vector is one variable. NaN of no observations. Each
+    observation counts fweights times (integers), and by its share of aweights. ValueError for an array of more than 2 dims."""
     m = _variables(m, rowvar, "cov: x")
     m = m if y is None else concatenate([m, _variables(y, rowvar, "cov: y")], 0)
+    m = m if dtype is None else cast(m, dtype)
     ddof = (0 if bias else 1) if ddof is None else ddof
+    if fweights is not None or aweights is not None:
+        result = _weighted_cov(m, ddof, fweights, aweights)
+        return reshape(result, ()) if shape_of(result) == (1, 1) else result
     centred = ufuncs.subtract(m, reductions.mean(m, axis=1, keepdims=True))
     products = matmul(centred, ufuncs.conjugate(moveaxis(centred, 0, 1)))
     count = shape_of(m)[1]
@@ -207,9 +259,9 @@ def _variables(x: Any, rowvar: bool, name: str) -> Any:
     return x if rowvar or rank < 2 else moveaxis(x, 0, 1)
 
 
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True) -> Any:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
     """Correlations: covariances over the deviations, cut to [-1, 1]."""
-    c = cov(x, y, rowvar)
+    c = cov(x, y, rowvar, dtype=dtype)
     if not shape_of(c):
         return ufuncs.true_divide(c, c)
 

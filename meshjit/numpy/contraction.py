@@ -27,7 +27,7 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.rearranging import diagonal
 from meshjit.numpy.reductions import sum as total
-from meshjit.numpy.shaping import reshape, squeeze, transpose
+from meshjit.numpy.shaping import moveaxis, reshape, squeeze, transpose
 from meshjit.trace import bind, line_of, user_source
 
 Dims = tuple[tuple[int, ...], tuple[int, ...]]
@@ -124,10 +124,14 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
     return dot(a, b, precision=precision, preferred_element_type=preferred_element_type)
 
 
-def vecdot(x: Any, y: Any, axis: int = -1) -> Any:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.vecdot`: products along one dim, the first operand conjugated; the others are broadcast."""
-    product = ufuncs.multiply(ufuncs.conjugate(x), y)
-    return total(product, axis=axis, dtype=dtype_of(product))
+    x1, x2 = (moveaxis(x, axis, -1) for x in (ufuncs.conjugate(x1), x2))
+    lead = broadcast_shapes(shape_of(x1)[:-1], shape_of(x2)[:-1])
+    _check_contracted("vecdot", x1, x2, len(shape_of(x1)) - 1, len(shape_of(x2)) - 1)
+    x1, x2 = (broadcast_to(x, (*lead, shape_of(x)[-1])) for x in (x1, x2))
+    batch = tuple(range(len(lead)))
+    return dot_general(x1, x2, (((len(lead),), (len(lead),)), (batch, batch)), precision, preferred_element_type)
 
 
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -186,7 +190,8 @@ def kron(a: Any, b: Any) -> Any:
 
 @takes_out_sharding
 def einsum(
-    subscripts: Any, *operands: Any, optimize: Any = None, precision: Any = None, preferred_element_type: Any = None,
+    subscripts: Any, *operands: Any, out: None = None, optimize: Any = None, precision: Any = None,
+    preferred_element_type: Any = None,
     _dot_general: Callable[..., Any] = dot_general,
 ) -> Any:  # fmt: skip
     """`numpy.einsum` with a subscripts string or lists of numbers.
@@ -195,6 +200,7 @@ def einsum(
     explicit. Operands are contracted in pairs, those that give the smallest intermediate first; `optimize` is accepted.
     _dot_general: contracts each pair, called as `lax.dot_general` is, with the result's dtype.  Source: jax.numpy.einsum.
     """
+    no_out("einsum", out)
     del optimize
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists([subscripts, *operands])

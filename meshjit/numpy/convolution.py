@@ -70,8 +70,12 @@ def check_convolution(lhs: Sequence[int], rhs: Sequence[int], strides: Any, *dil
             )
 
 
-def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None) -> Any:
-    return conv_general_dilated(lhs, rhs, window_strides, padding, precision=precision)
+def conv(
+    lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None, preferred_element_type: Any = None
+) -> Any:
+    """`jax.lax.conv`: NCHW, OIHW."""
+    options = {"precision": precision, "preferred_element_type": preferred_element_type}
+    return conv_general_dilated(lhs, rhs, window_strides, padding, **options)
 
 
 def dimension_specs(numbers: Any, rank: int) -> tuple[tuple[int, ...], ...]:

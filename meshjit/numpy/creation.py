@@ -184,7 +184,7 @@ def iota(dtype: Any, shape: Any, dimension: int) -> Any:
 
 
 @takes_out_sharding
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Any:
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Any:
     """`numpy.arange`: start + i * step in the result's dtype, computed on the devices, as in JAX."""
     if stop is None:
         start, stop = 0, start
@@ -215,12 +215,13 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) ->
     counted = iota(wide, (max(0, count),), 0)
     counted = ufuncs.multiply(counted, step) if step != 1 else counted
     counted = ufuncs.add(counted, start) if start or step < 0 and is_float(wide) else counted  # 0 + -0.0 is 0.0
-    return cast(counted, dtype)
+    return placed(cast(counted, dtype), device)
 
 
 def linspace(
-    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
-) -> Any:
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0, *,
+    device: Any = None,
+) -> Any:  # fmt: skip
     """`numpy.linspace` of scalars or arrays."""
     dtype = float_of(dtype_of(promoted(start, stop)[0][0])) if dtype is None else _dtype(dtype)
     wide = float_of(dtype)
@@ -234,18 +235,21 @@ def linspace(
     result = ufuncs.floor(result) if dtype.kind in "iu" else result
     if axis != 0:
         result = moveaxis(result, 0, axis)
-    result = cast(result, dtype)
+    result = placed(cast(result, dtype), device)
     return (result, ufuncs.true_divide(ufuncs.subtract(stop, start), gaps)) if retstep else result
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None) -> Any:
-    return cast(ufuncs.power(base, linspace(start, stop, num, endpoint)), _dtype(dtype))
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Any:
+    """`numpy.logspace`: base ** linspace(start, stop)."""
+    return cast(ufuncs.power(base, linspace(start, stop, num, endpoint, axis=axis)), _dtype(dtype))
 
 
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Ones on the k-th diagonal."""
     shape = (count_of(N, "eye: rows"), count_of(N if M is None else M, "eye: columns"))
-    return cast(bind(ops("compare"), *_diagonals(shape, k), direction="EQ"), _dtype(dtype))
+    return placed(cast(bind(ops("compare"), *_diagonals(shape, k), direction="EQ"), _dtype(dtype)), device)
 
 
 def identity(n: int, dtype: Any = None) -> Any:
@@ -277,8 +281,13 @@ def triu(m: Any, k: int = 0) -> Any:
     return ufuncs.where(tri(rows, columns, k - 1, np.bool_), zeros_like(m), m)
 
 
-def meshgrid(*xs: Any, indexing: str = "xy", sparse: bool = False) -> list[Any]:
-    """`numpy.meshgrid` of vectors."""
+def meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """`numpy.meshgrid` of vectors. ValueError for copy=False: there are no views."""
+    if not copy:
+        raise ValueError(
+            f"meshgrid: copy=False asks for views, which there are none of"
+            f"\n  at {line_of(user_source())}\n  fix: leave it out"
+        )
     rank = len(xs)
     grids = []
     for i, x in enumerate(xs):

@@ -56,8 +56,9 @@ def reciprocal(x: Any) -> Any:
     return true_divide(1, x)
 
 
-def modf(x: Any) -> tuple[Any, Any]:
+def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
     """(fractional part, integral part), both with the sign of x."""
+    no_out("modf", out)
     (x,), _ = promoted(x, inexact=True)
     whole = trunc(x)
     return where(isinf(x), copysign(0.0, x), subtract(x, whole)), whole
@@ -175,11 +176,15 @@ def bitwise_count(x: Any) -> Any:
     return cast(apply("popcnt", absolute(x)), np.uint8)
 
 
-def isposinf(x: Any) -> Any:
+def isposinf(x: Any, /, out: None = None) -> Any:
+    """`numpy.isposinf`."""
+    no_out("isposinf", out)
     return equal(x, np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
 
 
-def isneginf(x: Any) -> Any:
+def isneginf(x: Any, /, out: None = None) -> Any:
+    """`numpy.isneginf`."""
+    no_out("isneginf", out)
     return equal(x, -np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
 
 
@@ -202,12 +207,14 @@ def isrealobj(x: Any) -> bool:
     return not iscomplexobj(x)
 
 
-def nan_to_num(x: Any, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    """`numpy.nan_to_num`; `copy` is NumPy's, and means nothing."""
+    del copy
     x = asarray(x)
     if not is_inexact(dtype_of(x)):
         return x
     if dtype_of(x).kind == "c":
-        return bind(ops("complex"), *(nan_to_num(part, nan, posinf, neginf) for part in (real(x), imag(x))))
+        return bind(ops("complex"), *(nan_to_num(part, True, nan, posinf, neginf) for part in (real(x), imag(x))))
     info = ml_dtypes.finfo(dtype_of(x))
     x = where(isnan(x), nan, x)
     x = where(equal(x, np.inf), float(info.max) if posinf is None else posinf, x)

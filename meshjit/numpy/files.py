@@ -15,10 +15,10 @@ def save(file: Any, arr: Any, allow_pickle: bool = True) -> None:
     np.save(file, np.asarray(arr), allow_pickle=allow_pickle)
 
 
-def savez(file: Any, *args: Any, **kwds: Any) -> None:
+def savez(file: Any, *args: Any, allow_pickle: bool = True, **kwds: Any) -> None:
     """Arrays into a `.npz` file (`numpy.savez`)."""
     arrays: dict[str, Any] = {name: np.asarray(x) for name, x in kwds.items()}
-    np.savez(file, *map(np.asarray, args), **arrays)
+    np.savez(file, *map(np.asarray, args), allow_pickle=allow_pickle, **arrays)
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:

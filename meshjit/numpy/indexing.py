@@ -361,15 +361,20 @@ def take(
     return getitem(a, (*whole, asarray(indices)), mode="fill" if mode is None else mode, fill_value=fill_value)
 
 
-def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str | None = "fill", fill_value: Any = None) -> Any:
+def take_along_axis(
+    arr: Any, indices: Any, axis: int | None = -1, mode: Any = None, fill_value: Any = None, *,
+    wrap_negative_indices: bool | None = None,
+) -> Any:  # fmt: skip
     """`numpy.take_along_axis`: the other dims are batch dims of one gather, so they never communicate.
 
     Other dims of which either has one element broadcast: what all lines take alike, `indices[:, :, None]`, is taken as
     blocks. Out-of-bounds indices give the fill value (NaN, or the extreme integer) by default, or are clipped, or wrap.
+    Negative ones count from the end unless wrap_negative_indices is False.
     """
+    wraps = wrap_negative_indices is not False
     arr, indices = asarray(arr), asarray(indices)
     if axis is None:
-        return take_along_axis(reshape(arr, -1), reshape(indices, -1), 0, mode, fill_value)
+        return take_along_axis(reshape(arr, -1), reshape(indices, -1), 0, mode, fill_value, wrap_negative_indices=wraps)
     rank = len(shape_of(arr))
     axis = normal_axis(axis, rank)
     if len(shape_of(indices)) != rank:
@@ -385,7 +390,7 @@ def take_along_axis(arr: Any, indices: Any, axis: int | None = -1, mode: str | N
     if mode == "wrap":
         indices, mode = around(indices, sizes[axis]), "promise_in_bounds"
     return gather(
-        arr, expand_dims(_integers(reshape(indices, tuple(counts[d] for d in kept)), sizes[axis]), -1),
+        arr, expand_dims(_integers(reshape(indices, tuple(counts[d] for d in kept)), sizes[axis], wraps), -1),
         blocks, tuple(d for d in range(rank) if d not in (*blocks, *batch)), (axis,),
         tuple(n if d in blocks else 1 if d == axis else min(1, n) for d, n in enumerate(sizes)),
         operand_batching=batch, indices_batching=tuple(kept.index(d) for d in batch),

@@ -64,7 +64,7 @@ _COMPARISONS = {
 
 
 def reshape(self: Any, *shape: Any, order: str = "C", out_sharding: Any = None) -> Any:
-    return shaping.reshape(self, *shape, order=order, out_sharding=out_sharding)
+    return shaping.reshape(self, shape[0] if len(shape) == 1 else shape, order, out_sharding=out_sharding)
 
 
 def transpose(self: Any, *axes: Any) -> Any:
@@ -127,7 +127,9 @@ _METHODS = {
     "argsort": sorting.argsort,
     "searchsorted": sorting.searchsorted,
     "nonzero": sorting.nonzero,
-    "compress": lambda self, condition, axis=None: selection.compress(condition, self, axis),
+    "compress": lambda self, condition, axis=None, *, out=None, size=None, fill_value=0: selection.compress(
+        condition, self, axis, out=out, size=size, fill_value=fill_value
+    ),
     "choose": selection.choose,
     "swapaxes": views.swapaxes,
     "repeat": rearranging.repeat,
@@ -195,6 +197,7 @@ def _as_method(function: Any) -> Any:
         return function(self, *args, **kwargs)
 
     method.__doc__ = function.__doc__
+    vars(method)["__wrapped__"] = function  # what it takes is the function's
     return method
 
 

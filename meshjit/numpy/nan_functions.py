@@ -9,7 +9,7 @@ import numpy as np
 from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.promote import asarray, cast, dtype_of
-from meshjit.numpy.sorting import nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile
+from meshjit.numpy.quantiles import nanmedian as nanmedian, nanpercentile as nanpercentile, nanquantile as nanquantile
 
 
 def _without(x: Any, fill: Any) -> Any:
@@ -64,15 +64,17 @@ def nanmean(
 
 
 def nanvar(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
-) -> Any:
-    return reductions.var(a, axis, dtype, out, ddof=ddof, keepdims=keepdims, where=_keep(a, where))
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None,
+    mean: Any = None,
+) -> Any:  # fmt: skip
+    return reductions.var(a, axis, dtype, out, ddof=ddof, keepdims=keepdims, where=_keep(a, where), mean=mean)
 
 
 def nanstd(
-    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None
-) -> Any:
-    return ufuncs.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where))
+    a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, where: Any = None,
+    mean: Any = None,
+) -> Any:  # fmt: skip
+    return ufuncs.sqrt(nanvar(a, axis, dtype, out, ddof, keepdims, where, mean))
 
 
 def _nan_arg(name: str, plain: Any, worst: float) -> Any:

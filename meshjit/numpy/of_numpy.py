@@ -75,7 +75,7 @@ def _of_function(self: Tracer, function: Any, types: Any, args: Sequence[Any], k
 
 def _counterpart(module: str, name: str) -> Callable[..., Any] | None:
     own = sys.modules.get(_MODULES.get(module, ""))
-    return None if own is None else vars(own).get(name)
+    return None if own is None else getattr(own, name, None)
 
 
 def _error(name: str, what: str, fix: str) -> TracerArrayConversionError:

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
-from meshjit.core.types import is_inexact
-from meshjit.numpy import elementwise, reductions
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.indexing import take
@@ -20,8 +18,6 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
-    exactly,
-    lifted,
     normal_axes,
     normal_axis,
     ops,
@@ -137,102 +133,6 @@ def resize(a: Any, new_shape: Any) -> Any:
     return reshape(slice_in_dim(tile(a, -(-count // shape_of(a)[0])), 0, count), shape)
 
 
-_PAD_MODES = ("constant", "edge", "reflect", "symmetric", "wrap", "empty", "maximum", "minimum", "mean")
-
-
-def pad(array: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Any:
-    """`numpy.pad` with mode constant, edge, reflect, symmetric, wrap, empty (zeros), maximum, minimum or mean."""
-    rank = len(shape_of(array))
-    array = asarray(array) if rank else lifted(array)
-    if isinstance(pad_width, dict):
-        by_dim = {normal_axis(d, rank): w for d, w in pad_width.items()}
-        pad_width = [(w, w) if isinstance(w, int) else w for w in (by_dim.get(d, 0) for d in range(rank))]
-    widths = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
-    if any(n < 0 for pair in widths for n in pair):
-        raise ValueError(f"pad: widths must not be negative, got {pad_width}\n  at {line_of(user_source())}")
-    if mode not in _PAD_MODES:
-        raise ValueError(f"pad: mode {mode!r} is not one of {', '.join(_PAD_MODES)}\n  at {line_of(user_source())}")
-    if not rank:
-        return array
-    if mode in ("constant", "empty"):
-        return _pad_constant(array, widths, constant_values if mode == "constant" else 0)
-    for dim, (before, after) in enumerate(widths):
-        array = _pad_dim(array, dim, int(before), int(after), mode)
-    return array
-
-
-def _pad_constant(x: Any, widths: list[list[int]], values: Any) -> Any:
-    """One value everywhere, or one per end of every dim: then dim after dim, so that later dims fill the corners."""
-    zeros = (0,) * len(widths)
-    values = exactly(values, dtype_of(x))
-    if not shape_of(values):
-        low, high = (tuple(int(w[i]) for w in widths) for i in (0, 1))
-        return bind(ops("pad"), x, values, low=low, high=high, interior=zeros)
-    values = broadcast_to(values, (len(widths), 2))
-    for dim, ends in enumerate(widths):
-        for end, width in enumerate(ends):
-            amounts = [0] * len(widths)
-            amounts[dim] = int(width)
-            pair = (tuple(amounts), zeros) if end == 0 else (zeros, tuple(amounts))
-            x = bind(ops("pad"), x, slice_scalar(values, dim, end), low=pair[0], high=pair[1], interior=zeros)
-    return x
-
-
-def slice_scalar(x: Any, row: int, column: int) -> Any:
-    return reshape(slice_in_dim(slice_in_dim(x, row, row + 1), column, column + 1, axis=1), ())
-
-
-def _pad_statistic(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
-    edge = {"maximum": reductions.max, "minimum": reductions.min, "mean": reductions.mean}[mode](x, dim, keepdims=True)
-    edge = cast(edge if is_inexact(dtype_of(x)) else elementwise.round(edge), dtype_of(x))
-    return concatenate([repeat(edge, before, dim), x, repeat(edge, after, dim)], dim)
-
-
-def _pad_dim(x: Any, dim: int, before: int, after: int, mode: str) -> Any:
-    extent = shape_of(x)[dim]
-    if not before and not after:
-        return x
-    if not extent:
-        raise ValueError(f"pad: dim {dim} of {shape_of(x)} is empty, so mode {mode!r} has nothing to copy")
-    if mode in ("maximum", "minimum", "mean"):
-        return _pad_statistic(x, dim, before, after, mode)
-    first, last = (
-        [_run(x, dim, run) for run in _runs(mode, extent, *ends)] for ends in ((-before, 0), (extent, extent + after))
-    )
-    return concatenate([*first, x, *last], dim)
-
-
-Run = tuple[int, int, int]  # the first place in x, the step from one to the next (1, -1 or 0), and how many there are
-
-
-def _runs(mode: str, extent: int, start: int, stop: int) -> list[Run]:
-    """What stands at the places from `start` on, beyond the ends of x: runs forwards, backwards or of one element."""
-    if start == stop:
-        return []
-    if mode == "edge" or extent == 1:
-        return [(0 if start < 0 else extent - 1, 0, stop - start)]
-    shared = mode == "reflect"  # the element that it turns at is not repeated
-    period, runs, place = (extent if mode == "wrap" else 2 * (extent - shared)), list[Run](), start
-    while place < stop:
-        phase = place % period
-        forwards = phase < extent - shared
-        count = min(stop - place, (extent - shared if forwards else period) - phase)
-        runs.append((phase, 1, count) if forwards else (period - phase - (not shared), -1, count))
-        place += count
-    return runs
-
-
-def _run(x: Any, dim: int, run: Run) -> Any:
-    """Short runs are single elements put together, which planning understands as parts of x."""
-    first, step, count = run
-    if count <= 4 and step < 1:
-        return concatenate([slice_in_dim(x, p, p + 1, axis=dim) for p in (first + i * step for i in range(count))], dim)
-    low = min(first, first + (count - 1) * step)
-    part = slice_in_dim(x, low, low + (1 if not step else count), axis=dim)
-    if not step:
-        return repeat(part, count, dim)
-    return flip(part, dim) if step < 0 else part
-
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The diagonal of two dims, as the last dim."""
@@ -255,7 +155,9 @@ def diag(v: Any, k: int = 0) -> Any:
         return diagonal(v, k)
     n = shape_of(v)[0]
     widths = (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))
-    wide = broadcast_to(pad(v, widths[1]), (n + abs(k), n + abs(k)))
+    low, high = ((w,) for w in widths[1])
+    line = bind(ops("pad"), asarray(v), cast(0, dtype_of(v)), low=low, high=high, interior=(0,))
+    wide = broadcast_to(line, (n + abs(k), n + abs(k)))
     return where(eye(n + abs(k), k=k, dtype=np.bool_), wide, cast(0, dtype_of(v)))
 
 

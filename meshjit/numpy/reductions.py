@@ -206,12 +206,16 @@ def _weights_like(x: Any, axis: Any, weights: Any) -> Any:
     return reshape(weights, tuple(n if d in dims else 1 for d, n in enumerate(shape_of(x))))
 
 
+_mean = mean  # var and std have a parameter of that name
+
+
 def var(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
-    where: Any = None, correction: int | float | None = None,
+    where: Any = None, mean: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
     """`numpy.var`; of complex numbers the real mean of |x - mean|**2, in a complex dtype if that is given. float16 and
-    bfloat16 are computed in float32. ValueError for both ddof and correction, or complex numbers in a real dtype."""
+    bfloat16 are computed in float32. `mean`, as keepdims gives it, is taken where it is given. ValueError for both ddof and
+    correction, or complex numbers in a real dtype."""
     no_out("var", out)
     if correction is not None and not (isinstance(ddof, int) and ddof == 0):
         raise ValueError(
@@ -227,7 +231,7 @@ def var(
     a = cast(a, float_of(dtype_of(a)))
     kind = dtype_of(a)
     wide = cast(a, np.float32) if kind.itemsize < 4 else a
-    centred = ufuncs.subtract(wide, mean(wide, axis=axis, keepdims=True, where=where))
+    centred = ufuncs.subtract(wide, _mean(wide, axis=axis, keepdims=True, where=where) if mean is None else mean)
     if where is not None:  # what is left out may be NaN, whose square would have derivative NaN, too
         centred = ufuncs.where(where, centred, 0)
     squares = ufuncs.real(ufuncs.multiply(centred, ufuncs.conjugate(centred)))
@@ -246,11 +250,11 @@ def _selected(x: Any, where: Any, axis: Any, keepdims: bool) -> Any:
 
 def std(
     a: Any, axis: Any = None, dtype: Any = None, out: None = None, ddof: Any = 0, keepdims: bool = False, *,
-    where: Any = None, correction: int | float | None = None,
+    where: Any = None, mean: Any = None, correction: int | float | None = None,
 ) -> Any:  # fmt: skip
-    """`numpy.std`."""
+    """`numpy.std`; arguments as in var."""
     no_out("std", out)
-    return ufuncs.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, correction=correction))
+    return ufuncs.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
 def ptp(a: Any, axis: Any = None, out: None = None, keepdims: bool = False) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy.indexing import mode_word
 from meshjit.numpy.promote import asarray, broadcast_to, cast, concrete, dtype_of, ops, shape_of
 from meshjit.numpy.shaping import expand_dims
@@ -20,6 +21,7 @@ _KINDS = {"sum": "add", "prod": "mul", "min": "min", "max": "max"}
 
 
 def _segment(name: str) -> Any:
+    @takes_out_sharding
     def function(
         data: Any,
         segment_ids: Any,

@@ -20,15 +20,16 @@ from meshjit.numpy.promote import (
     concrete,
     dtype_of,
     no_out,
+    normal_axes,
     normal_axis,
     promoted,
     shape_of,
 )
 from meshjit.numpy.rearranging import resize
 from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim
-from meshjit.numpy.sorting import nonzero
+from meshjit.numpy.sorting import nonzero, searchsorted, sort
 from meshjit.numpy.updates import IndexUpdater
-from meshjit.trace import line_of, user_source
+from meshjit.trace import Tracer, line_of, user_source
 
 
 def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise") -> Any:
@@ -49,14 +50,14 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
     return broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(a)))
 
 
-def piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+def piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """functions[i](x) (or that value) where conditions[i] holds, the last that does; 0 or functions[-1] elsewhere."""
     x = asarray(x)
     if len(funclist) not in (len(condlist), len(condlist) + 1):
         raise ValueError(f"piecewise: {len(funclist)} functions for {len(condlist)} conditions")
 
     def run(function: Any) -> Any:
-        return cast(function(x, *args, **kwargs) if callable(function) else function, dtype_of(x))
+        return cast(function(x, *args, **kw) if callable(function) else function, dtype_of(x))
 
     result = run(funclist[-1]) if len(funclist) > len(condlist) else cast(0, dtype_of(x))
     for condition, function in zip(condlist, funclist, strict=False):
@@ -73,15 +74,35 @@ def where(condition: Any, x: Any = None, y: Any = None, /, *, size: int | None =
     return ufuncs.where(condition, x, y)
 
 
-def compress(condition: Any, a: Any, axis: int | None = None) -> Any:
-    """The slices whose (concrete) condition holds."""
-    keep = concrete(condition, "compress needs the condition to know the result's extent", "mnp.where(condition, x, 0)")
+def compress(
+    condition: Any, a: Any, axis: int | None = None, *, size: int | None = None, fill_value: Any = 0, out: None = None
+) -> Any:
+    """The slices whose condition holds. With `size` there are as many: more are cut, missing ones are fill_value; without, the
+    condition must be concrete."""
+    no_out("compress", out)
     a = ravel(a) if axis is None else asarray(a)
+    if size is not None:
+        return _compressed(condition, a, normal_axis(axis or 0, len(shape_of(a))), size, fill_value)
+    keep = concrete(condition, "compress needs the condition to know the result's extent", "compress(..., size=...)")
     return take(a, np.nonzero(keep)[0].astype(np.int32), axis=normal_axis(axis or 0, len(shape_of(a))))
 
 
-def extract(condition: Any, arr: Any) -> Any:
-    return compress(ravel(condition), ravel(arr))
+def _compressed(condition: Any, a: Any, dim: int, size: int, fill_value: Any) -> Any:
+    """[size] slices along a dim: those whose condition holds first, then fill_value."""
+    holds = reshape(condition, -1)
+    extent = shape_of(a)[dim]
+    length = min(shape_of(holds)[0], extent)
+    places = nonzero(slice_in_dim(holds, 0, length), size=size, fill_value=extent)[0]
+    wide = (1,) * dim + (size,) + (1,) * (len(shape_of(a)) - dim - 1)
+    if not extent:
+        return broadcast_to(cast(fill_value, dtype_of(a)), (*shape_of(a)[:dim], size, *shape_of(a)[dim + 1 :]))
+    slices = take(a, places, axis=dim, mode="clip")
+    return ufuncs.where(reshape(ufuncs.less(places, extent), wide), slices, cast(fill_value, dtype_of(a)))
+
+
+def extract(condition: Any, arr: Any, *, size: int | None = None, fill_value: Any = 0) -> Any:
+    """`numpy.extract`: the elements where the condition holds; `size` and fill_value as in compress."""
+    return compress(ravel(condition), ravel(arr), size=size, fill_value=fill_value)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "clip", *, inplace: bool = False) -> Any:
@@ -116,8 +137,11 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False
     return ufuncs.where(same, values, a)
 
 
-def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """Without the slices at these (concrete) places: an int, a slice, integers or a mask."""
+def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Any:
+    """Without the slices at these places: an int, a slice, integers or a mask, all concrete; integers that are traced if
+    assume_unique_indices says that they differ."""
+    if assume_unique_indices and isinstance(obj, Tracer) and dtype_of(obj).kind in "iu":
+        return _delete_traced(arr, obj, axis)
     arr = ravel(arr) if axis is None else asarray(arr)
     dim = normal_axis(axis or 0, len(shape_of(arr)))
     if not isinstance(obj, slice | int):
@@ -149,6 +173,17 @@ def _gaps(places: Any, extent: int) -> list[tuple[int, int]] | None:
             raise IndexError(f"delete: place {place} is out of range for an extent of {extent}\n  at {line_of(user_source())}")
         gaps.add(place % extent)
     return [(p, p + 1) for p in sorted(gaps)]
+
+
+def _delete_traced(arr: Any, obj: Any, axis: int | None) -> Any:
+    """Without the slices at different traced places: what stands behind k of them is k places further."""
+    arr = ravel(arr) if axis is None else asarray(arr)
+    dim = normal_axis(axis or 0, len(shape_of(arr)))
+    extent, places = shape_of(arr)[dim], sort(around(ravel(obj), shape_of(arr)[dim]))
+    count = shape_of(places)[0]
+    kept = iota(np.int32, (max(extent - count, 0),), 0)
+    earlier = searchsorted(ufuncs.subtract(places, iota(dtype_of(places), (count,), 0)), kept, "right")
+    return take(arr, ufuncs.add(kept, earlier), axis=dim, mode="clip")
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
@@ -194,15 +229,16 @@ def atleast(x: Any, rank: int) -> Any:
     return reshape(x, (1,) * (rank - len(shape_of(x))) + shape_of(x))
 
 
-def trim_zeros(filt: Any, trim: str = "fb") -> Any:
-    """A (concrete) vector without zeros at its front ("f") and back ("b")."""
+def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
+    """A (concrete) array without zeros at its front ("f") and back ("b"), along `axis` (all dims)."""
     numbers = concrete(filt, "trim_zeros needs the elements to know the result's extent", "slicing with known bounds")
-    places = np.nonzero(numbers)[0]
-    if not len(places):
-        return slice_in_dim(filt, 0, 0)
-    low = int(places[0]) if "f" in trim.lower() else 0
-    high = int(places[-1]) + 1 if "b" in trim.lower() else len(numbers)
-    return slice_in_dim(filt, low, high)
+    for dim in normal_axes(axis, numbers.ndim):
+        others = tuple(d for d in range(numbers.ndim) if d != dim)
+        places = np.nonzero(np.any(numbers != 0, axis=others))[0]
+        low = int(places[0]) if len(places) and "f" in trim.lower() else 0
+        high = int(places[-1]) + 1 if len(places) and "b" in trim.lower() else numbers.shape[dim]
+        filt = slice_in_dim(filt, low, high if len(places) else 0, axis=dim)
+    return filt
 
 
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
@@ -214,15 +250,31 @@ def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     return tuple(reversed(places))
 
 
-def ravel_multi_index(multi_index: Sequence[Any], dims: Sequence[int], mode: str = "clip") -> Any:
-    """Places per dim as places of the flat array; out of range ones are clipped, or wrap."""
-    if mode not in ("clip", "wrap"):
-        raise ValueError(f"ravel_multi_index: mode is {mode!r}; use 'clip' or 'wrap'")
+def ravel_multi_index(
+    multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *, dtype: Any = None
+) -> Any:
+    """Places per dim as places of the flat array. Those out of range are an error ("raise", for which they must be concrete),
+    are clipped, or wrap. order "F": the first dim runs fastest."""
+    if mode not in ("raise", "clip", "wrap") or order not in ("C", "F"):
+        raise ValueError(f"ravel_multi_index: mode is {mode!r}, order {order!r}; use 'raise', 'clip' or 'wrap', and 'C' or 'F'")
+    if mode == "raise":
+        _check_inside(multi_index, dims)
     total: Any = 0
-    for place, extent in zip(multi_index, dims, strict=True):
+    pairs = list(zip(multi_index, dims, strict=True))
+    for place, extent in pairs if order == "C" else reversed(pairs):
         inside = ufuncs.remainder(place, extent) if mode == "wrap" else ufuncs.clip(place, 0, extent - 1)
         total = ufuncs.add(ufuncs.multiply(total, extent), inside)
-    return total
+    return total if dtype is None else cast(total, dtype)
+
+
+def _check_inside(multi_index: Sequence[Any], dims: Sequence[int]) -> None:
+    for place, extent in zip(multi_index, dims, strict=True):
+        known = concrete(place, "ravel_multi_index asks whether places are inside", "mode='clip' or mode='wrap'")
+        if np.any((known < 0) | (known >= extent)):
+            raise ValueError(
+                f"ravel_multi_index: a place is not from 0 to {extent - 1}\n  at {line_of(user_source())}\n"
+                "  fix: mode='clip' or mode='wrap'"
+            )
 
 
 def apply_along_axis(func1d: Callable[..., Any], axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from meshjit.numpy.promote import (
     broadcast_shapes,
     broadcast_to,
     cast,
+    no_out,
     normal_axes,
     normal_axis,
     ops,
@@ -26,10 +27,13 @@ from meshjit.trace import bind, line_of, user_source
 
 
 @takes_out_sharding
-def reshape(a: Any, *shape: Any, order: str = "C") -> Any:
-    """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ."""
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
+    """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ. ValueError for
+    copy=False: there are no views."""
+    if copy is False:
+        raise ValueError(f"reshape: copy=False asks for a view, which there is none of\n  at {line_of(user_source())}")
     if order == "F":
-        return transpose(reshape(transpose(a), *reversed(_one_shape(shape))))
+        return transpose(reshape(transpose(a), _one_shape(shape)[::-1]))
     if order != "C":
         raise ValueError(f"reshape: order must be 'C' or 'F', got {order!r}")
     operand, type, weak = value(a)
@@ -44,9 +48,9 @@ def reshape(a: Any, *shape: Any, order: str = "C") -> Any:
     return operand if full == type.shape else bind(ops("reshape"), operand, shape=full, weak_type=weak)
 
 
-def _one_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
-    """reshape(x, 2, 3) and reshape(x, (2, 3)) mean the same; a traced extent is an error that says so."""
-    return shape_tuple(shape[0] if len(shape) == 1 else shape, unknown=True)
+def _one_shape(shape: Any) -> tuple[int, ...]:
+    """A traced extent is an error that says so."""
+    return shape_tuple(shape, unknown=True)
 
 
 def _elements(target: tuple[int, ...], full: tuple[int, ...]) -> str:
@@ -168,8 +172,9 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
 concat = concatenate
 
 
-def stack(arrays: Any, axis: int = 0, dtype: Any = None) -> Any:
+def stack(arrays: Any, axis: int = 0, out: None = None, dtype: Any = None) -> Any:
     """`numpy.stack`: arrays of one shape along a new dim."""
+    no_out("stack", out)
     arrays = list(arrays)
     if not arrays:
         raise ValueError(f"stack: needs at least one array\n  at {line_of(user_source())}")
@@ -205,17 +210,17 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
     return concatenate([arr, values], axis)
 
 
-def dstack(tup: Sequence[Any]) -> Any:
-    return concatenate([_three_dims(x) for x in tup], 2)
+def dstack(tup: Sequence[Any], dtype: Any = None) -> Any:
+    return concatenate([_three_dims(x) for x in tup], 2, dtype)
 
 
-def hstack(tup: Sequence[Any]) -> Any:
+def hstack(tup: Sequence[Any], dtype: Any = None) -> Any:
     tup = [atleast_1d(x) for x in tup]
-    return concatenate(tup, 0 if len(shape_of(tup[0])) == 1 else 1)
+    return concatenate(tup, 0 if len(shape_of(tup[0])) == 1 else 1, dtype)
 
 
-def vstack(tup: Sequence[Any]) -> Any:
-    return concatenate([atleast_2d(x) for x in tup], 0)
+def vstack(tup: Sequence[Any], dtype: Any = None) -> Any:
+    return concatenate([atleast_2d(x) for x in tup], 0, dtype)
 
 
 def column_stack(tup: Sequence[Any]) -> Any:

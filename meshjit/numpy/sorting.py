@@ -7,6 +7,7 @@ without it they need a concrete array.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,9 +17,8 @@ from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.core.types import is_inexact
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.creation import array, iota, linspace, zeros
-from meshjit.numpy.elementwise import round as rounded
-from meshjit.numpy.indexing import getitem, take, take_along_axis
-from meshjit.numpy.places import place_dtype, require_countable
+from meshjit.numpy.indexing import getitem, take
+from meshjit.numpy.places import require_countable
 from meshjit.numpy.promote import (
     asarray,
     broadcast_all,
@@ -27,7 +27,6 @@ from meshjit.numpy.promote import (
     concrete,
     dtype_of,
     index_dtype,
-    no_out,
     normal_axis,
     ops,
     promoted,
@@ -47,19 +46,39 @@ def sort_together(
     return list(results) if isinstance(results, tuple) else [results]
 
 
-def sort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
+def _without_order(name: str, kind: Any, order: Any) -> None:
+    """NumPy's kind= and order= of structured arrays."""
+    if order is not None:
+        raise ValueError(
+            f"{name}: order={order!r} is for structured arrays, which there are none of"
+            f"\n  at {line_of(user_source())}"
+        )
+    if kind not in (None, "stable"):
+        text = f"{name}: kind={kind!r} is of no effect; stable= says whether equal elements keep their order"
+        warnings.warn(text, stacklevel=3)
+
+
+def sort(
+    a: Any, axis: int | None = -1, *, kind: str | None = None, order: None = None, stable: bool = True, descending: bool = False
+) -> Any:
     """`numpy.sort`: NaN last (first if descending); equal elements, such as the two zeros, keep their order either way."""
+    _without_order("sort", kind, order)
     a = ravel(a) if axis is None else asarray(a)
     dim = _sortable_dim("sort", a, axis)
     return sort_together([a], dim, stable=stable, descending=descending)[0]
 
 
-def argsort(a: Any, axis: int | None = -1, *, stable: bool = True, descending: bool = False) -> Any:
-    """The places that sort x; equal elements keep their order."""
+def argsort(
+    a: Any, axis: int | None = -1, *, kind: str | None = None, order: None = None, stable: bool = True, descending: bool = False,
+    dtype: Any = None,
+) -> Any:  # fmt: skip
+    """The places that sort a, in `dtype` (the default integers); equal elements keep their order."""
+    _without_order("argsort", kind, order)
     a = ravel(a) if axis is None else asarray(a)
     dim = _sortable_dim("argsort", a, axis)
     places = iota(index_dtype(), shape_of(a), dim)
-    return sort_together([a, places], dim, stable=stable, descending=descending)[1]
+    found = sort_together([a, places], dim, stable=stable, descending=descending)[1]
+    return found if dtype is None else cast(found, dtype)
 
 
 def _sortable_dim(name: str, x: Any, axis: int | None) -> int:
@@ -103,130 +122,6 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
     return moveaxis(values, -1, dim), moveaxis(places, -1, dim)
 
 
-# -- quantiles
-
-_METHODS = ("linear", "lower", "higher", "midpoint", "nearest")
-
-
-def quantile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
-    """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN."""
-    no_out("quantile", out)
-    _no_overwriting("quantile", overwrite_input)
-    return _quantile(a, q, axis, keepdims, method, skip_nan=False)
-
-
-def nanquantile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
-    """`numpy.nanquantile`: of the elements that are not NaN."""
-    no_out("nanquantile", out)
-    _no_overwriting("nanquantile", overwrite_input)
-    return _quantile(a, q, axis, keepdims, method, skip_nan=True)
-
-
-@takes_out_sharding
-def percentile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
-    return quantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
-
-
-def nanpercentile(
-    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
-    keepdims: bool = False,
-) -> Any:  # fmt: skip
-    return nanquantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims)
-
-
-def median(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
-) -> Any:
-    return quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
-
-
-def nanmedian(
-    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
-) -> Any:
-    return nanquantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
-
-
-def _no_overwriting(name: str, overwrite_input: bool) -> None:
-    if overwrite_input:
-        raise NotImplementedError(f"{name}: overwrite_input=True is not there, since arrays cannot be changed in place")
-
-
-def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: bool) -> Any:
-    if method not in _METHODS:
-        raise ValueError(f"quantile: method {method!r} is not one of {', '.join(_METHODS)}")
-    (x,), _ = promoted(x, inexact=True)
-    q, rank = cast(q, dtype_of(x)), len(shape_of(x))
-    columns, kept = _one_dim_last(x, axis)
-    extent = shape_of(columns)[-1]
-    if not extent:
-        raise ValueError(f"quantile of an empty dim of shape {shape_of(x)}\n  at {line_of(user_source())}")
-    ordered = sort(columns)
-    nan = ufuncs.isnan(columns)
-    lead = (*shape_of(q), *(1,) * len(kept))
-    if skip_nan:
-        is_small = place_dtype(extent) == np.int32
-        missing = reductions.sum(nan, axis=-1, dtype=None if is_small else np.float32)
-        last = ufuncs.subtract(extent - 1 if is_small else float(extent - 1), missing)
-        place = ufuncs.multiply(reshape(q, lead), cast(ufuncs.maximum(last, 0), dtype_of(x)))
-    else:
-        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), float(extent - 1))
-    result = _between(ordered, place, len(kept), method)
-    unknown = (reductions.all if skip_nan else reductions.any_)(nan, axis=-1)
-    result = ufuncs.where(unknown, np.nan, result)
-    if keepdims:
-        ones = (1,) * rank if axis is None else tuple(
-            1 if d in {normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)} else n
-            for d, n in enumerate(shape_of(x))
-        )
-        result = reshape(result, (*shape_of(q), *ones))
-    return result
-
-
-def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
-    """The dims of `axis` merged into one last dim; and the shape of the others."""
-    rank = len(shape_of(x))
-    axes = range(rank) if axis is None else [normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)]
-    moved = moveaxis(x, tuple(axes), tuple(range(rank - len(axes), rank)))
-    kept = shape_of(moved)[: rank - len(axes)]
-    return reshape(moved, (*kept, math.prod(shape_of(moved)[len(kept) :]))), kept
-
-
-def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
-    """Elements of sorted columns [*kept, n] at fractional places [*q, *kept]."""
-    low, high = ufuncs.floor(place), ufuncs.ceil(place)
-    if method == "nearest":
-        low = high = rounded(place)
-    if method in ("lower", "higher"):
-        low = high = low if method == "lower" else high
-    lead = len(shape_of(place)) - kept
-
-    def at(spot: Any) -> Any:
-        kind = place_dtype(shape_of(ordered)[-1])
-        spots = cast(spot, kind) if kind == np.int32 else bind(ops("convert"), asarray(spot), dtype=kind)
-        spots = moveaxis(spots, tuple(range(lead)), tuple(range(kept, kept + lead)))
-        flat = reshape(spots, (*shape_of(spots)[:kept], math.prod(shape_of(spots)[kept:])))
-        elements = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(spots))
-        return moveaxis(elements, tuple(range(kept, kept + lead)), tuple(range(lead)))
-
-    if low is high:
-        return at(low)
-    below, above = at(low), at(high)
-    if method == "midpoint":
-        return ufuncs.multiply(ufuncs.add(below, above), 0.5)
-    share = ufuncs.subtract(place, low)
-    mixed = ufuncs.add(ufuncs.multiply(below, ufuncs.subtract(1, share)), ufuncs.multiply(above, share))
-    return ufuncs.where(ufuncs.equal(share, 0), below, mixed)  # inf * 0 would be nan
-
-
 # -- searching
 
 _SEARCHES = {"default": "default", "scan": "default", "scan_unrolled": "scan", "sort": "scan", "compare_all": "compare_all"}
@@ -253,8 +148,9 @@ def searchsorted(
     return bind(ops("searchsorted"), table, v, side=side, batch_dims=0, method=_SEARCHES[method])
 
 
-def digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """`numpy.digitize`: the number of the bin of each value; bins may rise or fall."""
+def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Any:
+    """`numpy.digitize`: the number of the bin of each value; bins may rise or fall. `method` as searchsorted has it."""
+    method = "scan" if method is None else method
     bins = asarray(bins)
     count = shape_of(bins)[0]
     side = "left" if right else "right"
@@ -263,8 +159,8 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     rising = ufuncs.greater_equal(getitem(bins, -1), getitem(bins, 0))
     return ufuncs.where(
         rising,
-        searchsorted(bins, x, side),
-        ufuncs.subtract(count, searchsorted(flip(bins), x, side)),
+        searchsorted(bins, x, side, method=method),
+        ufuncs.subtract(count, searchsorted(flip(bins), x, side, method=method)),
     )
 
 
@@ -373,9 +269,13 @@ def unique(
     *,
     size: int | None = None,
     fill_value: Any = None,
+    equal_nan: bool = True,
+    sorted: bool = True,  # noqa: A002
 ) -> Any:
     """The sorted distinct elements. With `size` there are as many: more are cut, missing ones are fill_value (the
-    smallest element). Then also where each stands first, which one each element is, and how often each occurs."""
+    smallest element). Then also where each stands first, which one each element is, and how often each occurs.
+    Every NaN is one of its own unless equal_nan. Without `sorted` they are sorted, too."""
+    del sorted
     if axis is not None:
         raise ValueError(f"unique: only axis=None (all elements) is supported, got {axis}")
     ar = asarray(ar)
@@ -383,16 +283,17 @@ def unique(
         ar = ufuncs.where(ufuncs.isnan(ar), np.nan, ar)
     flat = ravel(ar)
     if size is None:
-        size = _distinct(concrete(ar, "unique needs the elements to know the result's extent", "unique(x, size=...)"))
+        known = concrete(ar, "unique needs the elements to know the result's extent", "unique(x, size=...)")
+        size = _distinct(known) + (0 if equal_nan else max(int(np.sum(known != known)) - 1, 0))
     total = shape_of(flat)[0]
     if not total:
         return _unique_of_nothing(ar, size, fill_value, return_index, return_inverse, return_counts)
     require_countable("unique", total)
     ordered, places = sort_together([flat, iota(index_dtype(), (total,), 0)], 0)
     later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)
-    same = ufuncs.logical_or(
-        ufuncs.equal(later, earlier), ufuncs.logical_and(ufuncs.isnan(later), ufuncs.isnan(earlier))
-    )
+    same = ufuncs.equal(later, earlier)
+    if equal_nan:
+        same = ufuncs.logical_or(same, ufuncs.logical_and(ufuncs.isnan(later), ufuncs.isnan(earlier)))
     first = concatenate([np.ones(1, np.bool_), ufuncs.logical_not(same)])
     starts = nonzero(first, size=size, fill_value=total)[0]
     there = ufuncs.less(starts, total)

@@ -26,9 +26,13 @@ from meshjit.trace import bind, line_of, user_source
 
 
 def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any]:
-    def function(*xs: Any) -> Any:
-        return apply(op, *xs, inexact=inexact)
+    def one(x: Any) -> Any:
+        return apply(op, x, inexact=inexact)
 
+    def two(x: Any, y: Any) -> Any:
+        return apply(op, x, y, inexact=inexact)
+
+    function = two if name in ("arctan2", "bitwise_and", "bitwise_or", "bitwise_xor") else one
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`, elementwise, with broadcasting and JAX's promotion. Op: {op}."
     return function

@@ -15,6 +15,21 @@ from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
 from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
 from meshjit.ops.base.families import part_dtype
+from meshjit.scipy.special_matrices import (
+    circulant as circulant,
+    companion as companion,
+    convolution_matrix as convolution_matrix,
+    dft as dft,
+    fiedler as fiedler,
+    fiedler_companion as fiedler_companion,
+    hadamard as hadamard,
+    helmert as helmert,
+    hilbert as hilbert,
+    invhilbert as invhilbert,
+    invpascal as invpascal,
+    leslie as leslie,
+    pascal as pascal,
+)
 from meshjit.trace import line_of, user_source
 
 

@@ -119,6 +119,9 @@ def makers() -> Iterator[str]:
         np.linspace(0, 1, N, retstep=True); np.logspace(0, 2, M); np.meshgrid(v[:M], w[:M]); np.ones((M, M)); np.ones_like(f);
         np.tri(M); np.vander(o * 1.0, M); np.zeros((M, M)); np.zeros_like(i); np.diag_indices(N); lax.iota(np.int32, N);
         lax.broadcasted_iota(np.float32, (M, M), 1); lax.full((M, M), 3.0); np.fft.fftfreq(N); np.fft.rfftfreq(M);
+        scipy.linalg.circulant(o); scipy.linalg.companion(o); scipy.linalg.convolution_matrix(o, M); scipy.linalg.fiedler(o);
+        scipy.linalg.fiedler_companion(o); scipy.linalg.hadamard(M); scipy.linalg.helmert(M); scipy.linalg.hilbert(M);
+        scipy.linalg.leslie(o, o[1:]);
         scipy.linalg.hankel(o, o[:3]); scipy.linalg.toeplitz(o); scipy.linalg.block_diag(f, 3, v[:5])""")  # fmt: skip
 
 
@@ -237,4 +240,7 @@ NOT_CALLED = {
     **dict.fromkeys(["np.trim_zeros", "np.extract"], "needs the elements"),
     **dict.fromkeys(["lax.ppermute", "lax.pshuffle"], "is given a list as long as the axis"),
     **dict.fromkeys(["lax.with_sharding_constraint"], "every call on a mesh has some"),
+    **dict.fromkeys(["scipy.linalg.invhilbert", "scipy.linalg.pascal", "scipy.linalg.invpascal"], "exceeds floats beyond a hundred rows"),
+    "np.frompyfunc": "is given a function",
+    "scipy.linalg.dft": "of the large size does not fit a device, for which planning looks for another plan",
 }  # fmt: skip

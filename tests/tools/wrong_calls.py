@@ -198,7 +198,7 @@ CALLS: dict[str, list[str]] = {
         "mj.checkpoint(lambda a, mode: a)(x, 'train')",
     ],
     "names": [
-        "mj.profiler",
+        "mj.numpy.int4",
         "from meshjit import ffi",
         "mj.devicse",
     ],

@@ -1,6 +1,6 @@
 """`jax.scipy.stats`: densities and distribution functions, `norm.logpdf(x, loc, scale)`, elementwise on floats of one dtype.
 
-Not there yet: distribution functions that need incomplete gamma and beta functions, `vonmises`, `gaussian_kde`.
+Not there yet: `gaussian_kde`.
 """
 
 import sys
@@ -22,6 +22,7 @@ from meshjit.scipy.stats.continuous import (
     t as t,
     truncnorm as truncnorm,
     uniform as uniform,
+    vonmises as vonmises,
     wrapcauchy as wrapcauchy,
 )
 from meshjit.scipy.stats.discrete import (
@@ -34,6 +35,7 @@ from meshjit.scipy.stats.discrete import (
 )
 from meshjit.scipy.stats.samples import (
     mode as mode,
+    rankdata as rankdata,
     sem as sem,
 )
 from meshjit.scipy.stats.vectors import (

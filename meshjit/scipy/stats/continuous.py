@@ -94,13 +94,21 @@ pareto = continuous(
     logsf=lambda x, b: -b * mnp.log(mnp.maximum(x, 1)),
     ppf=lambda q, b: quantile(q, lambda q: mnp.exp(-mnp.log1p(-q) / b)),
 )
-gamma = continuous("gamma", "a", lambda x, a: within(x < 0, lambda x: special.xlogy(a - 1, x) - x - special.gammaln(a), x, 1))
+gamma = continuous(
+    "gamma",
+    "a",
+    lambda x, a: within(x < 0, lambda x: special.xlogy(a - 1, x) - x - special.gammaln(a), x, 1),
+    cdf=lambda x, a: special.gammainc(a, mnp.maximum(x, 0)),
+    sf=lambda x, a: special.gammaincc(a, mnp.maximum(x, 0)),
+)
 chi2 = continuous(
     "chi2",
     "df",
     lambda x, df: within(
         x < 0, lambda x: special.xlogy(df / 2 - 1, x) - x / 2 - df / 2 * math.log(2) - special.gammaln(df / 2), x, 1
     ),
+    cdf=lambda x, df: special.gammainc(df / 2, mnp.maximum(x, 0) / 2),
+    sf=lambda x, df: special.gammaincc(df / 2, mnp.maximum(x, 0) / 2),
 )
 beta = continuous(
     "beta",
@@ -108,6 +116,8 @@ beta = continuous(
     lambda x, a, b: within(
         (x < 0) | (x > 1), lambda x: special.xlogy(a - 1, x) + special.xlog1py(b - 1, -x) - special.betaln(a, b), x, 0.5
     ),
+    cdf=lambda x, a, b: special.betainc(a, b, mnp.clip(x, 0, 1)),
+    sf=lambda x, a, b: special.betainc(b, a, 1 - mnp.clip(x, 0, 1)),
 )
 t = continuous(
     "t",
@@ -122,7 +132,16 @@ gennorm = Distribution(
     {
         "logpdf": lambda x, beta: mnp.log(beta / 2) - special.gammaln(1 / beta) - mnp.abs(x) ** beta,
         "pdf": lambda x, beta: mnp.exp(mnp.log(beta / 2) - special.gammaln(1 / beta) - mnp.abs(x) ** beta),
+        "cdf": lambda x, beta: 0.5 + mnp.sign(x) * special.gammainc(1 / beta, mnp.abs(x) ** beta) / 2,
     },
+    moves=False,
+)
+vonmises = continuous(
+    "vonmises",
+    "kappa",
+    lambda x, kappa: mnp.where(
+        kappa > 0, kappa * (mnp.cos(x) - 1) - math.log(2 * math.pi) - mnp.log(special.i0e(mnp.maximum(kappa, 0))), np.nan
+    ),
     moves=False,
 )
 wrapcauchy = continuous(

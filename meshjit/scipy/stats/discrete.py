@@ -8,7 +8,11 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.scipy import special
-from meshjit.scipy.stats.distribution import Distribution, discrete, within
+from meshjit.scipy.stats.distribution import Distribution, discrete, floats, within
+
+
+def _strong(x: Any) -> Any:
+    return x.astype(x.dtype)
 
 
 def _log_choose(n: Any, k: Any) -> Any:
@@ -50,7 +54,23 @@ poisson = discrete(
     "poisson",
     "mu",
     lambda k, mu: within((k < 0) | (k != mnp.floor(k)), lambda k: special.xlogy(k, mu) - special.gammaln(k + 1) - mu, k, 0),
+    cdf=lambda k, mu: mnp.where(k < 0, 0, special.gammaincc(_strong(mnp.floor(mnp.maximum(k, 0)) + 1), mu)),
 )
+_ASKED = 300  # beyond mu + 20 sqrt(mu) of mu = 100 no number has a probability that float32 can tell from 0
+
+
+def _poisson_entropy(mu: Any, loc: Any = 0) -> Any:
+    """`jax.scipy.stats.poisson.entropy`: -Σ p log p, summed up to mu = 100, above by its series in 1 / mu."""
+    mu = floats(mu, loc)[0]
+    small = mnp.where(mu <= 100, mu, 1)
+    log = vars(poisson)["logpmf"](mnp.arange(_ASKED), small[..., None])
+    summed = -mnp.sum(mnp.exp(log) * mnp.where(mnp.isfinite(log), log, 0), -1)
+    large = mnp.where(mu > 100, mu, 101)
+    series = 0.5 * mnp.log(2 * np.pi * np.e * large) - 1 / (12 * large) - 1 / (24 * large**2) - 19 / (360 * large**3)
+    return mnp.where(mu < 0, np.nan, mnp.where(mu <= 100, summed, series))
+
+
+poisson.entropy = _poisson_entropy  # pyright: ignore[reportAttributeAccessIssue]
 betabinom = discrete(
     "betabinom",
     "n a b",

@@ -1,0 +1,186 @@
+"""Quantiles of arrays: of sorted columns, between two elements or by weight."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy.elementwise import round as rounded
+from meshjit.numpy.indexing import take_along_axis
+from meshjit.numpy.places import place_dtype
+from meshjit.numpy.promote import (
+    asarray,
+    broadcast_to,
+    cast,
+    dtype_of,
+    no_out,
+    normal_axis,
+    ops,
+    promoted,
+    shape_of,
+)
+from meshjit.numpy.shaping import moveaxis, reshape
+from meshjit.numpy.sorting import sort, sort_together
+from meshjit.trace import bind, line_of, user_source
+
+_METHODS = ("linear", "lower", "higher", "midpoint", "nearest", "inverted_cdf")
+
+
+def quantile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False, *, weights: Any = None,
+) -> Any:  # fmt: skip
+    """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN. `weights` of a's shape or one per element along
+    `axis`, with method "inverted_cdf" alone."""
+    no_out("quantile", out)
+    _no_overwriting("quantile", overwrite_input)
+    return _quantile(a, q, axis, keepdims, method, False, weights)
+
+
+def nanquantile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False, *, weights: Any = None,
+) -> Any:  # fmt: skip
+    """`numpy.nanquantile`: of the elements that are not NaN."""
+    no_out("nanquantile", out)
+    _no_overwriting("nanquantile", overwrite_input)
+    return _quantile(a, q, axis, keepdims, method, True, weights)
+
+
+@takes_out_sharding
+def percentile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False, *, weights: Any = None,
+) -> Any:  # fmt: skip
+    return quantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def nanpercentile(
+    a: Any, q: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, method: str = "linear",
+    keepdims: bool = False, *, weights: Any = None,
+) -> Any:  # fmt: skip
+    return nanquantile(a, ufuncs.true_divide(q, 100), axis, out, overwrite_input, method, keepdims, weights=weights)
+
+
+def median(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Any:
+    return quantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
+
+
+def nanmedian(
+    a: Any, axis: Any = None, out: None = None, overwrite_input: bool = False, keepdims: bool = False
+) -> Any:
+    return nanquantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
+
+
+def _no_overwriting(name: str, overwrite_input: bool) -> None:
+    if overwrite_input:
+        raise NotImplementedError(f"{name}: overwrite_input=True is not there, since arrays cannot be changed in place")
+
+
+def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: bool, weights: Any) -> Any:
+    if method not in _METHODS:
+        raise ValueError(f"quantile: method {method!r} is not one of {', '.join(_METHODS)}")
+    if weights is not None and method != "inverted_cdf":
+        raise ValueError(f"quantile: weights go with method='inverted_cdf', it is {method!r}\n  at {line_of(user_source())}")
+    (x,), _ = promoted(x, inexact=True)
+    q, rank = cast(q, dtype_of(x)), len(shape_of(x))
+    columns, kept = _one_dim_last(x, axis)
+    extent = shape_of(columns)[-1]
+    if not extent:
+        raise ValueError(f"quantile of an empty dim of shape {shape_of(x)}\n  at {line_of(user_source())}")
+    nan = ufuncs.isnan(columns)
+    if method == "inverted_cdf":
+        result = _weighted(columns, q, ufuncs.where(nan, 0, _weights(x, weights, axis)))
+    else:
+        result = _interpolated(columns, q, kept, method, nan if skip_nan else None)
+    unknown = (reductions.all if skip_nan else reductions.any_)(nan, axis=-1)
+    result = ufuncs.where(unknown, np.nan, result)
+    if keepdims:
+        ones = (1,) * rank if axis is None else tuple(
+            1 if d in {normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)} else n
+            for d, n in enumerate(shape_of(x))
+        )
+        result = reshape(result, (*shape_of(q), *ones))
+    return result
+
+
+def _weights(x: Any, weights: Any, axis: Any) -> Any:
+    """The weight of every element, in columns as the elements are."""
+    if weights is None:
+        return np.ones((), dtype_of(x))
+    weights = cast(weights, dtype_of(x))
+    if shape_of(weights) != shape_of(x) and len(shape_of(weights)) == 1 and isinstance(axis, int):
+        behind = len(shape_of(x)) - 1 - normal_axis(axis, len(shape_of(x)))
+        weights = reshape(weights, shape_of(weights) + (1,) * behind)
+    return _one_dim_last(broadcast_to(weights, shape_of(x)), axis)[0]
+
+
+def _weighted(columns: Any, q: Any, weights: Any) -> Any:
+    """The least element with at least the share q of all weights up to it."""
+    ordered, weights = sort_together([columns, broadcast_to(weights, shape_of(columns))], len(shape_of(columns)) - 1)
+    share = reductions.cumsum(weights, axis=-1)
+    share = ufuncs.true_divide(share, share[..., -1:])
+    wanted = reshape(q, shape_of(q) + (1,) * len(shape_of(columns)))
+    place = ufuncs.minimum(reductions.sum(ufuncs.less(share, wanted), axis=-1), shape_of(columns)[-1] - 1)
+    lead = len(shape_of(q))
+    places = moveaxis(place, tuple(range(lead)), tuple(range(-lead, 0))) if lead else place
+    flat = reshape(places, (*shape_of(columns)[:-1], -1))
+    found = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(places))
+    return moveaxis(found, tuple(range(-lead, 0)), tuple(range(lead))) if lead else found
+
+
+def _interpolated(columns: Any, q: Any, kept: Sequence[int], method: str, nan: Any) -> Any:
+    """[*q, *kept] the elements at these shares of the way through sorted columns; those that are `nan` do not count."""
+    ordered, extent = sort(columns), shape_of(columns)[-1]
+    lead = (*shape_of(q), *(1,) * len(kept))
+    if nan is not None:
+        is_small = place_dtype(extent) == np.int32
+        missing = reductions.sum(nan, axis=-1, dtype=None if is_small else np.float32)
+        last = ufuncs.subtract(extent - 1 if is_small else float(extent - 1), missing)
+        place = ufuncs.multiply(reshape(q, lead), cast(ufuncs.maximum(last, 0), dtype_of(columns)))
+    else:
+        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), float(extent - 1))
+    return _between(ordered, place, len(kept), method)
+
+
+def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:
+    """The dims of `axis` merged into one last dim; and the shape of the others."""
+    rank = len(shape_of(x))
+    axes = range(rank) if axis is None else [normal_axis(a, rank) for a in ((axis,) if isinstance(axis, int) else axis)]
+    moved = moveaxis(x, tuple(axes), tuple(range(rank - len(axes), rank)))
+    kept = shape_of(moved)[: rank - len(axes)]
+    return reshape(moved, (*kept, math.prod(shape_of(moved)[len(kept) :]))), kept
+
+
+def _between(ordered: Any, place: Any, kept: int, method: str) -> Any:
+    """Elements of sorted columns [*kept, n] at fractional places [*q, *kept]."""
+    low, high = ufuncs.floor(place), ufuncs.ceil(place)
+    if method == "nearest":
+        low = high = rounded(place)
+    if method in ("lower", "higher"):
+        low = high = low if method == "lower" else high
+    lead = len(shape_of(place)) - kept
+
+    def at(spot: Any) -> Any:
+        kind = place_dtype(shape_of(ordered)[-1])
+        spots = cast(spot, kind) if kind == np.int32 else bind(ops("convert"), asarray(spot), dtype=kind)
+        spots = moveaxis(spots, tuple(range(lead)), tuple(range(kept, kept + lead)))
+        flat = reshape(spots, (*shape_of(spots)[:kept], math.prod(shape_of(spots)[kept:])))
+        elements = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(spots))
+        return moveaxis(elements, tuple(range(kept, kept + lead)), tuple(range(lead)))
+
+    if low is high:
+        return at(low)
+    below, above = at(low), at(high)
+    if method == "midpoint":
+        return ufuncs.multiply(ufuncs.add(below, above), 0.5)
+    share = ufuncs.subtract(place, low)
+    mixed = ufuncs.add(ufuncs.multiply(below, ufuncs.subtract(1, share)), ufuncs.multiply(above, share))
+    return ufuncs.where(ufuncs.equal(share, 0), below, mixed)  # inf * 0 would be nan
