@@ -141,8 +141,8 @@ def _arguments(subject: Subject) -> Iterator[tuple[Var, Placement]]:
 
 
 def _values(subject: Subject) -> Iterator[tuple[Var, Placement]]:
-    """Of the top level, what is largest on a device first."""
-    made = [v for eqn in subject.plan.program.eqns if eqn.op.seed is None for v in eqn.outputs]
+    """Of the top level, what is largest on a device first. Constants have no place that is worth a word."""
+    made = [v for eqn in subject.plan.program.eqns if eqn.op.seed is None and eqn.inputs for v in eqn.outputs]
     groups = dict.fromkeys(subject.groups[v][1] for v in made)
     placements = subject.plan.placements
     held = {group: len(group) * subject.local_bytes(group[0], placements[group[0]]) for group in groups}
