@@ -24,6 +24,9 @@ ON_DEVICE = (
     "jnp.log @ complexes", "lambda x: jnp.linalg.norm(x, 'nuc') @ [[1, 1], [1, 1]]", "lambda x: jnp.linalg.norm(x, -2) @ [[1, 1], [1, 1]]",
 )  # fmt: skip
 
+# Both singular values are the root of 5, so rounding decides which is the greater one, on every machine in its own way.
+DECIDED_BY_ROUNDING = tuple(f"lambda x: jnp.linalg.norm(x, {order}) @ [[1, -2], [2, 1]]" for order in (2, -2))
+
 # What differs on purpose: cases that begin so, and why.
 _TO_THE_0 = "x ** 0 is 1 for every x, so its derivative with respect to x is 0; 0 * (1 / 0) is NaN in JAX, which calls that a to-do"
 _SHARES = "beside an infinity the other operand has no share, and of two infinities the first has all; NaN or exp(x) in JAX"
@@ -90,7 +93,7 @@ def _group(case: str) -> str:
     return case.removeprefix("lambda x: ").split("(")[0].split(" @ ")[0]
 
 
-ALIKE = [case for case in RESULTS if not _is_different(case)]
+ALIKE = [case for case in RESULTS if not _is_different(case) and case not in DECIDED_BY_ROUNDING]
 GROUPS = {
     name: list(group)
     for name, group in itertools.groupby(sorted((c for c in ALIKE if c not in ON_DEVICE), key=_group), _group)
@@ -122,7 +125,7 @@ def test_what_differs_still_differs(start: str) -> None:
 
 
 def test_the_goldens_are_those_of_the_cases() -> None:
-    assert list(RESULTS) == list(dict.fromkeys(cases()))
+    assert list(RESULTS) == list(dict.fromkeys(cases())) and set(DECIDED_BY_ROUNDING) <= set(RESULTS)
 
 
 def test_a_wrong_derivative_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
