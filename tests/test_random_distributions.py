@@ -29,7 +29,8 @@ def test_numbers_are_those_of_jax(name: str) -> None:
         value = value_of(call, mj)
     assert (str(value.dtype), list(value.shape)) == (expected["dtype"], expected["shape"])
     exact = value.dtype.kind in "iub" or "binomial" in call or "multinomial" in call
-    tolerance = 0 if exact else 1e-5 if "grad" in call else 1e-2 if value.dtype.itemsize == 2 else 1e-6
+    rough = "grad" in call or "orthogonal" in call  # LAPACK rounds in each machine's own way
+    tolerance = 0 if exact else 1e-5 if rough else 1e-2 if value.dtype.itemsize == 2 else 1e-6
     np.testing.assert_allclose(value.astype(float).ravel(), expected["values"], rtol=tolerance, atol=0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 import numpy as np
@@ -77,9 +79,9 @@ def polyder(p: Any, m: int = 1) -> Any:
     (p,), m = _coefficients("polyder", p, inexact=True), _order("polyder", m)
     if m == 0:
         return p
-    powers = np.arange(shape_of(p)[0] - 1, m - 1, -1, dtype=np.float64)
-    factors = np.prod([powers - i for i in range(m)], axis=0)
-    return p[: len(powers)] * factors.astype(p.dtype)
+    powers = mnp.arange(shape_of(p)[0] - 1, m - 1, -1, dtype=p.real.dtype)
+    factors = functools.reduce(operator.mul, [powers - i for i in range(m)])
+    return p[: shape_of(powers)[0]] * factors
 
 
 def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
@@ -92,8 +94,8 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
         )
     constants = mnp.broadcast_to(constants, (m,)) if k is None or shape_of(constants)[0] != m else constants
     for i in range(m):
-        powers = np.arange(shape_of(p)[0], 0, -1)
-        p = mnp.concatenate([p / powers.astype(p.real.dtype), constants[i : i + 1]])
+        powers = mnp.arange(shape_of(p)[0], 0, -1, dtype=p.real.dtype)
+        p = mnp.concatenate([p / powers, constants[i : i + 1]])
     return p
 
 

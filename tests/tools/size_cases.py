@@ -51,8 +51,8 @@ def elementwise() -> Iterator[str]:
         maximum minimum mod multiply not_equal pow power remainder subtract true_divide allclose array_equal array_equiv
         append""", "f, g")  # fmt: skip
     yield from _names("np", """bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift left_shift right_shift
-        ldexp""", "i, j")  # fmt: skip
-    yield from _calls("""np.frexp(f); np.i0(f); np.blackman(M); np.hamming(M); np.hanning(M); np.bartlett(M); np.kaiser(M, s); np.isin(f, g[0, :3]);
+        ldexp gcd lcm""", "i, j")  # fmt: skip
+    yield from _calls("""np.frexp(f); np.i0(f); np.blackman(M); np.hamming(M); np.hanning(M); np.bartlett(M); np.kaiser(M, s); np.isin(f, g[0, :3]); np.spacing(f);
         np.packbits(b, axis=0); np.unpackbits(b.astype(np.uint8), axis=1); lax.split(f, (2, f.shape[0] - 2)); lax.stack([f, g]); lax.tile(f, (2, 1));
         np.where(b, f, g); np.clip(f, -1, 1); np.astype(f, np.int32); np.select([b, f > 0], [f, g], 7);
         np.piecewise(f, [f > 0], [1.0, 2.0]); np.choose(i, [f, g], mode='clip')""")  # fmt: skip
@@ -98,7 +98,7 @@ def shapes() -> Iterator[str]:
         np.delete(v, slice(2, 5)); np.delete(f, [0, 3], axis=1); np.append(v, w); np.array_split(v, 3); np.atleast_1d(s);
         np.atleast_2d(v); np.atleast_3d(v); np.block([[f, g], [g, f]]); np.broadcast_arrays(f, s); np.broadcast_to(o[0], (M, M));
         np.column_stack([v, w]); np.concat([f, i]); np.concatenate([f, i]); np.diag(o); np.diag(q, 1); np.diagflat(f[:, :1]);
-        np.diagonal(q); np.dsplit(t, 2); np.dstack([v, w]); np.expand_dims(f, 0);
+        np.diagonal(q); np.diag_indices_from(q); np.dsplit(t, 2); np.dstack([v, w]); np.expand_dims(f, 0);
         np.fill_diagonal(q, 1.0, inplace=False); np.flip(f); np.fliplr(f); np.flipud(f); np.hsplit(w, 2); np.hstack([v, w]);
         np.matrix_transpose(f); np.moveaxis(t, 0, -1); np.pad(v, 1); np.pad(v, 3, mode='wrap'); np.pad(v, 3, mode='reflect');
         np.pad(f, 2, mode='edge'); np.pad(v, 3, mode='symmetric'); np.pad(f, 2, mode='mean'); np.permute_dims(f); np.ravel(t);
@@ -126,7 +126,7 @@ def makers() -> Iterator[str]:
 
 
 def products() -> Iterator[str]:
-    yield from _calls("""np.dot(f, q); np.einsum('ab,bc->ac', f, q); np.inner(f, g); np.matmul(f, q); np.outer(o, o); np.tensordot(f, g);
+    yield from _calls("""np.dot(f, q); np.matvec(f, f[0]); np.vecmat(f[:, 0], f); np.einsum('ab,bc->ac', f, q); np.inner(f, g); np.matmul(f, q); np.outer(o, o); np.tensordot(f, g);
         np.vdot(f, g); np.vecdot(f, g); np.cross(f[:, :3], g[:, :3]); np.convolve(v, w[:3]); np.correlate(v, w[:2]);
         np.polyval(o[:5] * 1.0, v); np.interp(v, o[:4] * 1.0, o[:4] * 2.0);
         lax.dot(f, q); lax.dot_general(f, q, (((1,), (0,)), ((), ()))); lax.batch_matmul(t, t);
@@ -143,8 +143,14 @@ def products() -> Iterator[str]:
     yield from _calls("lax.fft(f, 'FFT', (f.shape[1],))")
 
 
+def polynomials() -> Iterator[str]:
+    yield from _calls("""np.polyadd(v, v[:3]); np.polysub(v, v); np.polyder(v); np.polyder(v, 3); np.polyint(v); np.polymul(v, v[:3]);
+        np.polydiv(f[0], v[:3]); np.roots(f[0], strip_zeros=False); np.poly(f[0]); np.polyfit(f[0], f[1], 2)""")
+
+
 def places() -> Iterator[str]:
     yield from _calls("""np.argpartition(f, 1); np.argsort(v); np.bincount(w, length=8); np.digitize(v, np.arange(3)); np.histogram(v, 3);
+        np.histogram2d(v, v); np.histogramdd(f[:, :2]); np.sort_complex(v);
         np.histogram_bin_edges(v); np.lexsort((w, v)); np.partition(v, 1); np.sort(f); np.searchsorted(np.sort(v[:M]), v);
         np.take(v, o); np.take(f, o, axis=1, mode='wrap'); np.take(v, o, mode='clip'); np.take_along_axis(f, i[:, :1], axis=1);
         np.put(v, o, 1.0, inplace=False); np.put_along_axis(f, i[:, :1], 1.0, axis=1, inplace=False);
@@ -218,6 +224,7 @@ def growing() -> Iterator[str]:
     yield from _calls("""lax.associative_scan(lax.add, v); lax.reduce_xor(i, (0,)); np.linalg.solve(q, q[..., :1]);
         np.linalg.tensorinv(q[None], 2); np.linalg.tensorsolve(q, q[0]); np.polyval(v[:M], s); np.repeat(o, o, total_repeat_length=M); np.nonzero(f[0], size=8);
         np.flatnonzero(f[0], size=8); np.ix_(o, o); np.argwhere(f[0], size=8); np.unique(f[0], size=8); np.unwrap(f); np.union1d(f[0], v[:5], size=8); np.setdiff1d(f[0], v[:5], size=8);
+        np.unique_all(f[0], size=8); np.unique_counts(f[0], size=8); np.unique_inverse(f[0], size=8); np.unique_values(f[0], size=8);
         np.setxor1d(f[0], v[:5], size=8); np.intersect1d(f[0], v[:5], size=8); scipy.linalg.solve(q, q); scipy.linalg.lu_solve(scipy.linalg.lu_factor(q), q); random.permutation(k, f[0])""")
 
 
@@ -226,7 +233,7 @@ def computed() -> Iterator[str]:
     yield from _calls("np.tril_indices(K); np.triu_indices(K, 1); np.tril_indices_from(q[:K, :K]); np.triu_indices_from(q[:K, :K])")
 
 
-GROUPS = (elementwise, reductions, shapes, makers, products, places, loops, draws, matrices, collectives)
+GROUPS = (elementwise, reductions, shapes, makers, products, polynomials, places, loops, draws, matrices, collectives)
 
 _NO_ARRAYS = "takes no arrays, or makes nothing of their elements"
 NOT_CALLED = {
@@ -237,7 +244,9 @@ NOT_CALLED = {
     **dict.fromkeys(["np.save", "np.savez", "np.load"], "reads or writes a file"),
     **dict.fromkeys(["lax.custom_linear_solve", "lax.custom_root"], "calls the user's functions"),
     **dict.fromkeys(["lax.pcast", "lax.pvary", "lax.ragged_all_to_all"], "is for code of single devices: test_shard_map"),
-    **dict.fromkeys(["np.trim_zeros", "np.extract"], "needs the elements"),
+    **dict.fromkeys(["np.trim_zeros", "np.extract", "np.place", "np.mask_indices"], "needs the elements"),
+    **dict.fromkeys("""np.array_repr np.array_str np.einsum_path np.get_printoptions np.printoptions np.set_printoptions""".split(), _NO_ARRAYS),
+    **dict.fromkeys("np.frombuffer np.fromfile np.fromiter np.fromstring".split(), "reads what is on the host"),
     **dict.fromkeys(["lax.ppermute", "lax.pshuffle"], "is given a list as long as the axis"),
     **dict.fromkeys(["lax.with_sharding_constraint"], "every call on a mesh has some"),
     **dict.fromkeys(["scipy.linalg.invhilbert", "scipy.linalg.pascal", "scipy.linalg.invpascal"], "exceeds floats beyond a hundred rows"),
