@@ -52,6 +52,26 @@ def test_the_best_plan_and_how_good_it_is(capsys):
     assert status == 0 and "optimal" in out and "f32[4096@x, 512]" in out
 
 
+def test_options_may_stand_behind_the_script(capsys, folder):
+    status, out, _ = run(capsys, "script_to_plan.py", "--devices", "4", "--topology=v5e", "--save", "plan.json")
+    assert status == 0 and "tpu v5e" in out and (folder / "plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "the_scripts"),
+    [
+        ("--devices 2 asks.py --save mine", []),
+        ("--devices 2 asks.py -- --save mine", ["--save", "mine"]),
+        ("asks.py --devices 2 -- --save mine", ["--save", "mine"]),
+        ("asks.py --devices=2 --width 7 --save mine", ["--width", "7", "--save", "mine"]),
+    ],
+)
+def test_whose_options_stand_behind_the_script(capsys, folder, words, the_scripts):
+    (folder / "asks.py").write_text(SCRIPT + "import sys; print(sys.argv[1:])")
+    status, out, _ = run(capsys, *words.split())
+    assert status == 0 and out.splitlines()[-1] == str(the_scripts)
+
+
 def test_a_given_mesh_and_json(capsys):
     arguments = ["--mesh", "rows=2,columns=2", "--example", "example", "--json", "model_to_plan.py:step"]
     status, out, _ = run(capsys, *arguments)

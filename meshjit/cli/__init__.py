@@ -50,7 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = commands.add_parser("reproduce", help="do again what the file of an InternalError holds")
     again.add_argument("file", help="the file that the error named")
     commands.add_parser("doctor", help="versions, devices and launcher of this machine")
-    parsed = parser.parse_args(arguments)
+    typed = list(sys.argv[1:] if arguments is None else arguments)
+    end = typed.index("--") if typed[:1] == ["plan"] and "--" in typed else len(typed)
+    parsed = parser.parse_args(typed[:end])
+    parsed.behind = typed[end + 1 :]
     if parsed.command is None:
         parser.print_help()
         return 0

@@ -22,13 +22,16 @@ from meshjit.report.units import seconds_text
 from meshjit.runtime import client
 from meshjit.targets.files import SUFFIX, written
 
+BEHIND = frozenset("--mesh --devices --topology --memory --compile --save --load".split())  # options also read behind the script
 _SIZES = {"": 1, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 def add_plan(commands: Any) -> None:
     command = commands.add_parser(
         "plan", help="the best plan where nobody says where anything lives",
-        description="What the script annotates at its jits is left aside; constraints inside of functions count.",
+        description="What the script annotates at its jits is left aside; constraints inside of functions count. "
+        "--mesh, --devices, --topology, --memory, --compile, --save and --load may stand right behind the script, too; the script's"
+        " own options begin with the first other word, or behind --.",
     )  # fmt: skip
     add_setting(command)
     command.add_argument("--calibrate", action="store_true", help="measure this machine, for --topology; --save FILE keeps it")
@@ -43,11 +46,27 @@ def add_plan(commands: Any) -> None:
     command.add_argument("--view", default="program,collectives,memory", help="as of inspect")
     command.add_argument("--function", metavar="NAME", help="only functions of this name")
     add_target(command, optional=True)
-    command.add_argument("rest", nargs=argparse.REMAINDER, help="the script's arguments")
+    command.add_argument("rest", nargs=argparse.REMAINDER, help="the script's arguments; after --, whatever they are")
+    command.set_defaults(options=command)
+
+
+def own_options(command: argparse.ArgumentParser, rest: list[str]) -> int:
+    """How many of the words behind the target are options of the command: up to the first that may not stand there."""
+    count = 0
+    while count < len(rest) and rest[count].partition("=")[0] in BEHIND:
+        name, _, value = rest[count].partition("=")
+        count += 1 if value or command._option_string_actions[name].nargs == 0 else 2
+    return min(count, len(rest))
 
 
 def plan(parsed: argparse.Namespace) -> int:
     """0; 2 where something typed cannot be used, or nothing fits the memory."""
+    if parsed.rest:
+        own = own_options(parsed.options, parsed.rest)
+        own, rest = parsed.rest[:own], parsed.rest[own:]
+        parsed = parsed.options.parse_args([*own, parsed.target], parsed)
+        parsed.rest = rest
+    parsed.rest += parsed.behind
     if parsed.calibrate:
         return calibrate(parsed)
     if parsed.target is None:
