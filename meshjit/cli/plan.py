@@ -30,8 +30,8 @@ def add_plan(commands: Any) -> None:
     command = commands.add_parser(
         "plan", help="the best plan where nobody says where anything lives",
         description="What the script annotates at its jits is left aside; constraints inside of functions count. "
-        "--mesh, --devices, --topology, --memory, --compile, --save and --load may stand right behind the script, too; the script's"
-        " own options begin with the first other word, or behind --.",
+        "--mesh, --devices, --topology, --memory, --compile, --save and --load may stand right behind the script, too; the"
+        " script's own options begin with the first other word, or behind --.",
     )  # fmt: skip
     add_setting(command)
     command.add_argument("--calibrate", action="store_true", help="measure this machine, for --topology; --save FILE keeps it")
