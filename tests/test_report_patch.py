@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import importlib.util
 import textwrap
@@ -142,6 +143,19 @@ def test_what_cannot_be_patched_says_which_edit_to_make(name, tmp_path):
           with from meshjit.lax import with_sharding_constraint
                from meshjit.sharding import PartitionSpec""")
     assert path.read_text() == HEAD + BY_HAND[name] + ARGUMENTS.format(f"{X}, struct(32, 16)")
+
+
+def test_derivatives_have_no_place_in_a_script(tmp_path):
+    path = tmp_path / "model.py"
+    path.write_text(HEAD + BY_HAND["a tuple"] + ARGUMENTS.format(f"{X}, struct(32, 16)"))
+    with mj.set_mesh(MESH):
+        report = planned(path).report()
+        better = suggestion(report, "mnp.sin", P("data", "model"))
+    derived = dataclasses.replace(better, place=better.place.noted("backward"))
+    assert patch_of(report.subject, derived).text == textwrap.dedent(f"""\
+        no patch: {better.value} comes of differentiating {path}:{better.place.line}, where nothing stands for it
+          the line is: a, b = x @ w, mnp.sin(x @ w)
+          what is constrained there is constrained in its derivative, too, so the gain differs: try it by --why-not""")
 
 
 def test_attributes_are_written_by_hand(tmp_path):

@@ -71,6 +71,10 @@ def _by_hand(value: str, spec: str, place: Source | None) -> Patch:
     if place is not None and place.line <= len(lines):
         code = lines[place.line - 1].strip()
         edit = [f"  the line is: {code}", f"  in it, put with_sharding_constraint(…, {spec}) around {value}"]
+        if "backward" in place.note:
+            about = f"no patch: {value} comes of differentiating {place.file}:{place.line}, where nothing stands for it"
+            more = "  what is constrained there is constrained in its derivative, too, so the gain differs: try it by --why-not"
+            return Patch("", (), (), "\n".join([about, edit[0], more]))
     text = "\n".join([f"no patch: write it yourself{where}", *edit, f"  with {NAMES}", f"       {SPEC}"])
     return Patch("", (), (), text)
 
