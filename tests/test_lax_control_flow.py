@@ -31,6 +31,33 @@ def same(got: Any, want: Any, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tolerance, atol=tolerance)
 
 
+# -- sharded loops
+
+
+@pytest.mark.parametrize("spec", [P("x", "y"), P(None, "y"), P("y"), P(("x", "y")), P()])
+def test_a_condition_reads_a_sharded_carry_that_the_body_changes(spec):
+    """The condition merges the carry's dims. What the body changes enters every iteration anew, however it is read."""
+    mesh = mj.make_mesh((4, 2), ("x", "y"), axis_types=(mj.sharding.AxisType.Auto,) * 2)
+    start = ramp(6, 10)
+
+    def solve(b: Any) -> Any:
+        def goes_on(carry: Any) -> Any:
+            x, residual, count = carry
+            return (mnp.vdot(residual, residual) > 1e-3) & (count < 12)
+
+        def step(carry: Any) -> Any:
+            x, residual, count = carry
+            q = residual - 0.1 * (mnp.roll(residual, 1, 1) - residual)
+            size = mnp.vdot(residual, residual) / mnp.vdot(residual, q)
+            return x + size * residual, residual - size * q, count + 1
+
+        return lax.while_loop(goes_on, step, (mnp.zeros_like(b), b, 0))
+
+    with mj.disable_jit():
+        want = solve(mnp.asarray(start))
+    same(mj.jit(solve, in_shardings=NamedSharding(mesh, spec))(start), want)
+
+
 # -- values
 
 

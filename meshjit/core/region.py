@@ -30,7 +30,8 @@ class Region:
     collectives in it (`manual`); "rule" for one that a transformation may ask for, such as a custom derivative. Only those of
     role "run" are planned and partitioned. A rule's inputs and outputs are no operands and results: what runs Programs
     (evaluate, simulate, emit) and what simplifies them passes it by. Programs stand in params in the order of the regions.
-    `trips` is how often it runs each time the equation does: 1 for a branch or call, None where nobody knows.
+    `trips` is how often it runs each time the equation does: 1 for a branch or call, None where nobody knows. `changing` are
+    inputs that another region changes meanwhile, as a loop's body does those of its condition.
     """
 
     program: Program
@@ -39,6 +40,7 @@ class Region:
     sliced: frozenset[int] = frozenset()  # inputs that are one slice along dim 0 of their operand
     stacked: frozenset[int] = frozenset()  # outputs that are one slice along dim 0 of their result
     carried: tuple[tuple[int, int], ...] = ()  # (input, output): next time the input is what the output was
+    changing: frozenset[int] = frozenset()
     trips: int | None = 1
     role: Literal["run", "device", "rule"] = "run"
 
@@ -50,7 +52,7 @@ class Region:
     @property
     def invariant(self) -> tuple[int, ...]:
         """The inputs that are the same every time."""
-        changing = {i for i, _ in self.carried} | self.sliced
+        changing = {i for i, _ in self.carried} | self.sliced | self.changing
         return tuple(i for i in range(len(self.operands)) if i not in changing)
 
 

@@ -90,10 +90,13 @@ def repeated(steps: Sequence[Step]) -> Step:
         if x is None or other is None:
             return None
         trips = d.number(0, 4)
+        flat = x.type.with_shape((x.type.size,))
+        measure = _body(d, [x.type], [flat if d.number(0, 2) else x.type], steps)
         with Builder("cond") as builder:
             count, value = builder.input(TensorType((), I32)), builder.input(x.type)
             early = REGISTRY["compare"](count, _scalar(trips, I32), direction="LT")
-            small = REGISTRY["compare"](_largest(value), _scalar(50, F32), direction="LT")
+            (read,) = builder.inline(measure, [value]) if d.number(0, 2) else [REGISTRY["reshape"](value, shape=flat.shape)]
+            small = REGISTRY["compare"](_largest(read), _scalar(50, F32), direction="LT")
             cond = builder.build([REGISTRY["and"](early, small)])
         step = _body(d, [other.type, x.type], [x.type], steps)
         with Builder("body") as builder:

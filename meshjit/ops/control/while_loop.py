@@ -49,8 +49,9 @@ def _regions(params: Params) -> tuple[Region, ...]:
     count = len(params["body"].outputs)
     cond, body, carries = _split(params, range(params["cond_consts"] + params["body_consts"] + count))
     carried = tuple((len(body) + i, i) for i in range(count))
+    changing = frozenset(range(len(cond), len(cond) + count))
     return (
-        Region(params["cond"], (*cond, *carries), (None,), trips=None),
+        Region(params["cond"], (*cond, *carries), (None,), changing=changing, trips=None),
         Region(params["body"], (*body, *carries), tuple(range(count)), carried=carried, trips=None),
     )
 
