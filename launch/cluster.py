@@ -65,6 +65,7 @@ class Cluster:
 
 _STARTERS = {
     "explicit": "somebody who set MESHJIT_ variables",
+    "jax": "somebody who set JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID",
     "kubernetes": "a Kubernetes indexed job",
     "jobset": "a Kubernetes JobSet",
     "open mpi": "Open MPI's mpirun",
@@ -187,9 +188,11 @@ def _slurm(environ: Environment) -> Cluster | str | None:
     needed = ("SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST")
     missing = [name for name in needed if not environ.get(name)] + ([] if step else ["SLURM_STEP_ID"])
     if missing:
-        return f"SLURM: {' and '.join(missing)} not set: a shell in an allocation, not a task that srun started"
+        shell = f"SLURM: {' and '.join(missing)} not set: a shell in an allocation, not a task that srun started"
+        return _batch(environ) or shell
     if not step.isdigit() or int(step) >= _SLURM_SPECIAL_STEPS:
-        return f"SLURM: step {step} is the batch script or an interactive shell, not a step that srun started"
+        shell = f"SLURM: step {step} is the batch script or an interactive shell, not a step that srun started"
+        return _batch(environ) or shell
     tasks = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
     node = _number(environ, "SLURM_NODEID", 0)
     return Cluster(
@@ -200,6 +203,16 @@ def _slurm(environ: Environment) -> Cluster | str | None:
         launcher="slurm",
         evidence=_evidence(environ, *needed, "SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_TASKS_PER_NODE"),
     )
+
+
+def _batch(environ: Environment) -> str:
+    """What a batch script that starts Python without srun, although its job has several tasks, is to be told."""
+    tasks = environ.get("SLURM_NTASKS", "")
+    is_script = environ.get("SLURM_PROCID") == "0" and "SLURM_STEP_NODELIST" not in environ
+    if not is_script or not tasks.isdigit() or int(tasks) < 2:
+        return ""
+    fix = f"a batch script runs once; srun python script.py runs {tasks} times"
+    return f"SLURM: SLURM_NTASKS={tasks} is set but no step is: {fix}"
 
 
 _SLURM_SPECIAL_STEPS = 0xFFFFFFF0  # SLURM numbers batch, extern and interactive steps downwards from 2**32 - 2
@@ -229,6 +242,27 @@ def _torchrun(environ: Environment) -> Cluster | str | None:
         _number(environ, "LOCAL_WORLD_SIZE", 1), f"{environ['MASTER_ADDR']}:{port}", "torchrun",
         _evidence(environ, *needed, "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
     )  # fmt: skip
+
+
+def _torch_without_torchrun(environ: Environment) -> str | None:
+    """RANK and WORLD_SIZE are anybody's words: they are not believed, but several processes may be meant."""
+    size = environ.get("WORLD_SIZE", "")
+    if "TORCHELASTIC_RUN_ID" in environ or not size.isdigit() or int(size) < 2:
+        return None
+    return f"torchrun: WORLD_SIZE={size} is set but TORCHELASTIC_RUN_ID is not: start with torchrun, or set MESHJIT_ variables"
+
+
+def _jax(environ: Environment) -> Cluster | str | None:
+    """The three variables that jax.distributed.initialize reads."""
+    names = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+    there = [name for name in names if environ.get(name)]
+    if not there:
+        return None
+    if len(there) < len(names):
+        missing = [name for name in names if name not in there]
+        return f"JAX: {' and '.join(there)} is set but {' and '.join(missing)} is not: set all three or none"
+    size, rank = _number(environ, names[1]), _number(environ, names[2])
+    return Cluster(rank, size, coordinator=environ[names[0]], launcher="jax", evidence=_evidence(environ, *names))
 
 
 def _jsrun(environ: Environment) -> Cluster | str | None:
@@ -294,7 +328,8 @@ def _kubernetes(environ: Environment) -> Cluster | str | None:
 
 
 DETECTORS: tuple[Detector, ...] = (
-    _explicit, _open_mpi, _mvapich, _hydra, _slurm, _pmix, _torchrun, _jsrun, _tpu, _kubernetes, _pbs,
+    _explicit, _jax, _open_mpi, _mvapich, _hydra, _slurm, _pmix, _torchrun, _torch_without_torchrun, _jsrun, _tpu, _kubernetes,
+    _pbs,
 )  # fmt: skip
 
 

@@ -7,8 +7,10 @@
 
 from typing import TYPE_CHECKING, TypeAlias
 
+import meshjit.own_packages as _own_packages  # first, before any module that imports sharding or launch
 from meshjit import (
     ad_checkpoint as ad_checkpoint,
+    beside_einops as _beside_einops,
     checkpoints as checkpoints,
     core as core,
     custom_batching as custom_batching,
@@ -119,6 +121,12 @@ from meshjit.runtime.client import (
     process_indices as process_indices,
 )
 from meshjit.runtime.effects import barrier as effects_barrier  # noqa: F401
+from meshjit.sharding import (
+    AxisType as AxisType,
+    NamedSharding as NamedSharding,
+    PartitionSpec as P,  # noqa: N814, F401
+    PartitionSpec as PartitionSpec,
+)
 from meshjit.trace import (
     ensure_compile_time_eval as ensure_compile_time_eval,
     named_scope as named_scope,
@@ -128,12 +136,8 @@ from meshjit.trace import (
 )
 from meshjit.trace.types import ShapedArray as _ShapedArray
 from meshjit.version import __version__ as __version__
-from sharding import (
-    AxisType as AxisType,
-    NamedSharding as NamedSharding,
-    PartitionSpec as P,  # noqa: N814, F401
-    PartitionSpec as PartitionSpec,
-)
+
+_beside_einops.register()
 
 # The package of ops, which knows no arrays, is also where JAX keeps these four.
 for _name in ("segment_max", "segment_min", "segment_prod", "segment_sum"):

@@ -283,15 +283,21 @@ class UnspecifiedValue:
 UNSPECIFIED: Final = UnspecifiedValue()
 
 
+class TooFewDevices(ValueError):
+    """A mesh needs more devices than there are."""
+
+    def __init__(self, shape: tuple[int, ...], needed: int, present: int) -> None:
+        super().__init__(f"make_mesh: a mesh of {shape} needs {needed} devices, there are {present}")
+        self.needed = needed
+
+
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], devices: Sequence[Any], axis_types: Any = None
 ) -> Mesh:
     """A Mesh of the first prod(axis_shapes) of `devices`, in their order; ValueError when there are too few."""
     abstract = AbstractMesh(axis_shapes, axis_names)
     if len(devices) < abstract.device_count:
-        raise ValueError(
-            f"make_mesh: a mesh of {tuple(axis_shapes)} needs {abstract.device_count} devices, there are {len(devices)}"
-        )
+        raise TooFewDevices(tuple(axis_shapes), abstract.device_count, len(devices))
     chosen = np.empty(abstract.device_count, dtype=object)
     chosen[:] = list(devices[: abstract.device_count])
     return Mesh(chosen.reshape(abstract.axis_sizes), axis_names, axis_types)

@@ -14,7 +14,7 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit.plan.automatic.watch import WATCH, Watch
-from meshjit.runtime.progress import is_watched, progress_bar, text_of
+from meshjit.runtime.progress import compiling, is_watched, progress_bar, text_of
 from meshjit.sharding import AbstractMesh
 
 
@@ -64,6 +64,20 @@ def test_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "planning step: 12 plans, 1.83 ms, at most 14 % from the optimum" in terminal.getvalue() and WATCH.get() is None
     assert text_of("step", Watch()) == "planning step"
     assert text_of("step", Watch(3, 2e-3)) == "planning step: 3 plans, 2 ms"
+
+
+def test_a_long_compilation_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    with compiling("step", 1234, patience=0.0):
+        deadline = time.monotonic() + 20
+        while "1,234" not in terminal.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.02)
+    assert "XLA compiles step (1,234 equations)" in terminal.getvalue()
+
+
+def test_a_short_compilation_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = at_terminal(monkeypatch)
+    assert mj.jit(lambda x: x + 41)(1.0) == 42 and terminal.getvalue() == ""
 
 
 def step(w: Any, x: Any) -> Any:

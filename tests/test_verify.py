@@ -74,7 +74,7 @@ def test_jitted_functions_keep_their_statics_and_captured_arrays(mesh):
 
 def test_one_device_says_that_nothing_is_partitioned():
     assert str(mj.verify(lambda x: x + 1, X)).endswith(
-        "nothing is partitioned on one device; name a mesh by in_shardings, mesh= or placed arguments"
+        "that proves nothing: on one device nothing is partitioned; name a mesh by in_shardings, mesh= or placed arguments"
     )
 
 

@@ -233,7 +233,14 @@ def make_mesh(
     `config.mesh_axis_types` says: Auto, or Explicit, which is JAX 0.10's default."""
     if axis_types is None:
         axis_types = AxisType.Explicit if config.mesh_axis_types == "explicit" else AxisType.Auto
-    return sharding.named.make_mesh(axis_shapes, axis_names, devices or client.devices(), axis_types=axis_types)
+    try:
+        return sharding.named.make_mesh(axis_shapes, axis_names, devices or client.devices(), axis_types=axis_types)
+    except sharding.named.TooFewDevices as error:
+        if devices or client.default_backend() != "cpu" or client.process_count() > 1:
+            raise
+        variable = f"MESHJIT_NUM_CPU_DEVICES={error.needed}"
+        fix = f"fix: {variable} in the environment, before devices are used, makes so many of this CPU"
+        raise ValueError(f"{error}\n  {fix}") from None
 
 
 __all__ = [

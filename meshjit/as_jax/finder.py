@@ -17,8 +17,8 @@ _BESIDE = "meshjit.as_jax.jax"  # what only libraries ask JAX for; wins over a m
 
 # meshjit's rooms and tools, whose names JAX does not have, or has for something else.
 OWN_MODULES = frozenset(
-    "api as_jax autodiff cli config core emit inspect missing ops_table options partition plan runtime segments simulate targets"
-    " trace transform".split()
+    "api as_jax autodiff beside_einops cli config core emit inspect missing ops_table options own_packages partition plan runtime"
+    " segments simulate targets trace transform".split()
 )
 
 

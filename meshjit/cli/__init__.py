@@ -27,6 +27,7 @@ from meshjit.cli.reproduce import reproduce
 from meshjit.cli.run import add_run, run
 from meshjit.inspect.checking import checks
 from meshjit.inspect.functions import run_script
+from meshjit.inspect.unusable import Unusable
 from meshjit.runtime import _jaxlib, client
 from meshjit.version import __version__ as version
 
@@ -71,8 +72,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _verify(script: str, rest: Sequence[str]) -> int:
     """Run a file; check each function with the arguments of its first call. 1 where one differs."""
     path, _, name = script.partition(":")
-    with checks(name or None) as results:
-        run_script(path, rest)
+    try:
+        with checks(name or None) as results:
+            run_script(path, rest)
+    except Unusable as error:
+        print(f"meshjit verify: {error}", file=sys.stderr)
+        return 2
     if not results:
         print(f"{path} calls no jitted function{f' named {name}' if name else ''}", file=sys.stderr)
     return int(not results or not all(check.passed for check in results))

@@ -14,7 +14,7 @@ from typing import Any
 from launch.cluster import Cluster, ClusterError, detect
 from launch.hosts import HostError, Hosts
 from launch.job import Job, run_job
-from meshjit.inspect.functions import run_script
+from meshjit.inspect.functions import missing_script, run_script
 
 _EPILOG = """\
 Without -n and --host the script runs in this process: alone, or as one of those that mpirun, srun or the like has started.
@@ -62,6 +62,9 @@ def run(parsed: argparse.Namespace, environ: Mapping[str, str] | None = None) ->
     if parsed.dry_run:
         print(_dry(job, is_launcher, cluster))
         return 0
+    if not parsed.module and not parsed.host and (text := missing_script(parsed.script)):
+        print(f"meshjit run: {text}", file=sys.stderr)
+        return 2
     if is_launcher:
         return run_job(job)
     if parsed.devices_per_process:

@@ -90,8 +90,6 @@ def listen(target: str, rest: Sequence[str], setting: Setting, listener: Listene
 
 
 def _run_script(script: str, rest: Sequence[str], setting: Setting, listener: Listener) -> None:
-    if not os.path.isfile(script):
-        raise Unusable(f"there is no file {script}{nearest(os.path.basename(script), _files_beside(script))}")
     watch = _Watch(setting, listener)
     with watching(watch.told), imagining(watch.planned) if _is_abstract(setting) else contextlib.nullcontext():
         _run_to_its_end(script, rest)
@@ -155,8 +153,17 @@ def _is_abstract(setting: Setting) -> bool:
     return setting.is_abstract or setting.mesh is not None or setting.platform not in (None, "cpu")
 
 
+def missing_script(script: str) -> str:
+    """That there is no such file, and which have names like it; empty where there is one."""
+    if os.path.isfile(script):
+        return ""
+    return f"there is no file {script}{nearest(os.path.basename(script), _files_beside(script))}"
+
+
 def run_script(script: str, rest: Sequence[str]) -> None:
-    """Run a file as `python file args` would."""
+    """Run a file as `python file args` would. Unusable where there is none."""
+    if text := missing_script(script):
+        raise Unusable(text)
     sys.argv = [script, *rest]
     sys.path.insert(0, os.path.dirname(os.path.abspath(script)))
     runpy.run_path(script, run_name="__main__")

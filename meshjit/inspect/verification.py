@@ -70,7 +70,8 @@ class Verification:
         for i, text in self.unlike[:1]:
             lines.append(f"  {len(self.unlike)} results are rounded otherwise without values in between; result {i}: {text}")
         if self.mesh.size == 1:
-            lines.append("  nothing is partitioned on one device; name a mesh by in_shardings, mesh= or placed arguments")
+            why = "that proves nothing: on one device nothing is partitioned"
+            lines.append(f"  {why}; name a mesh by in_shardings, mesh= or placed arguments")
         return "\n".join(lines)
 
 

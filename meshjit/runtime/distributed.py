@@ -108,7 +108,7 @@ def initialize_if_launched() -> None:
     if _membership is not None or devices_exist:
         return
     cluster = launch.detect(os.environ)
-    for doubt in cluster.doubts:
+    for doubt in cluster.doubts if cluster.launcher == "none" else ():
         log.warning("%s; so this process runs alone", doubt)
     if not cluster.is_alone:
         initialize()

@@ -35,7 +35,7 @@ from meshjit.runtime.donation import match, tied
 from meshjit.runtime.exhausted import failed_to_run
 from meshjit.runtime.noting import noted
 from meshjit.runtime.placing import move, same_place
-from meshjit.runtime.progress import progress_bar
+from meshjit.runtime.progress import compiling, progress_bar
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.runtime.serialized import from_bytes, to_bytes
 from meshjit.runtime.targets import target_for
@@ -169,7 +169,8 @@ class Executable:
         callbacks = [as_callback(host, ordered, mesh.size, self.failures) for host, ordered in calls]
         self.options = dict(options or {})
         if serialized is None:
-            self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, self.options, callbacks)
+            with compiling(plan.program.name, len(lowering.local.eqns)):
+                self.compiled = compile_or_load(self.devices[0].client, lowering.text, self.devices, self.options, callbacks)
         else:
             self.compiled = from_bytes(serialized, plan.program.name, lowering.text, self.devices, self.options)
         self.compile_seconds = time.perf_counter() - start
