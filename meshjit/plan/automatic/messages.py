@@ -125,9 +125,11 @@ class Messages:
         return own + sum(float(table[tuple([choices[v] for v in scope])]) for scope, table in self.pairs.items())
 
     def replace(self, scope: Scope, table: Table) -> None:
-        """Another table over the same variables, of which the last has other choices than before."""
+        """Another table over the same variables, of which the last has other choices than before. What was moved to the others
+        stays, and the last collects what that leaves: so the bound hardly falls."""
         self.pairs[scope] = table
-        self.moved[scope] = [np.zeros(n) for n in table.shape]
+        self.moved[scope][-1] = np.zeros(table.shape[-1])
+        self._collect(scope, len(scope) - 1)
 
     def keep(self, kept: Sequence[Any]) -> None:
         """Leave out all but these choices."""

@@ -18,7 +18,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
 from meshjit.plan.automatic.problem import Problem, Scope, Table
-from meshjit.plan.automatic.tables import Sets, Term, links
+from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, links
 from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
 
@@ -36,7 +36,8 @@ SHARPENED: Final = 200  # prices a round, and one more for so many entries:
 ENTRIES: Final = 4000
 WALK: Final = 50_000  # entries of tables that are gone through in the time in which a price is found
 ROUND: Final = 400_000  # likewise, of what a round costs besides
-IDLE: Final = 3  # rounds without a gain after which messages are given up
+IDLE: Final = 3  # rounds without a gain, and without a price to be found, after which messages are given up
+STALLED: Final = 5  # rounds without a gain after which sets of placements are grouped anew
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 MOST_STATES: Final = 3000  # sets of placements of one value
 MOST_TOGETHER: Final = 5  # placements in one of them
@@ -47,6 +48,7 @@ NEARBY: Final = 3  # of them, each with another part of the assignment left as i
 SEARCHES: Final = 8  # rounds between them
 EQUAL: Final = 1 + 1e-9
 FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
+State: TypeAlias = tuple[Placement, tuple[Placement, ...]]  # of a value: its home, and what is brought besides
 
 
 class Proof:
@@ -77,6 +79,8 @@ class Proof:
         pairs = {scope: self._table(scope) for scope in self.fixed if len(scope) > 1}
         self.messages = Messages(own, pairs, self._order())
         self.bound = 0.0
+        self.refined = set[int]()  # variables of sets whose members are all told apart
+        self.grouping: dict[int, tuple[list[Placement], list[frozenset[Placement]]]] = {}  # of others, as it was last
 
     @property
     def is_closed(self) -> bool:
@@ -100,7 +104,7 @@ class Proof:
 
     def run(self) -> None:
         """Rounds until the bound reaches the best plan, rises no more, or the effort is spent."""
-        idle, refined, tried = 0, False, set[tuple[int, ...]]()
+        idle, stalled, tried = 0, 0, set[tuple[int, ...]]()
         for number in itertools.count():
             if self.effort <= 0 or idle >= IDLE or time.perf_counter() > self.deadline:
                 return
@@ -121,11 +125,12 @@ class Proof:
                 return
             _, excess, parts = self.messages.bound()
             count = self._sharpen(excess, parts)
-            is_idle = not count and self.bound - before < GAIN * (self.upper - self.bound)
-            idle = idle + 1 if is_idle else 0
-            if idle == IDLE and not refined:
-                refined, idle = True, 0
-                self._refine()
+            is_stalled = self.bound - before < GAIN * (self.upper - self.bound)
+            stalled = stalled + 1 if is_stalled else 0
+            idle = idle + 1 if is_stalled and not count else 0
+            if (idle == IDLE or stalled == STALLED) and self._refine():
+                idle = 0
+            stalled %= STALLED
 
     def _note(self) -> None:
         """For who watches."""
@@ -136,27 +141,57 @@ class Proof:
         if math.isfinite(self.granted):
             watch.spent = 1 - max(0.0, self.effort) / self.granted
 
-    def _refine(self) -> None:
-        """Every set of placements that is still possible is a choice of its own, where these are few."""
-        for sets in self.model.tables.sets:
-            states = self._states(sets)
-            if states is None:
-                continue
-            numbers = [self.prices.number(sets.value.prices, sets.value.var, home, tuple(rest)) for home, rest in states]
-            self.seconds = self.prices.array()
-            at, scope = sets.number, (sets.number,)
-            self.alive[at] = np.arange(len(states))
-            self.fixed[scope], self.terms[scope] = np.zeros(len(states)), [Term(sets.weight, np.array(numbers))]
-            self.messages.own[at] = self._table(scope)
-            have = [frozenset((home, *rest)) for home, rest in states]
-            whole: dict[Scope, Table] = {}
-            for pair, table in links(at, sets.value, sets.uses, [home for home, _ in states], have):
-                whole[pair] = table if pair not in whole else whole[pair] + table
-            for pair, table in whole.items():
-                self.fixed[pair] = table[self.alive[pair[0]]]
-                self.messages.replace(pair, self._table(pair))
+    def _refine(self) -> bool:
+        """Sets of placements as they are best told apart by now; whether that changed anything.
 
-    def _states(self, sets: Sets) -> list[tuple[Placement, tuple[Placement, ...]]] | None:
+        Every set that is still possible is a choice of its own, where these are few. Else they are grouped by their dearest
+        member again, as prices are now that more of them are exact."""
+        changed = False
+        for sets in self.model.tables.sets:
+            if sets.number in self.refined:
+                continue
+            states = self._states(sets)
+            if states is not None:
+                self.refined.add(sets.number)
+                homes, have, numbers = self._apart(sets, states)
+            else:
+                homes, have, numbers = self._grouped(sets)
+                if self.grouping.get(sets.number) == (homes, have):
+                    continue
+                self.grouping[sets.number] = homes, have
+            self._regroup(sets, homes, have, numbers)
+            changed = True
+        return changed
+
+    def _apart(self, sets: Sets, states: Sequence[State]) -> Grouping:
+        prices, var = sets.value.prices, sets.value.var
+        numbers = [self.prices.number(prices, var, home, tuple(rest)) for home, rest in states]
+        return [home for home, _ in states], [frozenset((home, *rest)) for home, rest in states], numbers
+
+    def _grouped(self, sets: Sets) -> Grouping:
+        value, asked = sets.value, dict[Placement, None]()
+        for by, demands in sets.uses:
+            asked |= dict.fromkeys([p for c in self.alive[by.number].tolist() for p in demands[c] if not p.partial])
+        homes = list(dict.fromkeys([value.homes[c] for c in self.alive[value.maker.number].tolist()]))
+        return by_dearest(self.prices, value, homes, list(asked))
+
+    def _regroup(
+        self, sets: Sets, homes: Sequence[Placement], have: Sequence[frozenset[Placement]], numbers: Sequence[int]
+    ) -> None:
+        """The variable of the sets gets these choices."""
+        self.seconds = self.prices.array()
+        at, scope = sets.number, (sets.number,)
+        self.alive[at] = np.arange(len(have))
+        self.fixed[scope], self.terms[scope] = np.zeros(len(have)), [Term(sets.weight, np.array(numbers))]
+        self.messages.own[at] = self._table(scope)
+        whole: dict[Scope, Table] = {}
+        for pair, table in links(at, sets.value, sets.uses, homes, have):
+            whole[pair] = table if pair not in whole else whole[pair] + table
+        for pair, table in whole.items():
+            self.fixed[pair] = table[self.alive[pair[0]]]
+            self.messages.replace(pair, self._table(pair))
+
+    def _states(self, sets: Sets) -> list[State] | None:
         """Homes, and what may be asked for together; None where there are too many."""
         value = sets.value
         homes = list(dict.fromkeys([value.homes[c] for c in self.alive[value.maker.number].tolist()]))

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from sharding.placement import Placement
 TWO: Final = 2  # readers that have a table of their own with the maker
 MOST_ENTRIES: Final = 30_000_000  # of tables whose prices are kept by number
 MOST_SETS: Final = 600  # of the largest size: of larger ones there are none where there would be more
+
+
+# of the sets of placements of a value: homes, placements that are there, and the numbers of the prices
+Grouping: TypeAlias = tuple[list[Placement], list[frozenset[Placement]], list[int]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +150,7 @@ class Tables:
             have, costs = [frozenset(s) for s in sets], [self._price(value, s[0], s[1:]) for s in sets]
             firsts = [s[0] for s in sets]
         else:
-            firsts, have, costs = self._dearest(self.prices, value, homes, asked)
+            firsts, have, costs = by_dearest(self.prices, value, homes, asked)
         number = self.problem.variable([0.0] * len(have))
         self._add((number,), np.array(costs), weight)
         self.versions_of[value.key] = number, firsts
@@ -161,20 +165,6 @@ class Tables:
         self.is_whole = self.is_whole and most >= min(uses, len(asked))
         return subsets([p for p in asked if p != home], most)
 
-    def _dearest(
-        self, prices: PriceList, value: Value, homes: Sequence[Placement], asked: Sequence[Placement]
-    ) -> tuple[list[Placement], list[frozenset[Placement]], list[int]]:
-        """All sets in groups by their dearest member: homes, placements that are there, and the number of the price."""
-        firsts, have, costs = list[Placement](), list[frozenset[Placement]](), list[int]()
-        among = tuple(asked)
-        for home in homes:
-            numbers = {p: prices.at_least(value.prices, value.var, home, p, among) for p in asked if p != home}
-            order = sorted(numbers, key=lambda p: prices.seconds[numbers[p]])
-            firsts += [home] * (len(order) + 1)
-            have += [frozenset((home, *order[:n])) for n in range(len(order) + 1)]
-            costs += [FREE, *(numbers[p] for p in order)]
-        return firsts, have, costs
-
 
 @dataclass(frozen=True, eq=False)
 class Sets:
@@ -184,6 +174,19 @@ class Sets:
     value: Value
     uses: Sequence[tuple[Decision, Demands]]
     weight: float
+
+
+def by_dearest(prices: PriceList, value: Value, homes: Sequence[Placement], asked: Sequence[Placement]) -> Grouping:
+    """All sets of a value in groups by their dearest member, whose price counts alone."""
+    firsts, have, costs = list[Placement](), list[frozenset[Placement]](), list[int]()
+    among = tuple(asked)
+    for home in homes:
+        numbers = {p: prices.at_least(value.prices, value.var, home, p, among) for p in asked if p != home}
+        order = sorted(numbers, key=lambda p: prices.seconds[numbers[p]])
+        firsts += [home] * (len(order) + 1)
+        have += [frozenset((home, *order[:n])) for n in range(len(order) + 1)]
+        costs += [FREE, *(numbers[p] for p in order)]
+    return firsts, have, costs
 
 
 def _are_single(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
