@@ -112,3 +112,37 @@ def test_xla_puts_reductions_of_one_group_together() -> None:
     lowered = mj.jit(sums, in_shardings=rows, out_shardings=whole).lower(np.ones((16, 6), np.float32))
     assert lowered.as_text("local").count("all_reduce(") == 3
     assert len(re.findall(r"all-reduce(?:-start)?\(", lowered.compile().as_text())) == 1
+
+
+def test_a_sum_that_is_read_sharded_and_whole_is_reduced_once() -> None:
+    """In the order of its readers it would be a reduce-scatter and an all-gather, which send as much."""
+
+    def both(x: Any, y: Any) -> Any:
+        total = gradient(x, y)
+        return mnp.tanh(total), total
+
+    names = order(both, ROWS, [P("data", None), P()])
+    assert names.count("all_reduce") == 1 and not {"all_gather", "reduce_scatter"}.intersection(names)
+
+
+def test_a_sum_in_a_loop_is_reduced_once_an_iteration() -> None:
+    def body(w: Any, x: Any) -> Any:
+        total = mnp.dot(x.T, x)
+        return w + total, lax.with_sharding_constraint(mnp.tanh(total), NamedSharding(MESH, P("data", None)))
+
+    arguments = {"f32[16, 16]": P(), "f32[3, 64, 16]": P(None, "data", None)}
+    moved(lambda w, x: lax.scan(body, w, x), arguments, [P(), P(None, "data", None)])
+
+
+def test_a_sum_of_every_layer_is_reduced_alike() -> None:
+    """Layers stay copies of one another, and what is read behind the last of them is reduced as that needs it."""
+
+    def layers(x: Any, y: Any) -> Any:
+        totals = list[Any]()
+        for _ in range(4):
+            total = gradient(x, y)
+            y = y + x @ lax.with_sharding_constraint(mnp.tanh(total), NamedSharding(MESH, P(None, "model"))) * 1e-3
+            totals.append(total)
+        return totals
+
+    moved(layers, ROWS, [P()] * 4)

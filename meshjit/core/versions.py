@@ -130,6 +130,12 @@ class Versions(Generic[T]):
                 versions.setdefault(between, local)
         return versions[placement]
 
+    def bring_results(self, eqn: Eqn, plan: EquationPlan) -> None:
+        """Where the plan says that they are brought as soon as they are made."""
+        for var, placement in zip(eqn.outputs, plan.brought, strict=True):
+            if placement is not None:
+                self.bring(var, placement)
+
     def make_again(self, var: Var, placement: Placement) -> None:
         """A value that depends on nothing, under another placement, unless a part of a version is all that it takes."""
         eqn, first = self.makers[var]

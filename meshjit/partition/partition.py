@@ -90,6 +90,8 @@ class Partitioner(Versions[Var]):
             assert result.type == expected, f"{eqn.op.name}: local result is {result.type}, its placement says {expected}"
             self.enter(var, self.walks.normal(placement), result)
         self.note_maker(eqn, plan)
+        if plan.brought:
+            self.bring_results(eqn, plan)
 
     def operand(self, var: Var, placement: Placement) -> Var:
         """The local value; an addend of a whole value is that value on one device and zeros on the others."""

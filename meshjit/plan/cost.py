@@ -375,6 +375,8 @@ class Flow(Versions[None]):
             self._hold(var, size)
         if not eqn.inputs or eqn.inputs[0] in self.cheap:
             self.note_maker(eqn, plan)
+        if plan.brought:
+            self.bring_results(eqn, plan)
         if self.held > self.peak:
             self.peak = self.held
         for var in self.ends[self.at]:

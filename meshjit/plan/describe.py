@@ -126,12 +126,16 @@ class _Description:
     def event(self, event: Event) -> Decision:
         return _WORDS[type(event)](self, event)
 
+    def _read_by(self, eqn: Eqn, var: Var) -> str:
+        if var in eqn.outputs:
+            return "of the placements under which it is read, the others cost least from"
+        return f"{eqn.op.name}, for {self.names[eqn.outputs[0]]}, needs it"
+
     def move(self, event: Move) -> Decision:
         walk, var = event.walk, event.var
         start, end = walk.placements[0], walk.placements[-1]
         sent = "; ".join(map(str, collectives_of(walk, var.type, self.plan.mesh))) or "each device keeps a part"
-        result = "" if event.eqn is None else self.names[event.eqn.outputs[0]]
-        by = "as an output it is" if event.eqn is None else f"{event.eqn.op.name}, for {result}, needs it"
+        by = "as an output it is" if event.eqn is None else self._read_by(event.eqn, var)
         kind = "reduce" if start.partial and not end.partial else "move"
         eqn = event.eqn if event.eqn is not None and kind == "move" else self.makers.get(var)
         return Decision(

@@ -10,6 +10,7 @@ from typing import Final
 from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.assign import Assigner
+from meshjit.plan.bring_first import bring_first
 from meshjit.plan.cost import Flow, Limit, Machine
 from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
@@ -164,6 +165,7 @@ def _plan(
     )
     course = Course(program, machine, placements, sums, Flow(program, machine, limit), sums)
     equations = Planner(assigner, flat.rules, blocks).equations(course, outputs)
+    equations = bring_first(program, machine, equations, outputs)
     cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
     events = (*course.delays.events, *moves, *assigner.choices(program, equations))
     return Plan(

@@ -18,6 +18,7 @@ from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region, expected_trips, run_regions
 from meshjit.plan.accumulate import accumulators, confirmed
 from meshjit.plan.assign import Assigner
+from meshjit.plan.bring_first import bring_first
 from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
 from meshjit.plan.events import Accumulation, Hoist
@@ -135,6 +136,7 @@ class Planner:
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
         outputs = _output_placements(eqn, region, outside, placements, machine.mesh)
+        steps = bring_first(program, machine, steps, outputs)
         cost, collectives, moves = run_through(program, machine, steps, inputs, outputs)
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],

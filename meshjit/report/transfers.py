@@ -149,6 +149,8 @@ def _why_moved(subject: Subject, event: Move) -> str:
     start, end = event.walk.placements[0], event.walk.placements[-1]
     if event.eqn is None:
         reader = f"as {subject.output_names.get(event.var, 'a result')} it is"
+    elif event.var in event.eqn.outputs:
+        reader = "of the placements under which it is read, the others cost least from"
     else:
         reader = f"{_call_text(subject, event.eqn)} needs it"
     return f"it is {placement_text(start)}; {reader} {placement_text(end)}"
