@@ -137,3 +137,20 @@ def test_what_waits_at_one_barrier_may_be_sharded_over_the_same_axis() -> None:
 
     specs = {"f32[16, 32]": P(None, "model"), "f32[32, 16]": P("model"), "f32[8, 16]": P("data")}
     assert moved(step, specs, [P("data")]) == ["1 all_reduce(model) 128"]
+
+
+# -- outputs that nobody placed
+
+
+def test_a_free_output_is_handed_over_as_it_is_computed() -> None:
+    """Propagation gives the transform `data` alone; it is computed over both axes, and gathering it would be for nothing."""
+    argument: dict[str, P | None] = {"c64[256, 256]": P("data", "model")}
+    exchanged = ["1 all_to_all(data, model) 57344", "1 all_to_all(model) 32768"]
+    assert moved(mnp.fft.fft2, argument, [None]) == exchanged
+    assert "1 all_gather(model)" in str(moved(mnp.fft.fft2, argument, [P(None, "data")]))
+
+
+def test_a_free_output_that_may_be_the_next_input_keeps_the_placement_of_the_input() -> None:
+    argument: dict[str, P | None] = {"c64[256, 256]": P(None, "data")}
+    step = lambda x: mnp.fft.fft2(x) * x  # noqa: E731
+    assert moved(step, argument, [None]) == moved(step, argument, [P(None, "data")])

@@ -18,6 +18,7 @@ from meshjit.plan.proposals import (
     gather_again,
     hand_over_slices,
     keep_dims_apart,
+    leave_outputs,
     turn_conflicts,
 )
 from meshjit.plan.proposals.proposal import Proposal as Proposal
@@ -28,6 +29,7 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
     "apart": keep_dims_apart.propose,
+    "leave": leave_outputs.propose,
     "block": block_iterations.propose,
     "again": gather_again.propose,
     "compute": compute_again.propose,
