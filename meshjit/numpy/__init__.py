@@ -4,6 +4,7 @@ import meshjit.ops as _ops  # noqa: F401  fills the registry
 from meshjit.api.kinds import Array as ndarray  # noqa: F401
 from meshjit.missing import explain as _explain
 from meshjit.numpy import fft as fft, key_methods as _key_methods, linalg as linalg, methods as _methods  # noqa: F401
+from meshjit.numpy.array_api import VERSION as __array_api_version__, __array_namespace_info__  # noqa: F401
 from meshjit.numpy.bits import packbits, unpackbits
 from meshjit.numpy.calculus import (
     corrcoef,

@@ -282,12 +282,13 @@ def triu(m: Any, k: int = 0) -> Any:
 
 
 def meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
-    """`numpy.meshgrid` of vectors. ValueError for copy=False: there are no views."""
+    """`numpy.meshgrid` of vectors and numbers. ValueError for copy=False, as in JAX."""
     if not copy:
         raise ValueError(
             f"meshgrid: copy=False asks for views, which there are none of"
             f"\n  at {line_of(user_source())}\n  fix: leave it out"
         )
+    xs = tuple(x if shape_of(x) else bind(ops("reshape"), asarray(x), shape=(1,)) for x in xs)
     rank = len(xs)
     grids = []
     for i, x in enumerate(xs):

@@ -25,6 +25,7 @@ from meshjit.numpy import (
     updates,
     views,
 )
+from meshjit.numpy.array_api import VERSION
 from meshjit.numpy.promote import cast, shape_of, value
 from meshjit.numpy.quick import quick
 from meshjit.runtime.array_values import iteration_over
@@ -99,8 +100,11 @@ def _to_device(self: Any, device: Any, *, stream: Any = None) -> Any:
 
 
 def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
-    """The module of functions for these arrays (Array API standard)."""
-    del self, api_version
+    """The module of functions for these arrays (Array API standard). ValueError for another version of it than 2024.12."""
+    del self
+    if api_version not in (None, VERSION):
+        fix = f"fix: {VERSION!r}, or None"
+        raise ValueError(f"__array_namespace__: there is no version {api_version!r} of the Array API here\n  {fix}")
     return sys.modules["meshjit.numpy"]
 
 

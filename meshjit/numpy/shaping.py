@@ -28,10 +28,9 @@ from meshjit.trace import bind, line_of, user_source
 
 @takes_out_sharding
 def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
-    """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ. ValueError for
-    copy=False: there are no views."""
-    if copy is False:
-        raise ValueError(f"reshape: copy=False asks for a view, which there is none of\n  at {line_of(user_source())}")
+    """`numpy.reshape`; one extent may be -1. TypeError, with both sizes and the user's line, if sizes differ. `copy`
+    means nothing: nobody can change an array, and so see whether it is a view."""
+    del copy
     if order == "F":
         return transpose(reshape(transpose(a), _one_shape(shape)[::-1]))
     if order != "C":

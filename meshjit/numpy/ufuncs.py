@@ -108,7 +108,9 @@ def floor_divide(x: Any, y: Any) -> Any:
         rest = _truncated_remainder(x, y, False)
         whole = rint(divide(subtract(x, rest), y))
         lower = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
-        result = _select(equal(y, 0), quotient, _select(lower, subtract(whole, 1), whole, weak), weak)
+        down = _select(lower, subtract(whole, 1), whole, weak)
+        down = _select(equal(down, 0), multiply(quotient, 0), down, weak)  # a zero has the sign of x / y
+        result = _select(equal(y, 0), quotient, down, weak)
         return bind(ops("stop_gradient"), result, weak_type=weak)
     rest = bind(ops("remainder"), x, y)
     lower = logical_and(not_equal(rest, 0), not_equal(sign(rest), sign(y)))
