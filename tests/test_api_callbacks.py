@@ -560,6 +560,26 @@ def test_code_for_single_devices_calls_on_each(printed: Any) -> None:
     assert printed(mj.jit(each), sharded()) == ["only [2.]"]
 
 
+def test_code_for_the_devices_of_some_axes_calls_once_for_each() -> None:
+    """The other axes share the work of one call, whichever device makes it."""
+    mesh = mj.make_mesh((4, 2), ("x", "y"), axis_types=(mj.sharding.AxisType.Auto,) * 2)
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    for device in (None, mesh.devices[2, 1]):
+        seen: list[Any] = []
+
+        def double(v: Any, seen: list[Any] = seen) -> Any:
+            seen.append(np.asarray(v)[0, 0])
+            return np.asarray(v) * 2
+
+        def body(v: Any, double: Any = double, device: Any = device) -> Any:
+            sharding = None if device is None else SingleDeviceSharding(device)
+            return io_callback(double, mj.ShapeDtypeStruct(v.shape, v.dtype), v, sharding=sharding)
+
+        per_device = mj.shard_map(body, mesh=mesh, in_specs=P(None, "y"), out_specs=P(None, "y"), axis_names={"y"})
+        np.testing.assert_array_equal(mj.jit(per_device)(x), 2 * x)
+        assert sorted(seen) == [0, 1]
+
+
 def test_meaning_and_devices_call_alike() -> None:
     """In NumPy, and on imaginary devices, a function is called as often as by the compiled program."""
     seen: list[list[float]] = []

@@ -34,10 +34,16 @@ class LocalEquation:
     index: Callable[[Sequence[AxisRef]], Var]  # i32[] linear index of this device along axes, major to minor
     mask: Callable[[Var, int, int, Sequence[AxisRef], Any], Var]  # (local, dim, global extent, axes, fill): padding -> fill
     bring: Callable[[int, Placement], Var]  # (operand number, placement): its local Var under another placement
+    manual: frozenset[str] = frozenset()  # axes along which the code around the equation runs once each
 
     @property
     def params(self) -> Mapping[str, Any]:
         return self.eqn.params
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The axes that are the equation's own to compute over."""
+        return tuple(name for name in self.mesh.axis_names if name not in self.manual)
 
     @functools.cached_property
     def result_types(self) -> tuple[TensorType, ...]:

@@ -41,6 +41,7 @@ class EquationPlan:
     bodies: tuple[Plan, ...] = ()  # of the op's regions, in their order
     block: int = 0  # of a loop: iterations that exchange their borders at once; 0 where each exchanges its own
     brought: tuple[Placement | None, ...] = ()  # where results are brought as soon as they are made, if anywhere
+    manual: frozenset[str] = frozenset()  # axes along which the user's code around the equation runs once each
 
 
 def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]], mesh: BaseMesh) -> EquationPlan:

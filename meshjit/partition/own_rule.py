@@ -34,6 +34,6 @@ def write_by(
     return rule(
         LocalEquation(
             eqn, tuple(operands), plan.operands, plan.results, plan.assignment, moves.mesh, moves.target,
-            moves.index, moves.mask, bring,
+            moves.index, moves.mask, bring, plan.manual,
         )
     )  # fmt: skip

@@ -11,7 +11,7 @@ are decided here, for the loop as a whole:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Var
@@ -32,11 +32,13 @@ from sharding.spec import PartitionSpec, Placement, completed, placement_of
 
 @dataclass(frozen=True)
 class Planner:
-    """Plans equations. `placements` are where values are by then, those of nested Programs included."""
+    """Plans equations. `placements` are where values are by then, those of nested Programs included. `manual`: the axes along
+    which the code around them runs once each."""
 
     assigner: Assigner
     rules: Mapping[Eqn, FactorRule]
     blocks: Mapping[Eqn, int]
+    manual: frozenset[str] = frozenset()
 
     @property
     def machine(self) -> Machine:
@@ -103,12 +105,12 @@ class Planner:
         sides = (operands, eqn.inputs), (results, eqn.outputs)
         if not regions:
             here, there = (tuple(completed(s, placements[v]) for s, v in zip(*side, strict=True)) for side in sides)
-            return EquationPlan(self.rules[eqn], {}, here, there)
+            return EquationPlan(self.rules[eqn], {}, here, there, manual=self.manual)
         here, there = (tuple(placement_of(s, v.rank) for s, v in zip(*side, strict=True)) for side in sides)
         (region,), mesh = regions, self.machine.mesh
         outer, inner = eqn.inputs, region.program.inputs
         entering = {v: _shared(own, placements[x], v, names, mesh) for x, v, own in zip(outer, inner, here, strict=True)}
-        body = self.body(eqn, region, placements, entering)
+        body = replace(self, manual=self.manual | names).body(eqn, region, placements, entering)
         here, there = (
             tuple(Placement(tuple((*a, *b) for a, b in zip(own.dims, p.dims, strict=True))) for own, p in zip(*side, strict=True))
             for side in ((here, body.inputs), (there, body.outputs))

@@ -68,24 +68,25 @@ def _emitted(op: Op, operands: Sequence[Var], params: Params) -> list[Var]:
 
 
 def _partition(op: Callable[[], Op]) -> Callable[[LocalEquation], list[Var]]:
-    """The device at `position` calls; the others go the other way, and get the results as sums of bits."""
+    """The device at `position` calls; the others go the other way, and get the results as sums of bits. In code for the devices
+    of some axes each of these calls: one device of the other axes."""
 
     def partition(local: LocalEquation) -> list[Var]:
-        mesh, params = local.mesh, local.params
-        position = _position(params, mesh, str(local.eqn.source))
-        if mesh.size == 1:
+        axes, params = local.axes, local.params
+        position = _position(params, local.mesh, axes, str(local.eqn.source))
+        if local.mesh.axes_size(axes) == 1:
             return _emitted(op(), local.operands, params)
-        calls = compare(local.index(mesh.axis_names), scalar(position, np.int32), direction="EQ")
+        calls = compare(local.index(axes), scalar(position, np.int32), direction="EQ")
         types = [v.type for v in local.operands]
         branches = (_silent(types, params["host"].results), _calling(op(), types, params))
         results = current_builder().emit(case, [convert(calls, dtype=DTYPES["i32"]), *local.operands], {"branches": branches})
-        return [_of_one(v, mesh.axis_names) for v in results]
+        return [_of_one(v, axes) for v in results]
 
     return partition
 
 
-def _position(params: Params, mesh: BaseMesh, where: str) -> int:
-    """Which device of the mesh calls."""
+def _position(params: Params, mesh: BaseMesh, axes: Sequence[str], where: str) -> int:
+    """Which device calls, counted along these axes of the mesh."""
     if params.get("device") is None:
         return 0
     ids = [getattr(device, "id", None) for device in getattr(mesh, "flat_devices", ())]
@@ -94,7 +95,8 @@ def _position(params: Params, mesh: BaseMesh, where: str) -> int:
             f"Sharding provided to {params['host'].name} at {where} specifies device {params['device']} that is not in the device"
             f" assignment ({ids})\n  fix: a device of the mesh, or no sharding"
         )
-    return ids.index(params["device"])
+    places = dict(zip(mesh.axis_names, np.unravel_index(ids.index(params["device"]), mesh.axis_sizes), strict=True))
+    return int(np.ravel_multi_index([places[a] for a in axes], [mesh.shape[a] for a in axes]))
 
 
 def _of_one(value: Var, axes: tuple[str, ...]) -> Var:
