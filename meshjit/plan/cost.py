@@ -139,7 +139,8 @@ class Machine(Walks):
         return self.work(plan.rule, types, whole, work_passes(eqn)) / self.mesh.device_count
 
     def exchange(self, rule: OwnRule, eqn: Eqn, plan: EquationPlan) -> OwnCost:
-        key = (eqn.op, eqn.input_types, tuple(eqn.params.items()), plan.operands, plan.results, plan.manual, *plan.assignment.items())
+        lies = (plan.operands, plan.results, plan.manual, *plan.assignment.items())
+        key = (eqn.op, eqn.input_types, tuple(eqn.params.items()), *lies)
         exchange = self.exchanges.get(key)
         if exchange is None:
             written = write(rule, eqn, plan, self.mesh, self.target)
