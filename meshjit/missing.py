@@ -136,16 +136,6 @@ FAMILIES = (
         },
     ),
     Family(
-        "matrices are not yet brought to these forms",
-        {
-            "meshjit.lax.linalg": "EigImplementation EighImplementation SvdAlgorithm cholesky_update hessenberg"
-            " householder_product ormqr qdwh schur symmetric_product tridiagonal tridiagonal_solve",
-            "meshjit.scipy.linalg": "eigh_tridiagonal expm expm_frechet funm hessenberg polar qr_multiply rsf2csf schur"
-            " solve_sylvester sqrtm",
-        },
-        "linalg.eigh, linalg.eig, linalg.svd, linalg.qr",
-    ),
-    Family(
         "dtypes of fewer than 8 bits, and other formats of 8, have no arrays yet",
         {
             "meshjit.numpy": "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz"

@@ -7,6 +7,20 @@ from typing import Any
 import numpy as np
 
 from meshjit.lax.loops import fori_loop
+from meshjit.lax.matrix_forms import (
+    EighImplementation as EighImplementation,
+    EigImplementation as EigImplementation,
+    SvdAlgorithm as SvdAlgorithm,
+    cholesky_update as cholesky_update,
+    hessenberg as hessenberg,
+    householder_product as householder_product,
+    ormqr as ormqr,
+    qdwh as qdwh,
+    schur as schur,
+    symmetric_product as symmetric_product,
+    tridiagonal as tridiagonal,
+    tridiagonal_solve as tridiagonal_solve,
+)
 from meshjit.missing import explain as _explain
 from meshjit.numpy import factoring, singular, ufuncs
 from meshjit.numpy.creation import arange

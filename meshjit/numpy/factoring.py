@@ -150,3 +150,38 @@ def _batched(a: Any, factors: Any, order: Any, b: Any) -> Any:
 
 def lu_solve(a: Any, factors: Any, order: Any, b: Any, transpose_a: str = "none") -> Any:
     return bind(ops("lu_solve"), a, factors, order, b, transpose_a=transpose_a)
+
+
+# -- Householder reflections, and what is reduced by them
+
+
+def householder_product(a: Any, taus: Any) -> Any:
+    a, taus = matrices("householder_product", a, taus)
+    return bind(ops("householder_product"), a, taus)
+
+
+def ormqr(a: Any, taus: Any, c: Any, left: bool, transpose: bool) -> Any:
+    return bind(ops("ormqr"), *matrices("ormqr", a, taus, c), left=bool(left), transpose=bool(transpose))
+
+
+def hessenberg(a: Any) -> tuple[Any, Any]:
+    """(H and the reflections below it, their scales)."""
+    (a,) = matrices("hessenberg", a, square=True)
+    return bind(ops("hessenberg"), a)
+
+
+def tridiagonal(a: Any, lower: bool) -> tuple[Any, Any, Any, Any]:
+    (a,) = matrices("tridiagonal", a, square=True)
+    return bind(ops("tridiagonal"), a, lower=bool(lower))
+
+
+def schur(a: Any, vectors: bool = True) -> list[Any]:
+    """[T, Z if wanted]."""
+    (a,) = matrices("schur", a, square=True)
+    results = bind(ops("schur"), a, vectors=bool(vectors))
+    return list(results) if vectors else [results]
+
+
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, perturb_singular: bool = False) -> Any:
+    b, dl, d, du = matrices("tridiagonal_solve", b, dl, d, du)
+    return bind(ops("tridiagonal_solve"), dl, d, du, b, perturb_singular=bool(perturb_singular))

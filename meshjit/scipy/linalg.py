@@ -15,6 +15,20 @@ from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
 from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
 from meshjit.ops.base.families import part_dtype
+from meshjit.scipy.matrix_forms import (
+    hessenberg as hessenberg,
+    polar as polar,
+    qr_multiply as qr_multiply,
+    rsf2csf as rsf2csf,
+    schur as schur,
+)
+from meshjit.scipy.matrix_functions import (
+    expm as expm,
+    expm_frechet as expm_frechet,
+    funm as funm,
+    solve_sylvester as solve_sylvester,
+    sqrtm as sqrtm,
+)
 from meshjit.scipy.special_matrices import (
     circulant as circulant,
     companion as companion,
@@ -30,6 +44,7 @@ from meshjit.scipy.special_matrices import (
     leslie as leslie,
     pascal as pascal,
 )
+from meshjit.scipy.tridiagonal import eigh_tridiagonal as eigh_tridiagonal
 from meshjit.trace import line_of, user_source
 
 

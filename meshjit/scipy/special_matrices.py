@@ -80,15 +80,21 @@ def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Any:
         raise ValueError(f'dft: scale is {scale!r}; write None, "sqrtn" or "n"\n  at {line_of(user_source())}')
     kind = canonical(np.dtype(np.complex128 if dtype is None else dtype), config.enable_x64)
     n = count_of(n, "dft: n")
-    if n > 2**16:
-        raise ValueError(
-            f"dft: n is {n}, at most {2**16}: products of places are counted in 32 bits"
-            f"\n  at {line_of(user_source())}"
-        )
     rows, columns = (x.astype(np.uint32) for x in _places(n, n))
-    turn = (rows * columns % max(n, 1)).astype(part_dtype(kind)) * (2 * math.pi / max(n, 1))
+    turn = _product_modulo(rows, columns, n).astype(part_dtype(kind)) * (2 * math.pi / max(n, 1))
     factor = 1 / {None: 1, "sqrtn": math.sqrt(n) or 1, "n": n or 1}[scale]
     return ((mnp.cos(turn) - 1j * mnp.sin(turn)) * factor).astype(kind)
+
+
+def _product_modulo(rows: Any, columns: Any, n: int) -> Any:
+    """rows * columns % n in u32, n below 2^31: where products need more bits, one bit of `columns` after another."""
+    if n <= 2**16:
+        return rows * columns % max(n, 1)
+    result = mnp.zeros_like(rows)
+    for bit in reversed(range(n.bit_length())):
+        result = (result * 2) % n
+        result = (result + mnp.where((columns >> bit) & 1 == 1, rows, 0)) % n
+    return result
 
 
 def fiedler(a: Any) -> Any:

@@ -20,6 +20,37 @@ def calls() -> Iterator[str]:
     yield from _linalg()
     yield from _scipy()
     yield from _singular()
+    yield from _forms()
+
+
+_LINE = "np.array([4., 5., 6.], np.float32)"
+
+
+def _forms() -> Iterator[str]:
+    """Forms of matrices and functions of them; what is unique up to phases as sizes."""
+    for x in ("q", "(c[:, :2] + np.eye(2))", "(t + 2.5 * np.eye(2))"):
+        yield from (f"lax.linalg.hessenberg({x})", f"scipy.linalg.hessenberg({x}, calc_q=True)", f"scipy.linalg.expm({x} / 4)")
+        yield from (f"lax.linalg.tridiagonal({x}, lower={lower})" for lower in (True, False))
+        yield from (f"np.abs(lax.linalg.schur({x})[0])", f"lax.linalg.schur({x}, compute_schur_vectors=False)[0]")
+        yield f"scipy.linalg.polar({x}, method='svd')"
+        yield f"lax.linalg.householder_product({x}, {x}[..., 0, :])"
+        yield from (f"lax.linalg.ormqr({x}, {x}[..., 0, :1], {x}{how})" for how in ("", ", left=False", ", transpose=True"))
+        yield from (f"scipy.linalg.qr_multiply({x}, {x}{how})" for how in ("", ", 'left'", ", pivoting=True", ", conjugate=True"))
+    for x in ("q", "(c[:, :2] + np.eye(2))"):
+        yield from (f"np.abs(np.diagonal(scipy.linalg.schur({x}, 'complex')[0]))", f"scipy.linalg.sqrtm({x} @ {x}.T.conj())")
+        yield f"lax.linalg.qdwh({x})[:2]"
+        yield from (f"scipy.linalg.funm({x}, np.exp)", f"scipy.linalg.funm({x}, np.sin)", f"scipy.linalg.polar({x})")
+        yield from (f"scipy.linalg.solve_sylvester({x}, {x} * 2, {x}{how})" for how in ("", ", method='eigen'"))
+        yield from (f"scipy.linalg.expm_frechet({x}, {x} * 2)", f"scipy.linalg.expm_frechet({x}, {x} + 1, compute_expm=False)")
+        yield f"scipy.linalg.expm(np.triu({x}), upper_triangular=True)"
+    yield from (f"scipy.linalg.polar(f{how})" for how in (".T", ", 'left'", ", method='svd'", ", 'left', method='svd'"))
+    some = (", eigvals_only=True", ", eigvals_only=True, select='i', select_range=(1, 2)")
+    yield from (f"scipy.linalg.eigh_tridiagonal({_LINE}, {_LINE}[:2]{how})" for how in some)
+    yield from (f"scipy.linalg.eigh_tridiagonal({_LINE}, {_LINE}[:2])[0]", f"scipy.linalg.eigh_tridiagonal({_LINE}[:1], {_LINE}[:0])")
+    yield from (f"lax.linalg.tridiagonal_solve({_LINE}, {_LINE} * 3, {_LINE}, {b})" for b in ("q", "f.T", "q[:, :0]"))
+    yield from ("lax.linalg.symmetric_product(f, q[:2, :2], alpha=2., beta=3., symmetrize_output=True)", "scipy.linalg.expm(i[:, :2] / 8)")
+    yield from ("lax.linalg.cholesky_update(np.triu(q) + 3 * np.eye(3), q[0])", "lax.linalg.cholesky_update(np.eye(3) * 2., v[:3])")
+    yield from ("scipy.linalg.expm(q * 1e9)", "scipy.linalg.expm(q * 0)", "scipy.linalg.dft(3)")
 
 
 def _fft() -> Iterator[str]:

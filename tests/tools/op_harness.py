@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 # Of an op without a meaning (custom_tangent) there is nothing to test by itself.
 GLOBAL_OPS = [op for op in REGISTRY.values() if not op.is_local and not isinstance(op.evaluate, Absent)]
 # Ops that only LAPACK computes: their text calls it, that of the others is legal on all platforms.
-NEEDS_LAPACK = ("eig", "qr_pivoted")
+NEEDS_LAPACK = ("eig", "hessenberg", "qr_pivoted", "schur", "tridiagonal")
 LOCAL_OPS = [op for op in REGISTRY.values() if op.is_local]
 
 

@@ -201,7 +201,13 @@ def matrices() -> Iterator[str]:
         lax.linalg.qr(f, full_matrices=False); lax.linalg.triangular_solve(q, q, left_side=True);
         lax.linalg.lu_pivots_to_permutation(np.array([1, 1, 2]), 4);
         scipy.linalg.cholesky(q); scipy.linalg.cho_factor(q); scipy.linalg.cho_solve((q, True), q[0]); scipy.linalg.eigh(q);
-        scipy.linalg.qr(f, mode='economic'); scipy.linalg.svd(f, full_matrices=False); scipy.linalg.solve_triangular(q, q)""")  # fmt: skip
+        scipy.linalg.qr(f, mode='economic'); scipy.linalg.svd(f, full_matrices=False); scipy.linalg.solve_triangular(q, q);
+        lax.linalg.schur(q); lax.linalg.hessenberg(q); lax.linalg.tridiagonal(q); lax.linalg.householder_product(q, q[0]);
+        lax.linalg.ormqr(q, q[0], q); lax.linalg.tridiagonal_solve(q[0], q[1], q[2], q); lax.linalg.cholesky_update(q, q[0]);
+        lax.linalg.qdwh(q); lax.linalg.symmetric_product(q, q); scipy.linalg.schur(q); scipy.linalg.hessenberg(q, calc_q=True);
+        scipy.linalg.sqrtm(q); scipy.linalg.funm(q, np.exp);
+        scipy.linalg.polar(q); scipy.linalg.qr_multiply(q, q); scipy.linalg.rsf2csf(q, q); scipy.linalg.solve_sylvester(q, q, q);
+        scipy.linalg.eigh_tridiagonal(q[0], q[1, 1:], eigvals_only=True)""")  # fmt: skip
 
 
 def collectives() -> Iterator[str]:
@@ -220,7 +226,8 @@ def growing() -> Iterator[str]:
     yield from _names("lax", "cumsum cumprod cummax cummin cumlogsumexp", "f")
     yield from _names("np.linalg", "inv det slogdet", "q")
     yield from _names("lax.linalg", "lu", "f")
-    yield from _names("scipy.linalg", "lu lu_factor det inv", "q")
+    yield from _names("scipy.linalg", "lu lu_factor det inv expm", "q")
+    yield from _calls("scipy.linalg.expm_frechet(q, q)")
     yield from _calls("""lax.associative_scan(lax.add, v); lax.reduce_xor(i, (0,)); np.linalg.solve(q, q[..., :1]);
         np.linalg.tensorinv(q[None], 2); np.linalg.tensorsolve(q, q[0]); np.polyval(v[:M], s); np.repeat(o, o, total_repeat_length=M); np.nonzero(f[0], size=8);
         np.flatnonzero(f[0], size=8); np.ix_(o, o); np.argwhere(f[0], size=8); np.unique(f[0], size=8); np.unwrap(f); np.union1d(f[0], v[:5], size=8); np.setdiff1d(f[0], v[:5], size=8);

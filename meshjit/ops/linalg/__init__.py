@@ -1,3 +1,21 @@
 """Decompositions of matrices over the last two dims, and systems of equations. Imports all but window, random and fft."""
 
-from meshjit.ops.linalg import eig, eigh, lapack, lu, lu_solve, matrices, phases, pinv, qr, qr_pivoted, svd, triangular
+from meshjit.ops.linalg import (
+    eig,
+    eigh,
+    lapack,
+    lu,
+    lu_solve,
+    matrices,
+    phases,
+    pinv,
+    qr,
+    qr_pivoted,
+    reduced,
+    reflections,
+    schur,
+    svd,
+    triangular,
+    tridiagonal_solve,
+    whole,
+)

@@ -26,6 +26,7 @@ from meshjit.ops.linalg.matrices import emit_triangle
 
 INFO = DTYPES["i32"]
 _PREFIXES = {DTYPES["f32"]: "s", DTYPES["f64"]: "d", DTYPES["c64"]: "c", DTYPES["c128"]: "z"}
+OWN = ("tridiagonal_solve_perturbed_ffi",)  # jaxlib's own, of one name for all dtypes
 # Routines that are called otherwise for complex matrices.
 _COMPLEX = {"syevd": "heevd", "orgqr": "ungqr", "ormqr": "unmqr", "sytrd": "hetrd"}
 
@@ -48,19 +49,20 @@ def call(
     results: Types,
     options: str = "",
     in_place: Mapping[int, int] | None = None,
+    batch: int | None = None,
     **letters: str,
 ) -> list[str]:
-    """A routine on matrices whose dims before the last two are `results`' and operand 0's batch.
+    """A routine on matrices whose first `batch` dims, by default those before operand 0's last two, are a batch.
 
     `letters` are options of one letter; `options` others, as MLIR has them. `in_place`: result → the operand whose memory
     it takes."""
     type = e.types[operands[0]]
-    batch = type.rank - 2
+    leading = type.rank - 2 if batch is None else batch
     words = [f"{name} = {ord(letter)} : ui8" for name, letter in sorted(letters.items())]
-    layouts = [", ".join(_layout(t, batch) for t in types) for types in ([e.types[o] for o in operands], results)]
+    layouts = [", ".join(_layout(t, leading) for t in types) for types in ([e.types[o] for o in operands], results)]
     aliases = ", ".join(_alias(result, operand, len(results)) for result, operand in (in_place or {}).items())
     attributes = [
-        f'call_target_name = "{kernel(routine, type.dtype)}"',
+        f'call_target_name = "{routine if routine in OWN else kernel(routine, type.dtype)}"',
         "api_version = 4 : i32",
         f"backend_config = {{{', '.join([*words, *([options] if options else [])])}}}",
         f"operand_layouts = [{layouts[0]}]",
@@ -154,14 +156,13 @@ def factor_positive(e: Any, a: str, type: TensorType) -> str:
 
 def solve_triangular(e: Any, a: str, b: str, params: Mapping[str, Any]) -> str:
     """x with op(A) x = b or x op(A) = b, params being those of the op triangular_solve."""
-    how = {"none": "N", "transpose": "T", "adjoint": "C"}[params["transpose_a"]]
-    letters = {
-        "side": "L" if params["left_side"] else "R",
-        "uplo": "L" if params["lower"] else "U",
-        "diag": "U" if params["unit_diagonal"] else "N",
-        "trans_x": how,
-    }
-    return call(e, "trsm", [a, b], (e.types[b],), in_place={0: 1}, **letters)[0]
+    return call(
+        e, "trsm", [a, b], (e.types[b],), in_place={0: 1},
+        side="L" if params["left_side"] else "R",
+        uplo="L" if params["lower"] else "U",
+        diag="U" if params["unit_diagonal"] else "N",
+        trans_x={"none": "N", "transpose": "T", "adjoint": "C"}[params["transpose_a"]],
+    )[0]  # fmt: skip
 
 
 def factor_general(e: Any, a: str, type: TensorType) -> tuple[str, str]:

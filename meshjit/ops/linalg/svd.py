@@ -172,7 +172,9 @@ def _polar(a: Var) -> Var:
     size = sqrt(reduce_sum(functools.reduce(add, squares), axes=(a.rank - 2, a.rank - 1)))
     size = select(compare(size, zeros_like(size), direction="EQ"), full_like(size, 1), size)
     x = divide(a, as_dtype(restore(size, a.shape, (a.rank - 2, a.rank - 1)), a))
-    table = constant(value=np.array(_weights(float(np.finfo(dtype).eps)), dtype))
+    coefficients = polar_coefficients(float(np.finfo(dtype).eps))
+    weights = [(math.sqrt(c), b / c, (k - b / c) / math.sqrt(c)) for k, b, c in coefficients]
+    table = constant(value=np.array(weights, dtype))
 
     def step(i: Var, table: Var, x: Var) -> list[Var]:
         row = dynamic_slice(table, i, scalar(0, _INT), slice_sizes=(1, 3))
@@ -191,18 +193,18 @@ def _number(cell: Var, like: Var) -> Var:
     return as_dtype(spread(value, like.shape), like)
 
 
-def _weights(least: float) -> list[tuple[float, float, float]]:
-    """(√c, b/c, (a - b/c)/√c) of every step, for singular values from `least` to 1."""
-    weights: list[tuple[float, float, float]] = []
+def polar_coefficients(least: float) -> list[tuple[float, float, float]]:
+    """(a, b, c) of every step of Halley's iteration x (a + b x²) / (1 + c x²), for singular values from `least` to 1."""
+    coefficients: list[tuple[float, float, float]] = []
     for _ in range(_STEPS):
         square = least * least
         d = (4 * (1 - square) / (square * square)) ** (1 / 3) if least < 1 else 0.0
         a = math.sqrt(1 + d) + 0.5 * math.sqrt(8 - 4 * d + 8 * (2 - square) / (square * math.sqrt(1 + d)))
         b = (a - 1) ** 2 / 4
         c = a + b - 1
-        weights.append((math.sqrt(c), b / c, (a - b / c) / math.sqrt(c)))
+        coefficients.append((a, b, c))
         least = min(1.0, least * (a + b * square) / (1 + c * square))
-    return weights
+    return coefficients
 
 
 # -- derivative
