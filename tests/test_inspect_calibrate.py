@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -45,6 +46,13 @@ def test_the_same_figures_are_measured_every_time(monkeypatch: pytest.MonkeyPatc
     path.write_text(written(figures, shape))
     again, read_shape = topology_named(str(path))
     assert read_shape == shape and again.link == pytest.approx(figures.link, rel=1e-5) and again.flops.keys() == figures.flops.keys()
+
+
+def test_a_program_that_takes_long_runs_less_often() -> None:
+    calibration = calibrate.Calibration(mj.devices()[:1])
+    assert [calibration._runs(seconds) for seconds in (0.0, 0.1, 0.3, 0.6, 3.0)] == [5, 5, 3, 1, 1]
+    run, clock = Mock(), iter(range(99))
+    assert calibration.seconds(run, lambda: next(clock)) == 1.0 and run.call_count == 2  # the first does not count
 
 
 @pytest.mark.device

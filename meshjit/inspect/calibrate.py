@@ -1,7 +1,7 @@
 """Measure the machine at hand: what its devices compute and send a second, as Figures that `meshjit/targets/files.py` writes.
 
 All devices work at once, as they do in programs: eight devices over two cores have a quarter of a core each. Every program runs a
-few times, and the quickest run counts. A few seconds.
+few times, and the quickest run counts; one that takes long runs less often. A few seconds; between processes, up to twenty.
 
     collective     chains of one kind over the devices of a process, and over one of each: 4 KiB to start it, 1 MiB to move bytes
     flops          products of square matrices, by dtype
@@ -17,11 +17,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+import numpy as np
+
 from meshjit import lax
 from meshjit.api import jit
 from meshjit.api.putting import make_mesh
 from meshjit.config import config
 from meshjit.lax.shard_map import shard_map
+from meshjit.multihost import broadcast_one_to_all
 from meshjit.numpy.creation import zeros
 from meshjit.runtime import client
 from meshjit.targets import DEFAULTS, family
@@ -34,6 +37,7 @@ SMALL: Final = 1 << 12  # bytes of a device
 LARGE: Final = 1 << 20
 CHAIN: Final = 4  # collectives in a program: each waits for the one before
 RUNS: Final = 5  # of each program; the quickest counts
+PATIENCE: Final = 1.0  # seconds that the runs of a program may take together; one counts, however long it takes
 WIDTHS: Final = {"float32": 512, "float64": 512, "bfloat16": 256, "float16": 256, "int8": 128}  # of matrices
 STREAM: Final = 1 << 23  # bytes
 TRIPS: Final = 8  # over it
@@ -111,12 +115,14 @@ class Calibration:
 
     def seconds(self, run: Callable[[], Any], clock: Callable[[], float] | None = None) -> float:
         """Of the quickest run. The first does not count."""
-        clock, times = clock or self.clock, list[float]()
-        for _ in range(RUNS + 1):
-            start = clock()
-            run().block_until_ready()
-            times.append(clock() - start)
-        return max(min(times[1:]), LEAST)
+        clock = clock or self.clock
+        runs = self._runs(_timed(run, clock))
+        return max(min(_timed(run, clock) for _ in range(runs)), LEAST)
+
+    def _runs(self, seconds: float) -> int:
+        """How often a program runs whose first run took so long. Processes run it equally often, as the first of them says."""
+        runs = max(1, min(RUNS, int(PATIENCE / max(seconds, LEAST))))
+        return int(broadcast_one_to_all(np.int32(runs))) if self.hosts > 1 else runs
 
     def _program(self, fun: Local, shape: Sequence[int], dtype: str) -> Callable[[], Any]:
         """Runs `fun` of an array of this shape on every device at once."""
@@ -203,6 +209,12 @@ class Calibration:
             return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / self.each
         limit = (self.device.memory_stats() or {}).get("bytes_limit")
         return float(limit) if limit else like.memory
+
+
+def _timed(run: Callable[[], Any], clock: Callable[[], float]) -> float:
+    start = clock()
+    run().block_until_ready()
+    return clock() - start
 
 
 def _product(x: Any) -> Any:
