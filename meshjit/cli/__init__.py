@@ -34,7 +34,8 @@ from meshjit.version import __version__ as version
 ASKING = {"inspect": inspect, "diff": diff, "plan": plan}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def parser() -> argparse.ArgumentParser:
+    """Of the command and all that it can do."""
     parser = argparse.ArgumentParser(prog="meshjit", description="SPMD programs, explained.")
     parser.add_argument("--version", action="version", version=f"meshjit {version}, jaxlib {_jaxlib.version}")
     commands = parser.add_subparsers(dest="command")
@@ -51,12 +52,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     again = commands.add_parser("reproduce", help="do again what the file of an InternalError holds")
     again.add_argument("file", help="the file that the error named")
     commands.add_parser("doctor", help="versions, devices and launcher of this machine")
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     typed = list(sys.argv[1:] if arguments is None else arguments)
     end = typed.index("--") if typed[:1] == ["plan"] and "--" in typed else len(typed)
-    parsed = parser.parse_args(typed[:end])
+    asked = parser()
+    parsed = asked.parse_args(typed[:end])
     parsed.behind = typed[end + 1 :]
     if parsed.command is None:
-        parser.print_help()
+        asked.print_help()
         return 0
     if parsed.command == "doctor":
         return doctor()
