@@ -25,6 +25,7 @@ DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
 RUN = ("mlp", "llama", "vision", "diffusion", "hmc", "shallow_water", "what_jax_gets_wrong")
 OTHERS = ("train_gpt", "train_characters", "language_model", "fsdp_by_hand", "pipeline", "ring_attention", "expert_parallel")
+TITLES = {"hmc": "Hamiltonian Monte Carlo", "mlp": "MLP", "what_jax_gets_wrong": "What JAX gets wrong: the lines", "train_gpt": "A GPT"}
 
 # Variables that are no options: (name, what it says).
 PROCESSES = (
@@ -45,8 +46,8 @@ def options() -> str:
     """The page of all options and variables."""
     lines = [
         "# Options and environment variables", "",
-        "An option is set by the environment, read when meshjit is imported; by `meshjit.config.update(name, value)`; or for a block and",
-        "a thread by `with meshjit.config.using(name=value)`. JAX's spelling `jax_NAME` means the same. Of several variables the",
+        "An option is set by the environment, read when meshjit is imported; by `meshjit.config.update(name, value)`; or for a block",
+        "and a thread by `with meshjit.config.using(name=value)`. JAX's spelling `jax_NAME` means the same. Of several variables the",
         "first that is set counts. The page is generated from `meshjit/options.py`.", "",
         "| option | default | variables | what it does |", "|---|---|---|---|",
     ]  # fmt: skip
@@ -77,9 +78,10 @@ def example(name: str, output: str) -> str:
     """A page: what the example says of itself, what it prints, its text."""
     doc = ast.get_docstring(ast.parse((EXAMPLES / f"{name}.py").read_text())) or ""
     first, _, rest = doc.partition("\n")
-    title = name.replace("_", " ").capitalize().replace("Hmc", "Hamiltonian Monte Carlo").replace("jax", "JAX").replace("Mlp", "MLP")
+    title = TITLES.get(name, name.replace("_", " ").capitalize())
     printed = ["It prints:", "", "```text", output.rstrip(), "```", ""] if output else []
-    parts = [f"# {title}", "", first, rest, "", *printed, f"```{{literalinclude}} ../../examples/{name}.py", ":language: python", "```", ""]
+    text = [f"```{{literalinclude}} ../../examples/{name}.py", ":language: python", "```", ""]
+    parts = [f"# {title}", "", first, rest, "", *printed, *text]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
 
 
@@ -87,8 +89,8 @@ def printed_by(name: str) -> str:
     """What an example prints on 8 CPU devices."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("MESHJIT_", "JAX_", "XLA_"))}
     environ = {**kept, "PYTHONPATH": str(DOCS.parent)}
-    done = subprocess.run([sys.executable, EXAMPLES / f"{name}.py"], env=environ, capture_output=True, text=True, timeout=600, check=True)
-    return done.stdout
+    command = [sys.executable, EXAMPLES / f"{name}.py"]
+    return subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600, check=True).stdout
 
 
 def recorded(name: str) -> str:
