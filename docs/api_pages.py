@@ -90,8 +90,8 @@ def write_pages(folder: Path) -> None:
         for each, value in public(module):
             lines += entry(each, value)
         _write(folder / f"{name}.md", "\n".join(lines))
-    lines = ["# API reference", "", "Names are those of JAX, under `meshjit`.", "", "```{toctree}", ":maxdepth: 1", "", *MODULES, "```", ""]
-    _write(folder / "index.md", "\n".join(lines))
+    head = ["# API reference", "", "Names are those of JAX, under `meshjit`.", "", "```{toctree}", ":maxdepth: 1", ""]
+    _write(folder / "index.md", "\n".join([*head, *MODULES, "```", ""]))
 
 
 def _write(path: Path, text: str) -> None:

@@ -25,7 +25,9 @@ DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
 RUN = ("mlp", "llama", "vision", "diffusion", "hmc", "shallow_water", "what_jax_gets_wrong")
 OTHERS = ("train_gpt", "train_characters", "language_model", "fsdp_by_hand", "pipeline", "ring_attention", "expert_parallel")
-TITLES = {"hmc": "Hamiltonian Monte Carlo", "mlp": "MLP", "what_jax_gets_wrong": "What JAX gets wrong: the lines", "train_gpt": "A GPT"}
+TITLES = {
+    "hmc": "Hamiltonian Monte Carlo", "mlp": "MLP", "train_gpt": "A GPT", "what_jax_gets_wrong": "What JAX gets wrong: the lines",
+}  # fmt: skip
 
 # Variables that are no options: (name, what it says).
 PROCESSES = (
@@ -46,9 +48,9 @@ def options() -> str:
     """The page of all options and variables."""
     lines = [
         "# Options and environment variables", "",
-        "An option is set by the environment, read when meshjit is imported; by `meshjit.config.update(name, value)`; or for a block",
-        "and a thread by `with meshjit.config.using(name=value)`. JAX's spelling `jax_NAME` means the same. Of several variables the",
-        "first that is set counts. The page is generated from `meshjit/options.py`.", "",
+        "An option is set by the environment, read when meshjit is imported; by `meshjit.config.update(name, value)`; or for a",
+        "block and a thread by `with meshjit.config.using(name=value)`. JAX's spelling `jax_NAME` means the same. Of several",
+        "variables the first that is set counts. The page is generated from `meshjit/options.py`.", "",
         "| option | default | variables | what it does |", "|---|---|---|---|",
     ]  # fmt: skip
     for option in OPTIONS:
