@@ -195,10 +195,12 @@ def test_who_is_interrupted_leaves_the_checkpoint_before(tmp_path: Path, monkeyp
 BODY = """
 import meshjit as mj
 from meshjit import checkpoints
+from meshjit.checkpoints import writing
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 folder = os.path.join(os.path.dirname(sys.argv[0]), "run")
 def place(mesh, *spec): return NamedSharding(mesh, P(*spec))
 devices = np.array(mj.devices())
+whole_rows = np.zeros((7, 6), np.float32)
 rows, whole = np.arange(42.0, dtype=np.float32).reshape(7, 6), np.arange(3)
 def put(value, sharding): return mj.make_array_from_callback(value.shape, sharding, lambda index: value[index])
 saved = {"rows": put(rows, place(Mesh(devices, "x"), "x")), "cut": put(rows, place(Mesh(devices.reshape(2, 2), ("x", "y")), None, "x")), "mine": whole + rank}
@@ -213,13 +215,21 @@ for name in ("rows", "cut", "there"):
 say(back["mine"].tolist())
 try: checkpoints.save(folder, {"a": np.ones(2 + rank)}, 8)
 except Exception as error: say(type(error).__name__)
+spread, real, agreed = {"rows": saved["rows"], "cut": saved["cut"]}, writing.agree, []
+writing.agree = lambda *args, **kwargs: (agreed.append(1), real(*args, **kwargs))
+folder += "later"
+for step in (10, 11, 12): checkpoints.save(folder, spread, step, keep=2).wait()
+say(len(agreed), checkpoints.steps(folder), np.array_equal(checkpoints.restore(folder, {"rows": whole_rows, "cut": whole_rows})["rows"], rows))
+try: checkpoints.save(folder, spread, 20 + rank).wait()
+except Exception as error: say(str(error))
 """
 
 
 def test_two_processes(tmp_path: Path) -> None:
     ended = side_by_side(tmp_path, BODY)
     expected = ["['0_0', '2_0', '4_0', '6_0'] 7", "rows True", "cut True", "there True", "[0, 1, 2]", "DivergenceError"]
-    assert [e.said for e in ended] == [expected, expected], ended[0].error
+    expected += ["1 [11, 12] True", "the processes save different steps: process 0 step 20, process 1 step 21"]
+    assert [e.said[: len(expected)] for e in ended] == [expected, expected], ended[0].error
     names = os.listdir(tmp_path / "run" / "step-00000007")
     assert len([name for name in names if name.startswith("00000.")]) == 2  # "cut": two halves, each by one process
 

@@ -66,6 +66,7 @@ class Saving:
 
 _last: Saving | None = None  # one at a time: a next `save` waits
 _count = 0
+_agreed: tuple[Any, ...] | None = None  # the folder and tree of the last save, where every leaf lay on devices of all processes
 
 
 def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, overwrite: bool = False) -> Saving:
@@ -73,10 +74,11 @@ def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, over
 
     Returns once the arrays are copied, so that they may be donated; `.wait()` waits for the rest. Every slice of an array is
     written once, by one process that holds it. What is no global Array (NumPy, Python's numbers, an Array of one process) is
-    process 0's. `keep`: so many checkpoints stay, the oldest go.
+    process 0's. `keep`: so many checkpoints stay, the oldest go. The first save of a tree waits until all processes have come.
 
     Raises CheckpointError where the step is there, without `overwrite`, or where the last `save` has failed;
     DivergenceError where processes save different trees."""
+    global _agreed
     wait_for_last()
     joined, final = membership(), place(folder, step)
     there = final.exists() and not overwrite
@@ -84,11 +86,24 @@ def save(folder: Folder, state: Any, step: int, *, keep: int | None = None, over
     if joined.process_id == 0 and not there:
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-    elsewhere = agree_on_tree(joined, f"checkpoint of step {step}", state, str(there))
+    spread = _spread_over_all(joined, state)
+    tree_here = (os.fspath(folder), kinds(state)) if spread and not there else None
+    elsewhere: list[int] = []
+    if tree_here is None or tree_here != _agreed:
+        elsewhere = agree_on_tree(joined, f"checkpoint of step {step}", state, str(there))
+    _agreed = tree_here
     if there:
         raise CheckpointError(f"{final} is there already\n  fix: overwrite=True replaces it")
     leaves = copies(state, joined.process_id, elsewhere)
     return start_saving(lambda key: _write(joined, key, leaves, aside, final, Path(folder), step, keep))
+
+
+def _spread_over_all(joined: Membership, state: Any) -> bool:
+    """Whether every Array of the tree lies on devices of all processes. Such trees are alike on all of them once they were."""
+    arrays = [leaf for leaf in tree.leaves(state) if isinstance(leaf, Array)]
+    shardings = {id(array.sharding): array.sharding for array in arrays}.values()
+    processes = [len({device.process_index for device in sharding.device_set}) for sharding in shardings]
+    return bool(arrays) and all(count == joined.num_processes for count in processes)
 
 
 def agree_on_tree(joined: Membership, name: str, state: Any, also: str) -> list[int]:
@@ -132,6 +147,12 @@ def start_saving(write: Callable[[str], None]) -> Saving:
 def _write(
     joined: Membership, key: str, leaves: Sequence[Leaf], aside: Path, final: Path, folder: Path, step: int, keep: int | None
 ) -> None:
+    begun = tell(joined, f"{key}begins/", str(step))  # process 0 has made the folder by then
+    if len(set(begun.values())) > 1:
+        steps_said = ", ".join(f"process {rank} step {said}" for rank, said in sorted(begun.items()))
+        raise CheckpointError(
+            f"the processes save different steps: {steps_said}\n  fix: call save with the same step on every process"
+        )
     try:
         mine = in_threads(lambda numbered: _written(numbered[1], numbered[0], aside), list(enumerate(leaves)))
         said = json.dumps([[asdict(shard) for shard in leaf.shards] for leaf in mine])
