@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import subprocess
 import sys
+import tempfile
 
 ROUNDS = 7
 SCRIPT = """
@@ -33,10 +35,14 @@ print(*(x for i in (0, 1, 3) for x in (wall[i + 1] - wall[i], cpu[i + 1] - cpu[i
 ARGUMENTS = 1000  # of each of two
 
 
-def measure(library: str, python: str) -> list[float]:
-    """Seconds of one start: import (clock, CPU), first call (clock, CPU), first call with many arguments (clock, CPU)."""
+def measure(library: str, python: str, folder: str) -> list[float]:
+    """Seconds of one start: import (clock, CPU), first call (clock, CPU), first call with many arguments (clock, CPU).
+    Bytecode goes to `folder`, also where the environment asks for none: pip writes that of what it installs."""
     command = [python, "-c", SCRIPT.format(library=library, arguments=ARGUMENTS)]
-    return [float(word) for word in subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()]
+    environ = {**os.environ, "PYTHONPYCACHEPREFIX": folder}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, env=environ).stdout
+    return [float(word) for word in printed.split()]
 
 
 def main() -> None:
@@ -44,9 +50,10 @@ def main() -> None:
     parser.add_argument("--jax", default=sys.executable if importlib.util.find_spec("jax") else None, metavar="PYTHON")
     jax = parser.parse_args().jax
     libraries = {"meshjit": sys.executable, **({"jax": jax} if jax else {})}
-    for library, python in libraries.items():
-        measure(library, python)  # writes the bytecode
-    rounds = [[measure(*item) for item in libraries.items()] for _ in range(ROUNDS)]
+    with tempfile.TemporaryDirectory() as folder:
+        for library, python in libraries.items():
+            measure(library, python, folder)  # writes the bytecode
+        rounds = [[measure(*item, folder) for item in libraries.items()] for _ in range(ROUNDS)]
     best = [[min(turn[i][column] for turn in rounds) for column in range(6)] for i in range(len(libraries))]
     columns = ("import s", "CPU s", "first call s", "CPU s", f"{2 * ARGUMENTS} args s", "CPU s")
     print(f"{'':10}{''.join(f'{column:>14}' for column in columns)}     best of {ROUNDS}")

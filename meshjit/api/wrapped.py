@@ -406,7 +406,6 @@ def check_function(fun: Any) -> None:
         )
 
 
-# Called with every newly compiled function: how `meshjit inspect` sees what a script jits.
 def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
     """The arrays of a tree under the constraints that a pytree prefix of shardings means inside a trace."""
     if shardings is UNSPECIFIED:
