@@ -59,6 +59,7 @@ def test_a_program_that_takes_long_runs_less_often() -> None:
 def test_one_device_has_nobody_to_talk_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate.Calibration, "flops", lambda self, dtype: 1e9)
     figures, shape = calibrate.Calibration(mj.devices()[:1]).figures()
+    assert ": 1 device, " in figures.source
     assert shape == (1,) and figures.link == DEVICES["cpu"].link and figures.slowdown == DEVICES["cpu"].slowdown
 
 

@@ -74,12 +74,13 @@ class Calibration:
     def figures(self) -> tuple[Figures, tuple[int, ...]]:
         """All figures, and the shape of the mesh."""
         like = figures_of_kind(self.platform, self.device.device_kind) or DEVICES[DEFAULTS[self.platform]]
-        devices, cores = self.mesh.device_count, f"{self.cores} cores" if self.platform == "cpu" else self.device.device_kind
+        count, cores = _counted(self.mesh.device_count, "device"), _counted(self.cores, "core")
+        kind = cores if self.platform == "cpu" else self.device.device_kind
         busy = ", time of the processors: the machine was busy" if self.clock is not time.perf_counter else ""
         figures = dataclasses.replace(
             like,
             name=f"measured {self.platform}",
-            source=f"meshjit plan --calibrate: {devices} devices, {cores}{busy}",
+            source=f"meshjit plan --calibrate: {count}, {kind}{busy}",
             flops={dtype: self.flops(dtype) for dtype in WIDTHS},
             memory_bandwidth=self.memory_bandwidth(),
             memory=self.memory(like),
@@ -93,7 +94,7 @@ class Calibration:
             figures = dataclasses.replace(figures, network=rates[BASE], network_latency=latency)
         if links:
             figures = self._with_links(figures, *links.get("each", links.get("hosts", (0.0, {}))))
-        return figures, (self.hosts, self.each) if self.hosts > 1 < self.each else (devices,)
+        return figures, (self.hosts, self.each) if self.hosts > 1 < self.each else (self.mesh.device_count,)
 
     def _with_links(self, figures: Figures, latency: float, rates: Mapping[str, float]) -> Figures:
         kinds = [kind for kind in sorted(rates) if kind != BASE and not kind.startswith("minor")]
@@ -219,6 +220,10 @@ def _timed(run: Callable[[], Any], clock: Callable[[], float]) -> float:
 
 def _product(x: Any) -> Any:
     return lax.dot_general(x, x, (((1,), (0,)), ((), ())))
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _sane(ratio: float) -> float:

@@ -28,35 +28,33 @@ def bring_first(
     program: Program, machine: Machine, plans: Sequence[EquationPlan], outputs: Sequence[Placement]
 ) -> tuple[EquationPlan, ...]:
     """The plans of a Program's equations, with `brought` where an order of its readers' placements costs less than theirs."""
-    asked = _asked(program, machine, plans, outputs)
-    known: dict[object, EquationPlan] = {}  # plans of alike equations stay one object
-
-    def planned(results: Sequence[Var], plan: EquationPlan) -> EquationPlan:
-        first = [_first(machine, v.type, p, asked.get(v, ())) for v, p in zip(results, plan.results, strict=True)]
-        if not any(first):
-            return plan
-        return known.setdefault((id(plan), *first), dataclasses.replace(plan, brought=tuple(first)))
-
-    several = {v for v, placements in asked.items() if len(placements) > 1}
-    return tuple([
-        plan if several.isdisjoint(eqn.outputs) else planned(eqn.outputs, plan)
-        for eqn, plan in zip(program.eqns, plans, strict=True)
-    ])  # fmt: skip
+    asked, known, steps = _asked(program, machine, plans, outputs), dict[object, EquationPlan](), list(plans)
+    for at in sorted({at for at, placements in asked.values() if len(placements) > 1}):
+        eqn, plan = program.eqns[at], plans[at]
+        sides = zip(eqn.outputs, plan.results, strict=True)
+        first = tuple([_first(machine, v.type, p, asked[v][1]) if v in asked else None for v, p in sides])
+        if any(first):  # plans of alike equations stay one object
+            steps[at] = known.setdefault((id(plan), first), dataclasses.replace(plan, brought=first))
+    return tuple(steps)
 
 
 def _asked(
     program: Program, machine: Machine, plans: Sequence[EquationPlan], outputs: Sequence[Placement]
-) -> dict[Var, dict[Placement, None]]:
-    """The placements, whole, under which sums are read, in the order of their readers."""
-    asked: dict[Var, dict[Placement, None]] = {}
-    for eqn, plan in zip(program.eqns, plans, strict=True):
-        for i, var in enumerate(eqn.inputs if asked else ()):
-            if var in asked and not plan.operands[i].partial:
-                asked[var][machine.normal(plan.operands[i])] = None
-        asked.update((v, {}) for v, p in zip(eqn.outputs, plan.results, strict=True) if p.partial_kind == "sum")
+) -> dict[Var, tuple[int, dict[Placement, None]]]:
+    """Of sums, the number of the equation that makes each, and the whole placements under which it is read, in the order of its
+    readers."""
+    asked: dict[Var, tuple[int, dict[Placement, None]]] = {}
+    for at, (eqn, plan) in enumerate(zip(program.eqns, plans, strict=True)):
+        if not asked.keys().isdisjoint(eqn.inputs):
+            for var, placement in zip(eqn.inputs, plan.operands, strict=True):
+                if var in asked and not placement.partial:
+                    asked[var][1][machine.normal(placement)] = None
+        for var, placement in zip(eqn.outputs, plan.results, strict=True):
+            if placement.partial and placement.partial_kind == "sum":
+                asked[var] = at, {}
     for var, placement in zip(program.outputs, outputs, strict=True):
         if var in asked and not placement.partial:
-            asked[var][machine.normal(placement)] = None
+            asked[var][1][machine.normal(placement)] = None
     return asked
 
 

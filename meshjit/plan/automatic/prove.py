@@ -5,7 +5,8 @@ The Model's tables begin with lower bounds of prices (`floors.py`), so it costs 
 - messages raise the bound (`messages.py`);
 - choices whose excess is more than a plan that is there already are left out;
 - prices of the entries with the least excess are found exactly;
-- the assignment that the messages suggest is planned, which may be a better plan.
+- the assignment that the messages suggest is planned, which may be a better plan;
+- where the bound rises no more, sets of placements of values with many readers are grouped by what prices are by then.
 
 In the end the bound reaches the best plan, or the few choices that are left are gone through in the order of their cost.
 Effort is counted, not measured, so it ends at the same place every time.
