@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -174,3 +175,25 @@ print(mj.grad(lambda x: einops.einsum(x, x, "a b c, a b d -> c d").sum())(x).sha
 """
     done = python("-c", code, folder=tmp_path)
     assert done.stdout == "True (8, 3) [ 7.5 11.5 15.5]\n(2, 3, 4)\n", done.stderr
+
+
+def test_a_process_says_after_some_seconds_for_whom_it_waits(tmp_path: Path) -> None:
+    environ = {"MESHJIT_NUM_PROCESSES": "2", "MESHJIT_PROCESS_ID": "0"}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        environ["MESHJIT_COORDINATOR"] = f"127.0.0.1:{free.getsockname()[1]}"
+    code = "import meshjit as mj\nmj.distributed.initialize(initialization_timeout=7)"
+    done = python("-c", code, folder=tmp_path, **environ)
+    words = f"[rank 0] process 1 of 2 did not come so far; waiting at {environ['MESHJIT_COORDINATOR']}"
+    assert done.returncode and words in done.stderr.splitlines(), done.stderr
+
+
+def test_the_tour_can_be_inspected(tmp_path: Path) -> None:
+    done = meshjit("inspect", str(ROOT / "docs" / "tour.py"), folder=tmp_path)
+    assert done.returncode == 0 and re.search(r"^jit\(loss\) on Mesh", done.stdout, re.MULTILINE), done.stderr
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0 and re.fullmatch(r"meshjit \d+\.\d+\.\d+, jaxlib \d+\.\d+\.\d+\n", capsys.readouterr().out)
