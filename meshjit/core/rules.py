@@ -27,6 +27,11 @@ def rule_of(eqn: Eqn) -> FactorRule:
     return _ask(_rule, eqn)
 
 
+def work_passes(eqn: Eqn) -> float:
+    """What the op itself says of its work; 0 for most."""
+    return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
+
+
 def access_of(eqn: Eqn) -> tuple[Access, ...]:
     """Per result, where its elements come from."""
     return derived(rule_of(eqn)) if eqn.op.access is None else _ask(_access, eqn)

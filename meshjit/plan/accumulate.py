@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region
-from meshjit.plan.cost import USES_OF_OUTPUT
 from meshjit.plan.delay import Delays, PartialAxes
+from meshjit.plan.uses import USES_OF_OUTPUT
 from sharding.axes import overlap
 from sharding.spec import Placement
 

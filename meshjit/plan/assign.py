@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.plan.cost import Machine, work_passes
+from meshjit.core.rules import work_passes
+from meshjit.plan.cost import Machine
 from meshjit.plan.displaced import displaced
 from meshjit.plan.events import Choice, Options
 from sharding.axes import AxisRef, overlap

@@ -1,8 +1,7 @@
-"""What a plan is predicted to cost on a machine: seconds of work and of moving data, bytes on the wire, peak memory.
+"""Prices on a machine: seconds of an equation's work and of what its own rule sends; and which of two plans is cheaper.
 
-`Flow` goes through a Program as partitioning will, and keeps which versions of every value then exist: a weight that was
-gathered once is there for the backward pass, too. Work is what the factors say: a contraction does as many
-multiplications as its factors and windows have combinations, everything else reads and writes its values once, in fused loops.
+Work is what the factors say: a contraction does as many multiplications as its factors and windows have combinations,
+everything else reads and writes its values once, in fused loops. `meshjit/plan/flow.py` adds up a whole plan.
 """
 
 from __future__ import annotations
@@ -11,34 +10,29 @@ import copy
 import dataclasses
 import functools
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import once_per_program
 from meshjit.core.plan import EquationPlan, PlanCost
-from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.program import Eqn, Program
 from meshjit.core.region import weighted_regions
-from meshjit.core.repeats import repeats
-from meshjit.core.rules import rule_of
+from meshjit.core.rules import rule_of, work_passes
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
-from meshjit.core.versions import Versions, Walks
+from meshjit.core.versions import Walks
 from meshjit.partition.own_rule import OwnRule, own_rule
-from meshjit.plan.events import Event, Exchange, Move, Remake
+from meshjit.plan.uses import Uses
 from meshjit.plan.written import write, write_block
 from meshjit.transform.choose_frames import BorderPrices
 from meshjit.transform.pipeline import finish
-from sharding.cost import collective_seconds, gathering_dim
+from sharding.cost import collective_seconds
 from sharding.mesh import BaseMesh
-from sharding.reshard import Walk
 from sharding.rule import FactorRule
 from sharding.spec import Placement
-from sharding.steps import operand_shape, step_axes
 
-USES_OF_OUTPUT = 2  # an output is reduced when it leaves, so it never counts as used once
 FUSED = 0.3  # fraction of the bytes that elementwise equations read and write that is left after fusion
 WORTH: Final = 0.998  # a plan is cheaper only below this fraction of the other's time
 WORTH_BYTES: Final = 0.5  # the same for a plan that sends more: times are predicted, bytes are certain
@@ -247,250 +241,3 @@ def _extents(rule: FactorRule, types: Sequence[TensorType]) -> dict[str, int]:
             if len(factors) == 1:
                 extents[factors[0]] = min(extents.get(factors[0], extent), extent)
     return {**rule.sizes, **extents}
-
-
-def work_passes(eqn: Eqn) -> float:
-    """What the op itself says of its work; 0 for most."""
-    return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
-
-
-class Uses:
-    """How often a Program uses its values, and after which equation each is needed no more; whatever the plan is."""
-
-    def __init__(self, program: Program) -> None:
-        self.ends = _last_uses(program)
-        self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
-        for _ in range(USES_OF_OUTPUT):
-            self.counts.update(program.outputs)
-        self.addends = {v for v in _addends(program) if self.counts[v] == 1}
-        self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
-        self.reads = dict(_contractions(program))
-        self.readers = Counter([key for keys in self.reads.values() for key in keys])
-        self.repeats = {repeat.start: repeat for repeat in repeats(program)}
-        self.joins = {at: tuple([v in self.addends for v in repeat.inner]) for at, repeat in self.repeats.items()}
-        self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
-
-    def again(self) -> Uses:
-        """With outcomes of its own besides those so far."""
-        other = copy.copy(self)
-        other.outcomes = dict(self.outcomes)
-        return other
-
-    def sharers(self, eqn: Eqn) -> tuple[int, ...]:
-        """For each operand of a contraction how many alike contractions read it; () for other equations. What is brought for the
-        first of them is there for the others: q, k and v share the gather of what they are made of."""
-        return tuple([self.readers[key] for key in self.reads.get(eqn, ())])
-
-
-def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
-    """With their operands, each as it is read: alike for equal ops and params, whatever the other operand is."""
-    copies: dict[tuple[int, ...], bool] = {}
-    for eqn in program.eqns:
-        if len(eqn.inputs) > 1 and eqn.op.regions is None:
-            contracts = copies.get(eqn.identity)
-            if contracts is None:
-                contracts = copies[eqn.identity] = bool(rule_of(eqn).reductions) and not work_passes(eqn)
-            if contracts:
-                yield eqn, [(var, i, eqn.op, tuple(eqn.params.items())) for i, var in enumerate(eqn.inputs)]
-
-
-def _addends(program: Program) -> Iterator[Var]:
-    """The operands of equations that are linear in several of them together, and those that are asked for as addends."""
-    copies: dict[tuple[int, ...], list[int]] = {}
-    for eqn in program.eqns:
-        if eqn.op.pinned is not None:
-            yield from [v for v, spec in zip(eqn.inputs, eqn.op.pinned(eqn.params)[0], strict=True) if spec.unreduced]
-        elif len(eqn.inputs) > 1 and eqn.op.linear != ():
-            positions = copies.get(eqn.identity)
-            if positions is None:
-                groups = [group for group in eqn.op.linear_groups(eqn.input_types, eqn.params) if len(group) > 1]
-                positions = copies[eqn.identity] = [i for group in groups for i in group if i < len(eqn.inputs)]
-            yield from [eqn.inputs[i] for i in positions]
-
-
-def _unreduced(program: Program) -> Iterator[Var]:
-    for eqn in program.eqns:
-        if eqn.op.pinned is not None:
-            yield from [v for v, spec in zip(eqn.outputs, eqn.op.pinned(eqn.params)[1], strict=True) if spec.unreduced]
-
-
-class TooDear(Exception):
-    """Planning was stopped: the plan is dearer than the one that it was to be compared with."""
-
-
-class Limit(NamedTuple):
-    """Planning stops once a plan takes more seconds, and holds at least so many bytes."""
-
-    seconds: float = math.inf
-    bytes: float = 0.0
-
-
-@dataclass(frozen=True)
-class Log:
-    """What happens in a repeat: the work of each; and in order what is moved, as `Flow.note` is told, and what
-    becomes of partial sums. `outer`: the positions of values from outside."""
-
-    outer: Mapping[Var, int]
-    work: list[float] = field(default_factory=list[float])
-    moves: list[Any] = field(default_factory=list[Any])
-
-
-class Flow(Versions[None]):
-    """Follows the values of one Program through its equations: where each is, and what it cost so far. TooDear is raised
-    beyond the limit."""
-
-    def __init__(self, program: Program, machine: Machine, limit: Limit | None = None) -> None:
-        super().__init__(machine)
-        self.limit = limit or Limit()
-        self.program = program
-        self.machine = machine
-        self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
-        self.work = self.moving = self.bytes = 0.0
-        self.held = self.peak = 0
-        self.ends = machine.uses_of(program).ends
-        self.at = 0
-        self.collectives: list[Collective] = []
-        self.events: list[Event] = []
-        self.eqn: Eqn | None = None  # the one that values are brought for
-        self.log: Log | None = None
-
-    def start(self, inputs: Sequence[Placement]) -> None:
-        for var, placement in zip(self.program.inputs, inputs, strict=True):
-            placement = self.machine.normal(placement)
-            self.enter(var, placement, None)
-            self._hold(var, self.machine.local_bytes(var.type, placement))
-
-    def run(self, eqn: Eqn, plan: EquationPlan) -> None:
-        """One equation: bring its operands, compute, forget what nobody needs any more."""
-        effect, versions = self.machine.effect(eqn, plan), self.versions
-        self.eqn = eqn
-        for var, placement in zip(eqn.inputs, effect.operands, strict=True):
-            if placement not in versions[var]:
-                self.operand(var, placement)
-        if plan.bodies:
-            self._nested(eqn, plan)
-        self.compute(eqn, plan, ())
-        self.check()
-        for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
-            versions[var] = {placement: None}
-            self._hold(var, size)
-        if not eqn.inputs or eqn.inputs[0] in self.cheap:
-            self.note_maker(eqn, plan)
-        if plan.brought:
-            self.bring_results(eqn, plan)
-        if self.held > self.peak:
-            self.peak = self.held
-        for var in self.ends[self.at]:
-            self.held -= self.sizes.get(var, 0)
-        self.at += 1
-
-    def check(self) -> None:
-        if self.work + self.moving > self.limit.seconds and self.peak >= self.limit.bytes:
-            raise TooDear
-
-    def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
-        effect = self.machine.effect(eqn, plan)
-        self.work += effect.work
-        if self.log is not None:
-            self.log.work.append(effect.work)
-        exchange = effect.exchange
-        if exchange is not NO_EXCHANGE:
-            event = Exchange(eqn, exchange.collectives, exchange.final) if exchange.collectives else None
-            self.note(exchange.moving, exchange.bytes, exchange.collectives, event)
-            for i, placement in exchange.requests:
-                self.bring(eqn.inputs[i], placement)
-        return (None,) * len(eqn.outputs)
-
-    def addend(self, local: None, placement: Placement) -> None:
-        return None
-
-    def remake(self, eqn: Eqn, plan: EquationPlan) -> None:
-        self.note(0.0, 0.0, (), Remake(eqn, plan))
-        return super().remake(eqn, plan)
-
-    def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:
-        collectives = collectives_of(walk, var.type, self.machine.mesh)
-        self.note(walk.seconds, walk.bytes, collectives, Move(var, walk, self.eqn))
-        for between in walk.placements[1:]:
-            if between not in self.versions[var]:
-                self._hold(var, self.machine.local_bytes(var.type, between))
-        return (None,) * len(walk.steps)
-
-    def note(self, seconds: float, bytes: float, collectives: Sequence[Collective], event: Event | None) -> None:
-        """Something is sent, or made again instead."""
-        self.moving += seconds
-        self.bytes += bytes
-        self.collectives += collectives
-        if event is not None:
-            self.events.append(event)
-        if self.log is not None:
-            self.log.moves.append((seconds, bytes, collectives, event))
-
-    def skip(self, eqns: Sequence[Eqn], held: int, peak: int) -> None:
-        """These equations ran, which changed what is held by so much, in between by at most so much."""
-        self.check()
-        self.peak = max(self.peak, self.held + peak)
-        self.held += held
-        self.at += len(eqns)
-        self.eqn = eqns[-1]
-
-    def have(self, var: Var) -> tuple[Placement, ...]:
-        """The versions of a value; none for a value that can be computed again at any placement."""
-        return () if var in self.cheap else tuple(self.versions[var])
-
-    def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:
-        """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
-        for (_, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
-            assert body.cost is not None
-            self.work += times * body.cost.work_seconds
-            self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
-            if plan.block:
-                continue  # its collectives are those of the block
-            self.moving += times * body.cost.move_seconds
-            self.bytes += times * body.cost.wire_bytes
-            self.collectives += [each.times(times) for each in body.collectives]
-
-    def change(self, eqn: Eqn, plan: EquationPlan) -> None:
-        """An equation that has run already is planned otherwise after all: other operands are brought, and its results
-        lie elsewhere, in as much memory."""
-        held = self.held
-        for var, placement in zip(eqn.inputs, plan.operands, strict=True):
-            self.operand(var, placement)
-        for var, placement in zip(eqn.outputs, plan.results, strict=True):
-            self.enter(var, self.machine.normal(placement), None)
-        self.held = held
-
-    def _hold(self, var: Var, size: int) -> None:
-        self.sizes[var] = self.sizes.get(var, 0) + size
-        self.held += size
-
-    def end(self, outputs: Sequence[Placement]) -> PlanCost:
-        """Hand the outputs over; what all of it cost."""
-        self.eqn = None
-        for var, placement in zip(self.program.outputs, outputs, strict=True):
-            self.bring(var, placement)
-        return PlanCost(self.work, self.moving, self.bytes, float(max(self.peak, self.held)))
-
-
-def collectives_of(walk: Walk, type: TensorType, mesh: BaseMesh) -> list[Collective]:
-    """The collectives of a walk; a value of no elements has nothing to move."""
-    if not walk.bytes or 0 in type.shape:
-        return []
-    collectives: list[Collective] = []
-    for step, here in zip(walk.steps, walk.placements, strict=False):
-        if step.collective is not None:
-            shape = operand_shape(step, here, type.shape, mesh)
-            size = math.prod(shape) * type.dtype.itemsize
-            collectives.append(Collective(step.collective, step_axes(step), size, gathering_dim(step, shape)))
-    return collectives
-
-
-def _last_uses(program: Program) -> list[list[Var]]:
-    """For every equation the values that are needed no more after it."""
-    later = set(program.outputs)
-    ends: list[list[Var]] = []
-    for eqn in reversed(program.eqns):
-        last = {*eqn.inputs, *eqn.outputs}.difference(later)
-        ends.append([*last])
-        later |= last
-    return ends[::-1]

@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.plan.cost import Flow, Machine
+from meshjit.plan.cost import Machine
 from meshjit.plan.delay import ChainEnd, Delayed, Delays
 from meshjit.plan.events import Reduction
+from meshjit.plan.flow import Flow
 from sharding.spec import Placement
 
 

@@ -13,8 +13,8 @@ from meshjit.core.plan import EquationPlan, Plan, Trial
 from meshjit.core.printer import names_of, print_type
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import Assigner
-from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Accumulation, Choice, Delay, Event, Exchange, Hoist, Move, Reduction, Remake
+from meshjit.plan.flow import collectives_of
 from meshjit.plan.graph import Annotations, Flattened, programs_in
 from meshjit.plan.groups import groups
 from meshjit.plan.seeds import seed_text

@@ -11,10 +11,11 @@ from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.assign import Assigner
 from meshjit.plan.bring_first import bring_first
-from meshjit.plan.cost import Flow, Limit, Machine
+from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
 from meshjit.plan.equations import Planner
+from meshjit.plan.flow import Flow, Limit
 from meshjit.plan.graph import Annotations, Flattened, flatten, reseeded
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.recall import run_through

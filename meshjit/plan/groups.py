@@ -20,8 +20,10 @@ from meshjit.core.decision import Decision, rounded
 from meshjit.core.plan import EquationPlan, Plan, equation_plan
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.core.region import run_regions, weighted_regions
-from meshjit.plan.cost import Machine, collectives_of, work_passes
+from meshjit.core.rules import work_passes
+from meshjit.plan.cost import Machine
 from meshjit.plan.events import Exchange, Move
+from meshjit.plan.flow import collectives_of
 from sharding.axes import name_of
 from sharding.placement import Placement
 
@@ -54,7 +56,7 @@ class Group:
 def groups(plan: Plan) -> Iterator[Decision]:
     """One Decision for all groups that are alike, in the order of the Program."""
     together: dict[object, Group] = {}
-    for group in _Finder(plan).found():
+    for group in _Finder(plan).groups():
         first = together.setdefault(group.alike, group)
         if first is not group:
             first.arguments += group.arguments
@@ -75,7 +77,7 @@ class _Finder:
         self.sent: list[tuple[Node, Collective, Source | None]] = []
         self._collect(plan, 1.0)
 
-    def found(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[Group]:
         every: dict[Node, Group] = {}
         inputs = {*self.plan.program.inputs}
         for node in [*self.above]:

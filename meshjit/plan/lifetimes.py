@@ -15,7 +15,8 @@ from itertools import accumulate
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat
-from meshjit.plan.cost import Flow, Machine
+from meshjit.plan.cost import Machine
+from meshjit.plan.flow import Flow
 from meshjit.plan.recall import FlowOutcome, FlowRecall
 from sharding.reshard import Walk
 from sharding.spec import Placement

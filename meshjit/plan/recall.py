@@ -16,10 +16,11 @@ from meshjit.core.collective import Collective
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat
-from meshjit.plan.cost import Flow, Log, Machine
+from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
 from meshjit.plan.delay import Delayed
 from meshjit.plan.events import Event, Move, Reduction
+from meshjit.plan.flow import Flow, Log
 from sharding.placement import Placement
 
 Placed = tuple[tuple[int, Placement], ...]  # position of a value → placement

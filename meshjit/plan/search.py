@@ -15,8 +15,9 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
-from meshjit.plan.cost import Limit, TooDear, is_cheaper
+from meshjit.plan.cost import is_cheaper
 from meshjit.plan.draft import Draft
+from meshjit.plan.flow import Limit, TooDear
 from meshjit.plan.proposals import KINDS, Proposal
 
 TRIALS: Final = 16

@@ -21,8 +21,7 @@ import numpy as np
 
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Var
-from meshjit.core.rules import rule_of
-from meshjit.plan.cost import work_passes
+from meshjit.core.rules import rule_of, work_passes
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.transform.compute_again import Section
 

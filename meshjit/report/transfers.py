@@ -10,8 +10,8 @@ from typing import Final
 from meshjit.core.collective import Collective
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.core.types import TensorType
-from meshjit.plan.cost import collectives_of
 from meshjit.plan.events import Event, Exchange, Move
+from meshjit.plan.flow import collectives_of
 from meshjit.report.subject import Subject, once_per_subject, placement_text
 from meshjit.report.units import function_text, line_text
 from sharding.axes import axes_text, canonical_axes

@@ -19,12 +19,13 @@ from typing import Final
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn
+from meshjit.core.rules import work_passes
 from meshjit.core.target import Target
 from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
-from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost, work_passes
+from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import Annotations, programs_in
 from sharding.axes import name_of

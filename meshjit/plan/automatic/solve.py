@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 from meshjit.core.plan import Optimum, Plan, equation_plan
 from meshjit.core.program import Program
 from meshjit.core.region import weighted_regions
+from meshjit.core.rules import work_passes
 from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
 from meshjit.plan.automatic.descend import descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
@@ -30,7 +31,6 @@ from meshjit.plan.automatic.relax import bound_on
 from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.spreads import spreads_of
 from meshjit.plan.automatic.watch import WATCH
-from meshjit.plan.cost import work_passes
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations, programs_in
 from meshjit.plan.proposals import KINDS

@@ -11,12 +11,12 @@ from typing import Final
 
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Var
-from meshjit.core.rules import rule_of
+from meshjit.core.rules import rule_of, work_passes
 from meshjit.partition.blocking import BlockedLoop, blocked_loop, fetch_borders
 from meshjit.partition.moves import Moves
 from meshjit.partition.partition import write_locally
 from meshjit.partition.stretches import Refused, Stretches
-from meshjit.plan.cost import Machine, is_cheaper, work_passes
+from meshjit.plan.cost import Machine, is_cheaper
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.plan.stencil_loops import stencil_loops

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.plan.cost import Limit
 from meshjit.plan.draft import Draft
+from meshjit.plan.flow import Limit
 from sharding.graph import Seed
 
 

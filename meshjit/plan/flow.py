@@ -1,0 +1,197 @@
+"""What a plan comes to as it runs: seconds, bytes on the wire, the peak of the memory.
+
+`Flow` goes through a Program as partitioning will, and keeps which versions of every value then exist: a weight that was
+gathered once is there for the backward pass, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from meshjit.core.collective import Collective
+from meshjit.core.plan import EquationPlan, PlanCost
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import weighted_regions
+from meshjit.core.types import TensorType
+from meshjit.core.versions import Versions
+from meshjit.plan.cost import NO_EXCHANGE, Machine
+from meshjit.plan.events import Event, Exchange, Move, Remake
+from sharding.cost import gathering_dim
+from sharding.mesh import BaseMesh
+from sharding.reshard import Walk
+from sharding.spec import Placement
+from sharding.steps import operand_shape, step_axes
+
+
+class TooDear(Exception):
+    """Planning was stopped: the plan is dearer than the one that it was to be compared with."""
+
+
+class Limit(NamedTuple):
+    """Planning stops once a plan takes more seconds, and holds at least so many bytes."""
+
+    seconds: float = math.inf
+    bytes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Log:
+    """What happens in a repeat: the work of each; and in order what is moved, as `Flow.note` is told, and what
+    becomes of partial sums. `outer`: the positions of values from outside."""
+
+    outer: Mapping[Var, int]
+    work: list[float] = field(default_factory=list[float])
+    moves: list[Any] = field(default_factory=list[Any])
+
+
+class Flow(Versions[None]):
+    """Follows the values of one Program through its equations: where each is, and what it cost so far. TooDear is raised
+    beyond the limit."""
+
+    def __init__(self, program: Program, machine: Machine, limit: Limit | None = None) -> None:
+        super().__init__(machine)
+        self.limit = limit or Limit()
+        self.program = program
+        self.machine = machine
+        self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
+        self.work = self.moving = self.bytes = 0.0
+        self.held = self.peak = 0
+        self.ends = machine.uses_of(program).ends
+        self.at = 0
+        self.collectives: list[Collective] = []
+        self.events: list[Event] = []
+        self.eqn: Eqn | None = None  # the one that values are brought for
+        self.log: Log | None = None
+
+    def start(self, inputs: Sequence[Placement]) -> None:
+        for var, placement in zip(self.program.inputs, inputs, strict=True):
+            placement = self.machine.normal(placement)
+            self.enter(var, placement, None)
+            self._hold(var, self.machine.local_bytes(var.type, placement))
+
+    def run(self, eqn: Eqn, plan: EquationPlan) -> None:
+        """One equation: bring its operands, compute, forget what nobody needs any more."""
+        effect, versions = self.machine.effect(eqn, plan), self.versions
+        self.eqn = eqn
+        for var, placement in zip(eqn.inputs, effect.operands, strict=True):
+            if placement not in versions[var]:
+                self.operand(var, placement)
+        if plan.bodies:
+            self._nested(eqn, plan)
+        self.compute(eqn, plan, ())
+        self.check()
+        for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
+            versions[var] = {placement: None}
+            self._hold(var, size)
+        if not eqn.inputs or eqn.inputs[0] in self.cheap:
+            self.note_maker(eqn, plan)
+        if plan.brought:
+            self.bring_results(eqn, plan)
+        if self.held > self.peak:
+            self.peak = self.held
+        for var in self.ends[self.at]:
+            self.held -= self.sizes.get(var, 0)
+        self.at += 1
+
+    def check(self) -> None:
+        if self.work + self.moving > self.limit.seconds and self.peak >= self.limit.bytes:
+            raise TooDear
+
+    def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
+        effect = self.machine.effect(eqn, plan)
+        self.work += effect.work
+        if self.log is not None:
+            self.log.work.append(effect.work)
+        exchange = effect.exchange
+        if exchange is not NO_EXCHANGE:
+            event = Exchange(eqn, exchange.collectives, exchange.final) if exchange.collectives else None
+            self.note(exchange.moving, exchange.bytes, exchange.collectives, event)
+            for i, placement in exchange.requests:
+                self.bring(eqn.inputs[i], placement)
+        return (None,) * len(eqn.outputs)
+
+    def addend(self, local: None, placement: Placement) -> None:
+        return None
+
+    def remake(self, eqn: Eqn, plan: EquationPlan) -> None:
+        self.note(0.0, 0.0, (), Remake(eqn, plan))
+        return super().remake(eqn, plan)
+
+    def travel(self, var: Var, walk: Walk, local: None) -> Sequence[None]:
+        collectives = collectives_of(walk, var.type, self.machine.mesh)
+        self.note(walk.seconds, walk.bytes, collectives, Move(var, walk, self.eqn))
+        for between in walk.placements[1:]:
+            if between not in self.versions[var]:
+                self._hold(var, self.machine.local_bytes(var.type, between))
+        return (None,) * len(walk.steps)
+
+    def note(self, seconds: float, bytes: float, collectives: Sequence[Collective], event: Event | None) -> None:
+        """Something is sent, or made again instead."""
+        self.moving += seconds
+        self.bytes += bytes
+        self.collectives += collectives
+        if event is not None:
+            self.events.append(event)
+        if self.log is not None:
+            self.log.moves.append((seconds, bytes, collectives, event))
+
+    def skip(self, eqns: Sequence[Eqn], held: int, peak: int) -> None:
+        """These equations ran, which changed what is held by so much, in between by at most so much."""
+        self.check()
+        self.peak = max(self.peak, self.held + peak)
+        self.held += held
+        self.at += len(eqns)
+        self.eqn = eqns[-1]
+
+    def have(self, var: Var) -> tuple[Placement, ...]:
+        """The versions of a value; none for a value that can be computed again at any placement."""
+        return () if var in self.cheap else tuple(self.versions[var])
+
+    def _nested(self, eqn: Eqn, plan: EquationPlan) -> None:
+        """What the loops or branches of an equation cost: every trip of a loop, and the mean of branches."""
+        for (_, times), body in zip(weighted_regions(eqn), plan.bodies, strict=True):
+            assert body.cost is not None
+            self.work += times * body.cost.work_seconds
+            self.peak = max(self.peak, self.held + int(body.cost.peak_bytes))
+            if plan.block:
+                continue  # its collectives are those of the block
+            self.moving += times * body.cost.move_seconds
+            self.bytes += times * body.cost.wire_bytes
+            self.collectives += [each.times(times) for each in body.collectives]
+
+    def change(self, eqn: Eqn, plan: EquationPlan) -> None:
+        """An equation that has run already is planned otherwise after all: other operands are brought, and its results
+        lie elsewhere, in as much memory."""
+        held = self.held
+        for var, placement in zip(eqn.inputs, plan.operands, strict=True):
+            self.operand(var, placement)
+        for var, placement in zip(eqn.outputs, plan.results, strict=True):
+            self.enter(var, self.machine.normal(placement), None)
+        self.held = held
+
+    def _hold(self, var: Var, size: int) -> None:
+        self.sizes[var] = self.sizes.get(var, 0) + size
+        self.held += size
+
+    def end(self, outputs: Sequence[Placement]) -> PlanCost:
+        """Hand the outputs over; what all of it cost."""
+        self.eqn = None
+        for var, placement in zip(self.program.outputs, outputs, strict=True):
+            self.bring(var, placement)
+        return PlanCost(self.work, self.moving, self.bytes, float(max(self.peak, self.held)))
+
+
+def collectives_of(walk: Walk, type: TensorType, mesh: BaseMesh) -> list[Collective]:
+    """The collectives of a walk; a value of no elements has nothing to move."""
+    if not walk.bytes or 0 in type.shape:
+        return []
+    collectives: list[Collective] = []
+    for step, here in zip(walk.steps, walk.placements, strict=False):
+        if step.collective is not None:
+            shape = operand_shape(step, here, type.shape, mesh)
+            size = math.prod(shape) * type.dtype.itemsize
+            collectives.append(Collective(step.collective, step_axes(step), size, gathering_dim(step, shape)))
+    return collectives
