@@ -6,7 +6,7 @@ Starts are integer scalars, one per dim, and are clamped so that the part lies i
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -148,22 +148,17 @@ def stacked_starts(starts: Sequence[Var], dims: Sequence[int | None]) -> Var:
     return concatenate(*(expand(s, 1) for s in align(starts, dims)), dimension=1)
 
 
+_PARTS: Final = (
+    ((8, 6), (3, 6)), ((10,), (4,)), ((5, 4), (5, 4)), ((9, 3), (1, 2)), ((), ()), ((6,), (0,)),
+    ((8, 8), (7, 3)), ((16, 2), (13, 2)), ((13,), (10,)),
+)  # fmt: skip
+_DTYPES: Final = (("f32", "i32"), ("c64", "u8"), ("bool", "i64"))  # of an array, and of starts
+
+
 def _slice_samples() -> list[Sample]:
-    calls = [
-        ((8, 6), (3, 6)),
-        ((10,), (4,)),
-        ((5, 4), (5, 4)),
-        ((9, 3), (1, 2)),
-        ((), ()),
-        ((6,), (0,)),
-        ((8, 8), (7, 3)),
-        ((16, 2), (13, 2)),
-        ((13,), (10,)),
-    ]
-    dtypes = [("f32", "i32"), ("c64", "u8"), ("bool", "i64")]
     samples = []
-    for shape, sizes in calls:
-        for dtype, index in dtypes:
+    for shape, sizes in _PARTS:
+        for dtype, index in _DTYPES:
             types = (TensorType(shape, DTYPES[dtype]), *(TensorType((), DTYPES[index]) for _ in shape))
             samples.append(Sample(types, {"slice_sizes": sizes}, _index_fill(1)))
     return samples
@@ -263,21 +258,9 @@ def _update_batch(operands: Sequence[Var], dims: Sequence[int | None], params: P
 
 
 def _update_samples() -> list[Sample]:
-    calls = [
-        ((8, 6), (3, 6)),
-        ((10,), (4,)),
-        ((5, 4), (5, 4)),
-        ((9, 3), (1, 2)),
-        ((), ()),
-        ((6,), (0,)),
-        ((8, 8), (7, 3)),
-        ((16, 2), (13, 2)),
-        ((13,), (10,)),
-    ]
-    dtypes = [("f32", "i32"), ("c64", "u8"), ("bool", "i64")]
     samples = []
-    for shape, part in calls:
-        for dtype, index in dtypes:
+    for shape, part in _PARTS:
+        for dtype, index in _DTYPES:
             starts = (TensorType((), DTYPES[index]) for _ in shape)
             types = (TensorType(shape, DTYPES[dtype]), TensorType(part, DTYPES[dtype]), *starts)
             samples.append(Sample(types, {}, _index_fill(2)))

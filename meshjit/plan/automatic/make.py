@@ -50,14 +50,14 @@ def make_automatic_plan(
     if saved is not None:
         return _replayed(draft, saved)
     count = len(program.eqns)
-    found = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count))
-    best = found.plan()
-    if memory is not None and not found.fits:
+    solver = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count))
+    best = solver.plan()
+    if memory is not None and not solver.fits:
 
         def attempt(larger: BaseMesh) -> Candidate:
             return _leanest(program, larger, annotations, own, target)
 
-        raise refusal(found.chosen, machine.topology.memory, machine, attempt)
+        raise refusal(solver.chosen, machine.topology.memory, machine, attempt)
     return best
 
 
@@ -73,6 +73,6 @@ def _replayed(draft: Draft, saved: Mapping[str, Any]) -> Plan:
 def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:
     """The plan that fits, or is nearest to it, on another mesh of the same devices."""
     draft = first_draft(without_sharing(program), annotations, Assigner(Machine(mesh, target)))
-    found = Search(draft, ties, priced=RETRIED)
-    found.plan()
-    return found.chosen
+    solver = Search(draft, ties, priced=RETRIED)
+    solver.plan()
+    return solver.chosen

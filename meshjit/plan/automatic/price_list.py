@@ -15,7 +15,7 @@ import numpy as np
 from meshjit.core.program import Var
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
-from meshjit.plan.automatic.versions import VersionPrices
+from meshjit.plan.automatic.versions import VersionPrices, besides
 from meshjit.plan.cost import Machine
 from sharding.placement import Placement
 
@@ -39,16 +39,16 @@ class PriceList:
 
     def number(self, prices: VersionPrices, var: Var, home: Placement, others: Sequence[Placement]) -> int:
         """The price of having a value that is made at `home` under all of `others`, too."""
-        wanted = tuple(dict.fromkeys([p for p in others if p != home]))
-        if not wanted:
+        elsewhere = besides(home, others)
+        if not elsewhere:
             return FREE
-        if any(p.partial for p in wanted):
+        if any(p.partial for p in elsewhere):
             return NEVER
-        key = prices.key(var, home, wanted)
+        key = prices.key(var, home, elsewhere)
         number = self.numbers.get(key)
         if number is None:
-            floor = 0.0 if var in prices.makers else self.floors.seconds(var.type, home, wanted)
-            number = self.numbers[key] = self._add(floor, (prices, var, home, wanted, ()))
+            floor = 0.0 if var in prices.makers else self.floors.seconds(var.type, home, elsewhere)
+            number = self.numbers[key] = self._add(floor, (prices, var, home, elsewhere, ()))
         return number
 
     def at_least(self, prices: VersionPrices, var: Var, home: Placement, other: Placement, asked: tuple[Placement, ...]) -> int:

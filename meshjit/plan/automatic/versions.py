@@ -33,16 +33,15 @@ class VersionPrices:
 
     def seconds(self, var: Var, home: Placement, others: Sequence[Placement]) -> float:
         """Of having a value that was made at `home` under all of `others`, too; inf where that cannot be."""
-        wanted = tuple(others) if len(others) == 1 else tuple(dict.fromkeys(others))
-        wanted = tuple([p for p in wanted if p != home])
-        if not wanted:
+        elsewhere = besides(home, others)
+        if not elsewhere:
             return 0.0
-        if any(p.partial for p in wanted):
+        if any(p.partial for p in elsewhere):
             return math.inf
-        maker, key = self.makers.get(var), self.key(var, home, wanted)
+        maker, key = self.makers.get(var), self.key(var, home, elsewhere)
         seconds = self.known.get(key)
         if seconds is None:
-            orders = itertools.permutations(wanted) if not self.estimates else [wanted]
+            orders = itertools.permutations(elsewhere) if not self.estimates else [elsewhere]
             seconds = self.known[key] = min(self._in_order(var, maker, home, order) for order in orders)
         return seconds
 
@@ -101,6 +100,11 @@ def _makers(program: Program) -> Mapping[Var, Eqn]:
             if size is not None:
                 cheap[eqn.outputs[0]], makers[eqn.outputs[0]] = size, eqn
     return makers
+
+
+def besides(home: Placement, others: Sequence[Placement]) -> tuple[Placement, ...]:
+    """The placements among `others` that are not `home`, each once."""
+    return tuple(dict.fromkeys([p for p in others if p != home]))
 
 
 def home_of(natural: Placement, demands: Sequence[Placement]) -> Placement:
