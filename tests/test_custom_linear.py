@@ -228,3 +228,13 @@ def test_a_gradient_beside_the_value() -> None:
     close(mj.grad(lambda x, y: product(x, y)["z"], (0, 1))(2.0, 3.0), (np.cos(2), np.sin(2)))
     bare = mj.custom_gradient(lambda x: (x, lambda g: 5 * g))
     close(mj.grad(bare)(1.0), 5.0)
+
+
+def test_transposed_results_are_weak_where_arguments_and_cotangents_are() -> None:
+    weak = mj.ShapeDtypeStruct((), np.float32, weak_type=True)
+    for primal, is_weak in ((1.0, True), (weak, True), (np.float32(1), False), (mj.ShapeDtypeStruct((), np.float32), False)):
+        for cotangent, also in ((1.0, True), (np.float32(1), False)):
+            for transposed in (linear_transpose(lambda x: 2 * x, primal), mj.jit(linear_transpose(lambda x: 2 * x, primal))):
+                (result,) = transposed(cotangent)
+                assert result.weak_type is (is_weak and also)
+                assert result == 2

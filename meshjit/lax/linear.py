@@ -107,7 +107,7 @@ def linear_transpose(fun: Function, *primals: Any, reduce_axes: Any = ()) -> Fun
             f"but got {', '.join(map(str, dtypes[0]))} -> {', '.join(map(str, dtypes[1]))}."
         )
     linear = [i >= count for i in range(len(whole.program.inputs))]
-    program = backward(whole.program, linear)
+    program, weak = backward(whole.program, linear), [_argument(x).weak for x in tree.leaves(primals)]
 
     @boundary
     def transposed(cotangent: Any) -> Any:
@@ -119,7 +119,8 @@ def linear_transpose(fun: Function, *primals: Any, reduce_axes: Any = ()) -> Fun
             if a.type != type:
                 raise TypeError(f"cotangent type does not match function output, expected {type} but got {a.type}")
         values = [np.asarray(x, t.dtype) if is_python_number(x) else x for x, t in zip(flat, types, strict=True)]
-        results = bind_program(program, [*whole.captured, *values], None, whole.mesh)
+        all_weak = all(a.weak for a in given)
+        results = bind_program(program, [*whole.captured, *values], [w and all_weak for w in weak], whole.mesh)
         return tree.unflatten(whole.structure, results)
 
     return transposed
