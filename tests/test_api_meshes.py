@@ -1,4 +1,4 @@
-"""Functions inside of others whose constraints name another mesh: said with the axes of one of them, or refused."""
+"""Functions inside of others that name another mesh, in constraints or code for devices: in the words of one, or refused."""
 
 from __future__ import annotations
 
@@ -195,3 +195,93 @@ def test_the_sharding_of_a_type_outside_of_a_mesh_places_nothing() -> None:
     x = mj.numpy.ones(3)
     y = mj.random.normal(mj.random.key(0), (3,), out_sharding=mj.typeof(x).sharding)
     np.testing.assert_array_equal(y, mj.random.normal(mj.random.key(0), (3,)))
+
+
+# -- code for the devices of several meshes
+
+
+def mesh_of(sizes: tuple[int, ...], names: str) -> Mesh:
+    return Mesh(np.array(mj.devices()[: int(np.prod(sizes))]).reshape(sizes), tuple(names))
+
+
+def over(mesh: Mesh, *entries: Any, **options: Any) -> Callable[..., Any]:
+    """shard_map with one spec for the operand and the result."""
+    return mj.shard_map(mesh=mesh, in_specs=P(*entries), out_specs=P(*entries), **options)
+
+
+ROWS = over(mesh_of((4, 2), "xy"), "x", "y")(lambda v: v + mj.lax.psum(v, "y"))
+SCALED = over(mesh_of((2, 4), "ab"), "a", "b")(lambda v: v * mj.lax.axis_index("b"))
+RING = over(mesh_of((8,), "i"), "i")(lambda v: mj.lax.ppermute(v, "i", [(k, (k + 1) % 8) for k in range(8)]))
+# Names as those of the first mesh, other strides, and an axis of one device.
+SAME_NAMES = over(mesh_of((4, 2, 1), "yxo"), ("x", "y"), check_vma=False)(
+    lambda v: mj.lax.psum(v, ("o", "x")) + mj.lax.axis_index(("x", "y")) + mj.lax.axis_index("o")
+)
+BLOCKS = over(mesh_of((2, 2, 2), "pqr"), "r", "q", check_vma=False)(
+    lambda v: mj.lax.pmax(v, "p") + mj.lax.all_gather(v, "r", axis=0, tiled=True)[: v.shape[0]]
+)
+LOOP = over(mesh_of((2, 4), "ab"), "a", "b")(
+    lambda v: mj.lax.scan(lambda c, r: (c, r + mj.lax.psum(r, ("a", "b"))), mj.lax.psum(v[0], "b"), v)[1]
+)
+SQUARE = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+SEVERAL: dict[str, Callable[[Any], Any]] = {
+    "two": lambda x: SCALED(ROWS(x)),
+    "three": lambda x: RING(SCALED(ROWS(x))).sum(0),
+    "same names": lambda x: ROWS(SAME_NAMES(ROWS(x))),
+    "three axes": lambda x: BLOCKS(ROWS(x)),
+    "loop inside": lambda x: LOOP(ROWS(x)),
+    "loop around": lambda x: mj.lax.fori_loop(0, 3, lambda _, c: RING(SCALED(c)) % 7, x),
+    "branches": lambda x: mj.lax.cond(x.sum() > 0, lambda a: SCALED(ROWS(a)), RING, x),
+    "nested jit": lambda x: mj.jit(lambda a: SCALED(a) + RING(a))(ROWS(x)),
+    "constraint": lambda x: SCALED(constrained(ROWS(x), on((8,), "i", None, "i"))),
+    "batch": lambda x: mj.vmap(lambda a: RING(ROWS(a)))(mj.numpy.stack([x, x + 1])),
+    "gradient": mj.grad(lambda x: (RING(SCALED(ROWS(x))) ** 2).sum()),
+    "checkpoint": mj.grad(lambda x: (mj.checkpoint(lambda a: RING(SCALED(a)))(ROWS(x)) ** 2).sum()),
+    "directional": lambda x: mj.jvp(lambda a: RING(SCALED(a)) ** 2, (x,), (x,))[1],
+    "twice": mj.grad(lambda x: mj.grad(lambda a: (RING(SCALED(a)) ** 3).sum())(x).sum()),
+}
+
+
+@pytest.mark.parametrize("way", SEVERAL)
+def test_code_for_devices_of_several_meshes(way: str) -> None:
+    """As one call of shard_map after the other, each on its own mesh."""
+    expected = SEVERAL[way](SQUARE)
+    for x in (SQUARE, mj.device_put(SQUARE, on((8,), "i", None, "i"))):
+        np.testing.assert_allclose(mj.jit(SEVERAL[way])(x), expected, rtol=1e-6)
+
+
+def test_code_for_devices_on_another_mesh_by_hand() -> None:
+    rows = SQUARE + SQUARE.reshape(8, 2, 4).sum(1, keepdims=True).repeat(2, 1).reshape(8, 8)
+    scaled = rows * np.repeat(np.arange(4), 2)
+    np.testing.assert_array_equal(mj.jit(SEVERAL["two"])(SQUARE), scaled)
+    np.testing.assert_array_equal(mj.jit(SEVERAL["three"])(SQUARE), scaled.sum(0))
+
+
+def test_other_meshes_send_what_their_own_would() -> None:
+    """A sum over b=4 of a mesh ('a', 2), ('b', 4) is one over (x:(2)2, y) of x=4, y=2."""
+    summed = mj.shard_map(lambda v: mj.lax.psum(v, "b"), mesh=mesh_of((2, 4), "ab"), in_specs=P("a", "b"), out_specs=P("a"))
+    local = over(mesh_of((4, 2), "xy"), None)(lambda v: v * 2)
+    (collective,) = mj.jit(lambda x: summed(local(x))).lower(SQUARE).plan.collectives
+    assert str(collective) == "all_reduce over (x:(2)2, y), 32 bytes"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "text"),
+    [
+        (
+            lambda x: over(mesh_of((2, 3), "ab"), "a", "b")(lambda v: v)(x[:6, :6]),
+            lambda x: over(mesh_of((3, 2), "cd"), "c", "d")(lambda v: v)(x),
+            "they have the same devices, but what is sharded on one cannot be said with the axes of the other",
+        ),
+        (
+            ROWS,
+            over(mesh_of((2, 4), "ab"), "a", axis_names={"a"})(lambda v: v),
+            "shard_map over some axes of a mesh (axis_names) and code for another mesh do not go together in one function",
+        ),
+        (ROWS, over(mesh_of((4,), "h"), "h")(lambda v: v), "one set of devices, and these are"),
+    ],
+)
+def test_code_for_devices_that_does_not_go_together(first: Any, second: Any, text: str) -> None:
+    with pytest.raises(ShardingError) as error:
+        mj.jit(lambda x: second(first(x)))(SQUARE)
+    assert text in str(error.value).split("\n")[1]

@@ -17,6 +17,7 @@ from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.region import run_regions
+from meshjit.core.rename_axes import rename_axes
 from meshjit.core.target import Target
 from meshjit.core.verify import verify
 from meshjit.emit.module import emit
@@ -90,7 +91,7 @@ def plan_program(
     may take. With `automatic`, what nobody placed is placed as is best, and the outputs in `ties` as their inputs."""
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
-    program = _timed(seconds, "simplify", lambda: verify(simplify(program), "simplify"))
+    program = _timed(seconds, "simplify", lambda: verify(simplify(rename_axes(program, mesh)), "simplify"))
     if automatic is not None:
         with progress_bar(program.name):
             plan = _timed(

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from meshjit.core.program import Program
-from meshjit.core.region import with_regions_changed
+from meshjit.core.program import Eqn, Program
+from meshjit.core.region import run_programs, run_regions, with_regions_changed
+from meshjit.core.rename_axes import can_rename
 from sharding.mesh import AbstractMesh, Mesh
+from sharding.placement import Placement
 from sharding.spec import PartitionSpec, padded, placement_of
 from sharding.translate import translate
 
@@ -65,9 +67,12 @@ def _translated(program: Program, target: Any, mesh: Any) -> Program:
             raise _CannotSay
         return translated
 
-    if any(eqn.op.pinned is not None and eqn.op.regions is not None for eqn in program.eqns):
-        raise _CannotSay  # code for the devices of one mesh
-    eqns = (with_regions_changed(e, lambda p: _translated(p, target, mesh)) for e in program.eqns)
+    def translated(eqn: Eqn) -> Eqn:
+        if eqn.op.pinned is not None and eqn.op.regions is not None:
+            return _of_other_mesh(eqn, target, mesh)
+        return with_regions_changed(eqn, lambda p: _translated(p, target, mesh))
+
+    eqns = [translated(e) for e in program.eqns]
     changed = [
         e.with_params({name: spec_of(v, e.outputs[0].rank) for name, v in e.params.items()}) if e.op.seed else e for e in eqns
     ]
@@ -76,16 +81,38 @@ def _translated(program: Program, target: Any, mesh: Any) -> Program:
     return Program(program.name, program.inputs, tuple(changed), program.outputs)
 
 
-def why_apart(a: Any, b: Any) -> str:
-    """Why two meshes cannot belong to one function."""
+def _of_other_mesh(eqn: Eqn, target: Any, mesh: Any) -> Eqn:
+    """Code for the devices of `mesh` keeps its axes, and says that they are another mesh's: `core/rename_axes` renames them when
+    nothing asks any more which values vary. The target's axes have to say each of them."""
+    axes = eqn.params["mesh"]
+    is_marked = eqn.params.get("foreign", False)
+    same_devices = isinstance(target, Mesh) and isinstance(mesh, Mesh) and mesh.flat_devices == target.flat_devices
+    if not same_devices or target.explicit_axes or not can_rename(eqn):
+        raise _CannotSay
+    own = AbstractMesh([size for _, size in axes], [name for name, _ in axes])
+    if translate(Placement(tuple([(name,) for name, _ in axes])), own, target) is None:
+        raise _CannotSay
+    return eqn if is_marked else eqn.with_params({**eqn.params, "foreign": True})
+
+
+def why_apart(a: Any, b: Any, program: Program | None = None) -> str:
+    """Why two meshes cannot belong to one function; `program` is for one of them."""
     if not isinstance(a, Mesh) or not isinstance(b, Mesh):
         return "a compiled function runs on one mesh"
     mine, theirs = ([getattr(d, "id", d) for d in m.flat_devices] for m in (a, b))
+    if mine == theirs and program is not None and _leaves_axes(program):
+        return "shard_map over some axes of a mesh (axis_names) and code for another mesh do not go together in one function"
     if mine == theirs:
         return "they have the same devices, but what is sharded on one cannot be said with the axes of the other"
     if sorted(mine) == sorted(theirs):
         return f"a compiled function runs on its devices in one order, and these are {_some(mine)} and {_some(theirs)}"
     return f"a compiled function runs on one set of devices, and these are {_some(mine)} and {_some(theirs)}"
+
+
+def _leaves_axes(program: Program) -> bool:
+    """Whether there is code for the devices of some axes, where the compiler has the others."""
+    here = any(eqn.op.pinned is not None and run_regions(eqn) for eqn in program.eqns)
+    return here or any(_leaves_axes(p) for eqn in program.eqns for p in run_programs(eqn))
 
 
 def _some(ids: list[Any]) -> str:

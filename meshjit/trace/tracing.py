@@ -284,7 +284,7 @@ class Trace:
         if axes and self.varying is not None:
             self.varying[var] = axes
 
-    def require_mesh(self, mesh: Any) -> None:
+    def require_mesh(self, mesh: Any, program: Program | None = None) -> None:
         """Note that this function needs `mesh`; two different ones in one function are an error. One without devices is the mesh
         of the context, or another one of this function, if it is that but for the devices."""
         mesh = named_mesh() if is_without_devices(mesh, named_mesh()) else mesh
@@ -294,7 +294,7 @@ class Trace:
         if self.mesh is not None and not is_without_devices(self.mesh, mesh):
             raise ShardingError(
                 f"{self.name} uses two meshes: {self.mesh} at {line_of(self.mesh_source)} and {mesh} at {line_of(source)}\n"
-                f"  {why_apart(self.mesh, mesh)}\n"
+                f"  {why_apart(self.mesh, mesh, program)}\n"
                 f"  fix: build every NamedSharding of {self.name} on the same mesh"
             )
         self.mesh, self.mesh_source = mesh, source
@@ -304,7 +304,7 @@ class Trace:
         there was none. ShardingError where the two do not go together."""
         translated = in_words_of(self.mesh, mesh, program)
         if translated is None or self.mesh is None:
-            self.require_mesh(mesh)
+            self.require_mesh(mesh, program)
         if self.specs is None and is_explicit(governing(self.mesh)):
             self.specs = {}
         return program if translated is None else translated
