@@ -34,7 +34,7 @@ LARGEST: Final = 4  # times the permuted value, that one of them may give
 def pair_permutes(program: Program, mesh: BaseMesh) -> Program:
     """The same Program with fewer permutes, in nested Programs too."""
     program = in_regions(program, lambda nested: pair_permutes(nested, mesh))
-    while pairs := _pairs(program):  # pairs of pairs, too
+    while pairs := _pairs(program, mesh):  # pairs of pairs, too
         rule = functools.partial(_paired, pairs=pairs, device=_Device(mesh))
         program = rewrite(program, {collectives.collective_permute.name: rule})
     return program
@@ -49,15 +49,16 @@ class _Pair:
     early: list[Eqn]
 
 
-def _pairs(program: Program) -> dict[Var, _Pair]:
+def _pairs(program: Program, mesh: BaseMesh) -> dict[Var, _Pair]:
     """What the first permute of a pair gives → the pair."""
     positions = {var: i for i, eqn in enumerate(program.eqns) for var in eqn.outputs}
     permutes = [e for e in program.eqns if e.op is collectives.collective_permute and e.params["pairs"]]
     pairs: dict[Var, _Pair] = {}
     taken: set[Eqn] = set()
+    ends = {id(e.params["pairs"]): _Ends(e.params["pairs"]) for e in permutes}
     for i, first in enumerate(permutes):
         for second in permutes[i + 1 :] if first not in taken else ():
-            if second not in taken and _fit(first, second):
+            if second not in taken and _fit(first, second, ends, mesh.size):
                 between = needed_between(program, first, second, positions)
                 if between is not None:
                     pairs[first.outputs[0]] = _Pair(first, second, between)
@@ -84,10 +85,25 @@ def needed_between(program: Program, first: Eqn, second: Eqn, positions: dict[Va
     return [program.eqns[place] for place in sorted(needed)]
 
 
-def _fit(a: Eqn, b: Eqn) -> bool:
-    """Whether no device sends in both, and none receives in both."""
-    ends = [set(column) for eqn in (a, b) for column in zip(*eqn.params["pairs"], strict=True)]
-    return a.inputs[0].type == b.inputs[0].type and not (ends[0] & ends[2] or ends[1] & ends[3])
+class _Ends:
+    """The devices that a permute's pairs send from and to, as sets for those that ask."""
+
+    def __init__(self, pairs: Any) -> None:
+        self.pairs: Sequence[tuple[int, int]] = pairs
+
+    @functools.cached_property
+    def sets(self) -> tuple[frozenset[int], frozenset[int]]:
+        senders, receivers = map(frozenset, zip(*self.pairs, strict=True))
+        return senders, receivers
+
+
+def _fit(a: Eqn, b: Eqn, ends: Mapping[int, _Ends], devices: int) -> bool:
+    """Whether no device sends in both, and none receives in both. Each sends once at most, so together there are no more
+    pairs than devices."""
+    one, other = ends[id(a.params["pairs"])], ends[id(b.params["pairs"])]
+    if len(one.pairs) + len(other.pairs) > devices or a.inputs[0].type != b.inputs[0].type:
+        return False
+    return all(here.isdisjoint(there) for here, there in zip(one.sets, other.sets, strict=True))
 
 
 class _Device:
