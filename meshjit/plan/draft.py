@@ -54,7 +54,7 @@ class Draft:
         plan = self.plan
         return Lifetimes(self.program, self.machine, plan.equations, plan.inputs, plan.outputs)
 
-    @property
+    @functools.cached_property
     def exact_cost(self) -> PlanCost:
         """The cost where every version of a value is held until its own last use, not until the value's."""
         return dataclasses.replace(self.cost, peak_bytes=float(max(self.lifetimes.held_bytes())))

@@ -9,9 +9,11 @@ machine give the same plan.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import itertools
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 from meshjit.core.plan import Plan, PlanCost, Trial
@@ -30,8 +32,8 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
     """The cheapest plan among those that proposals of these kinds lead to, one after the other; with its Trials."""
     tried, hopeless = set[object](), set[object]()
     trials: list[Trial] = []
-    counts = Counter[str]()
-    while len(trials) < TRIALS and (proposal := next(_untried(draft, kinds, tried, hopeless, counts), None)) is not None:
+    counts, offers = Counter[str](), _offers(draft, kinds)
+    while len(trials) < TRIALS and (proposal := next(_untried(offers, tried, hopeless, counts), None)) is not None:
         tried.add(proposal.key)
         counts[proposal.kind] += 1
         rival = _attempt(draft, proposal)
@@ -45,14 +47,25 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
             if rival.program is not draft.program:
                 tried, hopeless = {proposal.key}, set()
             draft = rival
+            offers = _offers(draft, kinds)
     return dataclasses.replace(draft.plan, trials=tuple(trials))
 
 
+def _offers(draft: Draft, kinds: Container[str]) -> Mapping[str, Callable[[], Iterator[Proposal]]]:
+    """By kind what is proposed for a draft, from the first each time; each proposal is worked out once, when it is asked for."""
+    return {kind: _again(propose(draft)) for kind, propose in KINDS.items() if kind in kinds}
+
+
+def _again(proposals: Iterable[Proposal]) -> Callable[[], Iterator[Proposal]]:
+    (kept,) = itertools.tee(proposals, 1)
+    return lambda: copy.copy(kept)
+
+
 def _untried(
-    draft: Draft, kinds: Container[str], tried: set[object], hopeless: set[object], counts: Mapping[str, int]
+    offers: Mapping[str, Callable[[], Iterator[Proposal]]], tried: set[object], hopeless: set[object], counts: Mapping[str, int]
 ) -> Iterator[Proposal]:
-    for kind, propose in KINDS.items():
-        for proposal in propose(draft) if kind in kinds and counts[kind] < OF_ONE_KIND else ():
+    for kind, offered in offers.items():
+        for proposal in offered() if counts[kind] < OF_ONE_KIND else ():
             if proposal.key not in tried and proposal.family not in hopeless:
                 yield proposal
 
