@@ -98,9 +98,16 @@ class Assigner:
         views = self._views(rule, have, sides, homes)
         candidates: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], EquationPlan] = {}
         dearer: dict[int, float] = {}  # by id of a candidate
-        for first in range(len(views)):
-            ordered = [views[first], *views[:first], *views[first + 1 :]]
-            merged = _merge(rule, ordered, wholes)
+        plain: Assignment | None = None  # what the views come to in their own order
+        for first, view in enumerate(views):
+            ordered = [view, *views[:first], *views[first + 1 :]]
+            if plain is not None and _has_its_axes(view, plain, wholes):
+                if rule.is_passthrough:
+                    continue
+                merged = plain
+            else:
+                merged = _merge(rule, ordered, wholes)
+                plain = merged if plain is None else plain
             others = [*displaced(rule, ordered, merged, wholes, self.mesh), *(() if joins else _unreduced(eqn, rule, merged))]
             gathered = self._made_whole(eqn, rule, ordered, merged)
             for number, spread in enumerate((merged, *others, *gathered)):
@@ -236,6 +243,11 @@ def _merge(rule: FactorRule, views: Sequence[Assignment], wholes: frozenset[str]
                 merged[factor] = free
                 used.extend(free)
     return merged
+
+
+def _has_its_axes(view: Assignment, merged: Assignment, wholes: frozenset[str]) -> bool:
+    """Whether a view got all that it suggests, among others that came before it: then the same comes of merging it first."""
+    return all([merged.get(factor) == axes for factor, axes in view.items() if axes and factor not in wholes])
 
 
 def _free_prefix(axes: Iterable[AxisRef], used: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
