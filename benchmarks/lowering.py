@@ -24,17 +24,18 @@ from typing import Any
 
 WIDTH, HEADS, GROUPS, HIDDEN, VOCABULARY = 4096, 32, 8, 14336, 128256
 BATCH, LENGTH = 512, 2048
+EXAMPLES = 4  # on each device along the data axis: what the step holds then fits the memory of all meshes here
 STAGES = ("trace", "simplify", "plan", "partition", "emit")
 
 
 class Model:
     """The training step, written for a framework that is handed in: this one and JAX have the same names."""
 
-    def __init__(self, framework: str, layers: int, scan: bool) -> None:
+    def __init__(self, framework: str, layers: int, scan: bool, batch: int = BATCH) -> None:
         self.fw = importlib.import_module(framework)
         self.np, self.lax, self.nn = (importlib.import_module(f"{framework}.{name}") for name in ("numpy", "lax", "nn"))
         self.spec: Any = importlib.import_module(f"{framework}.sharding").PartitionSpec
-        self.layers, self.scan = layers, scan
+        self.layers, self.scan, self.batch = layers, scan, batch
 
     def parameters(self) -> Any:
         """(shape, spec) of every parameter."""
@@ -60,7 +61,7 @@ class Model:
 
     def arguments(self) -> tuple[Any, Any]:
         """(shape, dtype) of every argument as ShapeDtypeStructs, and their specs, as trees."""
-        parameters, tokens = self.parameters(), ((BATCH, LENGTH), self.spec("data", None))
+        parameters, tokens = self.parameters(), ((self.batch, LENGTH), self.spec("data", None))
         state = {name: parameters for name in ("parameters", "mean", "square")}
 
         def pick(tree: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -110,11 +111,11 @@ class Model:
         np = self.np
         queries, keys, values = (np.einsum("btd,dhk->bthk", h, layer[n]) for n in ("queries", "keys", "values"))
         queries, keys = self.turned(queries), self.turned(keys)
-        queries = queries.reshape(BATCH, LENGTH, GROUPS, HEADS // GROUPS, -1)
+        queries = queries.reshape(self.batch, LENGTH, GROUPS, HEADS // GROUPS, -1)
         scores = np.einsum("btgrk,bsgk->bgrts", queries, keys).astype(np.float32) * (WIDTH // HEADS) ** -0.5
         scores = np.where(np.tril(np.ones((LENGTH, LENGTH), bool)), scores, -1e9)
         weights = self.nn.softmax(scores, axis=-1).astype(values.dtype)
-        mixed = np.einsum("bgrts,bsgk->btgrk", weights, values).reshape(BATCH, LENGTH, HEADS, -1)
+        mixed = np.einsum("bgrts,bsgk->btgrk", weights, values).reshape(self.batch, LENGTH, HEADS, -1)
         return np.einsum("bthk,hkd->btd", mixed, layer["mixed"])
 
     def turned(self, x: Any) -> Any:
@@ -144,7 +145,7 @@ class Model:
 
 def lowered(framework: str, layers: int, shape: tuple[int, int], scan: bool) -> dict[str, float]:
     """Processor seconds of each stage."""
-    step, types = Model(framework, layers, scan).staged(shape)
+    step, types = Model(framework, layers, scan, EXAMPLES * shape[0]).staged(shape)
     clock = Clock()
     traced = step.trace(*types)
     clock.stop("trace")
