@@ -30,6 +30,8 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.targets import target_of
 from meshjit.transform.compute_again import compute_again
 from meshjit.transform.transpose import gradient
+from sharding.graph import Seed
+from sharding.placement import Placement
 from tests.tools.fuzz import Drawer
 from tests.tools.laws import MESHES, check_law, partitioned_as_predicted, random_spec
 from tests.tools.wire import MESH, traced
@@ -193,6 +195,21 @@ def test_what_would_be_held_is_known_before_planning(layers: Program, deep: bool
         held = max(draft.with_program(program, None, originals).lifetimes.held_bytes())
         assert held == pytest.approx(stored.peak_with(sections[:count]), rel=0.02)
         assert held < most(draft.plan)
+
+
+def test_what_a_proposal_placed_stays_through_every_later_one(layers: Program) -> None:
+    """Of two changes of the Program one after the other, the second lost what had been chosen before the first."""
+    draft = replicated(layers, 1.0)
+    chosen = layers.eqns[0].outputs[0]
+    seed = Seed(Placement.replicated(chosen.rank).with_dim(1, ("model",)), (True,) * chosen.rank)
+    assert draft.plan.placements[chosen] != seed.placement
+    draft = draft.with_seeds({**draft.flat.graph.seeds, draft.flat.numbers[chosen]: seed}, None)
+    for _ in range(2):
+        section = next(Stored(draft.lifetimes).sections(deep=True))
+        program, originals = compute_again(draft.program, [section])
+        draft = draft.with_program(program, None, originals)
+        assert draft.propagated.graph.seeds[draft.flat.numbers[chosen]].placement == seed.placement
+        assert draft.flat.numbers[chosen] not in draft.flat.graph.seeds, "the user said nothing about it"
 
 
 def test_effects_are_not_repeated() -> None:

@@ -25,6 +25,7 @@ from sharding.propagate import propagate
 from sharding.spec import Placement, completed as completed_by
 
 NO_COPIES: Final[Mapping[Var, Var]] = {}
+NOTHING_PLANTED: Final[Mapping[int, Seed]] = {}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -103,10 +104,10 @@ def first_draft(
 ) -> Draft:
     """The plan that propagation of the user's annotations alone gives; with the seeds planted since in `before`."""
     flat = flatten(program, annotations, assigner.machine.mesh)
-    if before is not None:
-        planted = _planted(before, flat, originals)
-        flat = dataclasses.replace(flat, graph=dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}))
-    return _drafted(program, annotations, flat, assigner, limit, handed=None if before is None else before.handed)
+    if before is None:
+        return _drafted(program, annotations, flat, assigner, limit)
+    planted = _planted(before, flat, originals)
+    return _drafted(program, annotations, flat, assigner, limit, handed=before.handed, planted=planted)
 
 
 def draft_again(program: Program, annotations: Annotations, like: Plan) -> Draft:
@@ -129,8 +130,10 @@ def _drafted(
     limit: Limit | None = None,
     like: Propagated | None = None,
     handed: tuple[Placement, ...] | None = None,
+    planted: Mapping[int, Seed] = NOTHING_PLANTED,
 ) -> Draft:
-    propagated = propagate(flat.graph, assigner.machine.mesh, like)
+    graph = dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}) if planted else flat.graph
+    propagated = propagate(graph, assigner.machine.mesh, like)
     plan = _plan(program, annotations, flat, propagated, assigner, limit, {}, handed)
     return Draft(program, annotations, flat, propagated, plan, assigner, handed=handed)
 
