@@ -113,7 +113,8 @@ def alike(here: str, there: str) -> bool:
 
 def pages(run: bool) -> Iterator[tuple[Path, str]]:
     yield DOCS / "options.md", options()
-    yield DOCS / "command_line.md", command_line()
+    if sys.version_info < (3, 13):  # whose argparse writes options otherwise
+        yield DOCS / "command_line.md", command_line()
     for name in (*RUN, *OTHERS):
         old = recorded(name)
         new = printed_by(name) if run and name in RUN else old
