@@ -31,6 +31,7 @@ def test_named_sharding() -> None:
     assert repr(sharding) == (
         "NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data',), memory_kind=device)"
     )
+    assert repr(NamedSharding(MESH.abstract_mesh, P("data"))).endswith(", spec=P('data',))")  # no devices, no memory
     assert sharding == NamedSharding(MESH, P("data")) and hash(sharding) == hash(NamedSharding(MESH, P("data")))
     assert sharding != NamedSharding(MESH, P("data", None)) and sharding != NamedSharding(
         MESH, P("data"), "pinned_host"
