@@ -26,7 +26,7 @@ from meshjit.ops.control.repeated import repeated
 from meshjit.partition import bodies, copy_repeats
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
-from meshjit.plan import cost, equations
+from meshjit.plan import cost, equations, uses
 from meshjit.plan.events import Choice
 from meshjit.plan.graph import flatten
 from meshjit.plan.lifetimes import Lifetimes
@@ -126,7 +126,7 @@ def described(plan: Plan) -> list[Any]:
 def test_plans_are_the_same_as_without_recalling(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     program, annotations = random_program(random.Random(seed))
     plan = make_plan(program, MESH, annotations)
-    monkeypatch.setattr(cost, "repeats", lambda program: ())
+    monkeypatch.setattr(uses, "repeats", lambda program: ())
     assert described(plan) == described(make_plan(program, MESH, annotations))
 
 
@@ -202,7 +202,7 @@ def test_lifetimes_are_the_same_as_of_every_equation(seed: int, monkeypatch: pyt
         return held, kept
 
     recalled = lifetimes()
-    monkeypatch.setattr(cost, "repeats", lambda program: ())
+    monkeypatch.setattr(uses, "repeats", lambda program: ())
     assert recalled == lifetimes()
 
 
