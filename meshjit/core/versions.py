@@ -8,7 +8,7 @@ is cheaper than moving it; all versions on the way are kept for later uses.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from meshjit.core.plan import EquationPlan, equation_plan, rematerializable
@@ -99,6 +99,16 @@ class Versions(Generic[T]):
         size = rematerializable(eqn, plan.rule, self.cheap)
         if size is not None:
             self.cheap[eqn.outputs[0]], self.makers[eqn.outputs[0]] = size, (eqn, plan)
+
+    def with_makers(self, values: Sequence[Var]) -> Iterator[Var]:
+        """The values, and those of which they would be made again."""
+        waiting, seen = list(values), set[Var]()
+        while waiting:
+            var = waiting.pop()
+            if var not in seen:
+                seen.add(var)
+                yield var
+                waiting += self.makers[var][0].inputs if var in self.makers else ()
 
     def operand(self, var: Var, placement: Placement) -> T:
         """A value under a placement; an addend of a whole value is that value."""

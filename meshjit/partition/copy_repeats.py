@@ -7,7 +7,7 @@ from outside have. The Template is what it wrote: local equations whose operands
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,7 +91,7 @@ class Copies:
         names.update((v, n) for n, v in enumerate(v for eqn in written for v in eqn.outputs))
         inner = {v: i for i, v in enumerate(repeat.inner)}
         makers = {v: n for n, e in enumerate(self.program.eqns[repeat.start : repeat.stop]) for v in e.outputs}
-        live = sorted({inner[v] for v in _with_makers([repeat.inner[i] for i in repeat.escaping], state) if v in inner})
+        live = sorted({inner[v] for v in state.with_makers([repeat.inner[i] for i in repeat.escaping]) if v in inner})
         positions = [*live, *range(len(inner), len(values))]
         try:
             return Template(
@@ -126,14 +126,3 @@ class Copies:
 
 def _is_version(name: Name) -> bool:
     return len(name) == 2 and isinstance(name[1], Placement)
-
-
-def _with_makers(values: Sequence[Var], state: Versions[Var]) -> Iterator[Var]:
-    """The values, and those of which they would be made again."""
-    waiting, seen = list(values), set[Var]()
-    while waiting:
-        var = waiting.pop()
-        if var not in seen:
-            seen.add(var)
-            yield var
-            waiting += state.makers[var][0].inputs if var in state.makers else ()

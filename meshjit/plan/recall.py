@@ -8,7 +8,7 @@ it changes in its surroundings. Both name values and equations by their position
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -111,7 +111,7 @@ class FlowRecall:
         except KeyError:
             return None
         inner = {v: i for i, v in enumerate(repeat.inner)}
-        kept = {inner[v] for v in _with_makers([*live, *(repeat.inner[i] for i in repeat.escaping)], flow) if v in inner}
+        kept = {inner[v] for v in flow.with_makers([*live, *(repeat.inner[i] for i in repeat.escaping)]) if v in inner}
         values = numbers.values
         positions = [*sorted(kept), *range(len(inner), len(values))]
         versions = [(i, tuple(flow.versions[v]), flow.sizes[v]) for i in positions if (v := values[i]) in flow.versions]
@@ -240,17 +240,6 @@ class _Numbers:
         if event is None:
             return (*move, BEFORE, None)
         return (*move, self.eqns[event.eqn], self.positions[event.var] if isinstance(event, Move) else None)
-
-
-def _with_makers(values: Sequence[Var], flow: Flow) -> Iterator[Var]:
-    """The values, and those of which they would be made again."""
-    waiting, seen = list(values), set[Var]()
-    while waiting:
-        var = waiting.pop()
-        if var not in seen:
-            seen.add(var)
-            yield var
-            waiting += flow.makers[var][0].inputs if var in flow.makers else ()
 
 
 def run_through(
