@@ -126,12 +126,8 @@ FAMILIES = (
     Family(
         "not there yet",
         {
-            "meshjit.lax": "ConvGeneralDilatedDimensionNumbers DotDimensionNumbers PrecisionLike"
-            " RaggedDotDimensionNumbers RandomAlgorithm broadcast_like composite"
-            " conv_general_permutations conv_general_shape_tuple conv_shape_tuple"
-            " conv_transpose_shape_tuple dce_sink empty index_take mulhi platform_dependent precv"
-            " psend ragged_dot ragged_dot_general reduce_window_shape_tuple rng_bit_generator"
-            " rng_uniform scaled_dot scatter_apply scatter_sub shape_as_value stage unstack",
+            "meshjit.lax": "RandomAlgorithm dce_sink platform_dependent precv psend rng_bit_generator rng_uniform"
+            " scaled_dot scatter_apply stage",
             "meshjit.nn": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
         },
     ),

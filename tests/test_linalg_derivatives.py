@@ -54,6 +54,11 @@ MATRICES: dict[str, Callable[[Any], Any]] = {
     "det": lambda a: mnp.abs(linalg.det(a)),
     "det of 3": lambda a: mnp.abs(linalg.det(a[:3, 1:])),
     "slogdet": lambda a: linalg.slogdet(a)[1] + mnp.real(linalg.slogdet(a)[0] * (1 + 2j)),
+    "expm": lambda a: mnp.abs(scipy_linalg.expm(a / 4) * WEIGHTS).sum(),
+    "polar": lambda a: (mnp.abs(scipy_linalg.polar(a)[0]) ** 3 * WEIGHTS).sum(),
+    "three diagonals": lambda a: (
+        scipy_linalg.eigh_tridiagonal(mnp.real(a[0]), mnp.real(a[1, 1:]), eigvals_only=True) ** 3 * np.arange(4)
+    ).sum(),
     "qr": lambda a: (mnp.abs(linalg.qr(a)[0]) ** 3 * WEIGHTS).sum() + mnp.abs(linalg.qr(a)[1]).sum(),
     "qr, wide": lambda a: (mnp.abs(linalg.qr(a[:3])[1]) ** 3).sum(),
     "eigenvalues": lambda a: (linalg.eigvalsh(positive(a)) ** 2).sum(),

@@ -40,7 +40,11 @@ from meshjit.lax.convolution import (
     conv_general_dilated as conv_general_dilated,
     conv_general_dilated_local as conv_general_dilated_local,
     conv_general_dilated_patches as conv_general_dilated_patches,
+    conv_general_permutations as conv_general_permutations,
+    conv_general_shape_tuple as conv_general_shape_tuple,
+    conv_shape_tuple as conv_shape_tuple,
     conv_transpose as conv_transpose,
+    conv_transpose_shape_tuple as conv_transpose_shape_tuple,
     conv_with_general_padding as conv_with_general_padding,
     padding_of as _padding_of,
 )
@@ -100,6 +104,7 @@ from meshjit.lax.elementwise import (
     max as max,  # noqa: A004
     min as min,  # noqa: A004
     mul as mul,
+    mulhi as mulhi,
     ne as ne,
     neg as neg,
     nextafter as nextafter,
@@ -136,17 +141,24 @@ from meshjit.lax.gathering import (
     GatherScatterMode as GatherScatterMode,
     ScatterDimensionNumbers as ScatterDimensionNumbers,
     gather as gather,
+    index_take as index_take,
     scatter as scatter,
     scatter_add as scatter_add,
     scatter_max as scatter_max,
     scatter_min as scatter_min,
     scatter_mul as scatter_mul,
+    scatter_sub as scatter_sub,
 )
 from meshjit.lax.loops import (
     fori_loop as fori_loop,
     map as map,  # noqa: A004
     scan as scan,
     while_loop as while_loop,
+)
+from meshjit.lax.ragged import (
+    RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
+    ragged_dot as ragged_dot,
+    ragged_dot_general as ragged_dot_general,
 )
 from meshjit.lax.reducing import (
     approx_max_k as approx_max_k,
@@ -171,6 +183,15 @@ from meshjit.lax.reducing import (
     sort_key_val as sort_key_val,
     top_k as top_k,
 )
+from meshjit.lax.shapes import (
+    ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,
+    DotDimensionNumbers as DotDimensionNumbers,
+    PrecisionLike as PrecisionLike,
+    broadcast_like as broadcast_like,
+    composite as composite,
+    empty as empty,
+    shape_as_value as shape_as_value,
+)
 from meshjit.lax.slicing import (
     dynamic_index_in_dim as dynamic_index_in_dim,
     dynamic_slice as dynamic_slice,
@@ -184,9 +205,10 @@ from meshjit.lax.slicing import (
     split as split,
     stack as stack,
     tile as tile,
+    unstack as unstack,
 )
 from meshjit.lax.solving import custom_linear_solve as custom_linear_solve, custom_root as custom_root
-from meshjit.lax.windows import reduce_window as reduce_window
+from meshjit.lax.windows import reduce_window as reduce_window, reduce_window_shape_tuple as reduce_window_shape_tuple
 from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import shape_tuple

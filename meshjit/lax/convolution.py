@@ -18,6 +18,7 @@ from meshjit.numpy.creation import eye
 from meshjit.numpy.promote import asarray, dtype_of, shape_of
 from meshjit.numpy.rearranging import flip, tile
 from meshjit.numpy.shaping import moveaxis, reshape, swapaxes
+from meshjit.trace import line_of, user_source
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -144,3 +145,63 @@ __all__ = [
     "ConvDimensionNumbers", "conv", "conv_dimension_numbers", "conv_general_dilated", "conv_general_dilated_local",
     "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding", "padding_of",
 ]  # fmt: skip
+
+
+# -- shapes
+
+
+def conv_general_permutations(dimension_numbers: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """What brings lhs and the result to (batch, feature, *spatial), rhs to (out, in, *spatial); of three strings."""
+    specs = dimension_specs(tuple(dimension_numbers), len(dimension_numbers[0]))
+    lhs, rhs, out = (tuple(int(d) for d in spec) for spec in specs)
+    return lhs, rhs, out
+
+
+def conv_shape_tuple(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Any, batch_group_count: int = 1
+) -> tuple[int, ...]:
+    """The shape of a convolution of lhs (batch, feature, *spatial) and rhs (out, in, *spatial)."""
+    window = rhs_shape[2:]
+    pairs = padding_of(pads, lhs_shape[2:], window, strides) if isinstance(pads, str) else pads
+    if not len(pairs) == len(strides) == len(window) == len(lhs_shape) - 2:
+        counts = f"{len(lhs_shape) - 2} spatial dims, {len(strides)} strides, {len(pairs)} pads"
+        raise TypeError(f"convolution: {counts}\n  at {line_of(user_source())}")
+    places = [_places(n + low + high, w, s) for n, (low, high), w, s in zip(lhs_shape[2:], pairs, window, strides, strict=True)]
+    return (lhs_shape[0] // batch_group_count, rhs_shape[0], *places)
+
+
+def _places(extent: int, window: int, stride: int) -> int:
+    return max(0, (extent - window) // stride + 1)
+
+
+def _placed_as(shape: Sequence[int], spec: Sequence[int]) -> tuple[int, ...]:
+    """A shape (batch, feature, *spatial) with its dims where the spec says."""
+    return tuple(shape[list(spec).index(d)] for d in range(len(spec)))
+
+
+def conv_general_shape_tuple(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any, dimension_numbers: Any
+) -> tuple[int, ...]:
+    """The shape of conv_general_dilated without dilations."""
+    lhs, rhs, out = conv_general_permutations(dimension_numbers)
+    own, kernel = [lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs]
+    return _placed_as(conv_shape_tuple(own, kernel, window_strides, padding), out)
+
+
+def conv_transpose_shape_tuple(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int], padding: Any, dimension_numbers: Any
+) -> tuple[int, ...]:
+    """The shape of conv_transpose: "SAME" gives extent * stride, "VALID" at least the kernel."""
+    lhs, rhs, out = conv_general_permutations(dimension_numbers)
+    own, kernel = [lhs_shape[d] for d in lhs], [rhs_shape[d] for d in rhs]
+    pads = [padding] * len(window_strides) if isinstance(padding, str) else padding
+    spatial = [_transposed(n, k, s, p) for n, k, s, p in zip(own[2:], kernel[2:], window_strides, pads, strict=True)]
+    return _placed_as((own[0], kernel[0], *spatial), out)
+
+
+def _transposed(n: int, k: int, stride: int, padding: str | tuple[int, int]) -> int:
+    if padding == "SAME":
+        return n * stride
+    if padding == "VALID":
+        return n * stride + max(0, k - stride)
+    return n * stride - (stride - 1) + sum(int(x) for x in padding) - k + 1

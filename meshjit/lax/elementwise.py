@@ -202,6 +202,22 @@ def _stopped(leaf: Any) -> Any:
     return bind(ops("stop_gradient"), asarray(leaf), weak_type=weak_of(leaf))
 
 
+def mulhi(x: Any, y: Any, /) -> Any:
+    """The upper N bits of the products of integers of N bits, which have 2 N. TypeError for others."""
+    (x, y), weak = promoted(x, y)
+    dtype = dtype_of(x)
+    if dtype.kind not in "iu":
+        raise TypeError(f"mulhi takes integers, got {dtype}\n  at {line_of(user_source())}\n  fix: mul")
+    x, y = broadcast_all([x, y])
+    half = np.asarray(dtype.itemsize * 4, dtype)
+    mask = np.asarray(2 ** (dtype.itemsize * 4) - 1, dtype)
+    upper = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
+    (x0, x1), (y0, y1) = ((bitwise_and(v, mask), upper(v, half)) for v in (x, y))
+    cross = add(mul(x1, y0), shift_right_logical(mul(x0, y0), half))
+    low = add(mul(x0, y1), bitwise_and(cross, mask))
+    return add(mul(x1, y1), add(upper(cross, half), upper(low, half)))
+
+
 def create_token(_: Any = None) -> Any:
     """A token: an array without elements, which orders what depends on it (`jax.lax.create_token`)."""
     return bind(ops("constant"), value=np.zeros(*_TOKEN))

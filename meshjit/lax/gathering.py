@@ -6,8 +6,10 @@ import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from meshjit.numpy import ufuncs
 from meshjit.numpy.indexing import mode_word
 from meshjit.numpy.promote import asarray, cast, dtype_of, ops, shape_of
+from meshjit.numpy.shaping import moveaxis
 from meshjit.trace import bind
 
 
@@ -99,3 +101,27 @@ def _scatter(name: str, kind: str) -> Any:
 
 scatter, scatter_add, scatter_mul = _scatter("scatter", "set"), _scatter("scatter_add", "add"), _scatter("scatter_mul", "mul")
 scatter_min, scatter_max = _scatter("scatter_min", "min"), _scatter("scatter_max", "max")
+
+
+def scatter_sub(
+    operand: Any,
+    scatter_indices: Any,
+    updates: Any,
+    dimension_numbers: ScatterDimensionNumbers,
+    *,
+    indices_are_sorted: bool = False,
+    unique_indices: bool = False,
+    mode: Any = None,
+) -> Any:
+    """`jax.lax.scatter_sub`: scatter_add of the negated updates."""
+    how = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
+    return scatter_add(operand, scatter_indices, ufuncs.negative(updates), dimension_numbers, **how)
+
+
+def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
+    """The slices of src at these places of `axes`, one after another: idxs has a vector per axis; negative ones count from the
+    end, and places beyond it from the start again."""
+    shape = shape_of(src)
+    places = [ufuncs.remainder(asarray(i), shape[d]) for i, d in zip(idxs, axes, strict=True)]
+    front = moveaxis(src, tuple(axes), tuple(range(len(axes))))
+    return asarray(front)[tuple(places)]

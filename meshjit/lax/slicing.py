@@ -11,7 +11,7 @@ from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.places import as_int32, from_front, known_places, place_dtype, widened
 from meshjit.numpy.promote import asarray, dtype_of, normal_axis, ops, promoted, shape_of, weak_of
 from meshjit.numpy.rearranging import tile as _tile
-from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze, stack as _stack
+from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze, stack as _stack, unstack as _unstack
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -141,3 +141,8 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
             f"lax.tile: {len(reps)} numbers for {rank} dims\n  at {line_of(user_source())}\n  fix: one per dim, or jnp.tile"
         )
     return _tile(operand, reps)
+
+
+def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:
+    """The slices along a dim."""
+    return _unstack(x, axis=axis)

@@ -141,3 +141,22 @@ def _where_real(value: Any, before: Any, place: Sequence[int], slides: Sequence[
 
 
 __all__ = ["reduce_window"]
+
+
+def reduce_window_shape_tuple(
+    operand_shape: Sequence[int],
+    window_dimensions: Sequence[int],
+    window_strides: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    base_dilation: Sequence[int] | None = None,
+    window_dilation: Sequence[int] | None = None,
+) -> tuple[int, ...]:
+    """The shape of reduce_window."""
+    rank = len(operand_shape)
+    holes = zip(base_dilation or (1,) * rank, window_dilation or (1,) * rank, strict=True)
+    dims = zip(operand_shape, window_dimensions, window_strides, padding, holes, strict=True)
+    return tuple(max(0, (_spread(n, b) + sum(pad) - _spread(w, d)) // s + 1) for n, w, s, pad, (b, d) in dims)
+
+
+def _spread(extent: int, dilation: int) -> int:
+    return (extent - 1) * dilation + 1 if extent else 0

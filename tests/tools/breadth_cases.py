@@ -45,6 +45,30 @@ def calls() -> Iterator[str]:
         scipy.integrate.trapezoid(f); scipy.integrate.trapezoid(f, v[:3]); scipy.integrate.trapezoid(i, dx=0.5, axis=0);
         scipy.cluster.vq.vq(q, f); scipy.cluster.vq.vq(v, x)
     """)
+    yield from _split("""
+        lax.ragged_dot(f, np.stack([q, q * 2]), np.array([1, 1])); lax.ragged_dot(f, np.stack([q, q * 2]), np.array([1, 0]));
+        lax.ragged_dot(q, np.stack([q, q * 2, -q]), np.array([2, 0, 1])); lax.ragged_dot(q[:0], np.stack([q, q]), np.array([0, 0]));
+        lax.ragged_dot(i, np.stack([i.T, j.T]), np.array([1, 1])); lax.mulhi(i * 1000000000, i * 3); lax.mulhi(l, l * 900000000);
+        lax.mulhi((i * 40).astype('int8'), (j * 30).astype('int8')); lax.mulhi((i * 40).astype('uint16'), (i * 977).astype('uint16'));
+        lax.unstack(f); lax.unstack(f, 1); lax.unstack(t, -1); lax.broadcast_like(f[0], q); lax.broadcast_like(2, f); lax.empty((2, 0), 'int8');
+        lax.index_take(q, (np.array([0, -1]),), (0,)); lax.index_take(q, (np.array([0, 4]), np.array([-1, 1])), (0, 1));
+        lax.shape_as_value((2, 3)); lax.shape_as_value(()); lax.composite(lambda x: x + 1, 'my.op')(f);
+        lax.scatter_sub(v, np.array([[1], [3]]), np.array([1., 2.], 'float32'), lax.ScatterDimensionNumbers((), (0,), (0,)));
+        np.array(lax.conv_general_permutations(('NHWC', 'HWIO', 'CNHW'))); np.array(lax.conv_shape_tuple((4, 3, 8, 9), (4, 3, 3, 2), (1, 2), 'SAME'));
+        np.array(lax.conv_shape_tuple((4, 3, 8, 9), (4, 3, 3, 2), (1, 2), ((1, 1), (0, 0)), 2));
+        np.array(lax.conv_general_shape_tuple((1, 3, 8, 9), (4, 3, 3, 2), (2, 1), 'VALID', ('NCHW', 'OIHW', 'NHWC')));
+        np.array(lax.reduce_window_shape_tuple((8, 9), (2, 3), (2, 1), ((0, 0), (1, 1)), (2, 1), (1, 2)))
+    """)
+    for ragged, contract, group in (((0,), ((1,), (1,)), (0,)), ((1,), ((1,), (0,)), ())):
+        rhs = "np.stack([q, q * 2])" if group else "q"
+        numbers = f"lax.RaggedDotDimensionNumbers(({contract}, ((), ())), {ragged}, {group})"
+        yield f"lax.ragged_dot_general(f, {rhs}, np.array([1, 1]), {numbers})"
+    batched = "lax.RaggedDotDimensionNumbers((((2,), (1,)), ((0,), (0,))), (2,), ())"
+    yield from (f"lax.ragged_dot_general(t, t * 2, np.array({sizes}), {batched})" for sizes in ("[1, 1]", "[[1, 1], [0, 2]]"))
+    free = "lax.RaggedDotDimensionNumbers((((2,), (2,)), ((0,), (0,))), (1,), (1,))"
+    yield f"lax.ragged_dot_general(t, np.stack([t, t + 1], 1), np.array([[1, 1], [2, 0]]), {free})"
+    for padding in ("'SAME'", "'VALID'", "((1, 2), (0, 1))"):
+        yield f"np.array(lax.conv_transpose_shape_tuple((1, 8, 9, 3), (3, 2, 4, 3), (2, 3), {padding}, ('NHWC', 'HWOI', 'NHWC')))"
     for mode in ("constant", "nearest", "wrap", "mirror", "reflect"):
         for order in (0, 1):
             yield f"scipy.ndimage.map_coordinates(q, [f * 1.3, f[::-1] - 1], {order}, mode='{mode}', cval=7)"

@@ -69,6 +69,10 @@ def elementwise() -> Iterator[str]:
         pow random_gamma_grad rem sub zeta""", "f, g")  # fmt: skip
     yield from _names("lax", "bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic shift_right_logical", "i, j")
     yield from _names("lax", "bitwise_not clz population_count", "i")
+    yield from _calls("lax.mulhi(i, j); lax.broadcast_like(f[0], f); lax.unstack(f[:2]); lax.index_take(f, (o[:2],), (0,))")
+    yield from _calls("""lax.empty((M, M), np.int8); lax.scatter_sub(f, o[:1, None], f[:1], lax.ScatterDimensionNumbers((1,), (0,), (0,)));
+        lax.ragged_dot_general(f, q, o[:2], lax.RaggedDotDimensionNumbers((((1,), (0,)), ((), ())), (1,), ()))""")
+    yield from _calls("lax.ragged_dot(f[:, :4], f[:8, :4].reshape(2, 4, 4), o[:2]); lax.composite(lambda x: x + 1, 'my.op')(f)")
     yield from _names("lax", "conj imag real", "c")
     yield from _calls("""lax.clamp(-1.0, f, 1.0); lax.convert_element_type(f, np.int32); lax.integer_pow(f, 3);
         lax.reduce_precision(f, 5, 2); lax.select(b, f, g); lax.select_n(b, f, g); lax.bitcast_convert_type(f, np.int32);
@@ -247,7 +251,8 @@ NOT_CALLED = {
     **dict.fromkeys("""np.can_cast np.complex_ np.float_ np.int_ np.uint np.isdtype np.isscalar np.issubdtype np.promote_types
         np.result_type np.broadcast_shapes np.iscomplexobj np.isrealobj np.iterable np.ndim np.shape np.size np.from_dlpack
         np.install_methods lax.conv_dimension_numbers lax.broadcast_shapes lax.padtype_to_pads random.key_impl
-        lax.axis_size lax.dtype lax.create_token lax.after_all np.vectorize""".split(), _NO_ARRAYS),
+        lax.DotDimensionNumbers lax.conv_general_permutations lax.conv_general_shape_tuple lax.conv_shape_tuple lax.shape_as_value
+        lax.conv_transpose_shape_tuple lax.reduce_window_shape_tuple lax.axis_size lax.dtype lax.create_token lax.after_all np.vectorize""".split(), _NO_ARRAYS),
     **dict.fromkeys(["np.save", "np.savez", "np.load"], "reads or writes a file"),
     **dict.fromkeys(["lax.custom_linear_solve", "lax.custom_root"], "calls the user's functions"),
     **dict.fromkeys(["lax.pcast", "lax.pvary", "lax.ragged_all_to_all"], "is for code of single devices: test_shard_map"),
