@@ -108,18 +108,25 @@ class BaseMesh(AxisTypes):
         index[groups] = np.arange(groups.shape[1])
         return index
 
-    def _axes_text(self) -> str:
+    def text(self, shows_automatic: bool = True) -> str:
+        """`Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto))`, the types of axes that are all Auto only if asked for."""
         axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
-        if any(kind is not AxisType.Auto for kind in self.axis_types):
+        if shows_automatic or any(kind is not AxisType.Auto for kind in self.axis_types):
             axes += f", axis_types={self.axis_types}"
-        return axes
+        return f"{type(self).__name__}({axes}{self._device_text()})"
+
+    def _device_text(self) -> str:
+        return ""
 
     def _repr_html_(self) -> str:
         """In a notebook: the axes, and the devices where there are some."""
         return mesh_html(self, tuple(getattr(self, "flat_devices", ())))
 
+    def __str__(self) -> str:
+        return self.text(shows_automatic=False)
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._axes_text()})"
+        return self.text()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -130,7 +137,13 @@ class AbstractDevice:
     device_kind: str
     num_cores: int | None
     platform: str
-    figures: Figures | None = dataclasses.field(default=None, repr=False)
+    figures: Figures | None = None
+
+    def __repr__(self) -> str:
+        return f"AbstractDevice({self.text()})"
+
+    def text(self) -> str:
+        return f"device_kind={self.device_kind}, num_cores={self.num_cores}, platform={self.platform}"
 
 
 class AbstractMesh(BaseMesh):
@@ -184,9 +197,8 @@ class AbstractMesh(BaseMesh):
     def _key(self) -> tuple[object, ...]:
         return self.axis_sizes, self.axis_names, self.axis_types, self.abstract_device
 
-    def _axes_text(self) -> str:
-        device = "" if self.abstract_device is None else f", abstract_device={self.abstract_device}"
-        return super()._axes_text() + device
+    def _device_text(self) -> str:
+        return "" if self.abstract_device is None else f", {self.abstract_device.text()}"
 
 
 def _check_distinct(devices: ObjectArray, names: tuple[str, ...]) -> None:
@@ -299,6 +311,9 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
 
     def __hash__(self) -> int:
         return self._hash
+
+    def __repr__(self) -> str:
+        return f"Mesh(axis_sizes={self.axis_sizes}, axis_names={self.axis_names}, axis_types={self.axis_types})"
 
     def __enter__(self) -> Mesh:
         STATE.outer.append((STATE.current, STATE.named))

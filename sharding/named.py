@@ -182,8 +182,8 @@ class NamedSharding(Sharding):
         return self._hash
 
     def __repr__(self) -> str:
-        kind = "" if self.memory_kind is None else f", memory_kind={self.memory_kind}"
-        return f"NamedSharding(mesh={self.mesh!r}, spec={self.spec!r}{kind})"
+        memory = "" if self.memory_kind is None else f", memory_kind={self.memory_kind}"
+        return f"NamedSharding(mesh={self.mesh.text()}, spec={self.spec!r}{memory})"
 
 
 def _check_sums(spec: PartitionSpec, mesh: BaseMesh) -> None:

@@ -238,3 +238,13 @@ def test_transposed_results_are_weak_where_arguments_and_cotangents_are() -> Non
                 (result,) = transposed(cotangent)
                 assert result.weak_type is (is_weak and also)
                 assert result == 2
+
+
+def test_what_was_converted_on_the_way_is_converted_back() -> None:
+    """A weak argument of a strong result: JAX gives it a weak cotangent whatever the result's is."""
+    ones = np.ones(3, np.float32)
+    first, second = linear_transpose(lambda x, y: 2 * x + y, 1.0, ones)(ones)
+    assert (first.weak_type, second.weak_type) == (True, False) and first == 6
+    (converted,) = linear_transpose(lambda x: x * np.float32(2), 1.0)(np.float32(1))
+    (spread,) = linear_transpose(lambda x: mnp.broadcast_to(x, (3,)), 1.0)(ones)
+    assert converted.weak_type and not spread.weak_type

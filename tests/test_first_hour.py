@@ -75,7 +75,7 @@ def test_the_snippet_of_the_readme_runs_as_pasted(tmp_path: Path) -> None:
     done = python("mlp.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     text = done.stdout
-    assert text.startswith("NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data', None)")
+    assert text.startswith("NamedSharding(mesh=Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), spec=P('data', None)")
     assert re.search(r"%3: f32\[64@data, 2048@model\] = dot_general.*# mlp.py:\d+ mlp", text)  # a placement and the line
     assert text.count("= all_reduce(") == 1 and "{axes=('model',)" in text  # in what each device runs
     assert re.search(r"^memory a device", text, re.MULTILINE) and "model on dim 1: from the annotation" in text

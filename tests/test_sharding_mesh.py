@@ -19,7 +19,8 @@ from tests.tools.fake_devices import Client, Device, devices
 
 def test_a_mesh_says_what_it_is() -> None:
     mesh = Mesh(devices(4, 2), ("data", "model"))
-    assert repr(mesh) == str(mesh) == "Mesh('data': 4, 'model': 2)"
+    assert str(mesh) == "Mesh('data': 4, 'model': 2)"
+    assert repr(mesh) == "Mesh(axis_sizes=(4, 2), axis_names=('data', 'model'), axis_types=(Auto, Auto))"
     assert (mesh.axis_names, mesh.axis_sizes, mesh.size) == (("data", "model"), (4, 2), 8)
     assert list(mesh.shape.items()) == [("data", 4), ("model", 2)]
     assert mesh.device_ids.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
@@ -27,7 +28,8 @@ def test_a_mesh_says_what_it_is() -> None:
     assert not mesh.empty and Mesh(np.array(Device(0), dtype=object), ()).empty
     assert Mesh([Device(0), Device(1)], "x").shape == {"x": 2}
     explicit = AbstractMesh((2,), ("x",), axis_types=(AxisType.Explicit,))
-    assert repr(explicit) == "AbstractMesh('x': 2, axis_types=(Explicit,))"
+    assert repr(explicit) == str(explicit) == "AbstractMesh('x': 2, axis_types=(Explicit,))"
+    assert repr(mesh.abstract_mesh).startswith("AbstractMesh('data': 4, 'model': 2, axis_types=(Auto, Auto)")
     assert make_mesh((2, 2), ("x", "y"), [Device(i) for i in range(5)]).device_ids.tolist() == [[0, 1], [2, 3]]
 
 

@@ -29,7 +29,7 @@ MESH = Mesh(devices(4, 2), ("data", "model"))
 def test_named_sharding() -> None:
     sharding = NamedSharding(MESH, P("data"))
     assert repr(sharding) == (
-        "NamedSharding(mesh=Mesh('data': 4, 'model': 2), spec=P('data',), memory_kind=device)"
+        "NamedSharding(mesh=Mesh('data': 4, 'model': 2, axis_types=(Auto, Auto)), spec=P('data',), memory_kind=device)"
     )
     assert repr(NamedSharding(MESH.abstract_mesh, P("data"))).endswith(", spec=P('data',))")  # no devices, no memory
     assert sharding == NamedSharding(MESH, P("data")) and hash(sharding) == hash(NamedSharding(MESH, P("data")))

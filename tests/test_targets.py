@@ -88,9 +88,8 @@ def test_an_abstract_device_names_the_target() -> None:
     mesh = AbstractMesh((4,), ("x",), abstract_device=chip)
     assert mesh != MESH and hash(mesh) == hash(AbstractMesh((4,), ("x",), abstract_device=chip))
     assert devices("tpu", "TPU v6 lite").abstract_mesh.abstract_device == dataclasses.replace(chip, num_cores=None)
-    assert repr(mesh) == (
-        "AbstractMesh('x': 4, abstract_device=AbstractDevice(device_kind='TPU v6 lite', num_cores=1, platform='tpu'))"
-    )
+    assert repr(mesh) == "AbstractMesh('x': 4, axis_types=(Auto,), device_kind=TPU v6 lite, num_cores=1, platform=tpu)"
+    assert repr(mesh.abstract_device) == "AbstractDevice(device_kind=TPU v6 lite, num_cores=1, platform=tpu)"
     argument = mj.ShapeDtypeStruct((8192,), np.float32, sharding=NamedSharding(mesh, P("x")))
     traced = mj.jit(mnp.sort).trace(argument)
     assert str(traced.lower().plan.target) == "tpu v6e" and traced.lower().platforms == ("tpu",)

@@ -16,6 +16,7 @@ from meshjit.plan.automatic.limits import Limits
 from meshjit.runtime.array import LeafKey
 from meshjit.trace import Traced as TracedProgram
 from meshjit.trace.explicit import without_devices
+from meshjit.trace.types import ShapedArray
 from meshjit.tree_views import about_leaves, key_types, users_treedef
 from sharding.mesh import BaseMesh
 
@@ -69,11 +70,19 @@ class Call:
 
 @dataclass(frozen=True)
 class ArgInfo:
-    """Shape and dtype of one argument, and whether it is donated (`jax.stages.ArgInfo`)."""
+    """Type of one argument, and whether it is donated (`jax.stages.ArgInfo`)."""
 
-    shape: tuple[int, ...]
-    dtype: Any  # NumPy's, or that of keys
+    _aval: ShapedArray
     donated: bool
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's, or that of keys."""
+        return self._aval.dtype
 
 
 def infos_of(treedef: Any, leaves: Sequence[tuple[TensorType, bool, Any]]) -> list[ShapeDtypeStruct]:
@@ -111,7 +120,8 @@ class Stage:
     @property
     def args_info(self) -> Any:
         """An ArgInfo per argument."""
-        infos = [ArgInfo(i.shape, i.dtype, d) for i, d in zip(self._in_info(), self.call.donated, strict=True)]
+        avals = [ShapedArray(i.shape, i.dtype, i.weak_type) for i in self._in_info()]
+        infos = [ArgInfo(aval, donated) for aval, donated in zip(avals, self.call.donated, strict=True)]
         return about_leaves(self.call.in_tree, infos)
 
     @property

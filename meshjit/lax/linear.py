@@ -119,7 +119,8 @@ def linear_transpose(fun: Function, *primals: Any, reduce_axes: Any = ()) -> Fun
             if a.type != type:
                 raise TypeError(f"cotangent type does not match function output, expected {type} but got {a.type}")
         values = [np.asarray(x, t.dtype) if is_python_number(x) else x for x, t in zip(flat, types, strict=True)]
-        all_weak = all(a.weak for a in given)
+        # a strong result of a weak argument was converted on the way, and its cotangent is on the way back
+        all_weak = all(a.weak or not w for a, w in zip(given, whole.out_weak, strict=True))
         results = bind_program(program, [*whole.captured, *values], [w and all_weak for w in weak], whole.mesh)
         return tree.unflatten(whole.structure, results)
 

@@ -44,7 +44,7 @@ def lowering(program: Program, mesh: Any, annotations: Annotations, target: Targ
     except Exception as error:
         sections = {
             "what failed": "".join(traceback.format_exception(error)).rstrip(),
-            "mesh": repr(mesh),
+            "mesh": str(mesh),
             "target": str(target or "cpu"),
             "input specs": _lines(annotations.inputs),
             "output specs": _lines(annotations.outputs),
@@ -71,7 +71,7 @@ def compiling(title: str, lowering: Lowering, options: Mapping[str, Any]) -> Ite
         sections = {
             "what failed": f"XLA: {error.reason}",
             "options": "\n".join(f"{k} = {v!r}" for k, v in options.items()) or "none",
-            "mesh": repr(lowering.mesh),
+            "mesh": str(lowering.mesh),
             "program and plan": print_program(lowering.plan.program, lowering.plan.placements),
             "per-device program": print_program(lowering.local),
             "stablehlo": error.text,
