@@ -43,16 +43,16 @@ class Index:
     first: int | None  # where the arrays' dims go in the result; None: in front
 
 
-def parse_index(x: Any, index: Any, clamps: bool = False, wrap: bool = True) -> Index:
-    """`index` for x. A Python int that is out of range is the nearest one with `clamps`, as in JAX, and else an array as others
-    are, of which scatters and gathers say what is done. Without `wrap` negative indices are out of range, not counted from the
-    end; the bounds of slices always are."""
+def parse_index(x: Any, index: Any, wrap: bool = True) -> Index:
+    """`index` for x. A Python int that is out of range is an array as others are: scatters and gathers say what is done, and
+    checkify sees them. Without `wrap` negative indices are out of range, not counted from the end; the bounds of slices always
+    are."""
     shape = shape_of(x)
     parts = _expanded(index if isinstance(index, tuple) else (index,), len(shape))
     slices = [(0, n, 1) for n in shape]
     arrays: dict[int, Any] = {}
     scalars: list[int] = []
-    places: dict[int, int] = {}  # of scalars, maybe out of range
+    places: dict[int, int] = {}  # of scalars
     new_axes: list[int] = []
     layout: list[str] = []  # result dims and arrays in order: "dim", "new", "array", "gap"
     is_only = sum(1 for p in parts if p is not None and p is not Ellipsis and not isinstance(p, slice)) == 1
@@ -72,9 +72,8 @@ def parse_index(x: Any, index: Any, clamps: bool = False, wrap: bool = True) -> 
             slices[dim] = _bounds(part, shape[dim])
             layout.append("dim")
             dim += 1
-        elif (place := _static_place(part, dim, shape, wrap)) is not None and (clamps or 0 <= place < shape[dim]):
-            i = min(max(place, 0), shape[dim] - 1)
-            places[dim], slices[dim] = place, (i, i + 1, 1)
+        elif (place := _static_place(part, dim, shape, wrap)) is not None and 0 <= place < shape[dim]:
+            places[dim], slices[dim] = place, (place, place + 1, 1)
             scalars.append(dim)
             layout.append("array")
             dim += 1
@@ -229,7 +228,7 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None,
     derivative."""
     x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
     check_masks(x, parts)
-    parsed = parse_index(x, parts, mode is None, wrap)
+    parsed = parse_index(x, parts, wrap)
     x = sliced(x, parsed.slices)
     if parsed.arrays:
         x = _gathered(x, parsed, mode, fill_value)
