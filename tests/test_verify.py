@@ -60,6 +60,20 @@ def test_meshes_without_devices_are_simulated():
     assert found.simulated and found.mesh.size == 64
 
 
+def test_code_for_single_devices_is_held_to_its_meaning(mesh):
+    """One device cannot run it: NumPy says what it means."""
+    spec = P(mesh.axis_names[0])
+
+    def step(x):
+        return x + mj.lax.pmean(mnp.sin(x), mesh.axis_names[0])
+
+    def f(x):
+        return mj.lax.scan(lambda c, _: (mj.shard_map(step, mesh=mesh, in_specs=spec, out_specs=spec)(c), None), x, length=2)[0] * 2
+
+    report = mj.verify(mj.jit(f), np.ones((8, 3), np.float32))
+    assert "agree" in str(report)
+
+
 def test_jitted_functions_keep_their_statics_and_captured_arrays(mesh):
     weights = mj.device_put(W, shardings(mesh)[0])
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
+from meshjit.core.region import run_programs
 from meshjit.core.types import TensorType, is_float
 from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
@@ -42,15 +43,23 @@ class ReplicasDiffer(Exception):
 
 
 def run_whole(program: Program, arrays: Sequence[Array], device: Any) -> dict[Var, Array]:
-    """Every value of the Program, on one device, or in NumPy where there is none."""
+    """Every value of the Program, on one device, or in NumPy where there is none, or where code in it is for several."""
     variables = tuple(v for eqn in program.eqns for v in eqn.outputs)
     watched = dataclasses.replace(program, outputs=variables)
-    if device is None:
+    if device is None or _is_for_several(program):
         with np.errstate(all="ignore"):
             return dict(zip(variables, evaluate(watched, arrays), strict=True))
     mesh = one_device_mesh(device)
     results = _run(emit(watched, mesh, target=target_for(mesh)), mesh, [[a] for a in arrays], watched.output_types)
     return {var: shards[0] for var, shards in zip(variables, results, strict=True)}
+
+
+def _is_for_several(program: Program) -> bool:
+    """Whether an equation, nested ones included, holds code for single devices of a mesh, which one device cannot run."""
+    return any(
+        eqn.op.regions is not None and (eqn.op.pinned is not None or any(map(_is_for_several, run_programs(eqn))))
+        for eqn in program.eqns
+    )
 
 
 @dataclasses.dataclass(frozen=True)
