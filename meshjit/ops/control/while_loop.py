@@ -136,7 +136,7 @@ _NO_WAY_BACK = Absent(
     "reverse-mode differentiation does not work for while_loop or fori_loop with a dynamic number of iterations:"
     " the values of every iteration would have to be kept\n"
     "  fix: use scan, fori_loop with Python ints as bounds, or forward mode (jvp, jacfwd)",
-    error=TypeError,
+    error=ValueError,
 )
 
 
