@@ -103,7 +103,7 @@ np.testing.assert_allclose(expected[2][2, 3], slope, rtol=1e-2)
 say(f"A difference quotient agrees: d loss / d up[2, 3] = {expected[2][2, 3]:.5f}, measured {slope:.5f}.")
 
 # --- 3. plan -----------------------------------------------------------------------------------------------------------
-# meshjit/plan, sharding/propagate.py. Now the devices: eight of them as data=4, model=2. We say where the four
+# meshjit/plan, sharding/propagation.py. Now the devices: eight of them as data=4, model=2. We say where the four
 # arguments live: the batch over `data`, `up` by columns and `down` by rows over `model`. For every op there is a rule
 # such as `m k, k n -> m n | sum k`; placements spread over these rules until every value has one.
 

@@ -26,7 +26,7 @@ from sharding.named import (
     make_mesh as make_mesh,
 )
 from sharding.placement import normalized as normalized
-from sharding.propagate import (
+from sharding.propagation import (
     Conflict as Conflict,
     Graph as Graph,
     Node as Node,

@@ -20,7 +20,7 @@ Trail: TypeAlias = tuple[Change, ...]
 # The changes of a visit, in order, and (slot, number of the new state) of every value that changed; () if none did.
 Outcome: TypeAlias = tuple[()] | tuple[Trail, tuple[tuple[int, int], ...]]
 
-CONTESTS: Final = 3  # the last stages of propagation; see the text of propagate.py
+CONTESTS: Final = 3  # the last stages of propagation; see the text of propagation.py
 DISPLACEMENTS: Final = 4
 
 

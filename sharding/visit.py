@@ -1,7 +1,7 @@
 """One visit of a node in propagation: what its values learn of one another, and where they disagree.
 
 What comes of a visit is a function of the node's rule and of the states of its values, so it is kept as a list of changes
-and applied to all nodes that are alike (propagate.py).
+and applied to all nodes that are alike (propagation.py).
 """
 
 from __future__ import annotations

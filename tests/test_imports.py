@@ -5,8 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+import launch
+import sharding
 
 ROOT = Path(__file__).parents[1]
 FILES = [str(path.relative_to(ROOT)) for path in sorted((ROOT / "meshjit").rglob("*.py"))]
@@ -41,3 +45,11 @@ def test_imports_stand_at_the_top(path: str) -> None:
 
 def test_nothing_is_excused_that_needs_no_excuse() -> None:
     assert [path for path in LATE if not list(local_imports(path))] == []
+
+
+@pytest.mark.parametrize("package", [launch, sharding])
+def test_no_module_has_the_name_of_something_else(package: ModuleType) -> None:
+    """Importing a module binds it in its package, over whatever has its name, whenever a module is imported under a further name."""
+    folder = Path(str(package.__file__)).parent
+    named = {path.stem: getattr(package, path.stem, None) for path in folder.glob("[a-z]*.py")}
+    assert [name for name, value in named.items() if value is not None and not isinstance(value, ModuleType)] == []

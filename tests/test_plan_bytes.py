@@ -12,7 +12,7 @@ from meshjit.plan.accumulate import accumulators
 from meshjit.plan.cost import Machine
 from meshjit.plan.delay import Delays
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.sharding import PartitionSpec as P
+from meshjit.sharding import NamedSharding, PartitionSpec as P
 from meshjit.targets import target_of
 from sharding.placement import Placement
 from tests.tools.fuzz import drawn_by
@@ -154,3 +154,11 @@ def test_a_free_output_that_may_be_the_next_input_keeps_the_placement_of_the_inp
     argument: dict[str, P | None] = {"c64[256, 256]": P(None, "data")}
     step = lambda x: mnp.fft.fft2(x) * x  # noqa: E731
     assert moved(step, argument, [None]) == moved(step, argument, [P(None, "data")])
+
+
+def test_a_free_output_lies_as_what_the_user_constrained_before_it() -> None:
+    def step(x: Any) -> Any:
+        return lax.with_sharding_constraint(x * 2, NamedSharding(MESH, P("model"))) + 1
+
+    argument: dict[str, P | None] = {"f32[256, 256]": P("data", "model")}
+    assert moved(step, argument, [None]) == moved(step, argument, [P("model")])

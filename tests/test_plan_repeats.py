@@ -40,7 +40,7 @@ from meshjit.transform.pipeline import clean, simplify
 from meshjit.transform.rewriting import Rewriter, everywhere, rewrite
 from sharding.graph import Seed
 from sharding.mesh import AbstractMesh
-from sharding.propagate import propagate
+from sharding.propagation import propagate
 
 MESH = AbstractMesh((4, 2), ("x", "y"))
 SPECS = (P("x", "y"), P("y", "x"), P("x", None), P(None, "y"), P(None, None), None)

@@ -21,7 +21,7 @@ from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.recall import run_through
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
-from sharding.propagate import propagate
+from sharding.propagation import propagate
 from sharding.spec import Placement, completed as completed_by
 
 NO_COPIES: Final[Mapping[Var, Var]] = {}

@@ -19,7 +19,7 @@ from sharding.axes import AxisRef
 from sharding.graph import Origin, Repeat as Same
 from sharding.mesh import BaseMesh
 from sharding.placement import normalized
-from sharding.propagate import Graph, Node, Propagated, Seed
+from sharding.propagation import Graph, Node, Propagated, Seed
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, open_dims, padded, placement_of
 

@@ -3,7 +3,8 @@
     %2: c64[64, 64@x] = fft(%1)      computed as [-, x*y], gathered over y to be handed over
     %2: c64[64, 64@x*y] = fft(%1)    computed and handed over as [-, x*y]
 
-The second is a seed on the output. An output that lies as an input of its type does is not asked: it may be the next call's.
+The second is a seed on the output. Outputs that lie as an input of their type does are not asked: they may be the next call's.
+Nor are any where the user constrained values in between: what follows these is to lie as they do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from sharding.placement import Placement
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    kept = dict(_gathered(draft))
     numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
+    inputs = {numbers[var] for var in draft.program.inputs}
+    kept = dict(_gathered(draft)) if inputs.issuperset(draft.flat.graph.seeds) else {}
     if kept and not any(numbers[var] in seeds for var in kept):
         texts = ", ".join(f"{list(var.shape)} as {placement}" for var, placement in kept.items())
         planted = {numbers[var]: Seed(placement) for var, placement in kept.items()}
