@@ -7,24 +7,28 @@ rank before every line, and ends the whole job. What counts as failing:
     sys.exit(nonzero), exit(nonzero), also from argparse, click, pytest       the last code given, if it reached the top
     `raise SystemExit(nonzero)` without sys.exit                              Python 3.12 and later (sys.monitoring)
 
-A process that is killed says nothing: mpirun reaps the others, or they miss its heartbeats. A process that ends well
-waits for the others (`finish`), for they may still need what it serves.
+Who leaves by os._exit says so and is gone: the others find out, or their launcher ends them before they can say why. A process
+that is killed says nothing: mpirun reaps the others, or they miss its heartbeats. A process that ends well waits for the others
+(`finish`), for they may still need what it serves.
 """
 
 from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import dis
 import os
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable
 from types import CodeType, FrameType, TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
+_OWN = ("meshjit", "launch")
 EndJob = Callable[[int, str], Any]  # (exit code, reason in one line): ends this process and all others
 
 
@@ -38,10 +42,12 @@ class Supervisor:
         self.outermost = _outermost_frame()
         self.explain: Callable[[BaseException], str] = lambda error: ""  # more about an error that ends the job
         self.previous = (sys.excepthook, threading.excepthook, sys.exit)
+        self.leave = os._exit
 
     def install(self) -> None:
         sys.excepthook, threading.excepthook = self.on_exception, self.on_thread_exception
         sys.exit = self.exit  # type: ignore[assignment]
+        os._exit = self.leave_at_once  # type: ignore[assignment]
         for name in ("exit", "quit"):
             if hasattr(builtins, name):
                 setattr(builtins, name, self.exit)
@@ -52,6 +58,7 @@ class Supervisor:
         """From now on this process is on its own."""
         atexit.unregister(self.at_exit)
         sys.excepthook, threading.excepthook, sys.exit = self.previous
+        os._exit = self.leave
         _unwatch_unwinding(self.monitoring)
         self.outermost = None
 
@@ -82,6 +89,17 @@ class Supervisor:
         """sys.exit, remembering the status. It may yet be caught: `at_exit` looks whether it was."""
         self.exit_code = status
         self.previous[2](status)
+
+    def leave_at_once(self, status: int) -> NoReturn:
+        """os._exit, which runs nothing else. A forked child, and code of this project that ends a job, say nothing here."""
+        caller = sys._getframe(1)
+        module = caller.f_globals.get("__name__", "")
+        if self.pid == os.getpid() and module.partition(".")[0] not in _OWN:
+            where = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+            with contextlib.suppress(OSError):
+                text = f"leaves by os._exit({status}) at {where} (host {socket.gethostname()}, pid {self.pid})"
+                os.write(2, f"[rank {self.rank}] {text}\n".encode())
+        self.leave(status)
 
     def on_unwind(self, code: CodeType, offset: int, error: BaseException) -> None:
         """sys.monitoring: an exception leaves a frame; a SystemExit that leaves the outermost one ends the process."""

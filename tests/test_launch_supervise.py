@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -11,9 +12,10 @@ import pytest
 START = """
 import os, sys, threading
 from launch.supervise import watch
+leave = os._exit
 def end_job(code, reason):
     print(f"END {code} {reason}", flush=True)
-    os._exit(code)
+    leave(code)
 supervisor = watch(5, end_job, lambda: print("FINISH"))
 """
 
@@ -56,6 +58,15 @@ def test_every_line_is_under_the_rank() -> None:
     assert all(line.startswith("[rank 5] ") for line in lines)
     assert lines[0] == "[rank 5] Traceback (most recent call last):"
     assert lines[-2:] == ["[rank 5] ValueError: two", "[rank 5] lines"]
+
+
+def test_who_leaves_at_once_says_so() -> None:
+    result = run("def f():\n    os._exit(4)\nf()")
+    assert (result.returncode, result.stdout) == (4, "")
+    assert re.fullmatch(r"\[rank 5\] leaves by os\._exit\(4\) at <string>:\d+ \(host \S+, pid \d+\)\n", result.stderr)
+    forked = run("pid = os.fork()\nif pid == 0: os._exit(4)\nprint(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)")
+    assert (forked.stdout, forked.stderr) == ("4\nFINISH\n", "")
+    assert run("supervisor.release(); os._exit(4)").stderr == ""
 
 
 def test_a_users_own_hook_prints() -> None:

@@ -264,7 +264,7 @@ def culprit(lines: list[tuple[float, str]], victim: int) -> tuple[float, str]:
     me = f"process {victim}"
     for when, text in lines:
         line = text.strip()
-        tagged = line.startswith((f"[{victim}] ", f"[rank {victim}] ")) and ("Error" in line or "left with exit code" in line)
+        tagged = line.startswith((f"[{victim}] ", f"[rank {victim}] ")) and any(word in line for word in ("Error", "left with exit code", "leaves by os._exit"))
         names = any(word in line for word in (f"{me} (host", f"{me} of ", f"{me} did not", f"{me} has ended", f"rank {victim} (host", f"rank {victim} with PID"))
         differ = any(word in line for word in ("have gone different ways", "have not made the same", "cannot listen on"))
         if tagged or names or differ or "BAD TERMINATION" in line or "Process name: [" in line:
