@@ -46,6 +46,25 @@ def is_waiting(token: bytes, address: str, rank: int) -> bool:
     return HAS_MARKS and is_held(_waits(token, address, rank))
 
 
+@contextlib.contextmanager
+def failing(token: bytes, address: str) -> Generator[None]:
+    """While process 0 tells the others of this host that it cannot serve them there."""
+    with (hold(_fails(token, address)) if HAS_MARKS else None) or contextlib.nullcontext():
+        yield
+
+
+def has_failed(token: bytes, address: str) -> bool:
+    return HAS_MARKS and is_held(_fails(token, address))
+
+
 def _waits(token: bytes, address: str, rank: int) -> str:
+    return f"waits/{_job(token, address)}/{rank}"
+
+
+def _fails(token: bytes, address: str) -> str:
+    return f"fails/{_job(token, address)}"
+
+
+def _job(token: bytes, address: str) -> str:
     """A name that only those who know the job's token can tell."""
-    return f"waits/{hashlib.sha256(token + address.encode()).hexdigest()[:32]}/{rank}"
+    return hashlib.sha256(token + address.encode()).hexdigest()[:32]

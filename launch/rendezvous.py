@@ -14,6 +14,7 @@ import contextlib
 import hashlib
 import os
 import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -214,6 +215,20 @@ def _source_address(toward: str) -> str | None:
             return probe.getsockname()[0]
         except OSError:
             return None
+
+
+def await_listener(address: str, seconds: float) -> bool:
+    """Wait until somebody listens at the address; False where nobody does within so many seconds.
+
+    gRPC tries again only a second after nobody has listened."""
+    host, port = split_address(address)
+    end, pause = time.monotonic() + seconds, 0.001
+    while (left := end - time.monotonic()) > 0:
+        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), port), timeout=left):
+            return True
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return False
 
 
 def free_port() -> int:

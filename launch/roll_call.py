@@ -17,15 +17,17 @@ import time
 from collections.abc import Callable, Sequence
 
 from launch import peer, proof
-from launch.mark import waiting
+from launch.mark import failing, has_failed, is_waiting, waiting
 from launch.rendezvous import Meeting, RendezvousError, split_address
 
-_RETRY_SECONDS = 0.1
+_RETRY_SECONDS = (0.005, 0.1)  # at first; at most, for process 0 may be late by much
 _NOTICE_SECONDS = 5.0
 _HELLO_SECONDS = 5.0  # in which the other side says its next line, if it is one of ours
 _GRACE_SECONDS = 2.0  # process 0 may have started its clock later than a caller
+_LOOK_SECONDS = 0.5
 _MOST_STRANGERS = 256  # connections that have said nothing yet; the oldest goes for a new one, and one of ours calls again
 _FIX = "  fix: look whether every process was started, with the same coordinator and number of processes"
+_FIX_PORT = "  fix: set MESHJIT_COORDINATOR=host:port to a free port of process 0's host"
 _FIX_TOKEN = (
     "  fix: start all processes with the same MESHJIT_JOB_TOKEN (or none of them with any), or give the job a port of its own: "
     "MESHJIT_COORDINATOR=host:port"
@@ -47,7 +49,13 @@ def call_roll(meeting: Meeting, timeout: float, bind: str | None = None) -> sock
 
 
 def _gather(meeting: Meeting, bind: str, timeout: float) -> socket.socket | None:
-    with _listen(bind) as listener:
+    try:
+        listener = _listen(bind)
+    except RendezvousError as error:
+        print(f"[rank 0] {error}", file=sys.stderr, flush=True)  # some seconds before it can be raised
+        _tell_neighbours(meeting)
+        raise
+    with listener:
         roll = _Roll(meeting, listener)
         verdict = "process 0 has failed"
         try:
@@ -71,8 +79,17 @@ def _listen(bind: str) -> socket.socket:
     except OSError as error:
         raise RendezvousError(
             f"process 0 cannot listen on {bind}: {os.strerror(error.errno or 0)}\n"
-            "  fix: set MESHJIT_COORDINATOR=host:port to a free port of process 0's host"
+            f"{_FIX_PORT}"
         ) from error
+
+
+def _tell_neighbours(meeting: Meeting) -> None:
+    """Those of this host that wait for process 0 look whether it has failed: not every launcher ends them."""
+    end = time.monotonic() + _HELLO_SECONDS + _GRACE_SECONDS
+    with failing(meeting.token, meeting.address):
+        time.sleep(_LOOK_SECONDS)  # those that are about to wait
+        while time.monotonic() < end and any(is_waiting(meeting.token, meeting.address, r) for r in range(1, meeting.size)):
+            time.sleep(_LOOK_SECONDS)
 
 
 def _held(listener: socket.socket, bind: str) -> socket.socket | None:
@@ -250,7 +267,7 @@ def _send(connection: socket.socket, line: bytes) -> None:
 def _call(meeting: Meeting, timeout: float) -> None:
     deadline = time.monotonic() + timeout
     host, port = split_address(meeting.address)
-    reason, notice = "no answer", _Notice(meeting.rank)
+    reason, notice, (pause, longest) = "no answer", _Notice(meeting.rank), _RETRY_SECONDS
     while (left := deadline - time.monotonic()) > 0:
         try:
             with socket.create_connection((host.strip("[]"), port), timeout=left) as connection:
@@ -263,8 +280,11 @@ def _call(meeting: Meeting, timeout: float) -> None:
             if verdict == "go":
                 return
             raise RendezvousError(f"{verdict}\n{_FIX}")
+        if has_failed(meeting.token, meeting.address):
+            raise RendezvousError(f"process 0 could not listen on {meeting.address}, and says why\n{_FIX_PORT}")
         notice.say(lambda: f"waits for process 0 at {meeting.address}: {reason}")  # noqa: B023 - said at once
-        time.sleep(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
+        time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
+        pause = min(2 * pause, longest)
     raise RendezvousError(
         f"process {meeting.rank} of {meeting.size} could not reach process 0 at {meeting.address} "
         f"within {timeout:g} s: {reason}\n{_FIX}"

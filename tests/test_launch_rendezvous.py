@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
+import time
 import types
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 
 from launch import rendezvous as module
 from launch.cluster import Cluster, detect
-from launch.rendezvous import Meeting, RendezvousError, free_port, meet, meeting_at, split_address
+from launch.rendezvous import Meeting, RendezvousError, await_listener, free_port, meet, meeting_at, split_address
 from tests.tools.cluster_environments import SRUN
 
 
@@ -165,3 +167,15 @@ def test_good_addresses() -> None:
     assert Meeting("[::1]:80", 0, 2, None).bind == "[::1]:80"
     assert meeting_at("127.0.0.1:80", 1, 2).host == "127.0.0.1"
     assert 0 < free_port() < 65536
+
+
+def test_waits_until_somebody_listens():
+    address = f"127.0.0.1:{free_port()}"
+    assert not await_listener(address, 0.05)
+    listener = socket.socket()
+    later = threading.Timer(0.2, lambda: (listener.bind(("127.0.0.1", int(address.rpartition(":")[2]))), listener.listen()))
+    start = time.monotonic()
+    later.start()
+    with listener:
+        assert await_listener(address, 20)
+    assert 0.1 < time.monotonic() - start < 10

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from launch import peer, proof, roll_call
+from launch.mark import HAS_MARKS
 from launch.rendezvous import Meeting, RendezvousError, _has_ipv6, free_port
 from launch.roll_call import call_roll, name_processes
 
@@ -305,6 +306,26 @@ def test_a_taken_port() -> None:
             RendezvousError, match=r"process 0 cannot listen on 127.0.0.1:\d+: Address already in use\n  fix: set "
         ):
             call_roll(Meeting(address, 0, 2, None), 1)
+
+
+@pytest.mark.skipif(not HAS_MARKS, reason="processes make no marks here")
+@pytest.mark.parametrize("speaks", [True, False])
+def test_those_of_this_host_hear_that_process_0_has_no_port(speaks: bool, capfd: pytest.CaptureFixture[str]) -> None:
+    start = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as taken, ThreadPoolExecutor(3) as pool:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        each = [pool.submit(call_roll, Meeting(address, rank, 3, None), 60) for rank in range(3)]
+        if speaks:
+            for _ in range(2):
+                with taken.accept()[0] as connection:
+                    connection.sendall(b"SSH-2.0\n")
+        with pytest.raises(RendezvousError, match="process 0 cannot listen on"):
+            each[0].result()
+        for waiting in each[1:]:
+            with pytest.raises(RendezvousError, match=rf"process 0 could not listen on {address}, and says why\n  fix: set "):
+                waiting.result()
+    assert time.monotonic() - start < 30
+    assert f"[rank 0] process 0 cannot listen on {address}" in capfd.readouterr().err
 
 
 def test_names() -> None:

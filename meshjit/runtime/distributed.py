@@ -25,7 +25,7 @@ import numpy
 
 import launch
 from launch.arrival import arrival
-from launch.rendezvous import meeting_at
+from launch.rendezvous import await_listener, meeting_at
 from launch.roll_call import call_roll, name_processes
 from launch.supervise import end_through_mpi
 from meshjit.config import config
@@ -54,6 +54,7 @@ class Membership:
     watchdog: Watchdog | None = field(default=None, repr=False)
 
 
+_LISTENS_SECONDS = 5.0  # in which process 0 starts the coordinator, once all have come; whoever comes later waits in jaxlib
 _ALONE = Membership()
 _membership: Membership | None = None
 _joining = threading.RLock()
@@ -171,6 +172,8 @@ def _join(cluster: launch.Cluster, local: tuple[int, ...] | None, timeout: int, 
         with held or contextlib.nullcontext():  # so that nobody takes the port before the coordinator has it
             if meeting.rank == 0:
                 service = _jaxlib.start_coordinator(bind or meeting.bind, meeting.size, heartbeat, timeout, tls)
+            else:
+                await_listener(meeting.address, _LISTENS_SECONDS)
         coordinator = _jaxlib.connect_coordinator(meeting.address, meeting.rank, heartbeat, timeout, tls)
     except _jaxlib.XlaError as error:
         raise RuntimeError(f"process {meeting.rank} could not join at {meeting.address}: {error}") from error
