@@ -230,6 +230,39 @@ def test_causal_attention():
     _close(nn.dot_product_attention(q, q, q, is_causal=True), np.reshape(expected, (1, 3, 2, 4)), rtol=1e-5)
 
 
+def test_attention_of_sequences_of_their_own_lengths():
+    """Queries beyond theirs give zeros; the residual is the logarithm of what each softmax divides by."""
+    rng = np.random.default_rng(0)
+    q, k, v = (host(rng.normal(size=shape), np.float32) for shape in ((2, 5, 4, 3), (2, 6, 2, 3), (2, 6, 2, 3)))
+    result, residual = nn.dot_product_attention(
+        q, k, v, query_seq_lengths=[2, 5], key_value_seq_lengths=[6, 4], return_residual=True
+    )
+    for b, (queries, keys) in enumerate([(2, 6), (5, 4)]):
+        for head in range(4):
+            logits = np.asarray(q)[b, :, head] @ np.asarray(k)[b, :keys, head // 2].T / np.sqrt(3)
+            weights = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+            expected = np.where(np.arange(5)[:, None] < queries, weights @ np.asarray(v)[b, :keys, head // 2], 0)
+            _close(result[b, :, head], expected, rtol=1e-5, atol=1e-6)
+            _close(residual[b, :queries, head], np.log(np.exp(logits).sum(-1))[:queries], rtol=1e-5, atol=1e-6)
+    alone = nn.dot_product_attention(q[0], k[0], v[0], query_seq_lengths=[2], return_residual=True)
+    assert alone[0].shape == (5, 4, 3) and alone[1].shape == (5, 4)
+    _close(alone[0], result[0], rtol=1e-5, atol=1e-6)
+    none = mj.grad(lambda q: mnp.sum(nn.dot_product_attention(q, k, v, return_residual=True)[1]))(q)
+    assert not np.asarray(none).any()
+
+
+def test_attention_refuses():
+    q, half = host(np.ones((2, 3, 2, 4)), np.float32), host(np.ones((2, 3, 2, 4)), np.float16)
+    with pytest.raises(ValueError, match=r"the mask is float32, not bool\n  at test_nn.py:\d+ .*\n  fix: mask != 0, or give what"):
+        nn.dot_product_attention(q, q, q, mask=mnp.ones((1, 1, 3, 3)))
+    with pytest.raises(ValueError, match=r"different dtypes: float32, float16, float32\n.*\n  fix: convert them to one"):
+        nn.dot_product_attention(q, half, q)
+    with pytest.raises(ValueError, match=r"query_seq_lengths is int32\[1\], not int32\[2\]"):
+        nn.dot_product_attention(q, q, q, query_seq_lengths=[3])
+    with pytest.raises(ValueError, match=r"implementation 'flash' is none of 'xla', 'cudnn' and None"):
+        nn.dot_product_attention(q, q, q, implementation="flash")  # pyright: ignore[reportArgumentType]
+
+
 @pytest.mark.device
 @pytest.mark.parametrize("name", ["gelu", "gelu_exact", "softplus", "elu", "sigmoid", "log1mexp"])
 def test_activations_on_a_device(name: str):

@@ -26,7 +26,7 @@ LACKING: dict[str, list[str]] = {
     "NumPy's own function, which says itself what it takes": ["jax.numpy.set_printoptions **"],
     "one function for jax.numpy and jax.dtypes, of which JAX names the parameters differently": ["jax.dtypes.issubdtype a b"],
     "not there yet": [
-        "jax.nn.dot_product_attention return_residual", "jax.nn.standardize algorithm", "jax.random.key dtype",
+        "jax.nn.standardize algorithm", "jax.random.key dtype",
         "jax.random.wrap_key_data dtype",
     ],  # fmt: skip
 }
