@@ -50,9 +50,16 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: scipy_linalg.eigh(SQUARE, SQUARE, type=4), ValueError, "eigh: type is 4; write 1, 2 or 3"),
     (lambda: linalg.qr(SQUARE, "raw"), ValueError, 'qr: mode is \'raw\'; write "reduced", "complete" or "r"'),
     (lambda: linalg.matrix_power(REAL, 2), ValueError, r"matrix_power: argument 0 must have shape \[..., n, n\]"),
-    (lambda: linalg.multi_dot([REAL[None], REAL]), ValueError, "multi_dot: takes matrices, the first and the last may be vectors"),
+    (lambda: linalg.multi_dot([REAL[None], REAL]), ValueError, "multi_dot: takes two matrices or more; the first and the last may be vectors"),
     (lambda: lax.linalg.triangular_solve(SQUARE, np.ones((4, 2)), left_side=True), ValueError,
      r"triangular_solve: matrices \(3, 3\) and right-hand side \(4, 2\) do not fit: .* columns have 3 elements"),
+    (lambda: linalg.cholesky(REAL), TypeError, "cholesky: argument 0 must have shape"),  # as JAX; NumPy's is a ValueError
+    (lambda: linalg.multi_dot([REAL]), ValueError, "multi_dot: takes two matrices or more"),
+    (lambda: linalg.cross(REAL[:, :2], REAL), ValueError, r"linalg.cross: argument 0 has shape \(2, 2\), whose dim -1 has 2 elements, not 3"),
+    (lambda: mnp.tril(REAL[0]), ValueError, r"tril: the argument has shape \(3,\), a matrix is needed"),
+    (lambda: mnp.tri(3, M=-1), ValueError, "tri: M must not be negative, it is -1"),
+    (lambda: mnp.diag(REAL[None]), ValueError, r"diag: the argument has shape \(1, 2, 3\), a vector or a matrix is needed"),
+    (lambda: mnp.compress(np.array([1, 0, 1]), REAL, axis=0), ValueError, r"compress: the condition holds at 2, dim 0 of \(2, 3\) has 2"),
     (lambda: scipy_linalg.solve_triangular(SQUARE, SQUARE, trans=3), ValueError, "trans is 3; write 0, 1 or 2"),
 ]  # fmt: skip
 

@@ -258,7 +258,7 @@ def identity(n: int, dtype: Any = None) -> Any:
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     """Ones on and below the k-th diagonal."""
-    shape = (N, N if M is None else M)
+    shape = (count_of(N, "tri: N"), count_of(N if M is None else M, "tri: M"))
     below = bind(ops("compare"), *_diagonals(shape, k), direction="GE")
     return cast(below, np.float32 if dtype is None else dtype)
 
@@ -269,15 +269,25 @@ def _diagonals(shape: tuple[int, int], k: int) -> tuple[Any, Any]:
     return counted(shape, 0, dtype, k), counted(shape, 1, dtype)
 
 
+def _matrix_extents(name: str, m: Any) -> tuple[int, int]:
+    if len(shape_of(m)) < 2:
+        raise ValueError(
+            f"{name}: the argument has shape {shape_of(m)}, a matrix is needed\n  at {line_of(user_source())}\n"
+            f"  fix: {name}(x[None, :]), or tri(n) for the triangle alone"
+        )
+    rows, columns = shape_of(m)[-2:]
+    return rows, columns
+
+
 def tril(m: Any, k: int = 0) -> Any:
     """The lower triangle of the last two dims."""
-    rows, columns = shape_of(m)[-2:]
+    rows, columns = _matrix_extents("tril", m)
     return ufuncs.where(tri(rows, columns, k, np.bool_), m, zeros_like(m))
 
 
 def triu(m: Any, k: int = 0) -> Any:
     """The upper triangle of the last two dims."""
-    rows, columns = shape_of(m)[-2:]
+    rows, columns = _matrix_extents("triu", m)
     return ufuncs.where(tri(rows, columns, k - 1, np.bool_), zeros_like(m), m)
 
 

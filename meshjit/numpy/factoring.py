@@ -13,11 +13,16 @@ from meshjit.numpy.promote import broadcast_shapes, broadcast_to, dtype_of, ops,
 from meshjit.numpy.shaping import expand_dims, moveaxis, reshape, squeeze, swapaxes
 from meshjit.trace import bind, line_of, user_source
 
+
+class NotAMatrixError(ValueError, TypeError):
+    """An argument is no matrix, or not square: NumPy raises a ValueError there, JAX a TypeError for some functions."""
+
+
 _NARROW = "linear algebra is done in 32 or 64 bits a number"
 
 
 def matrices(name: str, *xs: Any, square: bool = False) -> list[Any]:
-    """The operands in one inexact dtype. TypeError for 16 bits, ValueError for a first one that is no matrix."""
+    """The operands in one inexact dtype. TypeError for 16 bits, NotAMatrixError for a first one that is none."""
     arrays, _ = promoted(*xs, inexact=True)
     if dtype_of(arrays[0]).itemsize < 4:
         raise TypeError(
@@ -27,7 +32,7 @@ def matrices(name: str, *xs: Any, square: bool = False) -> list[Any]:
     shape = shape_of(arrays[0])
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         form = "[..., n, n]" if square else "[..., m, n]"
-        raise ValueError(f"{name}: argument 0 must have shape {form}, got {shape}\n  at {line_of(user_source())}")
+        raise NotAMatrixError(f"{name}: argument 0 must have shape {form}, got {shape}\n  at {line_of(user_source())}")
     return arrays
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from meshjit.missing import explain as _explain
 from meshjit.numpy import calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
 from meshjit.numpy.creation import eye, iota
-from meshjit.numpy.factoring import adjoint, matrices
+from meshjit.numpy.factoring import NotAMatrixError, adjoint, matrices
 from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector_norm as vector_norm
 from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, promoted, shape_of
 from meshjit.numpy.singular import (
@@ -209,7 +209,7 @@ def matrix_power(a: Any, n: int) -> Any:
     (a,) = promoted(a)[0]
     shape = shape_of(a)
     if len(shape) < 2 or shape[-1] != shape[-2]:
-        raise ValueError(f"matrix_power: argument 0 must have shape [..., n, n], got {shape}\n  at {line_of(user_source())}")
+        raise NotAMatrixError(f"matrix_power: argument 0 must have shape [..., n, n], got {shape}\n  at {line_of(user_source())}")
     if n < 0:
         return matrix_power(inv(a), -n)
     result = None
@@ -227,12 +227,13 @@ def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Any:
     xs = [asarray(x) for x in arrays]
     shapes = [shape_of(x) for x in xs]
     wide = [s if len(s) == 2 else (1, *s) if i == 0 else (*s, 1) for i, s in enumerate(shapes)]
-    if not xs or any(len(s) != 2 for s in shapes[1:-1]) or any(len(s) not in (1, 2) for s in shapes):
+    if len(xs) < 2 or any(len(s) != 2 for s in shapes[1:-1]) or any(len(s) not in (1, 2) for s in shapes):
         raise ValueError(
-            f"multi_dot: takes matrices, the first and the last may be vectors; got {shapes}\n  at {line_of(user_source())}"
+            f"multi_dot: takes two matrices or more; the first and the last may be vectors; got {shapes}\n"
+            f"  at {line_of(user_source())}"
         )
     extents = (*(s[0] for s in wide), wide[-1][1])
-    first, last = len(shapes[0]) == 1, len(shapes[-1]) == 1 and len(xs) > 1
+    first, last = len(shapes[0]) == 1, len(shapes[-1]) == 1
 
     @functools.cache
     def best(i: int, j: int) -> tuple[float, int]:
@@ -253,7 +254,14 @@ def multi_dot(arrays: Sequence[Any], *, precision: Any = None) -> Any:
 
 
 def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    """`jax.numpy.linalg.cross`: of vectors of 3 elements."""
+    """`jax.numpy.linalg.cross`: of vectors of 3 elements; ValueError for others."""
+    for n, x in enumerate((x1, x2)):
+        shape = shape_of(x)
+        if shape and shape[axis] != 3:
+            raise ValueError(
+                f"linalg.cross: argument {n} has shape {shape}, whose dim {axis} has {shape[axis]} elements, not 3\n"
+                f"  at {line_of(user_source())}\n  fix: numpy.cross takes vectors of 2 elements, too"
+            )
     return calculus.cross(x1, x2, axis=axis)
 
 

@@ -150,9 +150,14 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
 
 
 def diag(v: Any, k: int = 0) -> Any:
-    """A vector as a diagonal matrix, or a matrix's diagonal."""
+    """A vector as a diagonal matrix, or a matrix's diagonal; ValueError for what is neither."""
     if len(shape_of(v)) == 2:
         return diagonal(v, k)
+    if len(shape_of(v)) != 1:
+        raise ValueError(
+            f"diag: the argument has shape {shape_of(v)}, a vector or a matrix is needed\n  at {line_of(user_source())}\n"
+            "  fix: diagonal(x, axis1=..., axis2=...), or diagflat(x)"
+        )
     n = shape_of(v)[0]
     widths = (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))
     low, high = ((w,) for w in widths[1])

@@ -84,7 +84,14 @@ def compress(
     if size is not None:
         return _compressed(condition, a, normal_axis(axis or 0, len(shape_of(a))), size, fill_value)
     keep = concrete(condition, "compress needs the condition to know the result's extent", "compress(..., size=...)")
-    return take(a, np.nonzero(keep)[0].astype(np.int32), axis=normal_axis(axis or 0, len(shape_of(a))))
+    dim = normal_axis(axis or 0, len(shape_of(a)))
+    if np.any(np.ravel(keep)[shape_of(a)[dim] :]):
+        raise ValueError(
+            f"compress: the condition holds at {np.flatnonzero(keep)[-1]}, dim {dim} of {shape_of(a)} has"
+            f" {shape_of(a)[dim]} slices\n"
+            f"  at {line_of(user_source())}"
+        )
+    return take(a, np.nonzero(keep)[0].astype(np.int32), axis=dim)
 
 
 def _compressed(condition: Any, a: Any, dim: int, size: int, fill_value: Any) -> Any:
