@@ -28,6 +28,7 @@ from meshjit import (
     numpy as numpy,
     ops as ops,
     profiler as profiler,
+    ref as ref,
     segments as segments,
     sharding as sharding,
     stages as stages,
@@ -102,6 +103,7 @@ from meshjit.lax.pmap import pmap as pmap
 from meshjit.lax.shard_map import shard_map as shard_map, smap as smap
 from meshjit.lax.ufuncs import frompyfunc as _frompyfunc, of_numpy as _of_numpy, ufunc as _ufunc
 from meshjit.missing import explain as _explain
+from meshjit.ref import Ref as Ref, empty_ref as empty_ref, free_ref as free_ref, freeze as freeze, new_ref as new_ref
 from meshjit.runtime import _jaxlib, eager as _eager
 from meshjit.runtime._jaxlib import Device as Device
 from meshjit.runtime.array import Array as _ConcreteArray, type_and_weak as _type_and_weak

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 from meshjit.core.keys import PRNGKeyArray
+from meshjit.core.ref import Lent, Ref
 from meshjit.runtime import _jaxlib
 
 
@@ -132,4 +133,12 @@ _jaxlib.register_words(
     lambda keys: ((keys.words,), keys.dtype),
     lambda dtype, children: PRNGKeyArray(dtype, *children),
     lambda keys: (((_Nothing(), keys.words),), keys.dtype),
+)
+# A Ref is a leaf of users' trees. Where arrays enter Programs it is part of the structure, as something that is closed over.
+_jaxlib.register_words(Ref, lambda ref: ((), ref.handle), lambda handle, _: handle.ref(), lambda ref: ((), ref.handle))
+register_node(
+    Lent,
+    lambda lent: ((lent.content,), (lent.weak, lent.keys)),
+    lambda aux, children: Lent(*children, *aux),
+    lambda lent: (((_Nothing(), lent.content),), (lent.weak, lent.keys)),
 )

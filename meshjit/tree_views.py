@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.keys import KeyType, PRNGKeyArray
+from meshjit.core.ref import Ref
 from meshjit.tree_nodes import register_node
 from meshjit.trees import USERS, WORDS
 
@@ -34,7 +35,8 @@ def _numbered(treedef: Any) -> Any:
 @functools.lru_cache(1024)
 def key_types(treedef: Any) -> tuple[KeyType | None, ...]:
     """Per leaf of a treedef of WORDS: of what dtype the keys are whose words it is, None for other arrays."""
-    return tuple(x.dtype if isinstance(x, PRNGKeyArray) else None for x in USERS.leaves(_numbered(treedef)))
+    leaves = [x for x in USERS.leaves(_numbered(treedef)) if type(x) is not Ref]  # no leaf of WORDS
+    return tuple(x.dtype if isinstance(x, PRNGKeyArray) else None for x in leaves)
 
 
 def hidden_dims(treedef: Any) -> tuple[int, ...]:

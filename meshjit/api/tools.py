@@ -17,13 +17,15 @@ from meshjit.api.wrapped import Wrapped
 from meshjit.config import config
 from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
+from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
 from meshjit.runtime import _jaxlib
 from meshjit.trace import Trace, active_trace, argument_of, named_scope
 from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
-from meshjit.trace.types import ShapedArray
+from meshjit.trace.refs import value_of
+from meshjit.trace.types import AbstractRef, ShapedArray
 from meshjit.trees import WORDS as tree
 from sharding.manual_type import ManualAxisType
 from sharding.named import NamedSharding
@@ -106,9 +108,11 @@ def default_matmul_precision(new_val: str | None) -> AbstractContextManager[None
     return config.using(default_matmul_precision=new_val)
 
 
-def typeof(x: Any) -> ShapedArray:
+def typeof(x: Any) -> Any:
     """Shape, dtype and placement of an array, a traced value or a number, as types are printed (`jax.typeof`): `float32[8@X,4]`
     where the explicit axis X shards dim 0, `float32[8,4]{V:x}` where, inside of shard_map, it varies over x."""
+    if isinstance(x, Ref):
+        return AbstractRef(typeof(value_of(x)).update(weak_type=x.weak))
     if isinstance(getattr(x, "dtype", None), KeyType):
         words = typeof(x.words) if isinstance(x, PRNGKeyArray) else None
         sharding = cut(words.sharding if words else visible_sharding(x, len(x.shape)), len(x.shape))

@@ -31,11 +31,13 @@ from meshjit.api.shardings import (
     replicated_nones,
 )
 from meshjit.api.stages import Compiled, Lowered, Traced
+from meshjit.api.stateful import Stateful, borrowing, is_stateful, lending
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.api.watching import imaginers, tell
 from meshjit.config import config
 from meshjit.core.attached import NAME
 from meshjit.core.garbage import rarely_collected
+from meshjit.core.ref import Ref
 from meshjit.core.region import nesting
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import one_device_mesh
@@ -55,6 +57,7 @@ from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import is_float0, without_float0
 from meshjit.trace.names import function_name
 from meshjit.trace.once import context_key, traced_once
+from meshjit.trace.refs import check_distinct, lend, refs_in, store_outputs
 from meshjit.trees import WORDS as tree
 from sharding.mesh import current_mesh, mesh_context
 from sharding.named import Sharding, is_auto
@@ -153,6 +156,17 @@ class Wrapped:
         """The result, and what was run if it needs no more than Arrays that lie where it wants them."""
         if active_trace() is not None:
             return self._nested(args, kwargs), None
+        if Ref.made and refs_in((args, kwargs)) and not config.disable_jit:
+            return self._call_with_refs(args, kwargs), None
+        return self._call_at_top(args, kwargs)
+
+    def _call_with_refs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call with refs among its arguments, whose contents are arguments in their place: found again for other refs."""
+        check_distinct(self._title(), (args, kwargs))
+        with lending(refs_in((args, kwargs))):
+            return self._call_at_top(lend(args), lend(kwargs))[0]
+
+    def _call_at_top(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Compiled | None]:
         statics: Any = ()
         if self.has_statics:
             split = self.parameters.split(args, kwargs)
@@ -222,7 +236,10 @@ class Wrapped:
             explain_miss(self.fun, call, [c.call for c in self.cache.by_meaning.values()])
         if imaginers:
             return cast(Any, imaginers[-1](self._traced(split, call)))
-        lowered = rarely_collected(lambda: self._traced(split, call).lower())()
+        traced = self._traced(split, call)
+        if is_stateful(traced.traced_program):
+            return cast(Any, Stateful(self, split, traced))
+        lowered = rarely_collected(traced.lower)()
         log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()))
         compiled = lowered.compile()
         log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds)
@@ -258,6 +275,8 @@ class Wrapped:
         """Traced now, or for an earlier call or `lower` of the same kind."""
 
         def fun(*args: Any, **kwargs: Any) -> Any:
+            if Ref.made:
+                args, kwargs = borrowing((args, kwargs))
             return self.parameters.join(args, kwargs, split.statics)
 
         symbols = call.symbols or [{}] * len(call.keys)
@@ -282,7 +301,7 @@ class Wrapped:
 
             def trace() -> TracedProgram:
                 start = time.perf_counter()
-                traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun))
+                traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun), writes=True)
                 log_compile(self._title(), "traced", time.perf_counter() - start)
                 return traced
 
@@ -338,6 +357,8 @@ class Wrapped:
         if outer is None or config.disable_jit:
             return self._call_as_it_is(args, kwargs)
         self._check_nested()
+        if Ref.made:
+            check_distinct(self._title(), (args, kwargs))
         args, kwargs = self._without_float0(args, kwargs)
         split = self.parameters.split(args, kwargs)
         names = self.parameters.leaf_names(split)
@@ -350,7 +371,9 @@ class Wrapped:
         program = outer.translated(traced.program, traced.mesh)
         operands = [*(as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)), *traced.captured]
         apply = outer.inline if self.inline or nesting(program) > DEEPEST_CALLS else outer.call
-        return tree.unflatten(traced.out_tree, apply(program, operands, traced.out_weak))
+        results = apply(program, operands, traced.out_weak)
+        store_outputs(traced.writes, results)
+        return tree.unflatten(traced.out_tree, results[: len(results) - len(traced.writes)])
 
     def _check_nested(self) -> None:
         if self.compiler_options:

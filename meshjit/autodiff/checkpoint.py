@@ -18,6 +18,7 @@ from meshjit.trace import argument_of, bind, function_name, user_source
 from meshjit.trace.float0 import without_float0
 from meshjit.trace.names import hint_of, parameter_names
 from meshjit.trace.once import traced_once
+from meshjit.trace.refs import store_outputs
 from meshjit.transform.transpose import vjp as vjp_program
 from meshjit.trees import WORDS as tree
 
@@ -76,7 +77,9 @@ def checkpoint(
             inputs = [builder.input(v.type, v.hint) for v in traced.program.inputs]
             params = {"body": traced.program, "policy": chosen, "prevent_cse": barrier, "again": False}
             program = builder.build(builder.emit(REGISTRY["checkpoint"], inputs, params))
-        return tree.unflatten(traced.out_tree, run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh))
+        results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
+        store_outputs(traced.writes, results)
+        return tree.unflatten(traced.out_tree, results[: len(results) - len(traced.writes)])
 
     return checkpointed
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import kind_of_result
 from meshjit.trace import (
@@ -30,8 +31,10 @@ from meshjit.trace import (
 )
 from meshjit.trace.float0 import float0_zeros, without_float0
 from meshjit.trace.names import function_name, parameter_names
+from meshjit.trace.refs import refs_in, resolved, store_outputs, type_of_ref
 from meshjit.trace.values import Known
 from meshjit.transform.derivable import derivable
+from meshjit.transform.jvp import jvp
 from meshjit.tree_views import tangents
 from meshjit.trees import WORDS as tree
 
@@ -54,7 +57,7 @@ class Call:
     @property
     def inputs(self) -> list[Any]:
         """What the traced Program is applied to: the operands, then what the function closed over."""
-        return [*self.operands, *self.traced.captured]
+        return [*self.operands, *(resolved(self.traced.captured) if Ref.made else self.traced.captured)]
 
     @property
     def chosen(self) -> list[bool]:
@@ -68,7 +71,7 @@ class Call:
 
     @property
     def value_count(self) -> int:
-        """How many of the Program's outputs are the function's value; the others are arrays in aux."""
+        """How many of the Program's outputs are the function's value; the others are arrays in aux, and contents of refs."""
         return self.value_tree.num_leaves
 
     @property
@@ -85,6 +88,16 @@ class Call:
 
     def value(self, outputs: Sequence[Any]) -> Any:
         return tree.unflatten(self.value_tree, outputs[: self.value_count])
+
+    def store(self, outputs: Sequence[Any]) -> None:
+        """Store what the function wrote to refs; TypeError where that has a derivative, which would be lost."""
+        if not self.traced.writes:
+            return
+        flags = jvp(self.traced.program, self.chosen, known=None)[1]
+        for ref, flag in zip(self.traced.writes, flags[len(flags) - len(self.traced.writes) :], strict=True):
+            if flag:
+                raise TypeError(_not_derived(ref))
+        store_outputs(self.traced.writes, outputs)
 
     def with_aux(self, outputs: Sequence[Any], *rest: Any) -> tuple[Any, ...]:
         """rest, and aux behind it where the function has one."""
@@ -131,6 +144,8 @@ def call_of(
     TypeError, with its path, for a leaf there that is no array or number. Integers have no derivatives: they reach the
     function as they are, as everything does that is elsewhere."""
     check_function(fun, what)
+    if Ref.made:
+        _check_no_refs(args, positions, what)
     places = range(len(args)) if positions is None else positions
     names = parameter_names(fun, len(args))
     chosen = without_float0(tuple(args[p] for p in places))
@@ -166,8 +181,25 @@ def trace_flat(
     """Trace; jitted functions that `fun` calls become part of its Program, so that derivatives see through them, and
     parts at known places are seen whole, so that the derivative of a shift is a shift. `operands`: the values that Python may
     ask for outside of jit, None for those that there are none of."""
-    traced = trace_to_program(fun, arguments, in_tree, name, {**array_paths(), **(names or {})}, operands)
+    traced = trace_to_program(fun, arguments, in_tree, name, {**array_paths(), **(names or {})}, operands, writes=True)
     return replace(traced, program=derivable(traced.program))
+
+
+def _check_no_refs(args: tuple[Any, ...], positions: Sequence[int] | None, what: str) -> None:
+    for i, x in enumerate(args):
+        if (positions is None or i in positions) and refs_in(x):
+            raise TypeError(
+                f"{what}: argument {i} has a {type_of_ref(refs_in(x)[0])}, with respect to which there is no derivative\n"
+                f"  at {line_of(user_source())}\n  fix: pass ref[...], its value; close over a Ref that is only plumbing"
+            )
+
+
+def _not_derived(ref: Any) -> str:
+    return (
+        "performing a set/swap operation with a differentiated value on a non-differentiated array reference of type"
+        f" {type_of_ref(ref)}, made at {line_of(ref.source)}\n  at {line_of(user_source())}\n"
+        "  fix: write jax.lax.stop_gradient(value), or make the Ref inside of the differentiated function"
+    )
 
 
 def _flat_tree(count: int) -> Any:

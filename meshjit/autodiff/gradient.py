@@ -55,6 +55,7 @@ def value_and_grad(
         _check_result(call, holomorphic)
         results = _run_gradient(call)
         outputs, rest = results[: len(call.traced.program.outputs)], iter(results[len(call.traced.program.outputs) :])
+        call.store(outputs)
         trees = gradients(call, rest)
         chosen = dict(zip(distinct(positions), trees, strict=True))
         slope = chosen[positions[0]] if isinstance(argnums, int) else tuple(chosen[p] for p in positions)

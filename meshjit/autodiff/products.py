@@ -51,6 +51,7 @@ def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux:
     results = run(program, [*call.inputs, *directions], weak, call.traced.mesh)
     count = len(call.traced.program.outputs)
     outputs = results[:count]
+    call.store(outputs)
     derivative = tangents_of(call.value_tree, _with_zeros(call, flags, iter(results[count:]))[: call.value_count])
     return call.with_aux(outputs, call.value(outputs), derivative)
 
@@ -101,6 +102,7 @@ def linearized(call: Call) -> tuple[Any, ...]:
     """(value, function of the tangents of the chosen arguments), and aux where there is one."""
     linear = linearize_program(call.traced.program, call.chosen, known=call.known())
     outputs, residuals = _forward(call, linear.forward)
+    call.store(outputs)
     return call.with_aux(outputs, call.value(outputs), tree.Partial(_Tangents(_without_values(call), linear), residuals))
 
 
@@ -157,6 +159,7 @@ def pulled_back(call: Call) -> tuple[Any, ...]:
     else:
         pulled = vjp_program(program, call.chosen, call.value_count, known)
     outputs, residuals = _forward(call, pulled.forward)
+    call.store(outputs)
     leaves = dict(zip(pulled.forward.inputs, [i for i, flag in enumerate(call.wrt) if flag], strict=False))
     places = [leaves.get(v) for v in pulled.forward.outputs[len(outputs) :]]
     opaque = [x for x, place in zip(residuals, places, strict=True) if place is None]

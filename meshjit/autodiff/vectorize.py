@@ -13,15 +13,17 @@ from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.autodiff.function import Function, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.core.program import Program
+from meshjit.core.ref import Ref
 from meshjit.core.region import programs_of
 from meshjit.core.types import TensorType
 from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
 from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes
 from meshjit.trace.members import member_axis
 from meshjit.trace.names import function_name
+from meshjit.trace.refs import borrowed, check_distinct, content_of, lend, refs_in, store_outputs, type_of_ref
 from meshjit.transform.batch import batch
 from meshjit.tree_views import hidden_dims
-from meshjit.trees import WORDS as tree
+from meshjit.trees import USERS, WORDS as tree
 from sharding.axes import name_of
 from sharding.spec import PartitionSpec, ShardingError
 
@@ -55,6 +57,8 @@ def vmap(
     @boundary
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
+        if Ref.made and (refs := _mapped_refs(in_axes, args, kwargs)):
+            return _of_contents(refs)(*lend(args, refs), **lend(kwargs, refs))
         leaves, in_tree, names = named_leaves(fun, args, kwargs)
         axes = _argument_axes(in_axes, args) + [0] * len(tree.leaves(kwargs))
         leaves, axes = map(list, zip(*map(_member_of_float0, leaves, axes), strict=True)) if leaves else ([], [])
@@ -85,13 +89,68 @@ def vmap(
         traced = trace_flat(of_members, members, unknown, flat, function_name(fun), names_by_id)
         if spmd_axis_name is not None and traced.mesh is not None:
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
-        result_dims = _result_dims(out_axes, traced)
+        result_dims = [*_result_dims(out_axes, traced), *[None] * len(traced.writes)]
         places = [*dims, *[None] * len(traced.captured)]
-        program = batch(traced.program, places, size, result_dims, spmd_axis_name or spread or None)
+        program = _batched(traced, places, size, result_dims, spmd_axis_name or spread or None)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
+        store_outputs(traced.writes, results)
+        results = results[: len(results) - len(traced.writes)]
         return tree.unflatten(with_float0_shapes(traced.out_tree, lambda shape: (size, *shape)), results)
 
+    def _of_contents(refs: dict[int, tuple[Ref, int]]) -> Function:
+        """The same for arguments in which these refs, with the dims that are mapped over, are lent."""
+
+        @functools.wraps(fun)
+        def of_members(*args: Any, **kwargs: Any) -> Any:
+            (args, kwargs), own = borrowed((args, kwargs))
+            return fun(*args, **kwargs), [content_of(ref) for ref in own]
+
+        dims = [dim for _, dim in refs.values()]
+        over = vmap(of_members, in_axes, (out_axes, dims), axis_name, axis_size, spmd_axis_name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result, contents = over(*args, **kwargs)
+            store_outputs([ref for ref, _ in refs.values()], contents)
+            return result
+
+        return call
+
     return mapped
+
+
+def _mapped_refs(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[int, tuple[Ref, int]]:
+    """The refs among the arguments that are mapped over, by id, with the dim."""
+    if not refs_in((args, kwargs)):
+        return {}
+    check_distinct("vmap", (args, kwargs))
+    leaves, structure = USERS.flatten(args)
+    axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+    dims = [axes] * len(leaves)
+    if isinstance(axes, tuple) and len(axes) == len(args):
+        dims = USERS.flatten_prefix(axes, structure, "in_axes", is_leaf=lambda x: x is None)
+    pairs = [*zip(leaves, dims, strict=True), *((x, 0) for x in USERS.leaves(kwargs))]
+    return {id(x): (x, d % max(1, x.ndim)) for x, d in pairs if type(x) is Ref and d is not None}
+
+
+def _batched(traced: Traced, places: Sequence[int | None], size: int, dims: Sequence[int | None], spread: Any) -> Program:
+    """The Program for a batch; ValueError where it would write members' values to a ref that all of them share."""
+    try:
+        return batch(traced.program, places, size, dims, spread)
+    except ValueError:
+        count = len(dims) - len(traced.writes)
+        results = traced.program.with_outputs(traced.program.outputs[:count])
+        if traced.writes:
+            batch(results, places, size, dims[:count], spread)  # which fails by itself where it is not the writing
+            raise ValueError(_shared(traced.writes[0])) from None
+        raise
+
+
+def _shared(ref: Any) -> str:
+    return (
+        "performing a set/swap operation with vmapped value on an unbatched array reference of type"
+        f" {type_of_ref(ref)}, made at {line_of(ref.source)}\n  at {line_of(user_source())}\n"
+        "  fix: move the array reference to be an argument to the vmapped function, with one element per member"
+    )
 
 
 def _member_of_float0(x: Any, axis: int | None) -> tuple[Any, int | None]:
@@ -196,7 +255,8 @@ def _spread(arguments: Sequence[Argument], dims: Sequence[int]) -> tuple[str, ..
 def _result_dims(out_axes: Any, traced: Traced) -> list[int | None]:
     dims: list[int | None] = []
     axes = _prefix_dims(out_axes, traced.out_tree, "out_axes")
-    for i, (axis, var, hidden) in enumerate(zip(axes, traced.program.outputs, hidden_dims(traced.out_tree), strict=True)):
+    outputs = traced.program.outputs[: len(axes)]  # behind them is what is written to refs
+    for i, (axis, var, hidden) in enumerate(zip(axes, outputs, hidden_dims(traced.out_tree), strict=True)):
         rank = len(var.shape) - hidden + 1
         if axis is not None and not -rank <= axis < rank:
             dummy = tree.unflatten(traced.out_tree, range(len(axes)))

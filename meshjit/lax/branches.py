@@ -20,12 +20,13 @@ from meshjit.lax.regions import (
     in_python,
     leaves_of,
     on_one_mesh,
-    together,
+    split_captured,
     trace_region,
 )
 from meshjit.numpy.promote import cast, ops, value
 from meshjit.trace import Argument, Traced, function_name, line_of, user_source, vary, varying_of
 from meshjit.trace.float0 import without_float0
+from meshjit.trace.refs import store_outputs
 from meshjit.trace.tracer import is_known
 from meshjit.trees import WORDS as tree
 
@@ -93,15 +94,29 @@ def _branch(what: str, index: Any, functions: Sequence[Function], operands: tupl
     axes = varying_of(index)  # where devices take branches of their own, they differ in all that branches read
     values = [vary(x, axes) for x in leaves.values]
     arguments = [replace(a, varying=a.varying | axes) for a in leaves.arguments]
-    traced, mesh = on_one_mesh(*(trace_region(f, arguments, *structures, everywhere=axes) for f in functions))
+    traced, mesh = on_one_mesh(*(trace_region(f, arguments, *structures, everywhere=axes, writes=True) for f in functions))
     _check_results(what, traced)
-    captured = together(*traced)
+    consts, refs = split_captured(*traced)
+    captured = [*consts, *refs]
     agreed = [promote([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
-    programs = tuple(_converted(captured_first(t, captured), [d for d, _ in agreed]) for t in traced)
+    agreed = [*((r.type.dtype, r.weak) for r in refs), *agreed]
+    programs = tuple(_converted(_giving_back(refs, t, captured), [d for d, _ in agreed]) for t in traced)
     types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]
     weak = [w for _, w in agreed]
     results = apply(ops("case"), [index, *(vary(x, axes) for x in captured), *values], types, weak, mesh, branches=programs)
-    return tree.unflatten(traced[0].out_tree, results)
+    store_outputs(refs, results[: len(refs)])
+    return tree.unflatten(traced[0].out_tree, results[len(refs) :])
+
+
+def _giving_back(refs: Sequence[Any], traced: Traced, captured: Sequence[Any]) -> Program:
+    """The branch, whose first outputs are what all these refs, the last of `captured`, hold after it."""
+    program = captured_first(traced, captured)
+    if not refs:
+        return program
+    start, own = len(captured) - len(refs), len(traced.writes)
+    written = dict(zip(map(id, traced.writes), program.outputs[:own], strict=True))
+    after = [written.get(id(ref), before) for ref, before in zip(refs, program.inputs[start : start + len(refs)], strict=True)]
+    return program.with_outputs([*after, *program.outputs[own:]])
 
 
 def _check_operands(what: str, function: Function, operands: tuple[Any, ...]) -> None:

@@ -22,11 +22,14 @@ from meshjit.lax.regions import (
     kind_of_result,
     leaves_of,
     on_one_mesh,
+    split_captured,
     trace_region,
+    written_first,
 )
 from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
 from meshjit.trace import Argument, Traced, bind_program, function_name, line_of, user_source
 from meshjit.trace.float0 import with_float0_shapes
+from meshjit.trace.refs import store_outputs
 from meshjit.trace.tracer import is_known
 from meshjit.transform.batch import batch
 from meshjit.transform.inline_calls import inline_calls
@@ -78,16 +81,18 @@ def _scanned(
     one = with_float0_shapes(slices.structure, lambda shape: shape[1:])
     carry, traced = _fixed_carry(what, carry, lambda c: _traced_step(what, f, of, c, inner, one))
     carry_tree, ys_tree = tree.structures(traced.out_tree)
-    body = captured_first(traced)
-    params = {"length": count, "reverse": bool(reverse), "num_consts": len(traced.captured), "num_carry": len(carry.values)}
+    consts, refs = split_captured(traced)  # refs that it writes are carried
+    body, places = captured_first(traced, [*consts, *refs]), len(refs) + len(carry.values)
+    params = {"length": count, "reverse": bool(reverse), "num_consts": len(consts), "num_carry": places}
     params["unroll"] = max(1, count) if steps is None else steps
-    operands = [*traced.captured, *carry.values, *slices.values]
-    consts = body.input_types[: len(traced.captured)]
-    types = [*consts, *carry.types, *slices.types]
-    results = apply(ops("scan"), operands, types, traced.out_weak, traced.mesh, body=body, **params)
-    ys = results[len(carry.values) :]
+    operands = [*consts, *refs, *carry.values, *slices.values]
+    types = [*body.input_types[: len(consts) + len(refs)], *carry.types, *slices.types]
+    weak = written_first(traced, traced.out_weak)
+    results = apply(ops("scan"), operands, types, weak, traced.mesh, body=body, **params)
+    store_outputs(refs, results[: len(refs)])
+    results, ys = results[len(refs) : places], results[places:]
     stacked = with_float0_shapes(ys_tree, lambda shape: (count, *shape))
-    return tree.unflatten(carry_tree, results[: len(carry.values)]), tree.unflatten(stacked, ys)
+    return tree.unflatten(carry_tree, results), tree.unflatten(stacked, ys)
 
 
 def _slice_of(what: str, argument: Argument) -> Argument:
@@ -147,7 +152,7 @@ def _traced_step(
         return result[0], result[1]
 
     name = function_name(f)
-    return trace_region(step, [*carry.arguments, *inner], carry.structure, structure, name=name, of=of, what=what)
+    return trace_region(step, [*carry.arguments, *inner], carry.structure, structure, name=name, of=of, what=what, writes=True)
 
 
 def _fixed_carry(what: str, carry: Leaves, trace: Callable[[Leaves], Traced]) -> tuple[Leaves, Traced]:
@@ -255,24 +260,28 @@ def _while_loop(cond_fun: Function, body_fun: Function, of: Function, init_val: 
     if in_python():
         with contextlib.suppress(ConcretizationTypeError):  # a condition that differs between the members of a batch
             return _while_in_python(cond_fun, body_fun, init_val)
-    carry, body = _fixed_carry("while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure, of=of, what=what))
+    carry, body = _fixed_carry(
+        "while_loop", carry, lambda c: trace_region(body_fun, c.arguments, c.structure, of=of, what=what, writes=True)
+    )
     cond = trace_region(cond_fun, carry.arguments, carry.structure)
     _check_condition(cond)
     (cond, body), mesh = on_one_mesh(cond, body)
-    cond_consts, body_consts = list(cond.captured), list(body.captured)
-    programs = {"cond": captured_first(cond), "body": captured_first(body)}
-    types = [*programs["cond"].input_types[: len(cond_consts)], *programs["body"].input_types[: len(body_consts)]]
+    refs = [*body.writes]  # which are carried
+    cond_consts, body_consts = ([x for x in t.captured if not any(x is r for r in refs)] for t in (cond, body))
+    programs = {"cond": captured_first(cond, [*cond_consts, *refs]), "body": captured_first(body, [*body_consts, *refs])}
+    types = [*programs["cond"].input_types[: len(cond_consts)], *programs["body"].input_types[: len(body_consts) + len(refs)]]
     results = apply(
         ops("while"),
-        [*cond_consts, *body_consts, *carry.values],
+        [*cond_consts, *body_consts, *refs, *carry.values],
         [*types, *carry.types],
-        body.out_weak,
+        written_first(body, body.out_weak),
         mesh,
         **programs,
         cond_consts=len(cond_consts),
         body_consts=len(body_consts),
     )
-    return tree.unflatten(carry.structure, results)
+    store_outputs(refs, results[: len(refs)])
+    return tree.unflatten(carry.structure, results[len(refs) :])
 
 
 def _check_condition(cond: Traced) -> None:

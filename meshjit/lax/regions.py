@@ -11,6 +11,7 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.op import Op
 from meshjit.core.program import Builder, Program, Var
+from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, Axes
 from meshjit.numpy.promote import cast
@@ -103,9 +104,11 @@ def trace_region(
     operands: Sequence[Any] | None = None,
     of: Any = None,
     what: Hashable = None,
+    writes: bool = False,
 ) -> Traced:
     """fun as a Program; `structures` are those of its positional arguments, `arguments` their leaves together, and `everywhere`
     axes over which all that it is given varies, what it closes over included. `operands`: what Python may ask the values of.
+    `writes`: it may write refs, and the caller stores what it wrote.
 
     It is traced once for equal arguments. Where fun was made for this call, `of` is the user's function that it was made of, and
     `what` all else that it was made of."""
@@ -114,19 +117,37 @@ def trace_region(
     def trace() -> Traced:
         dummies = tuple(tree.unflatten(s, [object()] * s.num_leaves) for s in structures)
         in_tree = tree.structure((without_float0(dummies), {}))
-        return trace_to_program(fun, arguments, in_tree, name, array_paths(), operands, everywhere)
+        return trace_to_program(fun, arguments, in_tree, name, array_paths(), operands, everywhere, writes)
 
     return traced_once(fun if of is None else of, (what, name, tuple(arguments), structures, everywhere), trace)
 
 
 def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Program:
-    """The Program with what it closed over before its arguments; unread inputs where others closed over more."""
+    """The Program with what it closed over before its arguments; unread inputs where others closed over more. What it writes
+    to refs comes before its results."""
     program = traced.program
     count = len(program.inputs) - len(traced.captured)
     own = dict(zip(map(id, traced.captured), program.inputs[count:], strict=True))
     everything = traced.captured if captured is None else captured
-    inputs = [own[id(x)] if id(x) in own else Var(argument_of(x).type) for x in everything]
-    return program.with_inputs([*inputs, *program.inputs[:count]])
+    inputs = [own[id(x)] if id(x) in own else Var(_type_of_captured(x)) for x in everything]
+    program = program.with_inputs([*inputs, *program.inputs[:count]])
+    return program.with_outputs(written_first(traced, program.outputs)) if traced.writes else program
+
+
+def _type_of_captured(x: Any) -> TensorType:
+    return x.type if isinstance(x, Ref) else argument_of(x).type
+
+
+def written_first(traced: Traced, outputs: Sequence[Any]) -> list[Any]:
+    """What is said of each output, that of what is written to refs first."""
+    results = len(outputs) - len(traced.writes)
+    return [*outputs[results:], *outputs[:results]]
+
+
+def split_captured(*traced: Traced) -> tuple[list[Any], list[Any]]:
+    """Everything that any of these functions closed over, once: what none of them writes, and the refs that one does."""
+    writes = {id(x): x for t in traced for x in t.writes}
+    return [x for x in together(*traced) if id(x) not in writes], list(writes.values())
 
 
 def together(*traced: Traced) -> list[Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from meshjit.config import config
 from meshjit.core.attached import attached_to
+from meshjit.core.ref import Ref
 from meshjit.core.region import copied
 from meshjit.trace.members import member_sizes
 from meshjit.trace.program import Traced
@@ -72,7 +73,8 @@ def _look_up(fun: Any, key: Hashable) -> _Entry | None:
 
 def _keep(fun: Any, key: Hashable, entry: _Entry) -> None:
     """With the innermost trace whose values were captured; else with the function, if something can hang on that."""
-    owners = {id(x.tracing) for x in entry.traced.captured if isinstance(x, Tracer)}
+    captured = entry.traced.captured
+    owners = {id(x.home if isinstance(x, Ref) else x.tracing) for x in captured if isinstance(x, Tracer | Ref)}
     traces, own = active_traces(), attached_to(fun)
     owner = next((trace for trace in traces if id(trace) in owners), None)
     if owner is None and own is None:

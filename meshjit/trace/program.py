@@ -13,6 +13,7 @@ from meshjit.core.explicit import typed
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.program import Program, Source
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number
+from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, Axes
 from meshjit.trace.concrete import Copy, Value, concrete_info
@@ -21,6 +22,7 @@ from meshjit.trace.float0 import without_float0
 from meshjit.trace.leaks import check_leaks
 from meshjit.trace.names import function_name, hint_of
 from meshjit.trace.recursion import Level, explained
+from meshjit.trace.refs import check_no_refs, written_in
 from meshjit.trace.stack import active_trace, note_copies
 from meshjit.trace.thread import depth
 from meshjit.trace.tracer import Tracer
@@ -88,14 +90,16 @@ class Traced:
     out_varying: tuple[Axes, ...] = ()  # of code for single devices
     shardings: tuple[NamedSharding | None, ...] = ()  # of the outputs, where explicit axes are in use
     copies: tuple[Copy, ...] = ()  # NumPy arrays whose elements are constants in it
+    writes: tuple[Ref | int, ...] = ()  # Refs whose new contents are the last outputs; the number of one that was lent to it
 
     @property
     def out_arguments(self) -> tuple[Argument, ...]:
-        """The results as they would be arguments of a next function."""
+        """The results as they would be arguments of a next function; not what it writes to refs."""
         varying = self.out_varying or [NOWHERE] * len(self.out_weak)
         shardings = self.shardings or [None] * len(self.out_weak)
-        results = zip(self.program.output_types, self.out_weak, varying, shardings, strict=True)
-        return tuple(Argument(type, weak, "", axes, sharding) for type, weak, axes, sharding in results)
+        count = len(self.out_weak) - len(self.writes)
+        results = zip(self.program.output_types, self.out_weak, varying, shardings, range(count), strict=False)
+        return tuple(Argument(type, weak, "", axes, sharding) for type, weak, axes, sharding, _ in results)
 
 
 @rarely_collected
@@ -107,6 +111,7 @@ def trace_to_program(
     paths: Mapping[int, str] | None = None,
     operands: Sequence[Value] | None = None,
     everywhere: Axes = NOWHERE,
+    writes: bool = False,
 ) -> Traced:
     """Trace `fun(*args, **kwargs)`, `in_tree` being the structure of `(args, kwargs)` and `arguments` its leaves.
 
@@ -114,7 +119,8 @@ def trace_to_program(
     anything else. The Program may repeat outputs, and outputs may be inputs. `paths`: paths by id of arrays that `fun`
     uses as they are; those of NumPy are captured, not constants. `operands`: outside of jit, what the arguments are, None for
     those without a value; Python may then ask for values (`if x > 0`). `everywhere`: mesh axes over which
-    what reaches the function is taken to vary, in code for single devices. RecursionError, with the line, for a function that
+    what reaches the function is taken to vary, in code for single devices. `writes`: the caller stores what the function writes
+    to refs made outside of it (`store_outputs`), which is an error without. RecursionError, with the line, for a function that
     calls itself without end.
     """
     name = name or function_name(fun)
@@ -129,6 +135,11 @@ def trace_to_program(
             result = without_float0(result)
             leaves, out_tree = tree.flatten(result)
             outputs = [_output(trace, leaf, result, index) for index, leaf in enumerate(leaves)]
+            written: tuple[Ref | int, ...] = ()
+            if Ref.made:
+                check_no_refs(name, result, args, kwargs)
+                written, contents = written_in(trace, writes)
+                outputs += map(trace.lift, contents)
             shardings = () if trace.specs is None else tuple(map(sharding_in_type, outputs))
     except RecursionError as error:
         if depth() > 0:  # the outermost says where
@@ -147,7 +158,7 @@ def trace_to_program(
     if config.check_tracer_leaks:
         del tracers, args, kwargs, result, leaves, outputs
         check_leaks(trace)
-    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, varying, shardings, copies)
+    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, varying, shardings, copies, written)
 
 
 def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:

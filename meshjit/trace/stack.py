@@ -12,9 +12,11 @@ from typing import Any
 
 from meshjit.core.op import Op
 from meshjit.core.program import Program
+from meshjit.core.ref import Ref
 from meshjit.core.varying import Axes
 from meshjit.trace.concrete import Copy, Value, type_and_weak
 from meshjit.trace.evaluators import run_op, run_program
+from meshjit.trace.refs import resolved
 from meshjit.trace.source import user_source
 from meshjit.trace.thread import active, traces
 from meshjit.trace.tracer import Tracer, leaked
@@ -111,6 +113,8 @@ def bind_program(
     trace = active_trace() or trace_for(operands)
     if trace is not None:
         return list(trace.inline(trace.translated(program, mesh), operands, flags))
+    if Ref.made:
+        operands = resolved(operands)
     _require_no_tracers(operands)
     return list(run_program(program, operands, flags, mesh))
 

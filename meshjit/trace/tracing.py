@@ -20,6 +20,7 @@ import numpy as np
 from meshjit.core.explicit import Unclear, check_sums, typed
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
+from meshjit.core.ref import Ref
 from meshjit.core.region import copied
 from meshjit.core.splat import element_of, is_known_splat, own
 from meshjit.core.types import TensorType, type_of
@@ -49,6 +50,7 @@ from meshjit.trace.explicit import (
 )
 from meshjit.trace.members import is_checked
 from meshjit.trace.meshes import in_words_of, is_without_devices, why_apart
+from meshjit.trace.refs import Held, content_in
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.thread import active, innermost, pop, push, traces
 from meshjit.trace.tracer import Tracer, leaked, origin
@@ -65,7 +67,7 @@ class Trace:
 
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
-        "stand_ins", "specs", "varying", "everywhere", "varied", "copies", "typed",
+        "stand_ins", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
     )  # fmt: skip
 
     def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
@@ -86,6 +88,8 @@ class Trace:
             self.specs, self.mesh = {}, mesh
         self.bodies: dict[Any, Any] = {}  # functions traced inside that capture values of this one (`trace/once.py`)
         self.copies: list[Copy] = []  # NumPy arrays whose elements became constants
+        self.refs: dict[int, Held] = {}  # by id: those made outside that the function reads or writes (`trace/refs.py`)
+        self.lent: list[Ref] = []  # those whose contents are arguments
         self.stand_ins: dict[int, tuple[Value, Tracer]] = {}  # by id of an array, or of another trace's Tracer
         outer = innermost()
         self.values = Values(self.builder, self.captured) if knows and (outer is None or outer.values is not None) else None
@@ -135,26 +139,30 @@ class Trace:
             if stand_in is not None:
                 return self.lift(stand_in)
             require_live(value)
-            return Tracer(self._capture(value, value.type), self, value.weak_type, value.source)
+            return Tracer(self.capture(value, value.type), self, value.weak_type, value.source)
         if isinstance(value, np.ndarray | np.generic):
             if id(value) in self.paths:
-                return Tracer(self._capture(value, type_of(np.asarray(value))), self, False, None)
+                return Tracer(self.capture(value, type_of(np.asarray(value))), self, False, None)
             return self._large(value) if is_large(value) else self._constant(value)
         info = concrete_info(value)
         if info is None:
+            if type(value) is Ref:
+                return self.lift(content_in(self, value))
             raise TypeError(f"{type(value).__name__} is not an array: {value!r}")
         stand_in = stand_in_of(value)
         if stand_in is not None:
             return self.lift(stand_in)
-        return Tracer(self._capture(value, info[0]), self, info[1], None)
+        return Tracer(self.capture(value, info[0]), self, info[1], None)
 
-    def _capture(self, value: Value, type: TensorType) -> Var:
+    def capture(self, value: Value, type: TensorType, like: Value = None) -> Var:
+        """`like`: a value that varies and is placed as this one."""
         entry = self.captured.get(id(value))
         if entry is None:
+            like = value if like is None else like
             entry = self.captured[id(value)] = (value, Var(type, ""))
             if self.varying is not None:
-                self._vary(entry[1], varying_of(value) | self.everywhere)
-            type_value(self, entry[1], sharding_in_type(value))
+                self._vary(entry[1], varying_of(like) | self.everywhere)
+            type_value(self, entry[1], sharding_in_type(like))
             name = self.paths.get(id(value))
             if name is None and isinstance(value, Tracer):
                 name = value.tracing.names.get(value.variable)

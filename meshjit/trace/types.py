@@ -116,3 +116,41 @@ class ShapedArray:
 
     def __repr__(self) -> str:
         return f"ShapedArray({self.str_short()}{', weak_type=True' if self.weak_type else ''})"
+
+
+@dataclass(frozen=True)
+class AbstractRef:
+    """The type of a Ref (`jax.ref.AbstractRef`): of what it holds, `inner_aval`. `str` gives `Ref{float32[3]}`."""
+
+    inner_aval: ShapedArray
+    memory_space: Any = None
+    kind: str | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.inner_aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        return self.inner_aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.inner_aval.ndim
+
+    @property
+    def size(self) -> int:
+        return self.inner_aval.size
+
+    @property
+    def weak_type(self) -> bool:
+        return self.inner_aval.weak_type
+
+    @property
+    def sharding(self) -> Any:
+        return self.inner_aval.sharding
+
+    def __str__(self) -> str:
+        return f"Ref{{{self.inner_aval.str_short()}}}"
+
+    __repr__ = __str__

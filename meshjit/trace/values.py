@@ -83,6 +83,11 @@ class Values:
         self._values[var], self.asked = value, True
         return True
 
+    def put_outer(self, var: Var, value: Value) -> None:
+        """What a captured Ref held when it was captured."""
+        self._see_new()
+        self._outer[var] = value
+
     def _see_new(self) -> None:
         """The equations and captured values that came since the last question."""
         eqns, makers = self._builder.eqns, self._makers

@@ -36,7 +36,7 @@ QUICK: dict[str, dict[str, int]] = {
     "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_numpy_of_numpy": 9, "test_promotion": 7},
     "lax": {"test_lax_errors": 4, "test_lax_control_flow": 6, "test_lax_collectives": 13, "test_shard_map": 13},
     "nn": {"test_nn": 4},
-    "random": {"test_random": 13, "test_random_keys": 40},
+    "random": {"test_random": 13, "test_random_keys": 40, "test_refs": 5},
     "scipy": {"test_linalg_errors": 4},
     "autodiff": {"test_autodiff_checkify": 6, "test_custom_derivatives": 3, "test_custom_jvp_of_loops": 2, "test_custom_batching": 3, "test_custom_linear": 4, "test_autodiff_functions": 3, "test_autodiff_checkpoint": 4, "test_autodiff_arguments": 6, "test_autodiff_values": 5, "test_autodiff_float0": 4, "test_autodiff_kinks": 20},
     "inspect": {"test_verify": 6},

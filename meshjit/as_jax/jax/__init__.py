@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 from meshjit.api.wrapped import Wrapped
 from meshjit.as_jax.finder import forward
 from meshjit.as_jax.jax.version import __version__ as __version__, __version_info__ as __version_info__
@@ -12,15 +10,6 @@ from meshjit.lax.pmap import Pmapped
 # Libraries (chex) tell by the names of JAX's classes in C++ what is jitted.
 Wrapped.__qualname__ = "PjitFunction"
 Pmapped.__qualname__ = "PmapFunction"
-
-
-class Ref:
-    """A mutable array (`jax.Ref`). meshjit has none, so nothing is one."""
-
-
-def new_ref(init_val: Any, **_: Any) -> NoReturn:
-    """Refused: meshjit has no mutable arrays."""
-    raise NotImplementedError("jax.new_ref: mutable arrays are not there yet\n  fix: return the new value, as in x.at[i].set(y)")
 
 
 __getattr__, __dir__ = forward(__name__, "meshjit", "jax")

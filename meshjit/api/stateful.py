@@ -1,0 +1,110 @@
+"""Calls of jitted functions that use refs: as a function without refs, of their contents, which gives what it wrote.
+
+Refs among the arguments are lent: a call is found again for other refs of the same types. Those that the function closes over
+are part of what was compiled. What runs is an ordinary jitted function, made of the Program that was traced."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from meshjit.api.arguments import Split
+from meshjit.api.shardings import UNSPECIFIED
+from meshjit.api.stages import Traced
+from meshjit.core.ref import Lent, Ref
+from meshjit.trace import Traced as TracedProgram, active_trace, bind_program
+from meshjit.trace.refs import borrowed, content_of, store_outputs, type_of_ref
+from meshjit.trees import USERS, WORDS as tree
+
+if TYPE_CHECKING:
+    from meshjit.api.wrapped import Wrapped
+
+_lent: list[list[Ref]] = []  # of the calls that are being made, the innermost last
+
+
+@contextlib.contextmanager
+def lending(refs: list[Ref]) -> Generator[None, None, None]:
+    """Inside, a call is made whose arguments are the contents of these."""
+    _lent.append(refs)
+    try:
+        yield
+    finally:
+        _lent.pop()
+
+
+def borrowing(arguments: Any) -> Any:
+    """Inside a function that is being traced: the arguments with refs of its own where some were lent."""
+    trace = active_trace()
+    arguments, refs = borrowed(arguments)
+    if trace is not None:
+        trace.lent.extend(refs)
+    return arguments
+
+
+def is_stateful(traced: TracedProgram) -> bool:
+    return Ref.made and bool(traced.writes or any(type(x) is Ref for x in traced.captured))
+
+
+def _content(x: Any) -> Any:
+    return x.content if isinstance(x, Lent) else x
+
+
+class Stateful:
+    """What a call that uses refs runs, in the place of a Compiled."""
+
+    def __init__(self, wrapped: Wrapped, split: Split, traced: Traced) -> None:
+        self.traced, self.title = traced.traced_program, traced.call.title
+        self.closed = [x for x in self.traced.captured if type(x) is Ref]
+        self.in_tree = traced.call.in_tree
+        self.pure = self._jitted(wrapped, split, traced)
+
+    def _jitted(self, wrapped: Wrapped, split: Split, traced: Traced) -> Wrapped:
+        """The function of (contents of the refs closed over, *args, **kwargs) that gives (result, what was written)."""
+
+        def pure(contents: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            rest, program = iter(contents), self.traced
+            captured = [next(rest) if type(x) is Ref else x for x in program.captured]
+            leaves = tree.leaves((args, kwargs))
+            outputs = bind_program(program.program, [*leaves, *captured], program.out_weak, program.mesh)
+            count = len(outputs) - len(program.writes)
+            return tree.unflatten(program.out_tree, outputs[:count]), outputs[count:]
+
+        pure.__name__ = pure.__qualname__ = traced.call.title[4:-1]
+        donated = iter(traced.call.donated)
+        given = [[next(donated) for _ in tree.leaves(x)] for x in split.args]
+        ins, outs = (wrapped._meaning(s) for s in (wrapped.in_shardings, wrapped.out_shardings))
+        spread = tuple(ins) if isinstance(ins, tuple | list) else (ins,) * len(split.args)
+        return type(wrapped)(
+            pure,
+            in_shardings=ins if ins is UNSPECIFIED else (None, *spread),
+            out_shardings=outs if outs is UNSPECIFIED else (outs, None),
+            donate_argnums=[i + 1 for i, flags in enumerate(given) if flags and all(flags)],
+            keep_unused=wrapped.keep_unused,
+            device=wrapped.device,
+            compiler_options=wrapped.compiler_options,
+            automatic=wrapped.automatic,
+        )
+
+    def spelt(self, keys: Any) -> Stateful:
+        return self
+
+    def needs_moving(self, keys: Any) -> bool:
+        """Always: C++ cannot run it by itself."""
+        return True
+
+    def run(self, leaves: Sequence[Any], placed: bool = False) -> Any:
+        lent = _lent[-1] if _lent else []
+        self._check_apart(lent)
+        args, kwargs = USERS.map(_content, tree.unflatten(self.in_tree, leaves), is_leaf=lambda x: isinstance(x, Lent))
+        result, written = self.pure([content_of(ref) for ref in self.closed], *args, **kwargs)
+        store_outputs(self.traced.writes, written, lent)
+        return result
+
+    def _check_apart(self, lent: Sequence[Ref]) -> None:
+        both = next((ref for ref in self.closed if any(ref is x for x in lent)), None)
+        if both is not None:
+            raise ValueError(
+                f"when calling {self.title}, a mutable array reference of type {type_of_ref(both)} was both closed over and"
+                " passed as an argument\n  fix: use the argument alone in the function"
+            )

@@ -1,0 +1,485 @@
+"""Refs, arrays that are changed in place: values as JAX 0.10.2 gives them, in and around everything that traces; errors."""
+
+import gc
+import weakref
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+
+def value(ref):
+    return np.asarray(ref[...])
+
+
+# -- outside of traced functions
+
+
+def test_read_and_written_in_parts():
+    r = mj.new_ref(mnp.arange(12.0).reshape(3, 4))
+    assert isinstance(r, mj.Ref) and mj.ref.Ref is mj.Ref and not isinstance(r, mj.Array)
+    assert (r.shape, r.dtype, r.ndim, r.size, len(r)) == ((3, 4), np.float32, 2, 12, 3)
+    before = r[...]
+    r[1:, 2] += 1
+    r[0, :2] *= 3
+    r[np.array([0, 2]), np.array([1, 1])] = mnp.full(2, 9.0)
+    r[-1, 3] = 7.0
+    np.testing.assert_array_equal(value(r), [[0, 9, 2, 3], [4, 5, 7, 7], [8, 9, 11, 7]])
+    np.testing.assert_array_equal(before, np.arange(12.0).reshape(3, 4))  # what was read stays
+    np.testing.assert_array_equal(r[:, ::2], [[0, 2], [4, 7], [8, 11]])
+    np.testing.assert_array_equal(r[..., 0], [0, 4, 8])
+    assert float(r[mnp.int32(7), mnp.int32(-1)]) == 7.0  # outside: the nearest
+
+
+def test_functions():
+    r = mj.new_ref(mnp.zeros(3))
+    np.testing.assert_array_equal(mj.ref.swap(r, (), mnp.ones(3)), np.zeros(3))
+    assert float(mj.ref.swap(r, 0, 7.0)) == 1.0
+    mj.ref.set(r, 2, 5.0)
+    mj.ref.addupdate(r, mnp.array([0, 0]), mnp.ones(2))
+    mj.ref.addupdate(r, ..., mnp.ones(3))
+    np.testing.assert_array_equal(mj.ref.get(r), [10, 2, 6])
+    assert float(mj.ref.get(r, 1)) == 2.0
+    np.testing.assert_array_equal(mj.freeze(r), [10, 2, 6])
+    assert value(mj.empty_ref(mj.ShapeDtypeStruct((2, 0), np.int8))).shape == (2, 0)
+
+
+def test_printed():
+    r = mj.new_ref(mnp.zeros(3))
+    assert repr(r) == str(r) == "Ref([0., 0., 0.], dtype=float32)"
+    assert repr(mj.new_ref(1.0)) == "Ref(1., dtype=float32, weak_type=True)"
+    assert str(r.aval) == str(mj.typeof(r)) == "Ref{float32[3]}"
+    assert r.aval.inner_aval == mj.typeof(r[...]) and isinstance(r.aval, mj.ref.AbstractRef)
+    seen = []
+    mj.jit(lambda r: seen.append(repr(r)))(r)
+    assert seen == ["Tracer(Ref{float32[3]})"]
+
+
+@pytest.mark.parametrize(("first", "new", "dtype"), [(mnp.zeros((), np.int8), 1, np.int8), (mnp.bfloat16(0), 2.0, mnp.bfloat16)])
+def test_numbers_take_the_dtype(first, new, dtype):
+    r = mj.new_ref(first)
+    r[...] = new
+    assert r[...].dtype == dtype and not r[...].weak_type and float(r[...]) == new
+
+
+def test_keys():
+    r = mj.new_ref(mj.random.key(0))
+
+    @mj.jit
+    def draw():
+        key, r[...] = mj.random.split(r[...])
+        return mj.random.uniform(key)
+
+    key, rest = mj.random.split(mj.random.key(0))
+    assert float(draw()) == float(mj.random.uniform(key))
+    assert bool(r[...] == rest) and r.shape == () and str(r.dtype) == "key<fry>"
+    many = mj.new_ref(mj.random.split(mj.random.key(0), 3))
+    many[1] = mj.random.key(5)
+    assert bool(many[1] == mj.random.key(5)) and many.shape == (3,)
+
+
+# -- under jit
+
+
+def test_argument_of_jit_is_found_again_for_other_refs():
+    traces = []
+
+    @mj.jit
+    def add(r, x):
+        traces.append(1)
+        r[...] += x
+
+    first, second = mj.new_ref(mnp.zeros(3)), mj.new_ref(mnp.ones(3))
+    add(first, 1.0), add(first, 2.0), add(second, 3.0)
+    np.testing.assert_array_equal(value(first), [3, 3, 3])
+    np.testing.assert_array_equal(value(second), [4, 4, 4])
+    assert traces == [1]
+    add(mj.new_ref(mnp.zeros(2)), 1.0)
+    assert traces == [1, 1]
+
+
+def test_refs_are_let_go():
+    @mj.jit
+    def add(r):
+        r[0] += 1.0
+
+    r = mj.new_ref(mnp.zeros(3))
+    add(r), add(r)
+    gone = weakref.ref(r)
+    del r
+    gc.collect()
+    assert gone() is None
+
+
+def test_closed_over_by_jit():
+    r, traces = mj.new_ref(0.0), []
+
+    @mj.jit
+    def f(x):
+        traces.append(1)
+        r[...] += x
+        return r[...] * 2
+
+    assert (float(f(1.0)), float(f(2.0)), float(r[...]), traces) == (2.0, 6.0, 3.0, [1])
+    r[...] = 10.0
+    assert float(f(1.0)) == 22.0
+
+
+def test_read_between_writes_and_in_trees():
+    state = {"a": mj.new_ref(mnp.zeros(3)), "b": 1.0}
+
+    @mj.jit
+    def f(state):
+        before = state["a"][...]
+        state["a"][0] = state["b"]
+        return before, state["a"][...]
+
+    before, after = f(state)
+    np.testing.assert_array_equal(before, [0, 0, 0])
+    np.testing.assert_array_equal(after, [1, 0, 0])
+    np.testing.assert_array_equal(value(state["a"]), [1, 0, 0])
+
+
+def test_nested_jit_static_and_donated():
+    r = mj.new_ref(1.0)
+
+    @mj.jit
+    def inner(r, x):
+        r[...] += x
+
+    @mj.jit
+    def outer(x):
+        inner(r, x), inner(r, x)
+        return r[...]
+
+    assert float(outer(1.0)) == float(r[...]) == 3.0
+    times = mj.jit(lambda r, n, x: r.__setitem__(..., r[...] * n + x), static_argnums=1, donate_argnums=2)
+    x = mnp.ones(())
+    times(r, 3, x)
+    assert float(r[...]) == 10.0 and x.is_deleted()
+
+
+def test_made_inside():
+    @mj.jit
+    def f(x):
+        r = mj.new_ref(x)
+        r[0] += 1
+        return mj.freeze(r)
+
+    np.testing.assert_array_equal(f(mnp.ones(3)), [2, 1, 1])
+    assert mj.eval_shape(f, mnp.ones(3)).shape == (3,)
+
+
+def test_eval_shape_and_disable_jit():
+    r = mj.new_ref(1.0)
+    mj.eval_shape(lambda: r.__setitem__(..., 5.0))
+    assert float(r[...]) == 1.0
+    with mj.disable_jit():
+        mj.jit(lambda r: r.__setitem__(..., 5.0))(r)
+        lax.fori_loop(0, 3, lambda i, _: r.__setitem__(..., r[...] + i), None)
+    assert float(r[...]) == 8.0
+
+
+def test_functions_without_refs_are_called_by_cpp():
+    mj.new_ref(0.0)
+    f = mj.jit(lambda x: x + 1)
+    f(mnp.ones(())), f(mnp.ones(()))
+    assert f.__call__ is f.fast
+
+
+# -- loops and branches
+
+
+def test_scan():
+    r = mj.new_ref(0)
+
+    def body(_, x):
+        r[...] += x
+        return None, x * 2
+
+    _, ys = lax.scan(body, None, mnp.arange(10))
+    np.testing.assert_array_equal(ys, np.arange(10) * 2)
+    assert int(r[...]) == 45
+    lax.scan(body, None, mnp.arange(10))  # the trace that is kept reads it anew
+    assert int(r[...]) == 90
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_loops_with_carries_beside(jitted):
+    r, seen = mj.new_ref(mnp.zeros(4)), mj.new_ref(100.0)
+
+    def f(n):
+        def body(i, c):
+            r[i] += i
+            return c + r[2] + seen[...]  # one written, one read
+
+        return lax.fori_loop(0, n, body, 0.0)
+
+    f = mj.jit(f) if jitted else f
+    assert float(f(3)) == 302.0
+    np.testing.assert_array_equal(value(r), [0, 1, 2, 0])
+
+
+def test_while_loop_whose_condition_reads():
+    r = mj.new_ref(0)
+
+    def body(c):
+        r[...] += 3
+        return c + 1
+
+    assert int(lax.while_loop(lambda c: c + r[...] < 20, body, 0)) == 5
+    assert int(r[...]) == 15
+
+
+def test_branches():
+    r, other = mj.new_ref(0.0), mj.new_ref(mnp.ones(2))
+
+    def one():
+        r[...] = 5.0
+        return 1
+
+    def two():
+        other[0] = 3.0
+        return 2
+
+    assert int(lax.cond(False, one, two)) == 2
+    assert float(r[...]) == 0.0 and float(other[0]) == 3.0
+    assert int(mj.jit(lambda p: lax.cond(p, one, two))(True)) == 1
+    assert float(r[...]) == 5.0
+    lax.switch(1, [lambda: None, lambda: r.__setitem__(..., 9.0)])
+    lax.cond(True, lambda r: r.__setitem__(..., r[...] + 1), lambda r: None, r)
+    assert float(r[...]) == 10.0
+
+
+def test_nested_loops_and_branches():
+    r = mj.new_ref(mnp.zeros(3))
+
+    @mj.jit
+    def f(xs):
+        def body(c, x):
+            def inner(i, c):
+                lax.cond(x > 1, lambda: mj.ref.addupdate(r, i, x), lambda: None)
+                return c + r[i]
+
+            return lax.fori_loop(0, 3, inner, c), r[0]
+
+        return lax.scan(body, 0.0, xs)
+
+    total, firsts = f(mnp.arange(4.0))
+    np.testing.assert_array_equal(value(r), [5, 5, 5])
+    np.testing.assert_array_equal(firsts, [0, 0, 2, 5])
+    assert float(total) == 21.0
+
+
+# -- vmap
+
+
+def test_vmap_of_refs():
+    r = mj.new_ref(mnp.arange(3.0))
+
+    def f(r, x):
+        r[...] += x
+        return r[...] * 2
+
+    np.testing.assert_array_equal(mj.vmap(f)(r, mnp.arange(3.0)), [0, 4, 8])
+    np.testing.assert_array_equal(value(r), [0, 2, 4])
+    m = mj.new_ref(mnp.arange(6.0).reshape(2, 3))
+    mj.jit(mj.vmap(f, in_axes=(1, 0)))(m, mnp.arange(3.0))
+    np.testing.assert_array_equal(value(m), [[0, 2, 4], [3, 5, 7]])
+
+
+def test_vmap_with_refs_inside_and_shared():
+    shared = mj.new_ref(10.0)
+
+    def f(x):
+        r = mj.new_ref(0.0)
+        r[...] += x
+        return r[...] * 2 + shared[...]
+
+    np.testing.assert_array_equal(mj.vmap(f)(mnp.arange(3.0)), [10, 12, 14])
+    np.testing.assert_array_equal(mj.vmap(lambda r, x: r[...] + x, in_axes=(None, 0))(shared, mnp.arange(2.0)), [10, 11])
+
+
+def test_members_values_in_a_shared_ref():
+    r = mj.new_ref(0.0)
+    with pytest.raises(ValueError, match=r"vmapped value on an unbatched array reference of type Ref\{float32\[\]\}, made at .*test_refs"):
+        mj.vmap(lambda x: r.__setitem__(..., x))(mnp.arange(3.0))
+    assert float(r[...]) == 0.0
+
+
+# -- derivatives
+
+
+def through(x):
+    r = mj.new_ref(0.0)
+    r[...] = x
+    r[...] *= x
+    return mj.freeze(r)
+
+
+def test_derivatives_through_refs_made_inside():
+    assert float(mj.grad(through)(3.0)) == float(mj.jit(mj.grad(through))(3.0)) == 6.0
+    assert [float(x) for x in mj.jvp(through, (3.0,), (1.0,))] == [9.0, 6.0]
+    assert float(mj.hessian(through)(3.0)) == 2.0
+    assert float(mj.grad(mj.checkpoint(through))(3.0)) == 6.0
+
+    def in_loops(x):
+        r = mj.new_ref(mnp.zeros_like(x))
+        lax.fori_loop(0, 4, lambda i, _: r.__setitem__(i, x[i] ** 2 * i), None)
+        return mnp.sum(r[...])
+
+    np.testing.assert_array_equal(mj.grad(in_loops)(mnp.arange(4.0)), [0, 2, 8, 18])
+
+    def in_scan(x):
+        r = mj.new_ref(x)
+
+        def body(c, _):
+            r[...] *= 2.0
+            return c, r[...]
+
+        return lax.scan(body, None, None, length=3)[1].sum()
+
+    assert float(mj.grad(in_scan)(1.0)) == 14.0
+    np.testing.assert_array_equal(mj.vmap(mj.grad(in_scan))(mnp.arange(3.0)), [14, 14, 14])
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+def test_plumbing_around_derivatives(jitted):
+    count, last = mj.new_ref(0), mj.new_ref(mnp.zeros(()))
+
+    def loss(x, count):
+        count[...] += 1
+        last[...] = lax.stop_gradient(mnp.sin(x))
+        return x * x * count[...]
+
+    step = mj.value_and_grad(loss)
+    step = mj.jit(step) if jitted else step
+    assert [float(x) for x in step(3.0, count)] == [9.0, 6.0]
+    assert [float(x) for x in step(3.0, count)] == [18.0, 12.0]
+    assert int(count[...]) == 2 and abs(float(last[...]) - 0.14112) < 1e-5
+    _, pull = mj.vjp(lambda x: loss(x, count), 1.0)
+    assert float(pull(1.0)[0]) == 6.0 and int(count[...]) == 3  # written once, when the function ran
+    mj.linearize(lambda x: loss(x, count), 1.0)
+    mj.jvp(lambda x: loss(x, count), (1.0,), (1.0,))
+    assert int(count[...]) == 5
+
+
+def test_values_of_refs_outside_of_jit():
+    r = mj.new_ref(3.0)
+    assert float(mj.grad(lambda x: x * 2 if r[...] > 1 else x)(1.0)) == 2.0
+
+
+def test_a_derivative_may_not_be_lost_in_a_ref():
+    r = mj.new_ref(0.0)
+    for derivative in (mj.grad(lambda x: (r.__setitem__(..., x), x)[1]), mj.jit(mj.grad(lambda x: (r.__setitem__(..., x * 2), x)[1]))):
+        with pytest.raises(TypeError, match="differentiated value on a non-differentiated array reference of type Ref"):
+            derivative(3.0)
+    assert float(r[...]) == 0.0
+    with pytest.raises(TypeError, match=r"grad: argument 0 has a Ref\{float32\[\]\}, with respect to which"):
+        mj.grad(lambda r: r[...] ** 2)(r)
+
+
+# -- sharded
+
+
+def test_sharded():
+    mesh = Mesh(np.array(mj.devices()[:4]), ("x",))
+    sharding = NamedSharding(mesh, P("x"))
+    r = mj.new_ref(mj.device_put(mnp.arange(8.0), sharding))
+    step = mj.jit(lambda r: r.__setitem__(..., r[...] * 2))
+    step(r), step(r)
+    assert r.sharding == sharding
+    np.testing.assert_array_equal(value(r), np.arange(8.0) * 4)
+    uneven = mj.new_ref(mj.device_put(mnp.arange(10.0), sharding))
+    mj.jit(lambda x: mj.ref.addupdate(uneven, slice(3, 6), x))(mnp.ones(3))
+    np.testing.assert_array_equal(value(uneven), [0, 1, 2, 4, 5, 6, 6, 7, 8, 9])
+    placed = mj.jit(lambda r, x: (r.__setitem__(..., r[...] + x), x)[1], in_shardings=(sharding, None), out_shardings=sharding)
+    out = placed(r, mnp.ones(8))
+    assert out.sharding == sharding == r.sharding
+
+
+def test_read_and_made_in_shard_map():
+    mesh, scale = Mesh(np.array(mj.devices()[:4]), ("x",)), mj.new_ref(2.0)
+
+    def f(x):
+        r = mj.new_ref(mnp.zeros_like(x))
+        r[...] += x * scale[...]
+        return r[...]
+
+    mapped = mj.shard_map(f, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+    np.testing.assert_array_equal(mj.jit(mapped)(mnp.arange(8.0)), np.arange(8.0) * 2)
+
+
+# -- errors
+
+
+def test_returned():
+    r = mj.new_ref(1.0)
+    with pytest.raises(ValueError, match=r"returned a mutable array reference of type Ref\{float32\[\]\}, but .* cannot be returned"):
+        mj.jit(lambda: mj.new_ref(1.0))()
+    with pytest.raises(ValueError, match="cannot be returned"):
+        mj.jit(lambda r: {"r": r})(r)
+    with pytest.raises(ValueError, match=r"at output tree path result\[0\]"):
+        lax.scan(lambda c, x: (c, x), r, mnp.arange(3.0))
+
+
+def test_two_names_of_one_ref():
+    r = mj.new_ref(1.0)
+    with pytest.raises(ValueError, match=r"only one reference .* appeared at both args\[0\] and args\[1\]\['b'\]"):
+        mj.jit(lambda a, b: a[...] + b["b"][...])(r, {"b": r})
+    with pytest.raises(ValueError, match="both closed over and passed as an argument"):
+        mj.jit(lambda a: a[...] + r[...])(r)
+
+
+def test_used_after_its_trace_or_its_end():
+    kept = []
+    mj.jit(lambda: kept.append(mj.new_ref(1.0)))()
+    with pytest.raises(mj.errors.UnexpectedTracerError):
+        kept[0][...]
+
+    def frozen(x):
+        r = mj.new_ref(x)
+        mj.freeze(r)
+        r[...] = 2.0
+
+    with pytest.raises(ValueError, match=r"`swap` of a Ref\{float32\[\]\} that was frozen at .*test_refs"):
+        mj.jit(frozen)(1.0)
+
+
+@pytest.mark.parametrize(
+    ("write", "error", "text"),
+    [
+        (lambda r: r.__setitem__(..., 1.0), ValueError, "Invalid shape for `swap`. Ref shape: (3,). Expected shape: (3,). Value shape: ()."),
+        (lambda r: r.__setitem__(0, 1), ValueError, "Invalid dtype for `swap`. Ref dtype: float32. Value dtype: int32."),
+        (lambda r: mj.ref.addupdate(r, ..., np.ones(3, int)), ValueError, "Invalid dtype for `addupdate`. Ref dtype: float32."),
+        (lambda r: r[5], ValueError, "Out of bound indexer: idx=5, dim=3."),
+        (lambda r: r[0, 0], ValueError, "`indices` must not be longer than `shape`"),
+        (lambda r: r[::-1], ValueError, "slice must have a step >= 1 (found: -1)"),
+        (lambda r: r + 1, TypeError, "unsupported operand type(s) for +: 'Ref' and 'int'"),
+        (lambda r: mnp.sin(r), TypeError, "is not an array"),
+        (lambda r: mj.new_ref(r), TypeError, "fix: new_ref(ref[...])"),
+        (lambda r: mj.new_ref([1.0]), TypeError, "new_ref needs an array or a number, was given [1.0]"),
+        (lambda r: mj.ref.get(mnp.ones(3)), ValueError, "`get` must be called on `Ref` types"),
+        (lambda r: mj.jit(lambda: mj.freeze(r))(), ValueError, "only where it was made"),
+    ],
+)
+def test_wrong_uses(write, error, text):
+    r = mj.new_ref(mnp.zeros(3))
+    with pytest.raises(error) as caught:
+        write(r)
+    assert text in str(caught.value)
+
+
+def test_written_where_nobody_could_see_it():
+    r = mj.new_ref(0)
+
+    def condition(c):
+        r[...] += 1
+        return c < 3
+
+    with pytest.raises(TypeError, match=r"condition writes to a Ref\{int32\[\]\} that was made outside of it"):
+        lax.while_loop(condition, lambda c: c + 1, 0)
