@@ -28,13 +28,6 @@ class Family(NamedTuple):
 
 FAMILIES = (
     Family(
-        "programs are not yet written to files that another process, or JAX, calls",
-        {
-            "meshjit": "export",
-        },
-        "jit(f).lower(*args).compile() and meshjit's compilation cache",
-    ),
-    Family(
         "kernels of the user's own in C++ are not yet called",
         {
             "meshjit": "ffi",

@@ -323,8 +323,9 @@ class Wrapped:
     def staged(self, *args: Any, **kwargs: Any) -> Traced:
         """What `trace` gives, for our own purposes."""
         try:
-            split = self.parameters.split(*self._without_float0(args, kwargs))
-            split = replace(split, args=with_words(split.args), kwargs=with_words(split.kwargs))
+            split = self.parameters.split(args, kwargs)
+            plain = [without_float0(with_words(each)) for each in (split.args, split.kwargs)]
+            split = replace(split, args=plain[0], kwargs=plain[1])
             return self._traced(split, self._call(split, tree.structure((split.args, split.kwargs))))
         except Exception as error:
             hide_own_frames(error)

@@ -33,6 +33,7 @@ QUICK: dict[str, dict[str, int]] = {
         "test_explicit_mesh": 1, "test_explicit_types": 3, "test_explicit_like_jax": 12, "test_explicit_sums": 4, "test_api_callbacks": 5, "test_api_debugging": 4,
         "test_api_errors": 1, "test_api_jit": 8, "test_api_jaxpr": 5, "test_api_memory": 1, "test_api_like_jax": 40,
     },
+    "export": {"test_export": 5},
     "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_numpy_of_numpy": 9, "test_promotion": 7},
     "lax": {"test_lax_errors": 4, "test_lax_control_flow": 6, "test_lax_collectives": 13, "test_shard_map": 13},
     "nn": {"test_nn": 4},

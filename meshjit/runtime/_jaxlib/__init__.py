@@ -136,6 +136,7 @@ from meshjit.runtime._jaxlib.trees import (
     flatten_up_to as flatten_up_to,  # noqa: E402
     flatten_with_path as flatten_with_path,  # noqa: E402
     is_node as is_node,  # noqa: E402
+    node_data as node_data,  # noqa: E402
     one_level as one_level,  # noqa: E402
     one_level_with_keys as one_level_with_keys,  # noqa: E402
     path_text as path_text,  # noqa: E402
@@ -143,6 +144,7 @@ from meshjit.runtime._jaxlib.trees import (
     register_node as register_node,  # noqa: E402
     register_words as register_words,  # noqa: E402
     registry as registry,  # noqa: E402
+    treedef_of as treedef_of,  # noqa: E402
     tuple_of as tuple_of,  # noqa: E402
     unflatten as unflatten,  # noqa: E402
     words_registry as words_registry,  # noqa: E402

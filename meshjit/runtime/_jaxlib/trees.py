@@ -119,3 +119,13 @@ def _register_collections() -> None:
 
 
 _register_collections()
+
+
+def node_data(treedef: Any) -> tuple[type, Any] | None:
+    """(class, aux) of the outermost node; None for a leaf."""
+    return treedef.node_data()
+
+
+def treedef_of(data: tuple[type, Any], treedefs: Iterable[Any]) -> Any:
+    """The treedef of a node of this `node_data` and these children."""
+    return _jax.pytree.PyTreeDef.from_node_data_and_children(registry, data, list(treedefs))
