@@ -483,3 +483,129 @@ def test_written_where_nobody_could_see_it():
 
     with pytest.raises(TypeError, match=r"condition writes to a Ref\{int32\[\]\} that was made outside of it"):
         lax.while_loop(condition, lambda c: c + 1, 0)
+
+
+# -- written to by rules, on the way back
+
+
+def stash(write):
+    """An identity whose bwd writes the cotangent to a Ref, as JAX's guide has it."""
+
+    @mj.custom_vjp
+    def identity(ref, x):
+        return x
+
+    def bwd(ref, g):
+        write(ref, g)
+        return None, g
+
+    identity.defvjp(lambda ref, x: (x, ref), bwd)
+    return identity
+
+
+put = stash(lambda ref, g: ref.__setitem__(..., g))
+add = stash(lambda ref, g: ref.__setitem__(..., ref[...] + g))
+
+
+def test_a_gradient_set_aside():
+    def f(x, ref):
+        return put(ref, mnp.sin(x)) * 2
+
+    r = mj.new_ref(0.0)
+    np.testing.assert_allclose(mj.grad(f)(1.0, r), 1.0806046)
+    assert float(r[...]) == 2.0
+    r[...] = 0.0
+    np.testing.assert_allclose(mj.jit(mj.grad(f))(2.0, r), -0.8322937, rtol=1e-6)
+    assert float(r[...]) == 2.0
+    _, pull = mj.vjp(lambda x: f(x, r), 3.0)
+    r[...] = 0.0
+    pull(3.0)
+    assert float(r[...]) == 6.0  # when it is pulled back
+    np.testing.assert_allclose([f(1.0, r), mj.jit(f)(1.0, r)], [1.6829419] * 2)
+    assert float(r[...]) == 6.0
+
+
+def test_a_rule_that_closes_over_its_ref_and_trees_of_them():
+    r = mj.new_ref(0.0)
+    identity = mj.custom_vjp(lambda x: x)
+    identity.defvjp(lambda x: (x, None), lambda _, g: (r.__setitem__(..., g), (g,))[1])
+    assert float(mj.grad(lambda x: identity(x * 2) * 3)(1.0)) == 6.0 and float(r[...]) == 3.0
+    refs = {"a": mj.new_ref(mnp.zeros(2)), "b": mj.new_ref(mnp.zeros(()))}
+
+    def loss(w, refs):
+        return put(refs["b"], mnp.sum(put(refs["a"], w * 2) ** 2))
+
+    np.testing.assert_array_equal(mj.jit(mj.grad(loss))(mnp.arange(2.0), refs), [0, 8])
+    np.testing.assert_array_equal(value(refs["a"]), [0, 4])
+    assert float(refs["b"][...]) == 1.0
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, mj.jit])
+def test_gradients_added_up_in_loops_branches_and_checkpoints(transform):
+    r = mj.new_ref(0.0)
+
+    def in_scan(x):
+        return lax.scan(lambda c, _: (add(r, c) * 1.5, None), x, None, length=3)[0]
+
+    assert float(transform(mj.grad(in_scan))(1.0)) == 3.375 and float(r[...]) == 7.125
+    transform(mj.grad(in_scan))(1.0)
+    assert float(r[...]) == 14.25
+    r[...] = 0.0
+    step = transform(mj.grad(mj.checkpoint(lambda x: mnp.sin(add(r, x * 2)))))
+    np.testing.assert_allclose([step(1.0), r[...]], [-0.8322937, -0.41614684], rtol=1e-6)
+    r[...] = 0.0
+    branch = transform(mj.grad(lambda x: lax.cond(x > 0, lambda x: add(r, x) * 2, lambda x: x * 3, x)))
+    assert [float(branch(x)) for x in (1.0, -1.0)] == [2.0, 3.0] and float(r[...]) == 2.0
+
+
+def test_several_additions_of_parts():
+    part = stash(lambda ref, g: mj.ref.addupdate(ref, 1, g))
+    r = mj.new_ref(mnp.full(3, 10.0))
+    assert float(mj.grad(lambda x: part(r, part(r, x) * 3) * 2)(1.0)) == 6.0
+    np.testing.assert_array_equal(value(r), [10, 18, 10])
+
+
+def test_gradients_of_members_go_to_their_refs():
+    r = mj.new_ref(mnp.zeros(3))
+    slopes = mj.vmap(mj.grad(lambda x, r: add(r, x) * x))(mnp.arange(3.0), r)
+    np.testing.assert_array_equal(slopes, [0, 2, 4])
+    np.testing.assert_array_equal(value(r), [0, 1, 2])
+    shared = mj.new_ref(0.0)
+    with pytest.raises(ValueError, match="vmapped value on an unbatched array reference"):
+        mj.grad(lambda x: mj.vmap(lambda x: add(shared, x) * x)(x).sum())(mnp.arange(3.0))
+
+
+def test_what_does_not_reach_the_value_is_not_written():
+    r = mj.new_ref(7.0)
+    assert float(mj.grad(lambda x: (put(r, x), x * x)[1])(1.0)) == 2.0 and float(r[...]) == 7.0
+
+
+def test_rules_that_read():
+    scale = mj.new_ref(3.0)
+    f = mj.custom_vjp(lambda x: x * scale[...])
+    f.defvjp(lambda x: (x * scale[...], None), lambda _, g: (g * scale[...],))
+    assert [float(mj.grad(f)(1.0)), float(mj.jit(f)(2.0))] == [3.0, 6.0]
+    scale[...] = 5.0
+    assert [float(mj.jit(mj.grad(f))(1.0)), float(f(1.0)), float(mj.jit(f)(2.0))] == [5.0, 5.0, 10.0]
+
+
+def test_sharded_gradients_set_aside():
+    mesh = Mesh(np.array(mj.devices()[:4]), ("x",))
+    sharding = NamedSharding(mesh, P("x"))
+    w, r = (mj.device_put(mnp.arange(10.0), sharding) for _ in range(2))
+    r = mj.new_ref(r)
+    mj.jit(mj.grad(lambda w: mnp.sum(add(r, w * 2) ** 2)))(w)
+    np.testing.assert_array_equal(value(r), np.arange(10.0) * 5)
+    assert r.sharding == sharding
+
+
+def test_orders_that_are_not_known():
+    r = mj.new_ref(0.0)
+    with pytest.raises(NotImplementedError, match="sets a Ref.* which is the last to do so is not known"):
+        mj.grad(lambda x: lax.scan(lambda c, _: (put(r, c) * 1.5, None), x, None, length=3)[0])(1.0)
+    with pytest.raises(NotImplementedError, match="sets a Ref"):
+        mj.grad(lambda x: put(r, put(r, x) * 2))(1.0)
+    decay = stash(lambda ref, g: ref.__setitem__(..., ref[...] * 0.5 + g))
+    with pytest.raises(NotImplementedError, match="may add to a Ref.*, or set all of it without reading it"):
+        mj.grad(lambda x: decay(r, x))(1.0)
+    assert float(r[...]) == 0.0

@@ -14,7 +14,7 @@ from meshjit.api.shardings import UNSPECIFIED
 from meshjit.api.stages import Traced
 from meshjit.core.ref import Lent, Ref
 from meshjit.trace import Traced as TracedProgram, active_trace, bind_program
-from meshjit.trace.refs import borrowed, content_of, store_outputs, type_of_ref
+from meshjit.trace.refs import borrowed, content_of, is_slot, store_outputs, type_of_ref
 from meshjit.trees import USERS, WORDS as tree
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Stateful:
 
     def __init__(self, wrapped: Wrapped, split: Split, traced: Traced) -> None:
         self.traced, self.title = traced.traced_program, traced.call.title
-        self.closed = [x for x in self.traced.captured if type(x) is Ref]
+        self.closed = [x for x in self.traced.captured if type(x) is Ref and not is_slot(x)]
         self.in_tree = traced.call.in_tree
         self.pure = self._jitted(wrapped, split, traced)
 
@@ -64,7 +64,7 @@ class Stateful:
 
         def pure(contents: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             rest, program = iter(contents), self.traced
-            captured = [next(rest) if type(x) is Ref else x for x in program.captured]
+            captured = [(x.content if is_slot(x) else next(rest)) if type(x) is Ref else x for x in program.captured]
             leaves = tree.leaves((args, kwargs))
             outputs = bind_program(program.program, [*leaves, *captured], program.out_weak, program.mesh)
             count = len(outputs) - len(program.writes)

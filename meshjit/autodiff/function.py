@@ -15,6 +15,7 @@ import numpy as np
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import kind_of_result
+from meshjit.lax.written_back import Slots
 from meshjit.trace import (
     Argument,
     Traced,
@@ -31,7 +32,7 @@ from meshjit.trace import (
 )
 from meshjit.trace.float0 import float0_zeros, without_float0
 from meshjit.trace.names import function_name, parameter_names
-from meshjit.trace.refs import refs_in, resolved, store_outputs, type_of_ref
+from meshjit.trace.refs import is_slot, refs_in, resolved, store_outputs, type_of_ref
 from meshjit.trace.values import Known
 from meshjit.transform.derivable import derivable
 from meshjit.transform.jvp import jvp
@@ -53,6 +54,7 @@ class Call:
     operands: list[Any]
     in_tree: Any  # of the chosen arguments
     outcome: Outcome
+    slots: Slots = Slots()  # of refs that rules may write to on the way back
 
     @property
     def inputs(self) -> list[Any]:
@@ -65,9 +67,14 @@ class Call:
         return [True] * len(self.operands) + [False] * len(self.traced.captured)
 
     @property
+    def chosen_back(self) -> list[bool]:
+        """The same for reverse mode, where slots of refs have cotangents, too."""
+        return [True] * len(self.operands) + [is_slot(x) for x in self.traced.captured]
+
+    @property
     def weak(self) -> list[bool]:
-        """Of the operands."""
-        return [a.weak for a, flag in zip(self.arguments, self.wrt, strict=True) if flag]
+        """Of what has cotangents."""
+        return [a.weak for a, flag in zip(self.arguments, self.wrt, strict=True) if flag] + [False] * len(self.slots)
 
     @property
     def value_count(self) -> int:
@@ -167,7 +174,8 @@ def call_of(
     inputs = [a for a, flag in zip(arguments, wrt, strict=True) if flag]
     operands = [as_operand(x, a) for x, a, flag in zip(leaves, arguments, wrt, strict=True) if flag]
     traced = trace_flat(of_inputs, inputs, operands, _flat_tree(len(inputs)), name, _known(args, kwargs, names))
-    return Call(traced, arguments, wrt, operands, in_tree, outcome)
+    slots = Slots.of(traced) if Ref.made else Slots()
+    return Call(traced, arguments, wrt, operands, in_tree, outcome, slots)
 
 
 def trace_flat(

@@ -55,7 +55,6 @@ def value_and_grad(
         _check_result(call, holomorphic)
         results = _run_gradient(call)
         outputs, rest = results[: len(call.traced.program.outputs)], iter(results[len(call.traced.program.outputs) :])
-        call.store(outputs)
         trees = gradients(call, rest)
         chosen = dict(zip(distinct(positions), trees, strict=True))
         slope = chosen[positions[0]] if isinstance(argnums, int) else tuple(chosen[p] for p in positions)
@@ -118,9 +117,11 @@ def _check_result(call: Call, holomorphic: bool) -> None:
 
 
 def _run_gradient(call: Call) -> list[Any]:
-    """Forward and backward in one, with 1 as the value's cotangent; aux has none."""
+    """Forward and backward in one, with 1 as the value's cotangent; aux has none. What is written to refs is stored."""
     value = call.traced.program.outputs[0]
     seed = np.ones(value.shape, value.dtype)
-    program = gradient(call.traced.program, call.chosen, 1, call.known(seed))
+    program = gradient(call.traced.program, call.chosen_back, 1, call.known(seed))
     weak = [*call.traced.out_weak, *call.weak]
-    return run(program, [*call.inputs, seed], weak, call.traced.mesh)
+    results = run(program, [*call.inputs, seed], weak, call.traced.mesh)
+    call.store(results[: len(call.traced.program.outputs)])
+    return call.slots.taken(results, program)

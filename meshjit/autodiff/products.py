@@ -155,9 +155,9 @@ def pulled_back(call: Call) -> tuple[Any, ...]:
     """(value, function from its cotangents to those of the chosen arguments), and aux where there is one."""
     program, known = call.traced.program, call.known()
     if known is not None and any(eqn.op is REGISTRY["custom_vjp"] for eqn in program.eqns):
-        pulled: Pullback | Linearized = linearize_program(program, call.chosen, known=known)
+        pulled: Pullback | Linearized = linearize_program(program, call.chosen_back, known=known)
     else:
-        pulled = vjp_program(program, call.chosen, call.value_count, known)
+        pulled = vjp_program(program, call.chosen_back, call.value_count, known)
     outputs, residuals = _forward(call, pulled.forward)
     call.store(outputs)
     leaves = dict(zip(pulled.forward.inputs, [i for i, flag in enumerate(call.wrt) if flag], strict=False))
@@ -206,18 +206,22 @@ class _Cotangents:
 
     def run(self, residuals: Sequence[Any], directions: dict[int, Any]) -> list[Any]:
         """The cotangents of the operands; `directions` are those of results by their number."""
-        return run(self.pulled.backward, [*residuals, *directions.values()], self.call.weak, self.call.traced.mesh)
+        return self._run(self.pulled.backward, [*residuals, *directions.values()])
+
+    def _run(self, program: Program, given: Sequence[Any]) -> list[Any]:
+        results = run(program, given, self.call.weak, self.call.traced.mesh)
+        return self.call.slots.taken(results, program)
 
 
 class _AskedCotangents(_Cotangents):
     """Outside of jit a custom_vjp may ask for values: its bwd is traced for each cotangent, as in JAX. `pulled` is Linearized."""
 
     def run(self, residuals: Sequence[Any], directions: dict[int, Any]) -> list[Any]:
-        linear, mesh = self.pulled, self.call.traced.mesh
+        linear = self.pulled
         given = [*residuals, *(ct for i, ct in directions.items() if linear.flags[i])]
         tangent = linear.tangent.with_outputs(linear.tangent.outputs[: len(given) - len(residuals)])
         is_tangent = [i >= len(residuals) for i in range(len(tangent.inputs))]
-        return run(backward(tangent, is_tangent, Known(given, mesh)), given, self.call.weak, mesh)
+        return self._run(backward(tangent, is_tangent, Known(given, self.call.traced.mesh)), given)
 
 
 @dataclass(eq=False)

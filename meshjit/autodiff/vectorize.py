@@ -20,7 +20,7 @@ from meshjit.trace import Argument, Traced, argument_of, line_of, user_source
 from meshjit.trace.float0 import float0_zeros, is_float0, with_float0_shapes
 from meshjit.trace.members import member_axis
 from meshjit.trace.names import function_name
-from meshjit.trace.refs import borrowed, check_distinct, content_of, lend, refs_in, store_outputs, type_of_ref
+from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, lend, refs_in, store_outputs, type_of_ref
 from meshjit.transform.batch import batch
 from meshjit.tree_views import hidden_dims
 from meshjit.trees import USERS, WORDS as tree
@@ -134,6 +134,9 @@ def _mapped_refs(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _batched(traced: Traced, places: Sequence[int | None], size: int, dims: Sequence[int | None], spread: Any) -> Program:
     """The Program for a batch; ValueError where it would write members' values to a ref that all of them share."""
+    slot = next((x for x in traced.captured if is_slot(x)), None)
+    if slot is not None:
+        raise ValueError(_shared(slot.of))
     try:
         return batch(traced.program, places, size, dims, spread)
     except ValueError:

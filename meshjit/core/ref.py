@@ -6,6 +6,8 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import numpy as np
+
 from meshjit.core.keys import KeyType
 from meshjit.core.types import TensorType
 
@@ -26,14 +28,21 @@ class Ref:
     stay as they are. Functions may close over a Ref or take it as an argument: the caller sees what they wrote.
 
     `home`: the Trace in which it was made, None outside of all; `content`: what it holds there now. Of keys the content is their
-    words, and `keys` their dtype."""
+    words, and `keys` their dtype.
 
-    __slots__ = ("type", "weak", "keys", "home", "content", "written", "freed", "source", "handle", "__weakref__")
+    A slot is a Ref that no user sees (`lax/written_back.py`): it belongs to the Ref `of`, and `mode` is how that is written,
+    "add" or "set"."""
+
+    __slots__ = (
+        "type", "weak", "keys", "home", "content", "written", "freed", "source", "handle", "of", "mode", "__weakref__",
+    )  # fmt: skip
     made = False  # whether there ever was one: who asks whether a tree has any, asks this first
 
     def __init__(self, type: TensorType, weak: bool, keys: KeyType | None, home: Any, content: Any, source: Any) -> None:
         self.type, self.weak, self.keys, self.home, self.content, self.source = type, weak, keys, home, content, source
         self.written, self.freed = False, ""
+        self.of: Ref | None = None
+        self.mode = ""
         self.handle = Handle(self)
         Ref.made = True
 
@@ -64,6 +73,14 @@ class Ref:
 
     def __deepcopy__(self, memo: Any) -> Ref:
         return self
+
+
+def slot_of(ref: Ref) -> Ref:
+    """A slot; its content is zeros, of one element however large."""
+    zeros = np.broadcast_to(np.zeros((), ref.type.dtype), ref.type.shape)
+    slot = Ref(ref.type, False, None, None, zeros, ref.source)
+    slot.of = ref
+    return slot
 
 
 class Lent:

@@ -18,6 +18,7 @@ import numpy as np
 from meshjit.core.attached import Attached
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Builder, Eqn, Program, Var
+from meshjit.core.ref import Ref
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
@@ -28,6 +29,7 @@ from meshjit.trace.float0 import without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.names import function_name, parameter_names
 from meshjit.trace.reads import global_values
+from meshjit.trace.refs import Held, content_of, refs_in
 from meshjit.trace.tracer import leaked
 from meshjit.transform.derivable import derivable
 from meshjit.trees import WORDS as tree
@@ -116,10 +118,12 @@ class CustomCall:
     leaves: Leaves
     axes: tuple[MemberAxis | DeviceAxis, ...]  # named axes around the call, which its rules see when they are traced
     knows: bool  # whether Python may ask for values there: outside of jit and vmap
+    slots: tuple[Ref, ...] = ()  # of the refs that bwd may write to: the last leaves, behind those of the arguments
 
     @property
     def body(self) -> Program:
-        return captured_first(self.traced, self.closed)
+        body = captured_first(self.traced, self.closed)
+        return body.with_inputs([*body.inputs, *(Var(slot.type) for slot in self.slots)])
 
     def rule(self, name: str, make: Function, seeing: Function) -> Rule:
         """A rule of the user's: make(*question), or with operands whose values are known seeing(operands, *question)."""
@@ -185,7 +189,9 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
     seen = {id(x) for x in closed}
     axes = named_axes()
     numbers = [axis.number for axis in axes if isinstance(axis, MemberAxis)]
-    closed += [x for x in arrays_in([fun, *rules, *(args[i] for i in static), *numbers]) if id(x) not in seen and is_live(x)]
+    refs = refs_in(args) if Ref.made else []
+    reached = {id(x): x for x in (*refs, *arrays_in([fun, *rules, *(args[i] for i in static), *numbers]))}
+    closed += [x for x in reached.values() if id(x) not in seen and is_live(x)]
     return CustomCall(name, traced, closed, leaves, axes, values is not None)
 
 
@@ -230,7 +236,7 @@ def arrays_in(values: Iterable[Any]) -> Iterator[Any]:
         if id(value) in seen or isinstance(value, _PLAIN):
             continue
         seen[id(value)] = value
-        if isinstance(value, Tracer) or concrete_info(value) is not None:
+        if isinstance(value, Tracer | Ref) or concrete_info(value) is not None:
             yield value
         else:
             waiting += _parts(value)
@@ -258,7 +264,8 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _is_array_or_function(value: Any) -> bool:
-    return concrete_info(value) is not None or inspect.isfunction(value) or isinstance(value, functools.partial | CustomFunction)
+    kinds = Ref | functools.partial | CustomFunction
+    return concrete_info(value) is not None or inspect.isfunction(value) or isinstance(value, kinds)
 
 
 def _slots(kind: type) -> Sequence[str]:
@@ -288,6 +295,8 @@ def traced_rule(
         trace = active_trace()
         assert trace is not None
         for value, here in zip(closed, inputs, strict=False):
+            if isinstance(value, Ref):
+                trace.refs[id(value)] = Held(value, here, apart=True)
             trace.stand_ins[id(value)] = (value, here)
         return rule(*inputs[len(closed) :])
 
@@ -311,6 +320,7 @@ def _closed(traced: Traced) -> Program:
 
 
 def _constant(value: Any) -> Any:
+    value = content_of(value) if isinstance(value, Ref) else value
     if isinstance(value, Tracer):
         raise leaked(value)
     return ops("constant")(value=np.asarray(value))

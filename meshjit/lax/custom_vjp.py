@@ -11,6 +11,7 @@ from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
 from meshjit.core.promotion import is_python_number
+from meshjit.core.ref import Ref
 from meshjit.core.region import Rule
 from meshjit.core.types import is_inexact
 from meshjit.errors import UnexpectedTracerError
@@ -29,10 +30,12 @@ from meshjit.lax.custom_rules import (
 from meshjit.lax.device_collectives import as_varying
 from meshjit.lax.linear import Closed, closed
 from meshjit.lax.regions import apply, kind_of_result
+from meshjit.lax.written_back import with_slots, written_back
 from meshjit.numpy.promote import cast, ops
 from meshjit.trace import Argument, Tracer
 from meshjit.trace.float0 import float0_zeros, is_float0
 from meshjit.trace.names import function_name
+from meshjit.trace.refs import resolved
 from meshjit.tree_views import tangents
 from meshjit.trees import WORDS, WORDS as tree
 
@@ -103,6 +106,8 @@ class custom_vjp(CustomFunction):  # noqa: N801 - JAX's name
         call = custom_call(self.fun, args, static, [fwd, bwd])
         if call is None:
             return self.fun(*args)
+        if Ref.made:
+            call = with_slots(call)
         rules = _Rules(call, with_static(fwd, args, static), fwd, bwd, tuple(args[i] for i in static), self.symbolic_zeros)
         params = {"body": call.body, **call.counts, "fwd": call.rule(function_name(fwd), rules.forward, rules.forward_of)}
         results = apply(ops("custom_vjp"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
@@ -141,11 +146,12 @@ class _Rules:
         def of_leaves(*values: Any) -> list[Any]:
             if self.symbolic:
                 values = tuple(CustomVJPPrimal(x, flag) for x, flag in zip(values, nonzero, strict=True))
-            outs, residuals = self._checked(self.of_args(*tree.unflatten(leaves.structure, values)))
+            own = values[: leaves.structure.num_leaves]  # behind them are slots
+            outs, residuals = self._checked(self.of_args(*tree.unflatten(leaves.structure, own)))
             leaves_kept, structure = tree.flatten(residuals)
             numbers = [x if is_python_number(x) else None for x in leaves_kept]  # which Python may ask for in bwd
             trees[:] = [(structure, numbers)]
-            return [*outs, *(x for x in leaves_kept if not is_python_number(x)), *self.call.closed]
+            return [*outs, *(x for x in leaves_kept if not is_python_number(x)), *resolved(self.call.closed)]
 
         program, results = traced_rule(of_leaves, self.call, leaves.arguments, self.names[0], operands)
         own = program.outputs[: len(program.outputs) - count]  # the closed values behind them are for bwd
@@ -196,7 +202,7 @@ class _Rules:
             arrays = iter(values[:count])
             own = tree.unflatten(structure, [next(arrays) if x is None else x for x in numbers])
             result = self.bwd(*self.static, own, tangents(self.call.out_tree, cts))
-            flat = self._cotangents(result)
+            flat = [*self._cotangents(result), *written_back(self.call.slots)]
             return [x for x, flag in zip(flat, flags[len(self.call.closed) :], strict=True) if flag]
 
         program, _ = traced_rule(of_leaves, self.call, [*residuals, *given], self.names[1], operands)
@@ -220,7 +226,7 @@ class _Rules:
                 f"primal function, but got bwd output structure {tree.structure(result)} for primal input structure "
                 f"{leaves.structure}, from {self.names[1]} for {self.call.name}"
             ) from None
-        return [self._cotangent(x, a) for x, a in zip(flat, leaves.arguments, strict=True)]
+        return [self._cotangent(x, a) for x, a in zip(flat, leaves.arguments, strict=False)]  # behind them are slots
 
     def _cotangent(self, x: Any, argument: Argument) -> Any:
         type = argument.type

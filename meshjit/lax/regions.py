@@ -11,7 +11,6 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core.op import Op
 from meshjit.core.program import Builder, Program, Var
-from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, Axes
 from meshjit.numpy.promote import cast
@@ -129,13 +128,9 @@ def captured_first(traced: Traced, captured: Sequence[Any] | None = None) -> Pro
     count = len(program.inputs) - len(traced.captured)
     own = dict(zip(map(id, traced.captured), program.inputs[count:], strict=True))
     everything = traced.captured if captured is None else captured
-    inputs = [own[id(x)] if id(x) in own else Var(_type_of_captured(x)) for x in everything]
+    inputs = [own[id(x)] if id(x) in own else Var(argument_of(x).type) for x in everything]
     program = program.with_inputs([*inputs, *program.inputs[:count]])
     return program.with_outputs(written_first(traced, program.outputs)) if traced.writes else program
-
-
-def _type_of_captured(x: Any) -> TensorType:
-    return x.type if isinstance(x, Ref) else argument_of(x).type
 
 
 def written_first(traced: Traced, outputs: Sequence[Any]) -> list[Any]:

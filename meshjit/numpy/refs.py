@@ -14,7 +14,7 @@ from meshjit.core.types import is_inexact
 from meshjit.numpy import creation
 from meshjit.numpy.promote import cast, lifted, value, weak_of
 from meshjit.trace import Tracer, active_trace, line_of, user_source
-from meshjit.trace.refs import content_of, store, type_of_ref, value_of
+from meshjit.trace.refs import adds_apart, content_of, store, type_of_ref, value_of
 
 
 def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None) -> Ref:
@@ -98,6 +98,8 @@ def addupdate(ref: Ref, idx: Any, x: Any) -> None:
         raise TypeError(f"addupdate: keys are no numbers, this is a {type_of_ref(ref)}")
     index, new = _index(ref, idx, "addupdate"), _checked(ref, idx, x, None, "addupdate")
     whole = content_of(ref)
+    if index is not None and adds_apart(ref):
+        index, new = None, creation.zeros(ref.shape, ref.dtype).at[index].add(new, **_mode(index))
     result = whole + new if index is None else whole.at[index].add(new, **_mode(index))
     store(ref, lifted(cast(result, ref.type.dtype, weak_of(result))))
 

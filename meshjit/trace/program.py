@@ -22,7 +22,7 @@ from meshjit.trace.float0 import without_float0
 from meshjit.trace.leaks import check_leaks
 from meshjit.trace.names import function_name, hint_of
 from meshjit.trace.recursion import Level, explained
-from meshjit.trace.refs import check_no_refs, written_in
+from meshjit.trace.refs import check_no_refs, content_of, written_in
 from meshjit.trace.stack import active_trace, note_copies
 from meshjit.trace.thread import depth
 from meshjit.trace.tracer import Tracer
@@ -164,6 +164,8 @@ def trace_to_program(
 def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
     """The Argument for a value given to a transformed function; TypeError with its path, and `fix`, if it is no array or
     scalar."""
+    if type(value) is Ref:  # closed over by a rule
+        return Argument(value.type, value.weak, name, varying_of(content_of(value)))
     if isinstance(value, Tracer):
         sharding = None if value.tracing.specs is None else sharding_in_type(value)
         return Argument(value.type, value.weak_type, name, varying_of(value), sharding)

@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 
 
 class Held:
-    """A Ref in a function that it was made outside of: what it holds where the function now is, and whether that was written."""
+    """A Ref in a function that it was made outside of: what it holds where the function now is, and whether that was written.
 
-    __slots__ = ("ref", "value", "written")
+    `apart`: in a rule, of which it has to be seen what it adds."""
 
-    def __init__(self, ref: Ref, value: Any) -> None:
-        self.ref, self.value, self.written = ref, value, False
+    __slots__ = ("ref", "value", "written", "apart")
+
+    def __init__(self, ref: Ref, value: Any, apart: bool = False) -> None:
+        self.ref, self.value, self.written, self.apart = ref, value, False, apart
 
 
 def content_of(ref: Ref) -> Any:
@@ -38,6 +40,12 @@ def content_of(ref: Ref) -> Any:
 
 def content_in(trace: Trace, ref: Ref) -> Any:
     return ref.content if ref.home is trace else _held(trace, ref).value
+
+
+def adds_apart(ref: Ref) -> bool:
+    """Whether it is in a rule of custom_vjp, whose additions go back as cotangents."""
+    trace = innermost()
+    return trace is not None and id(ref) in trace.refs and trace.refs[id(ref)].apart
 
 
 def store(ref: Ref, content: Any) -> None:
@@ -77,8 +85,12 @@ def _held(trace: Trace, ref: Ref) -> Held:
 
 
 def resolved(values: Sequence[Any]) -> list[Any]:
-    """Refs among captured values as what they hold now."""
-    return [content_of(x) if type(x) is Ref else x for x in values]
+    """Refs among captured values as what they hold now; slots are zeros."""
+    return [(content_of(x) if x.of is None else x.content) if type(x) is Ref else x for x in values]
+
+
+def is_slot(x: Any) -> bool:
+    return type(x) is Ref and x.of is not None
 
 
 # -- what a traced function wrote
