@@ -139,12 +139,6 @@ FAMILIES = (
         "numpy's own",
     ),
     Family(
-        "rotations in space are not there yet",
-        {
-            "meshjit.scipy": "spatial",
-        },
-    ),
-    Family(
         "not there yet",
         {
             "meshjit.scipy.special": "bernoulli bessel_jn dawsn erfcx exp1 expi expn fresnel hyp1f1 hyp2f1 owens_t sici"

@@ -3,6 +3,6 @@
 from meshjit.missing import explain as _explain
 from meshjit.scipy import linalg as linalg, optimize as optimize, special as special, stats as stats
 
-_LATER = "cluster fft integrate interpolate ndimage signal sparse"
+_LATER = "cluster fft integrate interpolate ndimage signal sparse spatial"
 
 _explain(__name__, {name: f"{__name__}.{name}" for name in _LATER.split()})
