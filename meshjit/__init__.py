@@ -42,6 +42,7 @@ from meshjit.api.caches import clear_caches as clear_caches
 from meshjit.api.callbacks import pure_callback as pure_callback
 from meshjit.api.constraint import reshard as reshard
 from meshjit.api.kinds import TracedArray as _TracedArray
+from meshjit.api.layouts import format_of as _format_of
 from meshjit.api.meshes import set_mesh as set_mesh
 from meshjit.api.putting import (
     block_until_ready as block_until_ready,
@@ -163,6 +164,7 @@ setattr(errors, "JaxRuntimeError", _jaxlib.XlaError)  # noqa: B010 - jaxlib's ow
 # Arrays become operands of ops, and ops outside of a trace run at once.
 _register_concrete(_jaxlib.ArrayImpl, _type_and_weak)
 numpy.install_methods(_ConcreteArray)
+setattr(_ConcreteArray, "format", property(_format_of))  # noqa: B010
 _jaxlib.attach(_ConcreteArray)
 _set_eager(_eager.run_op, _eager.run_program)
 _set_put(device_put)

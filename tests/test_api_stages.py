@@ -76,6 +76,7 @@ def test_traced() -> None:
     assert str(parse_program(traced.as_text())) == str(traced.program)
     weak = mj.jit(lambda x: x + 1).trace(2)
     assert weak.in_avals[0][0].weak_type and weak.out_info.weak_type
+    assert str(weak.in_avals) == "((ShapedArray(int32[], weak_type=True),), {})"
     assert mj.jit(step, static_argnames="n").eval_shape({"w": X.T}, X, n=3)["w"].shape == (4, 8)
 
 
@@ -276,3 +277,9 @@ def test_modules_of_jax() -> None:
     assert pjit is mj.pjit
     assert pjit(lambda x: x, None, place)(X).sharding == place
     assert mj.jit(lambda x: x, in_shardings=mj.sharding.AUTO, out_shardings=mj.sharding.AUTO(place.mesh))(X).shape == (8, 4)
+
+
+def test_where_an_array_lives_and_how() -> None:
+    x = mj.device_put(np.ones((8, 3, 2), np.float32), NamedSharding(mj.make_mesh((4,), ("a",)), P("a")))
+    assert x.format.sharding == x.sharding and x.format.layout.major_to_minor == (0, 1, 2)
+    assert mj.device_put(x, x.format).format == x.format

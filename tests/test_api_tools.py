@@ -464,7 +464,7 @@ def test_derivatives_hide_our_frames_too() -> None:
 
 
 def test_bugs_of_ours_show_every_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> Any:
+    def broken(*args: Any, **options: Any) -> Any:
         raise KeyError("bug")
 
     monkeypatch.setattr("meshjit.api.wrapped.trace_to_program", broken)

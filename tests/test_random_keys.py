@@ -169,3 +169,8 @@ def test_errors_of_keys_name_what_was_given() -> None:
         mj.device_put(keys, on("x", None))
     with pytest.raises(ValueError, match="vmap: in_axes is 0 for k"):
         mj.vmap(lambda k: k)(keys[0])
+
+
+def test_keys_become_nothing_else() -> None:
+    with pytest.raises(NotImplementedError, match=r"key<fry>\[\] has no other dtype to become, float32 was asked for"):
+        mj.random.key(0).astype(np.float32)

@@ -609,3 +609,27 @@ def test_orders_that_are_not_known():
     with pytest.raises(NotImplementedError, match="may add to a Ref.*, or set all of it without reading it"):
         mj.grad(lambda x: decay(r, x))(1.0)
     assert float(r[...]) == 0.0
+
+
+# -- ahead of time
+
+
+def test_lowered_and_compiled():
+    r, scale = mj.new_ref(mnp.zeros(2)), mj.new_ref(3.0)
+
+    @mj.jit
+    def f(r, x):
+        r[...] += x * scale[...]
+        return r[0]
+
+    lowered = f.lower(r, 1.0)
+    assert "stablehlo" in lowered.as_text() and float(r[0]) == 0.0
+    compiled = lowered.compile()
+    assert float(compiled(r, 2.0)) == 6.0
+    scale[...] = 1.0
+    other = mj.new_ref(mnp.ones(2))
+    assert float(compiled(other, 2.0)) == 3.0
+    np.testing.assert_array_equal(value(r), [6, 6])
+    np.testing.assert_array_equal(value(other), [3, 3])
+    with pytest.raises(NotImplementedError, match="uses refs, and is planned, exported and lowered in steps only without"):
+        f.trace(r, 1.0).lower()

@@ -126,8 +126,8 @@ class Stage:
 
     @property
     def in_avals(self) -> Any:
-        """A ShapeDtypeStruct per argument."""
-        return about_leaves(self.call.in_tree, self._in_info())
+        """A ShapedArray per argument."""
+        return about_leaves(self.call.in_tree, [ShapedArray(i.shape, i.dtype, i.weak_type) for i in self._in_info()])
 
     def _in_info(self) -> list[ShapeDtypeStruct]:
         return infos_of(self.call.in_tree, [(k.type, k.weak, None) for k in self.call.keys])

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meshjit.runtime import _jaxlib
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -37,3 +39,8 @@ def place_of(place: Any, what: str) -> Any:
 
 def formats(orders: Sequence[Sequence[int]], shardings: Sequence[Any]) -> list[Format]:
     return [Format(Layout(tuple(order)), sharding) for order, sharding in zip(orders, shardings, strict=True)]
+
+
+def format_of(array: Any) -> Format:
+    """Where an array lives and how its shards lie there (`x.format`)."""
+    return Format(Layout(_jaxlib.array_layout(array)), array.sharding)

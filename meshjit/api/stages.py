@@ -41,6 +41,7 @@ from meshjit.runtime.reproduce import compiling, lowering
 from meshjit.runtime.targets import calls_cpu_kernels, figures_for, target_for
 from meshjit.targets import PLATFORMS
 from meshjit.trace import Traced as TracedProgram
+from meshjit.trace.refs import check_without_refs
 from meshjit.transform.dce import dce
 from meshjit.transform.inline_calls import inline_calls
 from meshjit.tree_views import key_types
@@ -89,6 +90,7 @@ class Traced(Stage):
 
         `pins`: where arguments are instead, by name such as "params['w1']". So a function is planned again, with one more wish,
         without being traced again."""
+        check_without_refs(self.call.title, self.traced_program)
         call = searched_on_mesh(self.call, self.traced_program)
         if call is not self.call:
             return Traced(call, self.traced_program).plan(lowering_platforms=lowering_platforms, topology=topology, pins=pins)

@@ -14,10 +14,11 @@ from meshjit.api.shardings import UNSPECIFIED
 from meshjit.api.stages import Traced
 from meshjit.core.ref import Lent, Ref
 from meshjit.trace import Traced as TracedProgram, active_trace, bind_program
-from meshjit.trace.refs import borrowed, content_of, is_slot, store_outputs, type_of_ref
+from meshjit.trace.refs import borrowed, check_distinct, content_of, is_slot, lend, refs_in, store_outputs, type_of_ref
 from meshjit.trees import USERS, WORDS as tree
 
 if TYPE_CHECKING:
+    from meshjit.api.compiled import Compiled
     from meshjit.api.wrapped import Wrapped
 
 _lent: list[list[Ref]] = []  # of the calls that are being made, the innermost last
@@ -46,8 +47,9 @@ def is_stateful(traced: TracedProgram) -> bool:
     return Ref.made and bool(traced.writes or any(type(x) is Ref for x in traced.captured))
 
 
-def _content(x: Any) -> Any:
-    return x.content if isinstance(x, Lent) else x
+def plain(arguments: Any) -> Any:
+    """Arguments with contents alone where refs are lent."""
+    return USERS.map(lambda x: x.content if isinstance(x, Lent) else x, arguments, is_leaf=lambda x: isinstance(x, Lent))
 
 
 class Stateful:
@@ -94,10 +96,13 @@ class Stateful:
         return True
 
     def run(self, leaves: Sequence[Any], placed: bool = False) -> Any:
-        lent = _lent[-1] if _lent else []
+        return self.applied(self.pure, plain(tree.unflatten(self.in_tree, leaves)), _lent[-1] if _lent else [])
+
+    def applied(self, pure: Any, arguments: Any, lent: Sequence[Ref]) -> Any:
+        """What the function of contents gives for (args, kwargs), and what it wrote stored."""
         self._check_apart(lent)
-        args, kwargs = USERS.map(_content, tree.unflatten(self.in_tree, leaves), is_leaf=lambda x: isinstance(x, Lent))
-        result, written = self.pure([content_of(ref) for ref in self.closed], *args, **kwargs)
+        args, kwargs = arguments
+        result, written = pure([content_of(ref) for ref in self.closed], *args, **kwargs)
         store_outputs(self.traced.writes, written, lent)
         return result
 
@@ -108,3 +113,39 @@ class Stateful:
                 f"when calling {self.title}, a mutable array reference of type {type_of_ref(both)} was both closed over and"
                 " passed as an argument\n  fix: use the argument alone in the function"
             )
+
+
+class LoweredWithRefs:
+    """What `lower` gives for a function that uses refs: the Lowered of the function of their contents, and `compile`."""
+
+    def __init__(self, wrapped: Wrapped, stateful: Stateful, split: Split) -> None:
+        args, kwargs = plain((split.args, split.kwargs))
+        self._wrapped, self._stateful = wrapped, stateful
+        self._lowered = stateful.pure.lower([content_of(ref) for ref in stateful.closed], *args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Lowered {self._stateful.title} with refs>"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._lowered, name)
+
+    def compile(self, *args: Any, **kwargs: Any) -> CompiledWithRefs:
+        return CompiledWithRefs(self._wrapped, self._stateful, self._lowered.compile(*args, **kwargs))
+
+
+class CompiledWithRefs:
+    """The last stage: called with refs, or arrays, as the function was lowered for."""
+
+    def __init__(self, wrapped: Wrapped, stateful: Stateful, compiled: Compiled) -> None:
+        self._wrapped, self._stateful, self._compiled = wrapped, stateful, compiled
+
+    def __repr__(self) -> str:
+        return f"<Compiled {self._stateful.title} with refs>"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._compiled, name)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        check_distinct(self._stateful.title, (args, kwargs))
+        lent = refs_in((args, kwargs))
+        return self._stateful.applied(self._compiled, plain(lend((args, kwargs))), lent)

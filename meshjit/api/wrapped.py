@@ -31,7 +31,7 @@ from meshjit.api.shardings import (
     replicated_nones,
 )
 from meshjit.api.stages import Compiled, Lowered, Traced
-from meshjit.api.stateful import Stateful, borrowing, is_stateful, lending
+from meshjit.api.stateful import LoweredWithRefs, Stateful, borrowing, is_stateful, lending
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.api.watching import imaginers, tell
 from meshjit.config import config
@@ -331,10 +331,19 @@ class Wrapped:
             hide_own_frames(error)
             raise
 
+    def _lowered(self, *args: Any, **kwargs: Any) -> Lowered:
+        if Ref.made:
+            args, kwargs = lend(args), lend(kwargs)
+        traced = self.staged(*args, **kwargs)
+        if is_stateful(traced.traced_program):
+            split = self.parameters.split(args, kwargs)
+            return cast(Any, LoweredWithRefs(self, Stateful(self, split, traced), split))
+        return traced.lower()
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Trace, plan, partition and emit for these arguments."""
         try:
-            return rarely_collected(lambda: self.staged(*args, **kwargs).lower())()
+            return rarely_collected(lambda: self._lowered(*args, **kwargs))()
         except Exception as error:
             hide_own_frames(error)
             raise

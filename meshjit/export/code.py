@@ -16,6 +16,7 @@ from meshjit.api.stages import Traced
 from meshjit.core.program import Program
 from meshjit.runtime import client
 from meshjit.trace import Tracer, bind_program
+from meshjit.trace.refs import check_without_refs
 from sharding.mesh import AbstractMesh, Mesh, named_mesh
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec
@@ -100,6 +101,7 @@ def _placed(x: Any, mesh: Mesh, spec: PartitionSpec | None) -> Any:
 def code_of(traced: Traced) -> Code:
     """The code of a traced function, and where its shardings say that arguments and results are."""
     call, program = traced.call, traced.traced_program
+    check_without_refs(call.title, program)
     places = placements(call, program)
     weak = tuple(key.weak for key in call.keys)
     code = Code(program.program, tuple(program.captured), call.in_tree, program.out_tree, weak, program.out_weak)

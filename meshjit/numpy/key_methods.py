@@ -41,6 +41,15 @@ def _iterate(keys: PRNGKeyArray) -> Iterator[PRNGKeyArray]:
     return iter([PRNGKeyArray(keys.dtype, words) for words in _rows(keys.words)])
 
 
+def _astype(keys: PRNGKeyArray, dtype: Any, copy: bool = False, device: Any = None) -> Any:
+    wanted = getattr(dtype, "__name__", dtype)
+    raise NotImplementedError(
+        f"{type_text(keys.dtype, keys.shape)} has no other dtype to become, {wanted} was asked for\n"
+        f"  at {line_of(user_source())}\n"
+        "  fix: random.key_data(keys) are their words, random.wrap_key_data(words, impl=...) keys of words"
+    )
+
+
 class KeyUpdater:
     """`keys.at`: `keys.at[index].get()` and `keys.at[index].set(other)`."""
 
@@ -142,6 +151,7 @@ _METHODS = {
     "__repr__": _repr,
     "__eq__": _comparison(ufuncs.equal),
     "__ne__": _comparison(ufuncs.not_equal),
+    "astype": _astype,
     "copy": lambda keys: PRNGKeyArray(keys.dtype, keys.words.copy()),
     "addressable_data": lambda keys, index: PRNGKeyArray(keys.dtype, keys.words.addressable_data(index)),
     "devices": lambda keys: keys.words.devices(),

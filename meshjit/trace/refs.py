@@ -109,6 +109,16 @@ def written_in(trace: Trace, may_write: bool) -> tuple[tuple[Ref | int, ...], li
     return (*lent, *(h.ref for h in held)), [*lent.values(), *(h.value for h in held)]
 
 
+def check_without_refs(title: str, traced: Any) -> None:
+    """NotImplementedError for a traced function that uses refs, which no Plan and no file has."""
+    used = [x for x in (*traced.writes, *traced.captured) if isinstance(x, Ref | int)]
+    if used:
+        raise NotImplementedError(
+            f"{title} uses refs, and is planned, exported and lowered in steps only without\n"
+            "  fix: call it, or .lower(...).compile() of it; for the others a function of ref[...] that returns the new value"
+        )
+
+
 def store_outputs(writes: Sequence[Ref | int], outputs: Sequence[Any], lent: Sequence[Ref] = ()) -> None:
     """Store what a function wrote: `outputs` are its results, the last of which belong to `writes`."""
     for ref, content in zip(writes, outputs[len(outputs) - len(writes) :], strict=True):

@@ -20,6 +20,7 @@ import os as _os
 _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # read when jaxlib loads: else one line per device
 
 from meshjit.runtime._jaxlib.analyses import (
+    array_layout as array_layout,  # noqa: E402
     computation as computation,  # noqa: E402
     cost_analysis as cost_analysis,  # noqa: E402
     cost_of_module as cost_of_module,  # noqa: E402

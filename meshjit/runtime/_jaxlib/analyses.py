@@ -54,5 +54,10 @@ def result_layouts(executable: Any) -> list[tuple[int, ...]]:
     return [_major_to_minor(layout) for layout in executable.get_output_layouts()]
 
 
+def array_layout(array: Any) -> tuple[int, ...]:
+    """In which order the dims of its shards lie in memory, from the slowest varying."""
+    return _major_to_minor(array._pjrt_layout)
+
+
 def _major_to_minor(layout: Any) -> tuple[int, ...]:
     return tuple(reversed(layout._xla_layout().minor_to_major()))
