@@ -14,7 +14,7 @@ MODULES = (
     "meshjit", "meshjit.numpy", "meshjit.numpy.linalg", "meshjit.numpy.fft", "meshjit.lax", "meshjit.lax.linalg",
     "meshjit.random", "meshjit.nn", "meshjit.nn.initializers", "meshjit.sharding", "meshjit.tree",
     "meshjit.tree_util", "meshjit.checkpoints", "meshjit.multihost", "meshjit.distributed", "meshjit.debug",
-    "meshjit.profiler", "meshjit.export", "meshjit.dtypes", "meshjit.errors", "meshjit.stages", "meshjit.image", "meshjit.ops",
+    "meshjit.profiler", "meshjit.monitoring", "meshjit.export", "meshjit.dtypes", "meshjit.errors", "meshjit.stages", "meshjit.image", "meshjit.ops",
     "meshjit.flatten_util", "meshjit.custom_batching", "meshjit.custom_derivatives", "meshjit.dlpack",
     "meshjit.scipy.special", "meshjit.scipy.linalg", "meshjit.scipy.stats", "meshjit.scipy.signal",
     "meshjit.scipy.optimize", "meshjit.report",

@@ -43,13 +43,6 @@ FAMILIES = (
         "meshjit inspect",
     ),
     Family(
-        "events of JAX's own compiler, which there are none of",
-        {
-            "meshjit": "monitoring",
-        },
-        "explain_cache_misses",
-    ),
-    Family(
         "keys are not yet changed in place by drawing from them",
         {
             "meshjit.experimental": "random",
@@ -85,7 +78,7 @@ FAMILIES = (
             "meshjit.experimental.mesh_utils": "device_kind_handler_dict",
             "meshjit.experimental.multihost_utils": "ProcessFailureError global_array_to_host_local_array_impl gtl_abstract_eval"
             " host_local_array_to_global_array_impl live_devices ltg_abstract_eval ltg_batcher",
-            "meshjit.experimental": "EArray compilation_cache control_deps cur_qdd primal_tangent_dtype",
+            "meshjit.experimental": "EArray control_deps cur_qdd primal_tangent_dtype",
             "meshjit.experimental.topologies": "get_attached_topology",
             "meshjit.experimental.layout": "with_layout_constraint",
             "meshjit.Array": "byteswap flat",

@@ -12,6 +12,7 @@ from meshjit.api.axes import Symbols, sizes_of
 from meshjit.api.call import Call, Context
 from meshjit.api.shardings import spec_of
 from meshjit.config import config
+from meshjit.monitoring import record_stage
 from meshjit.report import Report
 from meshjit.report.optimum import optimum_text
 from meshjit.report.units import bytes_text, seconds_text
@@ -137,8 +138,9 @@ def _context_differences(new: Context | None, old: Context | None) -> list[Diffe
     return texts + [(1, f"config {name} is {now}, before {then}") for name, now, then in pairs if now != then]
 
 
-def log_compile(title: str, what: str, seconds: float) -> None:
-    """One line of `config.log_compiles`."""
+def log_compile(title: str, what: str, seconds: float, event: str) -> None:
+    """One line of `config.log_compiles`, and an event for those who listen (`meshjit.monitoring`)."""
+    record_stage(event, seconds, title)
     if config.log_compiles:
         log.warning("%s: %s in %.3f s", title, what, seconds)
 

@@ -39,6 +39,7 @@ from meshjit.core.attached import NAME
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.ref import Ref
 from meshjit.core.region import nesting
+from meshjit.monitoring import COMPILED, LOWERED, TRACED
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import apart, forget_calls
@@ -240,9 +241,9 @@ class Wrapped:
         if is_stateful(traced.traced_program):
             return cast(Any, Stateful(self, split, traced))
         lowered = rarely_collected(traced.lower)()
-        log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()))
+        log_compile(call.title, "planned and partitioned", sum(lowered.lowering.seconds.values()), LOWERED)
         compiled = lowered.compile()
-        log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds)
+        log_compile(call.title, f"compiled for {_types(keys)}", compiled.executable.compile_seconds, COMPILED)
         return compiled
 
     def _call(self, split: Split, in_tree: Any, keys: Sequence[LeafKey] | None = None) -> Call:
@@ -302,7 +303,7 @@ class Wrapped:
             def trace() -> TracedProgram:
                 start = time.perf_counter()
                 traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun), writes=True)
-                log_compile(self._title(), "traced", time.perf_counter() - start)
+                log_compile(self._title(), "traced", time.perf_counter() - start, TRACED)
                 return traced
 
             what = ("jit", self.cache, known is self.cache.nested, key)

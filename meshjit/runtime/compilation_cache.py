@@ -24,6 +24,7 @@ from typing import Any
 
 from meshjit.config import config
 from meshjit.emit.emitter import without_locations
+from meshjit.monitoring import record_event
 from meshjit.runtime import _jaxlib, cache_files
 from meshjit.version import __version__
 
@@ -44,6 +45,7 @@ def compile_or_load(
         return _jaxlib.compile(client, text, devices, options)
     path = folder / (cache_key(text, devices, options) + _SUFFIX)
     loaded = _load(path, client, devices, options)
+    record_event(f"/jax/compilation_cache/cache_{'misses' if loaded is None else 'hits'}")
     if loaded is not None:
         if config.compilation_cache_max_size > 0:
             with contextlib.suppress(OSError):

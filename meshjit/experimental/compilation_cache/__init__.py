@@ -1,0 +1,3 @@
+"""`jax.experimental.compilation_cache`."""
+
+from meshjit.experimental.compilation_cache import compilation_cache as compilation_cache
