@@ -131,14 +131,6 @@ FAMILIES = (
         },
         "numpy's own",
     ),
-    Family(
-        "not there yet",
-        {
-            "meshjit.scipy.special": "bernoulli bessel_jn dawsn erfcx exp1 expi expn fresnel hyp1f1 hyp2f1 owens_t sici"
-            " spence sph_harm_y wofz",
-            "meshjit.scipy.stats": "gaussian_kde",
-        },
-    ),
 )
 
 NOT_THERE: dict[str, dict[str, Family]] = {}  # module → name → the family

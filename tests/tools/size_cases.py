@@ -63,6 +63,10 @@ def elementwise() -> Iterator[str]:
         i0 i0e i1 i1e log_softmax loggamma logsumexp ndtr ndtri softmax""", "f")  # fmt: skip
     yield from _names("scipy.special", """beta betaln boxcox boxcox1p comb gammainc gammaincc kl_div poch polygamma rel_entr xlog1py
         xlogy zeta""", "f, g")  # fmt: skip
+    yield from _names("scipy.special", "dawsn erfcx exp1 expi fresnel sici spence wofz", "f")
+    yield from _names("scipy.special", "owens_t", "f, g")
+    yield from _calls("""scipy.special.expn(2, f); scipy.special.bessel_jn(f, v=2); scipy.special.hyp1f1(f, 2.0, g);
+        scipy.special.hyp2f1(f, 2.0, 3.0, g); scipy.special.sph_harm_y(i, i, f, f, n_max=4)""")
     yield from _calls("scipy.special.betainc(f, g, f); lax.betainc(f, g, f)")
     yield from _calls("scipy.special.multigammaln(f, 3)")
     yield from _names("lax", """add atan2 complex div eq ge gt igamma igamma_grad_a igammac le lt max min mul ne nextafter polygamma
@@ -263,5 +267,6 @@ NOT_CALLED = {
     **dict.fromkeys(["lax.with_sharding_constraint"], "every call on a mesh has some"),
     **dict.fromkeys(["scipy.linalg.invhilbert", "scipy.linalg.pascal", "scipy.linalg.invpascal"], "exceeds floats beyond a hundred rows"),
     "np.frompyfunc": "is given a function",
+    "scipy.special.bernoulli": "has a result of the size of its number, and exceeds floats beyond 258",
     "scipy.linalg.dft": "of the large size does not fit a device, for which planning looks for another plan",
 }  # fmt: skip

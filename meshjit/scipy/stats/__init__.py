@@ -1,6 +1,5 @@
-"""`jax.scipy.stats`: densities and distribution functions, `norm.logpdf(x, loc, scale)`, elementwise on floats of one dtype.
-
-Not there yet: `gaussian_kde`.
+"""`jax.scipy.stats`: densities and distribution functions, `norm.logpdf(x, loc, scale)`, elementwise on floats of one dtype;
+densities from samples.
 """
 
 import sys
@@ -49,4 +48,4 @@ for _name, _value in list(globals().items()):
     if hasattr(_value, "logpdf") or hasattr(_value, "logpmf"):
         sys.modules[f"{__name__}.{_name}"] = _value
 
-_explain(__name__)
+_explain(__name__, {"gaussian_kde": f"{__name__}.kde"})
