@@ -229,3 +229,17 @@ def test_axes_of_one_device_and_names_of_axes_change_nothing() -> None:
     assert seconds(planned(AbstractMesh((2, 1, 2), ("x", "y", "z")))) == seconds(planned(AbstractMesh((2, 2), ("x", "z"))))
     renamed = planned(AbstractMesh((4,), ("z",)))
     assert seconds(renamed) == seconds(plain) and [str(p).replace("z", "x") for p in renamed.inputs] == [str(p) for p in plain.inputs]
+
+
+def test_the_order_ends_after_so_many_steps() -> None:
+    """Many assignments that cost the same: what is left costs no less than the bound that the end gives."""
+    problem = Problem()
+    for _ in range(40):
+        problem.variable(np.zeros(4))
+    for v in range(39):
+        problem.add((v, v + 1), 1 - np.eye(4))
+    problem.add((0,), np.array([3.0, 2.0, 1.0, 0.0]))
+    *found, (bound, end) = Elimination(problem).in_order(steps=5000)
+    assert end is None and found and all(choices is not None for _, choices in found)
+    costs = [cost for cost, _ in found]
+    assert costs == sorted(costs) and costs[-1] <= bound and costs[0] == 0

@@ -153,16 +153,23 @@ class Elimination:
             choices[bucket.variable] = int(np.argmin(_column(bucket, choices)))
         return choices
 
-    def in_order(self) -> Iterator[tuple[float, dict[int, int]]]:
+    def in_order(self, steps: float = math.inf) -> Iterator[tuple[float, dict[int, int] | None]]:
         """(cost, choices of the variables in `last`), the cheapest first; of all variables where `last` is empty. The others are
-        as is best with them."""
+        as is best with them. After so many `steps`, each a choice of one variable, it ends with (the least cost of what is left,
+        None)."""
         buckets = self.buckets[self.first_kept :][::-1] or self.buckets[::-1]
         count = itertools.count()
         if not math.isfinite(self.least):
             return
+        place = {bucket.variable: n for n, bucket in enumerate(buckets)}
+        scopes = [[place[v] for v in bucket.scope] for bucket in buckets]
         heap: list[tuple[float, int, int, tuple[int, ...], Any]] = [(self.least, next(count), 0, (), None)]
         while heap:
             cost, _, depth, chosen, siblings = heapq.heappop(heap)
+            steps -= 1
+            if steps < 0:
+                yield cost, None
+                return
             if siblings is not None:
                 base, order, regrets, rank = siblings
                 if rank + 1 < len(order) and math.isfinite(regrets[order[rank + 1]]):
@@ -171,9 +178,7 @@ class Elimination:
             if depth == len(buckets):
                 yield cost, {b.variable: c for b, c in zip(buckets, chosen, strict=True)}
                 continue
-            bucket = buckets[depth]
-            known = {b.variable: c for b, c in zip(buckets, chosen, strict=False)}
-            column = _column(bucket, known)
+            column = buckets[depth].table[(slice(None), *[chosen[n] for n in scopes[depth]])]
             regrets = column - column.min()
             order = np.argsort(regrets, kind="stable")
             item = (cost, next(count), depth + 1, (*chosen, int(order[0])), (cost, order, regrets, 0))

@@ -287,16 +287,17 @@ class Proof:
         else:
             self.messages.pairs[scope] = self._table(scope)
 
-    def in_order(self) -> Iterator[tuple[float, list[int]]]:
-        """(lower bound, assignment) of all that is left, the cheapest first. TooWide where that is too much."""
+    def in_order(self, steps: float) -> Iterator[tuple[float, list[int] | None]]:
+        """(lower bound, assignment) of all that is left, the cheapest first; after so many steps (the bound of the others, None).
+        TooWide where that is too much."""
         problem = self._left()
         numbers = [decision.number for decision in self.model.decisions]
         try:
             elimination = Elimination(problem, last=numbers, largest=QUICK)
         except TooWide:
             elimination = Elimination(problem, largest=LARGEST)
-        for cost, choices in elimination.in_order():
-            yield cost, [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
+        for cost, choices in elimination.in_order(steps):
+            yield cost, None if choices is None else [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]
 
     def _left(self) -> Problem:
         """What is left to choose from."""

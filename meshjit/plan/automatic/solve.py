@@ -44,6 +44,7 @@ SMALL: Final = 400  # choices of all equations that are different, up to which e
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
 RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whatever the time
+STEPS: Final = 1 << 17  # choices of one decision on the way to assignments in order; some 2 s
 ASSIGNMENTS: Final = 1 << 18  # that are gone through; many lead to the same plan
 PRICE: Final = 0.05  # the first: this fraction of the time if all that is held at the peak were not
 EQUAL: Final = 1 + 1e-9  # seconds that differ by less are the same
@@ -153,17 +154,19 @@ class Search:
             elimination = self._elimination()
         except TooWide:
             return self.descents()
-        bound, is_complete = self._gone_through(self.model, elimination.in_order(), elimination.least)
+        bound, is_complete = self._gone_through(self.model, elimination.in_order(STEPS), elimination.least)
         return (bound, is_complete) if self.model.tables.is_whole else (self._least_work(self.draft.program), False)
 
     def _gone_through(
-        self, model: Model, ordered: Iterator[tuple[float, Choices]], bound: float, tried: set[tuple[int, ...]] | None = None
+        self, model: Model, ordered: Iterator[tuple[float, Choices | None]], bound: float, tried: set[tuple[int, ...]] | None = None
     ) -> tuple[float, bool]:
         """Price the plans of assignments, which come in the order of their lower bounds."""
         tried, most = tried or set(), self.searched + PLANS
         for number, (bound, choices) in enumerate(ordered):
             if self.best is not None and bound >= self.best.seconds / EQUAL:
                 return self.best.seconds, True
+            if choices is None:
+                return bound, False
             is_spent = self.searched >= most or number >= ASSIGNMENTS or (self.best is None and self.searched >= UNFIT)
             if is_spent or self.is_late:
                 return bound, False
@@ -237,7 +240,7 @@ class Search:
         if proof.is_closed:
             return least(), True
         try:
-            bound, is_complete = self._gone_through(model, proof.in_order(), proof.bound, tried)
+            bound, is_complete = self._gone_through(model, proof.in_order(STEPS), proof.bound, tried)
         except TooWide:
             return proof.bound, False
         return max(bound, proof.bound), is_complete
