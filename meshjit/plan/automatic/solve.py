@@ -165,10 +165,8 @@ class Search:
         for number, (bound, choices) in enumerate(ordered):
             if self.best is not None and bound >= self.best.seconds / EQUAL:
                 return self.best.seconds, True
-            if choices is None:
-                return bound, False
             is_spent = self.searched >= most or number >= ASSIGNMENTS or (self.best is None and self.searched >= UNFIT)
-            if is_spent or self.is_late:
+            if choices is None or is_spent or self.is_late:
                 return bound, False
             key = model.key(choices)
             if key not in tried:
