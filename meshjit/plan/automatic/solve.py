@@ -158,7 +158,11 @@ class Search:
         return (bound, is_complete) if self.model.tables.is_whole else (self._least_work(self.draft.program), False)
 
     def _gone_through(
-        self, model: Model, ordered: Iterator[tuple[float, Choices | None]], bound: float, tried: set[tuple[int, ...]] | None = None
+        self,
+        model: Model,
+        ordered: Iterator[tuple[float, Choices | None]],
+        bound: float,
+        tried: set[tuple[int, ...]] | None = None,
     ) -> tuple[float, bool]:
         """Price the plans of assignments, which come in the order of their lower bounds."""
         tried, most = tried or set(), self.searched + PLANS
