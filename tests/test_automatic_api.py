@@ -372,6 +372,7 @@ def test_a_pin_does_not_move_a_committed_array() -> None:
         mj.jit(lambda x: x, in_shardings=AUTO(mesh)).trace(placed).plan(pins={"x": P(None, "x")})
 
 
+SOME_BYTES = "more than 0 bytes, such as memory=16e9; without it the limit is the device's own"
 ANYWHERE = mj.ShapeDtypeStruct((8, 8), np.float32)
 
 
@@ -422,9 +423,50 @@ def test_auto_where_nothing_can_be_chosen(call: Any, where: str) -> None:
             "auto: in_shardings and out_shardings name the axes of a mesh, and there is none\n  fix: auto(…, mesh=mesh)",
         ),
         (lambda: mj.auto(step, devices=0), "auto: devices=0\n  fix: at least 1"),
+        (lambda: mj.auto(step, memory=0), f"auto: memory=0\n  fix: {SOME_BYTES}"),
+        (lambda: mj.auto(step, memory=-1e9), f"auto: memory=-1000000000.0\n  fix: {SOME_BYTES}"),
+        (lambda: mj.auto(step, memory=float("nan")), f"auto: memory=nan\n  fix: {SOME_BYTES}"),
+        (
+            lambda: mj.auto(step, time_limit=-1),
+            "auto: time_limit=-1\n  fix: seconds from 0 on, such as time_limit=60; without it there is no limit",
+        ),
+        (
+            lambda: mj.auto(step, effort=float("nan")),
+            "auto: effort=nan\n  fix: from 0, which seeks no proof, to math.inf; 1 by default",
+        ),
     ],
 )
 def test_errors(call: Any, text: str) -> None:
     with pytest.raises(ValueError) as raised:
         call()
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: mj.auto(step, memory="16GB"), f"auto: memory='16GB' is no number\n  fix: {SOME_BYTES}"),  # type: ignore[arg-type]
+        (
+            lambda: mj.auto(step, devices=1.5),  # type: ignore[arg-type]
+            "auto: devices=1.5 is no whole number\n  fix: how many there are, such as devices=8",
+        ),
+    ],
+)
+def test_what_is_no_number(call: Any, text: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        call()
+    assert str(raised.value) == text
+
+
+def test_limits_are_numbers_of_any_kind() -> None:
+    limits: dict[str, Any] = {"devices": np.int64(4), "memory": np.int64(10**9), "effort": np.float32(0), "time_limit": 60}
+    assert planned(mj.auto(step, **limits), *arguments()).mesh.size == 4
+
+
+def test_a_saved_plan_that_cannot_be_read_is_named(tmp_path: Any) -> None:
+    """It was called a bug of meshjit."""
+    binary = tmp_path / "binary.json"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for path, problem in ((tmp_path / "none.json", "cannot be read: No such file"), (binary, "is no saved plan: 'utf-8' codec")):
+        with pytest.raises(mj.errors.ShardingError, match=re.escape(f"{path} {problem}")):
+            planned(mj.auto(step, devices=4, plan=path), *arguments())

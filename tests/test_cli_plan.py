@@ -99,6 +99,8 @@ def test_compile_says_what_the_compiler_says(capsys):
         (["--topology", "v9:4x4"], "unknown topology 'v9:4x4'; known devices are v4"),
         (["--mesh", "data=4", "--devices", "4"], "--mesh says which devices there are"),
         (["--devices", "0"], "devices=0\n  fix: at least 1"),
+        (["--devices", "4", "--memory", "0"], "memory=0.0\n  fix: more than 0 bytes"),
+        (["--devices", "4", "--effort", "-1"], "effort=-1.0\n  fix: from 0"),
         (["--devices", "4", "--load", "plan.json"], "there is no file plan.json\n  fix: --save plan.json writes one, without --load"),
     ],
 )

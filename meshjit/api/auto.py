@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,7 +48,9 @@ def auto(
     machine is. plan: a file that `Plan.save` wrote, which is planned by instead of searching; it is refused for another program,
     mesh or machine. in_shardings and out_shardings: as of jit, for what is to be placed otherwise; they need `mesh`. A result
     with the tree and types of an argument is its next state, and lies as it does. `options`: the others of jit. ValueError for
-    arguments that contradict one another."""
+    arguments that contradict one another, and for limits that nothing can keep to; TypeError for what is no number."""
+    if devices is not None:
+        devices = _whole(devices)
     if mesh is None and (in_shardings is not None or out_shardings is not None):
         problem = "in_shardings and out_shardings name the axes of a mesh, and there is none"
         raise ValueError(f"auto: {problem}\n  fix: auto(…, mesh=mesh)")
@@ -55,11 +58,18 @@ def auto(
     if mesh is not None and (devices is not None or topology is not None):
         other = "devices" if devices is not None else "topology"
         raise ValueError(f"auto: mesh and {other} were both given\n  fix: leave {other} out; the mesh has them")
-    limits = Limits(memory, time_limit, None if plan is None else os.fspath(plan), effort)
+    limits = Limits(memory, time_limit, None if plan is None else os.fspath(plan), effort).checked("auto")
     automatic = Automatic(limits, () if len(meshes) == 1 else tuple(meshes))
     there = AUTO(meshes[0]) if len(meshes) == 1 else AUTO
     ins, outs = (there if s is None else s for s in (in_shardings, out_shardings))
     return Wrapped(fun, in_shardings=ins, out_shardings=outs, automatic=automatic, **options)
+
+
+def _whole(devices: int) -> int:
+    try:
+        return operator.index(devices)
+    except TypeError:
+        raise TypeError(f"auto: devices={devices!r} is no whole number\n  fix: how many there are, such as devices=8") from None
 
 
 def meshes_of(devices: int | None, topology: str | None) -> Sequence[BaseMesh]:

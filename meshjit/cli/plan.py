@@ -100,8 +100,8 @@ def calibrate(parsed: argparse.Namespace) -> int:
 def _plan(parsed: argparse.Namespace) -> int:
     if parsed.load is not None and not os.path.isfile(parsed.load):
         raise Unusable(f"there is no file {parsed.load}\n  fix: --save {parsed.load} writes one, without --load")
-    limits = Limits(parsed_size(parsed.memory), parsed.time_limit, parsed.load, parsed.effort)
     try:
+        limits = Limits(parsed_size(parsed.memory), parsed.time_limit, parsed.load, parsed.effort).checked("auto")
         meshes = [parsed_mesh(parsed.mesh[0])] if parsed.mesh else meshes_of(parsed.devices, parsed.topology)
     except ValueError as error:
         raise Unusable(str(error).removeprefix("auto: ")) from None

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Final
 
 EFFORT: Final = 3e9  # entries of tables that an effort of 1 goes through: some 30 s on a core of a server of 2024
 BRIEF: Final = 0.1  # effort of a search that is one of many
 LATER: Final = 1e9  # entries for the bound of a long Program, once somebody asks for it: some 10 s
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
+
+
+# What limits a search, by name: which numbers do, and a fix. Comparisons with NaN are false.
+NUMBERS: Final[dict[str, tuple[Callable[[float], bool], str]]] = {
+    "memory": (lambda n: n > 0, "more than 0 bytes, such as memory=16e9; without it the limit is the device's own"),
+    "time_limit": (lambda n: n >= 0, "seconds from 0 on, such as time_limit=60; without it there is no limit"),
+    "effort": (lambda n: n >= 0, "from 0, which seeks no proof, to math.inf; 1 by default"),
+}
 
 
 @dataclass(frozen=True)
@@ -27,6 +37,16 @@ class Limits:
     time_limit: float | None = None
     plan: str | None = None  # the file of a saved plan
     effort: float | None = None
+
+    def checked(self, who: str) -> Limits:
+        """These limits. TypeError for what is no number, ValueError for one that limits nothing; `who` was given them."""
+        for name, (is_limit, fix) in NUMBERS.items():
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, Real):
+                raise TypeError(f"{who}: {name}={value!r} is no number\n  fix: {fix}")
+            if value is not None and not is_limit(float(value)):
+                raise ValueError(f"{who}: {name}={value}\n  fix: {fix}")
+        return self
 
     def entries_later(self, equations: int) -> float:
         """Of tables, to be gone through when somebody asks how good the plan is."""

@@ -73,12 +73,15 @@ def saved_of(draft: Draft, refined_by: Refinement) -> dict[str, Any]:
 
 
 def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """What `Plan.save` wrote. SavedPlanError for a file that it did not write."""
-    with open(path, encoding="utf-8") as file:
-        try:
+    """What `Plan.save` wrote. SavedPlanError for a file that it did not write, or that cannot be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
             saved = json.load(file)
-        except json.JSONDecodeError as error:
-            raise SavedPlanError(f"{os.fspath(path)} is no saved plan: {error}\n  fix: save one with plan.save(path)") from None
+    except OSError as error:
+        problem = f"{os.fspath(path)} cannot be read: {error.strerror}"
+        raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)") from None
+    except ValueError as error:  # no JSON, or no text at all
+        raise SavedPlanError(f"{os.fspath(path)} is no saved plan: {error}\n  fix: save one with plan.save(path)") from None
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise SavedPlanError(f"{os.fspath(path)} is no saved plan of format {FORMAT}\n  fix: save one with plan.save(path)")
     missing = [name for name in _NEEDED if name not in saved]
