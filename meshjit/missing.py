@@ -1,6 +1,6 @@
 """Names of JAX's that meshjit does not have, and what asking for one says. docs/migration.md lists them, with the reasons.
 
-    meshjit.ffi                     AttributeError: meshjit has no ffi yet: ...; hasattr is False
+    meshjit.ffi                     AttributeError: meshjit has no ffi: ...; hasattr is False
     from meshjit import ffi         ImportError with the same text
     meshjit.devicse                 AttributeError: meshjit has no devicse; did you mean devices?
 
@@ -28,14 +28,14 @@ class Family(NamedTuple):
 
 FAMILIES = (
     Family(
-        "kernels of the user's own in C++ are not yet called",
+        "programs call no code of the user's own in C++, of which partitioning would know nothing",
         {
             "meshjit": "ffi",
         },
         "pure_callback",
     ),
     Family(
-        "profiles are written, and not yet read",
+        "profiles are written for tools that read them",
         {
             "meshjit.experimental": "profiler",
             "meshjit.profiler": "ProfileData ProfileEvent ProfilePlane register_subprocess",
@@ -43,14 +43,14 @@ FAMILIES = (
         "meshjit inspect",
     ),
     Family(
-        "keys are not yet changed in place by drawing from them",
+        "drawing changes no key: who draws splits it",
         {
             "meshjit.experimental": "random",
         },
         "random.split",
     ),
     Family(
-        "memory of hosts is not yet a place for arrays",
+        "arrays lie in the memory of devices",
         {
             "meshjit": "memory",
         },
@@ -82,13 +82,12 @@ FAMILIES = (
             "meshjit.experimental.topologies": "get_attached_topology",
             "meshjit.experimental.layout": "with_layout_constraint",
             "meshjit.Array": "byteswap flat",
-            "meshjit.random": "key_dtype",
             "meshjit.experimental.ode": "abs2 fit_4th_order_polynomial initial_step_size interp_fit_dopri mean_error_ratio"
             " optimal_step_size ravel_first_arg runge_kutta_step",
         },
     ),
     Family(
-        "Taylor series of several orders are not yet propagated",
+        "derivatives are taken one after the other, not as one Taylor series",
         {
             "meshjit.experimental": "jet",
         },
@@ -109,15 +108,35 @@ FAMILIES = (
         "precision=, default_matmul_precision",
     ),
     Family(
-        "not there yet",
-        {
-            "meshjit.lax": "RandomAlgorithm dce_sink platform_dependent precv psend rng_bit_generator rng_uniform"
-            " scaled_dot scatter_apply stage",
-            "meshjit.nn": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
-        },
+        "nothing that no result needs is kept, so there is nothing to keep it by",
+        {"meshjit.lax": "dce_sink"},
+        "debug.callback",
     ),
     Family(
-        "dtypes of fewer than 8 bits, and other formats of 8, have no arrays yet",
+        "devices exchange values by collectives, which all of them make",
+        {"meshjit.lax": "precv psend"},
+        "lax.ppermute",
+    ),
+    Family(
+        "it draws from a state that XLA keeps; programs here are functions of their arguments",
+        {"meshjit.lax": "rng_uniform"},
+        "random.uniform",
+    ),
+    Family(
+        "a function of elements is applied by way of indices: the op of XLA takes sums, products and extremes",
+        {"meshjit.lax": "scatter_apply"},
+        "x.at[i].apply(f)",
+    ),
+    Family(
+        "products of numbers with a scale for every block need dtypes of which there are no arrays",
+        {
+            "meshjit.lax": "scaled_dot",
+            "meshjit.nn": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
+        },
+        "a product of the scaled numbers",
+    ),
+    Family(
+        "dtypes of fewer than 8 bits, and some formats of 8, have no arrays: XLA computes with them on few devices",
         {
             "meshjit.numpy": "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz"
             " float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4",
@@ -175,7 +194,7 @@ def text_of(module: str, name: str) -> str:
     family = NOT_THERE.get(module, {}).get(name)
     if family is not None:
         instead = f"\n  instead: {family.instead}" if family.instead else ""
-        return f"{module} has no {name} yet (docs/migration.md): {family.why}{instead}"
+        return f"{module} has no {name} (docs/migration.md): {family.why}{instead}"
     if name.startswith("_"):
         return f"module {module!r} has no attribute {name!r}"
     close = difflib.get_close_matches(name, _public(sys.modules[module]), 1, cutoff=0.75)

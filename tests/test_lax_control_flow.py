@@ -403,3 +403,11 @@ def test_a_bool_carry_is_not_weak() -> None:
     assert not carry.weak_type and not stacked.weak_type
     with pytest.raises(TypeError, match=r"init is bool\[\] at first and i32\[\] after one iteration"):
         lax.scan(lambda s, _: (s + 1, s), True, None, length=2)
+
+
+def test_code_for_each_platform() -> None:
+    assert float(lax.platform_dependent(2.0, cpu=lambda x: x * 5, tpu=lambda x: x)) == 10
+    assert float(mj.jit(lambda x: lax.platform_dependent(x, tpu=lambda x: x, default=lambda x: x + 1))(2.0)) == 3
+    with pytest.raises(ValueError, match=r"there is no function for cpu, only for tpu\n.*\n  fix: cpu=, or default="):
+        lax.platform_dependent(1.0, tpu=lambda x: x)
+    assert lax.stage(3).dtype == np.int32

@@ -23,7 +23,7 @@ def test_what_is_listed_is_missing(module: str, name: str) -> None:
     assert not hasattr(found, name), f"{module}.{name} has arrived: take it out of meshjit/missing.py"
     with pytest.raises(AttributeError) as caught:
         getattr(found, name)
-    assert str(caught.value).startswith(f"{module} has no {name} yet (docs/migration.md): {NOT_THERE[module][name].why}")
+    assert str(caught.value).startswith(f"{module} has no {name} (docs/migration.md): {NOT_THERE[module][name].why}")
     with pytest.raises(ImportError) as refused:
         exec(f"from {module} import {name}")
     assert str(refused.value) == str(caught.value) and refused.value.name == name

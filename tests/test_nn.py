@@ -218,6 +218,11 @@ def test_standardize_and_glu():
     _close(nn.standardize(host([1.0, 2, 9], np.float32), where=host([True, True, False])), [-0.99998, 0.99998, 14.9997], rtol=1e-4)
     _close(nn.standardize(host([0, 1, 2])), [-1.2247356, 0, 1.2247356], rtol=1e-4)
     _close(nn.glu(host([1.0, 2, 3, 4], np.float32)), [0.95257413, 1.9640275])
+    far = host([1.0, 2, 3], np.float32)
+    _close(nn.standardize(far, mean=1.0, algorithm="stable"), [0, 0.7745954, 1.5491908], rtol=1e-4)  # of the mean of (0, 1, 4)
+    _close(nn.standardize(far, mean=1.0), [0, 0.52223, 1.04446], rtol=1e-4)  # of 14/3 - 1
+    with pytest.raises(ValueError, match="algorithm 'other' is neither 'fast' nor 'stable'"):
+        nn.standardize(far, algorithm="other")
 
 
 def test_causal_attention():

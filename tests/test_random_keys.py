@@ -174,3 +174,35 @@ def test_errors_of_keys_name_what_was_given() -> None:
 def test_keys_become_nothing_else() -> None:
     with pytest.raises(NotImplementedError, match=r"key<fry>\[\] has no other dtype to become, float32 was asked for"):
         mj.random.key(0).astype(np.float32)
+
+
+@pytest.mark.device
+def test_bits_of_the_generator_of_xla() -> None:
+    """Words and following keys as JAX 0.10.2 gives them on a CPU."""
+    key = np.array([5, 7, 0xFFFFFFFE, 3], np.uint32)
+    for shape, following in [((), (0xFFFFFFFF, 3)), ((5,), (0, 4)), ((100,), (23, 4)), ((0,), (0xFFFFFFFE, 3))]:
+        after, bits = mj.jit(lambda k, s=shape: mj.lax.rng_bit_generator(k, s))(key)
+        assert bits.shape == shape and np.asarray(after).tolist() == [5, 7, *following]
+        assert np.asarray(bits).ravel()[:3].tolist() == [1509899399, 3113188981, 3348645693][: min(bits.size, 3)]
+    assert np.asarray(mj.lax.rng_bit_generator(key, (3,), np.uint8)[1]).tolist() == [135, 117, 61]
+    of_philox = mj.lax.rng_bit_generator(key, (3,), np.uint16, mj.lax.RandomAlgorithm.RNG_PHILOX)[1]
+    assert np.asarray(of_philox).tolist() == [15495, 32373, 18237]
+    with mj.enable_x64(True):
+        after, bits = mj.lax.rng_bit_generator(key, (4,), np.uint64)
+        assert np.asarray(after).tolist() == [5, 7, 0, 4]
+        assert np.asarray(bits).tolist()[:3] == [13371044861172464775, 7338684130942011197, 3468122349664329091]
+        wide = np.array([5 + (7 << 32), 0xFFFFFFFE + (3 << 32)], np.uint64)
+        assert np.asarray(mj.lax.rng_bit_generator(wide, (5,))[0]).tolist() == [5 + (7 << 32), 4 << 32]
+    with pytest.raises(TypeError, match=r"the key must be uint32\[4\] or uint64\[2\], got uint32\[2\]"):
+        mj.lax.rng_bit_generator(key[:2], (3,))
+    with pytest.raises(TypeError, match="bits of dtype int32"):
+        mj.lax.rng_bit_generator(key, (3,), np.int32)
+    with pytest.raises(ValueError, match="there is no Threefry with a counter in its key"):
+        mj.lax.rng_bit_generator(key, (3,), algorithm=1)
+
+
+def test_keys_by_their_dtype() -> None:
+    assert mj.random.key(1, dtype="rbg").dtype == mj.random.key_dtype("rbg") != mj.random.key_dtype()
+    assert mj.random.wrap_key_data(np.array([1, 2], np.uint32), dtype=mj.random.key_dtype("threefry2x32")).shape == ()
+    with pytest.raises(ValueError, match=r"dtype and impl both say which keys\n.*\n  fix: give dtype alone"):
+        mj.random.key(1, dtype="rbg", impl="rbg")

@@ -155,6 +155,7 @@ from meshjit.lax.loops import (
     scan as scan,
     while_loop as while_loop,
 )
+from meshjit.lax.platforms import platform_dependent as platform_dependent, stage as stage
 from meshjit.lax.ragged import (
     RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
     ragged_dot as ragged_dot,
@@ -373,4 +374,6 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
 
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
 _take_keys(globals())
-_explain(__name__)
+_LATER = dict.fromkeys(("RandomAlgorithm", "rng_bit_generator"), "meshjit.random.bit_generator")
+
+_explain(__name__, _LATER)

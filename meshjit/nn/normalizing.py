@@ -10,7 +10,7 @@ from meshjit import numpy as mnp
 from meshjit.core.types import is_inexact
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, ops
 from meshjit.numpy.reductions import selection
-from meshjit.trace import bind
+from meshjit.trace import bind, line_of, user_source
 
 
 def floated(x: Any) -> Any:
@@ -39,13 +39,27 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None, initial: Any = -np.in
 
 
 def standardize(
-    x: Any, axis: Any = -1, mean: Any = None, variance: Any = None, epsilon: Any = 1e-5, where: Any = None
+    x: Any,
+    axis: Any = -1,
+    mean: Any = None,
+    variance: Any = None,
+    epsilon: Any = 1e-5,
+    where: Any = None,
+    *,
+    algorithm: str = "fast",
 ) -> Any:
-    """(x - mean) / sqrt(variance + epsilon) along `axis`."""
+    """(x - mean) / sqrt(variance + epsilon) along `axis`.
+
+    algorithm: what the variance is of a mean that is given, "stable" the mean of (x - mean)², "fast" the mean of x² less the
+    square of the mean, at least 0. Without a mean it is the former in both, where JAX's "fast" cancels. ValueError for others."""
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"standardize: algorithm {algorithm!r} is neither 'fast' nor 'stable'\n  at {line_of(user_source())}")
     x = floated(x)
     if variance is None and mean is None:
         variance = mnp.var(x, axis=axis, keepdims=True, where=where)
     elif variance is None:
-        variance = mnp.mean(mnp.square(x), axis=axis, keepdims=True, where=where) - mnp.square(mean)
+        squares = mnp.square(x - mean) if algorithm == "stable" else mnp.square(x)
+        variance = mnp.mean(squares, axis=axis, keepdims=True, where=where)
+        variance = variance if algorithm == "stable" else mnp.maximum(variance - mnp.square(mean), 0)
     mean = mnp.mean(x, axis=axis, keepdims=True, where=where) if mean is None else mean
     return (x - mean) * apply("rsqrt", variance + epsilon)

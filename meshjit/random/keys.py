@@ -32,6 +32,19 @@ def implementation(impl: Any, function: str) -> KeyType:
     return kind
 
 
+def _one_of(dtype: Any, impl: Any, function: str) -> Any:
+    if dtype is not None and impl is not None:
+        raise ValueError(
+            f"random.{function}: dtype and impl both say which keys\n  at {line_of(user_source())}\n  fix: give dtype alone"
+        )
+    return impl if dtype is None else dtype
+
+
+def key_dtype(impl_spec: Any = None) -> KeyType:
+    """The dtype of the keys of an implementation, by its name; None for `config.default_prng_impl`."""
+    return implementation(impl_spec, "key_dtype")
+
+
 # -- what functions make of their `key` argument
 
 
@@ -72,14 +85,14 @@ def _like(key: Any, data: Any) -> Any:
 # -- making keys
 
 
-def key(seed: Any, *, impl: Any = None) -> PRNGKeyArray:
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
     """A typed key from an integer seed.
 
     seed: a Python int or an integer scalar, traced ones included. Without enable_x64 its low 32 bits count.
-    impl: "threefry2x32", "rbg", "unsafe_rbg", or None for `config.default_prng_impl`.
+    dtype, impl: "threefry2x32", "rbg", "unsafe_rbg", or None for `config.default_prng_impl`; one of the two.
     Raises TypeError for another seed, ValueError for another impl.  Source: jax.random.key.
     """
-    kind = implementation(impl, "key")
+    kind = implementation(_one_of(dtype, impl, "key"), "key")
     return PRNGKeyArray(kind, _seeded(seed, kind, "key"))
 
 
@@ -154,9 +167,9 @@ def key_data(keys: Any) -> Any:
     return keys_of(keys, "key_data").words
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> PRNGKeyArray:
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
     """Typed keys of these words, u32[*shape, 2] (rbg: 4); the inverse of `key_data`. TypeError for others."""
-    kind = implementation(impl, "wrap_key_data")
+    kind = implementation(_one_of(dtype, impl, "wrap_key_data"), "wrap_key_data")
     typing = None if isinstance(key_bits_array, PRNGKeyArray) else type_and_weak(key_bits_array)
     if typing is None or typing[0].dtype != U32 or typing[0].shape[-1:] != (kind.words,):
         raise TypeError(

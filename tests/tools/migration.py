@@ -25,10 +25,6 @@ LACKING: dict[str, list[str]] = {
     ],  # fmt: skip
     "NumPy's own function, which says itself what it takes": ["jax.numpy.set_printoptions **"],
     "one function for jax.numpy and jax.dtypes, of which JAX names the parameters differently": ["jax.dtypes.issubdtype a b"],
-    "not there yet": [
-        "jax.nn.standardize algorithm", "jax.random.key dtype",
-        "jax.random.wrap_key_data dtype",
-    ],  # fmt: skip
 }
 
 _HEAD = """# From JAX to meshjit, name by name

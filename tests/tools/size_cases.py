@@ -184,6 +184,7 @@ def draws() -> Iterator[str]:
     yield from (f"random.{name}(k, (M, M))" for name in "bits cauchy exponential gumbel laplace logistic normal rademacher uniform".split())
     yield from _calls("""random.bernoulli(k, 0.3, (M, M)); random.truncated_normal(k, -1.0, 1.0, (M, M)); random.randint(k, (M, M), 0, 9);
         random.categorical(k, f); random.categorical(k, f[0], shape=(M,)); random.choice(k, f[0], (8,)); random.split(k, M);
+        lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (M, M)); lax.stage(f);
         random.fold_in(k, o[0]); random.key_data(k); random.clone(k); random.key(o[0]); random.PRNGKey(o[0]);
         random.wrap_key_data(np.ones((M, 2), np.uint32)); random.bits(k, (M, M), np.uint8); random.orthogonal(k, M);
         random.gamma(k, f); random.loggamma(k, f); random.beta(k, f, g); random.chisquare(k, f); random.f(k, f, g); random.t(k, 3.0, (M, M));
@@ -254,11 +255,11 @@ _NO_ARRAYS = "takes no arrays, or makes nothing of their elements"
 NOT_CALLED = {
     **dict.fromkeys("""np.can_cast np.complex_ np.float_ np.int_ np.uint np.isdtype np.isscalar np.issubdtype np.promote_types
         np.result_type np.broadcast_shapes np.iscomplexobj np.isrealobj np.iterable np.ndim np.shape np.size np.from_dlpack
-        np.install_methods lax.conv_dimension_numbers lax.broadcast_shapes lax.padtype_to_pads random.key_impl
+        np.install_methods lax.conv_dimension_numbers lax.broadcast_shapes lax.padtype_to_pads random.key_impl random.key_dtype
         lax.DotDimensionNumbers lax.conv_general_permutations lax.conv_general_shape_tuple lax.conv_shape_tuple lax.shape_as_value
         lax.conv_transpose_shape_tuple lax.reduce_window_shape_tuple lax.axis_size lax.dtype lax.create_token lax.after_all np.vectorize""".split(), _NO_ARRAYS),
     **dict.fromkeys(["np.save", "np.savez", "np.load"], "reads or writes a file"),
-    **dict.fromkeys(["lax.custom_linear_solve", "lax.custom_root"], "calls the user's functions"),
+    **dict.fromkeys(["lax.custom_linear_solve", "lax.custom_root", "lax.platform_dependent"], "calls the user's functions"),
     **dict.fromkeys(["lax.pcast", "lax.pvary", "lax.ragged_all_to_all"], "is for code of single devices: test_shard_map"),
     **dict.fromkeys(["np.trim_zeros", "np.extract", "np.place", "np.mask_indices"], "needs the elements"),
     **dict.fromkeys("""np.array_repr np.array_str np.einsum_path np.get_printoptions np.printoptions np.set_printoptions""".split(), _NO_ARRAYS),

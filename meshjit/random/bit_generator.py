@@ -1,0 +1,68 @@
+"""XLA's generator of random bits, for those who keep its state themselves (`jax.lax.rng_bit_generator`)."""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit import numpy as mnp
+from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.numpy.arguments import shape_tuple
+from meshjit.random.philox import words_of
+from meshjit.trace import line_of, user_source
+
+
+class RandomAlgorithm(enum.IntEnum):
+    """Which words come (`jax.lax.RandomAlgorithm`)."""
+
+    RNG_DEFAULT = 0
+    RNG_THREE_FRY = 1
+    RNG_PHILOX = 2
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@takes_out_sharding
+def rng_bit_generator(
+    key: Any, shape: Sequence[int], dtype: Any = np.uint32, algorithm: int | RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT
+) -> tuple[Any, Any]:
+    """(the key that comes next, bits of this shape): words of Philox-4x32-10, as XLA makes them on CPUs, the same
+    on all platforms.
+
+    key: u32[4] or u64[2]. dtype: uint8, uint16, uint32 or, with enable_x64, uint64. Raises TypeError for others, ValueError for
+    Threefry, which `random.bits` gives.  Source: jax.lax.rng_bit_generator; Salmon et al., 2011."""
+    if RandomAlgorithm(algorithm) == RandomAlgorithm.RNG_THREE_FRY:
+        raise ValueError(
+            f"rng_bit_generator: there is no Threefry with a counter in its key\n  at {line_of(user_source())}\n"
+            "  fix: RNG_PHILOX, or random.bits(random.key(seed), shape)"
+        )
+    words = mnp.asarray(key)
+    if (words.dtype.name, words.shape) == ("uint64", (2,)):
+        split = mnp.stack([words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)], axis=1)
+        following, bits = rng_bit_generator(mnp.ravel(split.astype(np.uint32)), shape, dtype, algorithm)
+        low, high = (following[n::2].astype(np.uint64) for n in range(2))
+        return low | (high << np.uint64(32)), bits
+    if (words.dtype.name, words.shape) != ("uint32", (4,)):
+        raise TypeError(
+            f"rng_bit_generator: the key must be uint32[4] or uint64[2], got {words.dtype.name}{list(words.shape)}\n"
+            f"  at {line_of(user_source())}"
+        )
+    shape, dtype = shape_tuple(shape), np.dtype(dtype)
+    if dtype.name not in ("uint8", "uint16", "uint32", "uint64"):
+        raise TypeError(f"rng_bit_generator: bits of dtype {dtype.name}; uint8, uint16, uint32 and uint64 can be had")
+    wide = dtype.itemsize == 8
+    drawn = words_of((*shape, 2) if wide else shape)(words)
+    bits = drawn[..., 0].astype(dtype) | (drawn[..., 1].astype(dtype) << dtype.type(32)) if wide else drawn.astype(dtype)
+    return _following(words, -(-math.prod(shape) * (2 if wide else 1) // 4)), bits
+
+
+def _following(words: Any, counts: int) -> Any:
+    """The key whose counter, words 2 and 3, is so many counts later."""
+    low = words[2] + np.uint32(counts & 0xFFFFFFFF)
+    high = words[3] + np.uint32(counts >> 32) + (low < words[2]).astype(np.uint32)
+    return mnp.stack([words[0], words[1], low, high])
