@@ -135,3 +135,13 @@ def test_never_dearer_than_propagation(program: Program, mesh: AbstractMesh) -> 
     assert plan.optimum.bound <= plan.cost.seconds * EQUAL
     assert plan.cost.seconds <= propagated.cost.seconds * (1 + 1e-3)
     assert str(plan.inputs[0]) == str(propagated.inputs[0])
+
+
+def test_a_convolution_on_three_axes_is_no_small_search() -> None:
+    """Its operands can lie in hundreds of ways; pricing the way from each to each took minutes."""
+    types = ["f32[3, 2, 17, 19]", "f32[5, 2, 3, 3]"]
+    program = traced(lambda x, k: lax.conv_general_dilated(x, k, (1, 1), "SAME"), types)
+    on_two = make_automatic_plan(program, AbstractMesh((4, 2), ("a", "b")), Annotations([None, None], [None]))
+    on_three = make_automatic_plan(program, AbstractMesh((2, 2, 2), ("a", "b", "c")), Annotations([None, None], [None]))
+    assert on_two.optimum is not None and on_three.optimum is not None and on_three.optimum.is_optimal
+    assert on_three.optimum.seconds <= on_two.optimum.seconds * EQUAL

@@ -29,7 +29,7 @@ from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import bound_on
 from meshjit.plan.automatic.saved import saved_of
-from meshjit.plan.automatic.spreads import spreads_of
+from meshjit.plan.automatic.spreads import spreads_of, under
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations, programs_in
@@ -40,6 +40,7 @@ from sharding.spec import spec_of
 PLANS: Final = 256  # plans that are priced in full
 UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
 QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
+WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
@@ -136,13 +137,16 @@ class Search:
 
     def _is_small(self) -> bool:
         """Whether everything can be gone through."""
-        choices, seen = 0, set[tuple[int, ...]]()
+        choices, walks, seen = 0, 0, set[tuple[int, ...]]()
         for part in programs_in(self.draft.program):
             for eqn in part.eqns:
                 if eqn.identity not in seen and eqn.inputs and eqn.op.regions is None and eqn.op.pinned is None:
                     seen.add(eqn.identity)
-                    choices += len(spreads_of(eqn, self.draft.flat.rules[eqn], self.machine.mesh))
-                    if choices > SMALL:
+                    rule = self.draft.flat.rules[eqn]
+                    spreads = spreads_of(eqn, rule, self.machine.mesh)
+                    choices += len(spreads)
+                    walks += sum(len({under(spread, dims) for spread in spreads}) ** 2 for dims in rule.operands)
+                    if choices > SMALL or walks > WALKS:
                         return False
         return True
 

@@ -34,6 +34,11 @@ def spreads_of(eqn: Eqn, rule: FactorRule, mesh: BaseMesh) -> list[Spread]:
     return list(legal.values())
 
 
+def under(spread: Spread, dims: Sequence[Sequence[str]]) -> tuple[tuple[AxisRef, ...], ...]:
+    """The axes of each factor of each dim of an operand."""
+    return tuple([spread.get(factor, ()) for factors in dims for factor in factors])
+
+
 def placements_of(shape: Sequence[int], mesh: BaseMesh) -> list[Placement]:
     """Every placement of a value, whole first; partial sums aside."""
     dims = {str(d): n for d, n in enumerate(shape)}
