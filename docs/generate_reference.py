@@ -19,7 +19,7 @@ from pathlib import Path
 os.environ["COLUMNS"] = "100"  # argparse
 
 from meshjit.cli import parser
-from meshjit.options import OPTIONS
+from meshjit.options import ACCEPTED, OPTIONS
 
 DOCS = Path(__file__).parent
 EXAMPLES = DOCS.parent / "examples"
@@ -50,15 +50,22 @@ def options() -> str:
         "# Options and environment variables", "",
         "An option is set by the environment, read when meshjit is imported; by `meshjit.config.update(name, value)`; or for a",
         "block and a thread by `with meshjit.config.using(name=value)`. JAX's spelling `jax_NAME` means the same. Of several",
-        "variables the first that is set counts. The page is generated from `meshjit/options.py`.", "",
+        "variables the first that is set counts. The page is generated from `meshjit/options`.", "",
         "| option | default | variables | what it does |", "|---|---|---|---|",
     ]  # fmt: skip
     for option in OPTIONS:
         variables = "<br>".join(f"`{name}`" for name in option.variables) or "none"
         lines.append(f"| `{option.name}` | `{option.default!r}` | {variables} | {_cell(option.doc)} |")
+    lines += ["", "## Accepted without effect", "", *_ACCEPTED, "", "| option | default | why |", "|---|---|---|"]
+    lines += [f"| `{o.name}` | `{o.default!r}` | {_cell(o.doc.removeprefix('Without effect: '))} |" for o in ACCEPTED]
     lines += ["", "## Variables that are no options", "", "| variable | what it says |", "|---|---|"]
     lines += [f"| {', '.join(f'`{name}`' for name in names.split(', '))} | {_cell(text)} |" for names, text in PROCESSES]
     return "\n".join([*lines, ""])
+
+
+_ACCEPTED = (
+    "These options say how JAX works inside. Programs that set them run; they can be set and read, and change nothing.",
+)
 
 
 def _cell(text: str) -> str:

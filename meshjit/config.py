@@ -1,4 +1,4 @@
-"""`config`: the values of all options (options.py); set by the environment, by `config.update`, or by `with config.using(…)`.
+"""`config`: the values of all options (`meshjit.options`); set by the environment, by `config.update`, or by `with config.using(…)`.
 
     config.enable_x64                          read
     config.update("enable_x64", True)          set; JAX's spelling "jax_enable_x64" means the same
@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from meshjit.options import OPTIONS, TRACED, Option
+from meshjit.options import ACCEPTED, OPTIONS, TRACED, Option
 
 
 class _Overrides(threading.local):
@@ -31,10 +31,12 @@ class Config:
     """The values of OPTIONS. One instance, `config`; tests make others, from an environment of their own."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._options = {option.name: option for option in OPTIONS}
-        self._values = {option.name: _initial(option, environ) for option in OPTIONS}
+        self._options = {option.name: option for option in (*OPTIONS, *ACCEPTED)}
+        self._values = {option.name: _initial(option, environ) for option in self._options.values()}
         self._first = dict(self._values)
         self._frozen: dict[str, str] = {}
+        self._in_force: dict[str, Any] = {}  # what an option that is None turned out to mean
+        self._users: list[str] = []  # options that are context variables of the user's
         self._on_update: list[Callable[[], Any]] = []
         self._on_using: list[Callable[[], Any]] = []
         self._context = self._context_of(self._values)
@@ -50,6 +52,18 @@ class Config:
         """The value of an option by either spelling."""
         known = self._resolve(name)
         return self._overrides.values.get(known, self._values[known])
+
+    def default_of(self, name: str) -> Any:
+        """The value where nobody says another."""
+        return self._options[name].default
+
+    def of_all_threads(self, name: str) -> Any:
+        """The value for threads that have set none of their own."""
+        return self._values[name]
+
+    def of_thread(self) -> Mapping[str, Any]:
+        """What this thread has set for itself, in a block of `using`."""
+        return self._overrides.values
 
     def update(self, name: str, value: Any) -> None:
         """Set an option. Raises AttributeError for an unknown name, ValueError for a value that does not fit,
@@ -82,10 +96,21 @@ class Config:
 
     def traced_values(self) -> dict[str, Any]:
         """The same for people: option → value."""
-        return {name: self.read(name) for name in TRACED}
+        return {name: self.read(name) for name in (*TRACED, *self._users)}
 
     def _context_of(self, values: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-        return tuple((name, values[name]) for name in TRACED if name in values)
+        return tuple((name, values[name]) for name in (*TRACED, *self._users) if name in values)
+
+    def context_variable(self, default: Any) -> str:
+        """The name of a new option that traced functions depend on; users know it as a context of theirs."""
+        name = f"user context {len(self._users)}"
+        self._options[name] = Option(name, lambda value: value, default, "", ())
+        self._users.append(name)
+        self._values[name] = default
+        self._context = self._context_of(self._values)
+        for tell in self.on_update:
+            tell()
+        return name
 
     @contextlib.contextmanager
     def using(self, **values: Any) -> Iterator[None]:
@@ -110,6 +135,10 @@ class Config:
         if self._values[name] == self._first[name]:
             self._values[name] = _initial(self._options[name], environ)
 
+    def found_out(self, name: str, value: Any) -> None:
+        """An option that nobody has set turned out to mean this value: setting it to that changes nothing, however late."""
+        self._in_force[self._resolve(name)] = value
+
     def freeze(self, name: str, reason: str) -> None:
         """From now on a change of this option raises: what it governs exists already."""
         self._frozen[self._resolve(name)] = reason
@@ -120,7 +149,7 @@ class Config:
         return "\n".join(f"{value:40} {variable:34} {doc}" for value, variable, doc in rows)
 
     def __dir__(self) -> list[str]:
-        return sorted([*super().__dir__(), *self._options])
+        return sorted([*super().__dir__(), *(name for name in self._options if name.isidentifier())])
 
     def __setattr__(self, name: str, value: Any) -> None:
         if not name.startswith("_"):
@@ -130,7 +159,7 @@ class Config:
     def _check(self, name: str, value: Any) -> tuple[str, Any]:
         known = self._resolve(name)
         parsed = _parse(self._options[known], value, f"config option {known}")
-        if known in self._frozen and parsed != self.read(known):
+        if known in self._frozen and parsed not in (self.read(known), self._in_force.get(known)):
             raise RuntimeError(
                 f"config option {known} cannot change from {self.read(known)!r} to {parsed!r}: {self._frozen[known]}\n"
                 f"  fix: set it before the first use of devices, or by {self._options[known].variables[0]}={value}"
@@ -140,11 +169,11 @@ class Config:
     def _resolve(self, name: str) -> str:
         """Our name of an option that may be spelled as JAX spells it."""
         bare = name.removeprefix("jax_")
-        for option in OPTIONS:
+        for option in self._options.values():
             if bare in (option.name, option.jax_name):
                 return option.name
         near = difflib.get_close_matches(bare, self._options, n=1, cutoff=0.5)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(self._options)}"
+        hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(o.name for o in OPTIONS)}"
         raise AttributeError(f"there is no config option {name!r}{hint}")
 
 

@@ -56,15 +56,12 @@ FAMILIES = (
         },
     ),
     Family(
-        "settings of JAX's own tracer and compiler",
+        "who draws twice from one key is not told",
         {
-            "meshjit": "allow_f16_reductions array_garbage_collection_guard auto_pcast check_tracer_leaks"
-            " debug_key_reuse enable_checks enable_custom_prng jax2tf_associative_scan_reductions"
-            " legacy_prng_key make_user_context no_execution no_tracing"
-            " remove_size_one_mesh_axis_from_type softmax_custom_jvp thread_guard"
-            " threefry_partitionable default_prng_impl",
+            "meshjit": "debug_key_reuse",
+            "meshjit.errors": "KeyReuseError",
         },
-        "config, checking_leaks",
+        "random.split",
     ),
     Family(
         "withdrawn by JAX, or inner workings of its own",
@@ -73,7 +70,7 @@ FAMILIES = (
             "meshjit.core": "ParamDict Trace Value eval_context max_dim min_dim",
             "meshjit.custom_derivatives": "zero_from_primal",
             "meshjit.debug": "DebugEffect OrderedDebugEffect",
-            "meshjit.errors": "InconclusiveDimensionOperation JaxprTypeError KeyReuseError",
+            "meshjit.errors": "InconclusiveDimensionOperation JaxprTypeError",
             "meshjit.dlpack": "is_supported_dtype",
             "meshjit.experimental.mesh_utils": "device_kind_handler_dict",
             "meshjit.experimental.multihost_utils": "ProcessFailureError global_array_to_host_local_array_impl gtl_abstract_eval"

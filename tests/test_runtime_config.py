@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from meshjit.config import Config
-from meshjit.options import OPTIONS
+from meshjit.options import ACCEPTED, OPTIONS
 
 
 def test_defaults() -> None:
@@ -24,6 +24,12 @@ def test_defaults() -> None:
         "auto_initialize": True, "agreement_timeout": 300.0, "heartbeat_timeout": 10, "shutdown_timeout": 300.0,
         "watchdog": True, "mtls_cert_file": None, "mtls_key_file": None, "mtls_ca_file": None, "mtls_peer_uri_prefix": None,
          "stall_report": 8.0, "stall_timeout": 300.0,
+        "legacy_prng_key": "allow", "enable_custom_prng": False, "random_seed_offset": 0, "high_dynamic_range_gumbel": False,
+        "allow_f16_reductions": True, "no_tracing": False, "no_execution": False, "transfer_guard": None,
+        "transfer_guard_host_to_device": None, "transfer_guard_device_to_device": None, "transfer_guard_device_to_host": None,
+        "array_garbage_collection_guard": None, "logging_level": None, "thread_guard": False, "dump_ir_to": None,
+        "disable_most_optimizations": False, "optimization_level": "UNKNOWN", "exec_time_optimization_effort": 0.0,
+        "memory_fitting_level": "O2", "memory_fitting_effort": 0.0, "cpu_enable_async_dispatch": True,
     }  # fmt: skip
 
 
@@ -112,6 +118,36 @@ def test_frozen_options_may_be_set_to_what_they_are() -> None:
         config.update("num_cpu_devices", 4)
     with pytest.raises(RuntimeError), config.using(num_cpu_devices=4):
         pass
+
+
+def test_what_an_option_turned_out_to_mean_may_be_said_late() -> None:
+    config = Config({})
+    config.freeze("platforms", "devices are in use")
+    config.found_out("platforms", "cpu")
+    config.update("jax_platform_name", "cpu")
+    with pytest.raises(RuntimeError, match="cannot change from 'cpu' to 'tpu': devices are in use"):
+        config.update("jax_platform_name", "tpu")
+
+
+def test_settings_of_how_jax_works_inside_are_accepted() -> None:
+    config = Config({})
+    config.update("jax_use_shardy_partitioner", False)
+    config.update("jax_raise_persistent_cache_errors", True)
+    assert (config.jax_use_shardy_partitioner, config.raise_persistent_cache_errors) == (False, True)
+    for option in ACCEPTED:
+        config.update(option.name, option.default)
+        assert config.read("jax_" + option.name) == option.default
+    assert not {option.name for option in ACCEPTED} & {option.name for option in OPTIONS}
+
+
+def test_context_variables_are_part_of_what_calls_are_found_by() -> None:
+    config = Config({})
+    before = config.context()
+    name = config.context_variable("a")
+    assert config.context() != before and config.read(name) == config.traced_values()[name] == "a"
+    with config.using(**{name: "b"}):
+        assert config.read(name) == "b" and config.context() != before
+    assert config.read(name) == "a"
 
 
 def test_describe_names_every_option() -> None:

@@ -134,7 +134,7 @@ def _context_differences(new: Context | None, old: Context | None) -> list[Diffe
     texts: list[Difference] = []
     if new.mesh != old.mesh:
         texts.append((1, f"the mesh context is {new.mesh}, before {old.mesh}"))
-    pairs = [(name, new.options[name], old.options[name]) for name in new.options]
+    pairs = [(name, new.options[name], old.options.get(name)) for name in new.options]
     return texts + [(1, f"config {name} is {now}, before {then}") for name, now, then in pairs if now != then]
 
 

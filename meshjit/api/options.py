@@ -1,9 +1,11 @@
-"""compiler_options: what users may pass on to XLA."""
+"""compiler_options: what users may pass on to XLA, for one function or by options of `config`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from meshjit.config import config
 
 
 def checked_options(options: Any, what: str) -> Mapping[str, Any]:
@@ -24,3 +26,17 @@ def checked_options(options: Any, what: str) -> Mapping[str, Any]:
                 "  fix: use a bool, a number or a string"
             )
     return dict(options)
+
+
+def compiler_settings() -> Mapping[str, Any]:
+    """What options of `config` say to XLA, where they say anything."""
+    options: dict[str, Any] = {}
+    if config.disable_most_optimizations:
+        options |= {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+    for name in _EFFORTS:
+        if config.read(name) != config.default_of(name):
+            options[name] = config.read(name)
+    return options
+
+
+_EFFORTS = ("optimization_level", "exec_time_optimization_effort", "memory_fitting_level", "memory_fitting_effort")

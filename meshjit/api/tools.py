@@ -1,11 +1,10 @@
-"""Switches for a block of code (`with debug_nans():`), and what a function is traced to, without compiling it."""
+"""What a function is traced to, without compiling it, and types of arrays."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,11 @@ from meshjit.api import jit
 from meshjit.api.putting import ShapeDtypeStruct
 from meshjit.api.shardings import cut
 from meshjit.api.wrapped import Wrapped
-from meshjit.config import config
 from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
-from meshjit.runtime import _jaxlib
 from meshjit.trace import Trace, active_trace, argument_of, named_scope
 from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
@@ -30,82 +27,6 @@ from meshjit.trees import WORDS as tree
 from sharding.manual_type import ManualAxisType
 from sharding.named import NamedSharding
 from sharding.spec import padded
-
-
-def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
-    """Inside, jitted functions run as ordinary Python, one op at a time: prints and breakpoints see values.
-
-    Shardings, donation and static arguments of the jitted functions then mean nothing. `.trace` and `.lower` still work."""
-    return config.using(disable_jit=disable)
-
-
-def debug_nans(new_val: bool = True) -> AbstractContextManager[None]:
-    """Inside, a NaN in a result raises FloatingPointError that names the op and the line that made it."""
-    return config.using(debug_nans=new_val)
-
-
-def debug_infs(new_val: bool = True) -> AbstractContextManager[None]:
-    """The same for infinities."""
-    return config.using(debug_infs=new_val)
-
-
-def log_compiles(new_val: bool = True) -> AbstractContextManager[None]:
-    """Inside, each tracing and compilation is logged with its time, as a warning of the logger "meshjit"."""
-    return config.using(log_compiles=new_val)
-
-
-def checking_leaks(enable: bool = True) -> AbstractContextManager[None]:
-    """Inside, a traced value that outlives its function is an UnexpectedTracerError where tracing ends (`jax.checking_leaks`)."""
-    return config.using(check_tracer_leaks=enable)
-
-
-def transfer_guard(new_val: str) -> AbstractContextManager[None]:
-    """Inside, in this thread, arrays that move between host and devices without being asked to are let go ("allow"), logged by
-    jaxlib ("log") or refused with an error ("disallow"); "log_explicit" and "disallow_explicit" are for `device_put` and
-    `device_get`, too (`jax.transfer_guard`). A jitted call with NumPy arrays moves them without being asked to. Reading an
-    Array that is on a CPU moves nothing. ValueError for another level."""
-    return _guard(new_val, _jaxlib.DIRECTIONS)
-
-
-def transfer_guard_host_to_device(new_val: str) -> AbstractContextManager[None]:
-    """`transfer_guard` for what goes to devices."""
-    return _guard(new_val, ("host_to_device",))
-
-
-def transfer_guard_device_to_device(new_val: str) -> AbstractContextManager[None]:
-    """`transfer_guard` for what goes from devices to others."""
-    return _guard(new_val, ("device_to_device",))
-
-
-def transfer_guard_device_to_host(new_val: str) -> AbstractContextManager[None]:
-    """`transfer_guard` for what comes to the host."""
-    return _guard(new_val, ("device_to_host",))
-
-
-def _guard(level: str, directions: Sequence[str]) -> AbstractContextManager[None]:
-    if level not in _jaxlib.LEVELS:
-        raise ValueError(f"transfer_guard: there is no level {level!r}\n  fix: use one of {', '.join(_jaxlib.LEVELS)}")
-    return _jaxlib.guarding(directions, level)
-
-
-def explain_cache_misses(new_val: bool = True) -> AbstractContextManager[None]:
-    """Inside, a function that is traced again says why, as a warning of the logger "meshjit"."""
-    return config.using(explain_cache_misses=new_val)
-
-
-def enable_x64(new_val: bool = True) -> AbstractContextManager[None]:
-    """Inside, 64-bit types are kept."""
-    return config.using(enable_x64=new_val)
-
-
-def default_device(new_val: Any) -> AbstractContextManager[None]:
-    """Inside, values and computations for which nobody named a place go to this device (`jax.default_device`)."""
-    return config.using(default_device=new_val)
-
-
-def default_matmul_precision(new_val: str | None) -> AbstractContextManager[None]:
-    """Inside, matrix products that state no precision have this one."""
-    return config.using(default_matmul_precision=new_val)
 
 
 def typeof(x: Any) -> Any:
@@ -191,16 +112,6 @@ def make_jaxpr(
         return (traced.jaxpr, traced.out_info) if return_shape else traced.jaxpr
 
     return make
-
-
-def numpy_dtype_promotion(new_val: str) -> AbstractContextManager[None]:
-    """Inside, operands of different dtypes are converted ("standard") or an error ("strict")."""
-    return config.using(numpy_dtype_promotion=new_val)
-
-
-def numpy_rank_promotion(new_val: str) -> AbstractContextManager[None]:
-    """Inside, arrays of different ranks are broadcast silently ("allow"), with a warning ("warn") or not at all ("raise")."""
-    return config.using(numpy_rank_promotion=new_val)
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[..., Any]:

@@ -19,7 +19,7 @@ from meshjit.api.constraint import reshard
 from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
-from meshjit.api.options import checked_options
+from meshjit.api.options import checked_options, compiler_settings
 from meshjit.api.putting import ShapeDtypeStruct, with_words
 from meshjit.api.shardings import (
     UNSPECIFIED,
@@ -265,7 +265,7 @@ class Wrapped:
             keep_unused=self.keep_unused,
             automatic=self.automatic,
             device=self.device,
-            options=self.compiler_options,
+            options={**compiler_settings(), **self.compiler_options},
             statics=[(self.parameters.static_name(where), value) for where, value in split.statics],
             context=Context(current_mesh(), config.traced_values()),
             source=self.source,
@@ -301,6 +301,8 @@ class Wrapped:
         if traced is None:
 
             def trace() -> TracedProgram:
+                if config.no_tracing:
+                    raise RuntimeError(f"{self._title()} would be traced, and config.no_tracing is set")
                 start = time.perf_counter()
                 traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun), writes=True)
                 log_compile(self._title(), "traced", time.perf_counter() - start, TRACED)

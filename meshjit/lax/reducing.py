@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.config import config
 from meshjit.lax import elementwise
 from meshjit.lax.combining import combined
 from meshjit.numpy.arguments import check_not_empty
@@ -19,13 +20,18 @@ from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import concatenate, moveaxis, reshape, slice_in_dim as slice_dim
 from meshjit.numpy.sorting import sort_together, top_k as top_k
 from meshjit.ops.base.identity_elements import identity_element
-from meshjit.trace import bind
+from meshjit.trace import bind, line_of, user_source
 from meshjit.trees import WORDS as tree
 
 
 def _reduction(op: str) -> Any:
     def function(operand: Any, axes: Sequence[int]) -> Any:
         operand = asarray(operand)
+        if not config.allow_f16_reductions and op == "reduce_sum" and dtype_of(operand).name in ("float16", "bfloat16"):
+            raise ValueError(
+                f"reduce_sum of {dtype_of(operand)}[{','.join(map(str, shape_of(operand)))}], and config.allow_f16_reductions is"
+                f" False\n  at {line_of(user_source())}\n  fix: convert it to float32 first"
+            )
         return bind(ops(op), operand, axes=normal_axes(tuple(axes), len(shape_of(operand))))
 
     function.__name__ = op

@@ -253,7 +253,7 @@ def gumbel_floats(data: Any, *, shape: Shape, dtype: Any, partitionable: bool, m
 def check_mode(mode: str | None, function: str) -> str:
     if mode not in (None, "low", "high"):
         raise ValueError(f'random.{function}: mode must be "low" or "high", got {mode!r}')
-    return mode or "low"
+    return mode or ("high" if config.high_dynamic_range_gumbel else "low")
 
 
 @takes_out_sharding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,21 @@ def keys_of(key: Any, function: str) -> PRNGKeyArray:
             f"random.{function}: expected a key, got {array_type or type(key).__name__}\n  at {line_of(user_source())}\n"
             f"  fix: random.key(seed), or raw key data u32[..., {kind.words}]"
         )
+    if config.legacy_prng_key != "allow":
+        _object_to_raw(function)
     return PRNGKeyArray(kind, key)
+
+
+def _object_to_raw(function: str) -> None:
+    text = (
+        f"random.{function}: a raw key, and config.legacy_prng_key is {config.legacy_prng_key!r}\n"
+        f"  at {line_of(user_source())}\n"
+        "  fix: random.key(seed) makes a typed key, random.wrap_key_data(words) one of words"
+    )
+    if config.legacy_prng_key == "error":
+        raise ValueError(text)
+    source = user_source()
+    warnings.warn_explicit(text, UserWarning, source.file if source else "", source.line if source else 0)
 
 
 def single(key: Any, function: str) -> Any:
@@ -97,11 +112,14 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> PRNGKeyArray:
 
 
 def PRNGKey(seed: Any, *, impl: Any = None) -> Any:  # noqa: N802 - JAX's name
-    """A raw key, u32[2] (rbg: u32[4]), from an integer seed; see `key`."""
-    return _seeded(seed, implementation(impl, "PRNGKey"), "PRNGKey")
+    """A raw key, u32[2] (rbg: u32[4]), from an integer seed; see `key`. A typed one under `config.enable_custom_prng`."""
+    kind = implementation(impl, "PRNGKey")
+    words = _seeded(seed, kind, "PRNGKey")
+    return PRNGKeyArray(kind, words) if config.enable_custom_prng else words
 
 
 def _seeded(seed: Any, kind: KeyType, function: str) -> Any:
+    seed = seed + config.random_seed_offset if config.random_seed_offset else seed
     if isinstance(seed, int | np.integer | np.bool_):
         return array(np.tile(_words(seed), kind.words // 2))
     operand, type, _ = value(seed, f"seed of random.{function}")

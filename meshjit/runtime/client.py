@@ -113,10 +113,10 @@ def _default_platform() -> str:
     """The first platform of config.platforms; without that an accelerator whose plugin is installed and works."""
     if config.platforms is not None:
         return config.platforms.split(",")[0]
-    for platform in ("cuda", "tpu"):
-        if _jaxlib.plugin_path(platform) is not None and _works(platform):
-            return platform
-    return "cpu"
+    installed = (platform for platform in ("cuda", "tpu") if _jaxlib.plugin_path(platform) is not None)
+    platform = next(filter(_works, installed), "cpu")
+    config.found_out("platforms", platform)
+    return platform
 
 
 def _works(platform: str) -> bool:
@@ -148,10 +148,15 @@ def _make(platform: str) -> Any:
 
 def _make_cpu(joined: distributed.Membership) -> Any:
     config.read_again("num_cpu_devices", os.environ)  # XLA reads XLA_FLAGS as late (chex.set_n_cpu_devices)
-    for option in ("num_cpu_devices", "cpu_collectives"):
+    for option in ("num_cpu_devices", "cpu_collectives", "cpu_enable_async_dispatch"):
         config.freeze(option, "the CPU devices exist already")
     if config.cpu_collectives == "none":
-        return _jaxlib.cpu_client(config.num_cpu_devices)
+        return _jaxlib.cpu_client(config.num_cpu_devices, asynchronous=config.cpu_enable_async_dispatch)
     return _jaxlib.cpu_client(
-        config.num_cpu_devices, joined.coordinator, joined.process_id, joined.num_processes, joined.host
+        config.num_cpu_devices,
+        joined.coordinator,
+        joined.process_id,
+        joined.num_processes,
+        joined.host,
+        config.cpu_enable_async_dispatch,
     )

@@ -13,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import os
 import platform
+import re
 import stat
 import time
 import warnings
@@ -35,7 +37,9 @@ def compile_or_load(
     client: Any, text: str, devices: Sequence[Any], options: Mapping[str, Any], callbacks: Sequence[Callable[..., Any]] = ()
 ) -> Any:
     """`_jaxlib.compile`, or an executable that an earlier process has compiled of the same. One that calls Python functions is
-    of this process alone."""
+    of this process alone. What is compiled is also written to `config.dump_ir_to`."""
+    if config.dump_ir_to is not None:
+        _dump(Path(config.dump_ir_to), text)
     if callbacks:
         return _jaxlib.compile(client, text, devices, options, callbacks)
     if config.compilation_cache_dir is None or not _is_enabled() or _jaxlib.is_absent(devices[0]):
@@ -56,6 +60,16 @@ def compile_or_load(
     if time.perf_counter() - start >= config.persistent_cache_min_compile_time_secs:
         _store(path, executable)
     return executable
+
+
+def _dump(folder: Path, text: str) -> None:
+    """Write StableHLO to `meshjit_ir<number>_<name>.mlir`, the number being that of the program in this process."""
+    name = re.search(r"module @([\w.-]+)", text)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"meshjit_ir{next(_numbers)}_{name[1] if name else 'program'}.mlir").write_text(text)
+
+
+_numbers = itertools.count()
 
 
 def _is_enabled() -> bool:

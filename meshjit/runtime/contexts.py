@@ -51,14 +51,14 @@ _thread = _Thread()
 
 
 def _renew() -> None:
-    what = "traced" if active_trace() else (mesh.mesh_context(), config.context())
+    what = "traced" if active_trace() else (mesh.mesh_context(), config.context(), config.no_execution)
     _jaxlib.call_context.set_local(_context((what, depth() + _thread.apart, _thread.waited_for)))
 
 
 def _renew_all() -> None:
     """An option changed for every thread. Those that have a mesh or options of their own keep an outdated context, in which
     nothing may be remembered of earlier calls."""
-    _jaxlib.call_context.set_global(_context((((None, None, None), config.global_context()), 0, False)))
+    _jaxlib.call_context.set_global(_context((((None, None, None), config.global_context(), config.no_execution), 0, False)))
     _renew()
 
 

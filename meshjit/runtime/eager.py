@@ -117,6 +117,8 @@ def compiled(
     program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool], outputs: Sequence[PartitionSpec | None] = ()
 ) -> Executable:
     """A Program for operands with these keys, which stay where they are committed; `outputs`: where its results go."""
+    if config.no_tracing:
+        raise RuntimeError(f"{program.name} would be compiled for new operands, and config.no_tracing is set")
     annotations = Annotations([_spec(k, mesh) for k in keys], outputs or [None] * len(program.outputs))
     return build(program, mesh, annotations, weak, any(k.committed for k in keys), [spelling_of(k) for k in keys])
 

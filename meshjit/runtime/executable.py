@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from meshjit.config import config
 from meshjit.core.effects import Effect, effect_of_program, is_ordered
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.host import host_calls, without_numbers
@@ -257,6 +258,8 @@ class Executable:
         n = self.lowering.captured
         if is_waited_for() and len(self.devices) > 1:
             raise self._would_hang()
+        if config.no_execution:
+            raise RuntimeError(f"{self.lowering.plan.program.name} would run, and config.no_execution is set")
         try:
             return self.run([*arguments[-n:], *arguments[:-n]] if n else arguments)
         except RuntimeError as error:

@@ -108,6 +108,9 @@ from meshjit.runtime._jaxlib.guards import (
     DIRECTIONS as DIRECTIONS,  # noqa: E402
     LEVELS as LEVELS,  # noqa: E402
     asked_for as asked_for,  # noqa: E402
+    guard_collection as guard_collection,
+    guard_moves as guard_moves,
+    guard_threads as guard_threads,
     guarding as guarding,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.kernels import (

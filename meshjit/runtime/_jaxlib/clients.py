@@ -12,7 +12,12 @@ from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssu
 
 
 def cpu_client(
-    num_devices: int, coordinator: Any = None, node_id: int = 0, num_nodes: int = 1, host: str | None = None
+    num_devices: int,
+    coordinator: Any = None,
+    node_id: int = 0,
+    num_nodes: int = 1,
+    host: str | None = None,
+    asynchronous: bool = True,
 ) -> Any:
     """A client of `num_devices` virtual CPU devices here; with a coordinator, joined to the other processes.
 
@@ -21,6 +26,7 @@ def cpu_client(
     if coordinator is not None:
         collectives = _jax.make_gloo_tcp_collectives(distributed_client=coordinator, hostname=host)
     return xla_client.make_cpu_client(
+        asynchronous=asynchronous,
         num_devices=num_devices,
         distributed_client=coordinator,
         node_id=node_id,

@@ -61,9 +61,18 @@ def _compile_options(devices: Sequence[Any], options: Mapping[str, Any] | None) 
     build = result.executable_build_options
     build.num_replicas, build.num_partitions = count, 1
     build.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id] for device in devices]))
-    if options:
-        result.env_option_overrides = [(name, _option_value(value)) for name, value in options.items()]
+    for name, value in (options or {}).items():
+        if name in _EFFORTS:
+            setattr(build, name, _LEVELS.get(value, value))
+    overrides = [(name, _option_value(value)) for name, value in (options or {}).items() if name not in _EFFORTS]
+    if overrides:
+        result.env_option_overrides = overrides
     return result
+
+
+# Options that are none of XLA_FLAGS, and the numbers of XLA's levels of effort.
+_EFFORTS = ("optimization_level", "exec_time_optimization_effort", "memory_fitting_level", "memory_fitting_effort")
+_LEVELS = {"UNKNOWN": 0, "O0": 9, "O1": 19, "O2": 29, "O3": 39}
 
 
 def _option_value(value: Any) -> Any:
