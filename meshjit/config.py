@@ -1,4 +1,5 @@
-"""`config`: the values of all options (`meshjit.options`); set by the environment, by `config.update`, or by `with config.using(…)`.
+"""`config`: the values of all options (`meshjit.options`); set by the environment, by `config.update`, or by
+`with config.using(…)`.
 
     config.enable_x64                          read
     config.update("enable_x64", True)          set; JAX's spelling "jax_enable_x64" means the same

@@ -75,6 +75,8 @@ FAMILIES = (
             "meshjit.experimental.mesh_utils": "device_kind_handler_dict",
             "meshjit.experimental.multihost_utils": "ProcessFailureError global_array_to_host_local_array_impl gtl_abstract_eval"
             " host_local_array_to_global_array_impl live_devices ltg_abstract_eval ltg_batcher",
+            "meshjit.experimental.jet": "JetTrace JetTracer ZeroSeries ZeroTerm call_param_updaters def_comp def_deriv deflinear"
+            " defzero deriv_prop fact jet_rules linear_prop zero_prop zero_series zero_term",
             "meshjit.experimental": "EArray control_deps cur_qdd primal_tangent_dtype",
             "meshjit.experimental.topologies": "get_attached_topology",
             "meshjit.experimental.layout": "with_layout_constraint",
@@ -82,13 +84,6 @@ FAMILIES = (
             "meshjit.experimental.ode": "abs2 fit_4th_order_polynomial initial_step_size interp_fit_dopri mean_error_ratio"
             " optimal_step_size ravel_first_arg runge_kutta_step",
         },
-    ),
-    Family(
-        "derivatives are taken one after the other, not as one Taylor series",
-        {
-            "meshjit.experimental": "jet",
-        },
-        "jvp of jvp",
     ),
     Family(
         "partitioning is meshjit's own, which is asked by specs",
