@@ -48,6 +48,7 @@ from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
 from meshjit.transform.split import split
+from meshjit.transform.taylor import taylor
 from meshjit.transform.transpose import backward, gradient
 from sharding.mesh import AbstractMesh
 from sharding.topology import Topology
@@ -116,6 +117,24 @@ def tangents_are_differences(before: Program, after: Program) -> None:
     assert_equal(evaluate(before, arrays), results[: len(before.outputs)])
     for mine, its in zip(results[len(before.outputs) :], difference(before, arrays, direction), strict=True):
         np.testing.assert_allclose(mine, its, atol=1e-8)
+
+
+def terms_are_differences(before: Program, after: Program) -> None:
+    """The inputs' terms stand one input after the other, those of orders 1 and 2."""
+    arrays, terms = arrays_for(before), arrays_for(after, seed=1)[len(before.inputs) :]
+    moving = [is_inexact(v.dtype) for v in before.inputs]
+    first, second = iter(terms[::2]), iter(terms[1::2])
+    pairs = [(next(first), next(second)) if flag else None for flag in moving]
+    step = 1e-4
+    curves = [lambda t, x=x, ab=ab: x if ab is None else x + t * ab[0] + t * t * ab[1] for x, ab in zip(arrays, pairs, strict=True)]
+    ends = [evaluate(before, [curve(t) for curve in curves]) for t in (step, -step)]
+    values, rest = evaluate(before, arrays), evaluate(after, [*arrays, *terms])
+    assert_equal(values, rest[: len(values)])
+    mine = iter(rest[len(values) :])
+    for high, low, middle in zip(*ends, values, strict=True):
+        if is_inexact(high.dtype):
+            np.testing.assert_allclose(next(mine), (high - low) / (2 * step), atol=1e-5)
+            np.testing.assert_allclose(next(mine), (high + low - 2 * middle) / (2 * step**2), atol=1e-5)
 
 
 def cotangents_are_transposed_differences(before: Program, after: Program) -> None:
@@ -188,6 +207,7 @@ PASSES = {
     "batch": Pass(
         batch, lambda p: batch(p, [None] + [0] * (len(p.inputs) - 1), MEMBERS, [0] * len(p.outputs)), members_are_as_alone),
     "jvp": Pass(jvp, lambda p: jvp(p, all_inputs(p))[0], tangents_are_differences),
+    "taylor": Pass(taylor, lambda p: taylor(p, tuple(all_inputs(p)), 2)[0], terms_are_differences),
     "split": Pass(split, lambda p: split(p, p.inputs[-1:], 1), both_halves_are_the_whole),
     "backward": Pass(backward, lambda p: backward(p, [v is p.inputs[-1] for v in p.inputs]), last_input_is_transposed),
     "gradient": Pass(gradient, lambda p: gradient(p, all_inputs(p)), cotangents_are_transposed_differences),
