@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -159,7 +160,7 @@ def swapped(jaxpr: Any) -> Any:
 def test_interpreters_that_rewrite() -> None:
     closed = mj.make_jaxpr(lambda x: lax.scan(lambda c, a: (c * mnp.sin(a) + 1.5, c), mnp.sin(x[0]) * 2, x))(V)
     new = closed.replace(jaxpr=swapped(closed.jaxpr))
-    assert [e.primitive.name for e in closed.eqns].count("sin") == 1 and "= sine(" not in str(new.jaxpr)
+    assert [e.primitive.name for e in closed.eqns].count("sin") == 1 and " = sin " not in str(new.jaxpr)
     c, expected = 2 * np.cos(V[0]), []
     for a in V:
         expected.append(c)
@@ -190,7 +191,7 @@ def test_keys_are_keys() -> None:
     closed = mj.make_jaxpr(lambda k, x: (mj.random.split(k), mj.random.normal(k) + x))(key, 1.0)
     assert [str(a) for a in closed.in_avals] == ["key<fry>[]", "~float32[]"]
     assert [str(a) for a in closed.out_avals] == ["key<fry>[2]", "float32[]"]
-    assert "(%k: key<fry>[], %x: f32[]) -> (key<fry>[2], f32[])" in str(closed)
+    assert re.search(r"lambda ; \w+:key<fry>\[\] \w+:f32\[\]\. let", str(closed))
     keys, number = mj.core.eval_jaxpr(closed.jaxpr, closed.consts, key, mnp.float32(1))
     assert keys.dtype == key.dtype and keys.shape == (2,) and float(number) == pytest.approx(float(mj.random.normal(key)) + 1)
     rbg = mj.make_jaxpr(lambda k: mj.vmap(mj.random.key_data)(k))(mj.random.split(mj.random.key(0, impl="rbg"), 3))

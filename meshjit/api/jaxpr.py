@@ -5,8 +5,8 @@
     eval_jaxpr(closed.jaxpr, closed.consts, x)       [f(x)]
 
 Equations have JAX's names and params where an op of JAX's corresponds, and their own elsewhere. Constants are no equations here
-but `Literal`s among the operands. `.program` is the Program itself, and the text is its text, but that arguments and results that
-are arrays of keys have types such as `key<fry>[]`. What `replace` gives is a Program, too: an interpreter that rewrites makes
+but `Literal`s among the operands. `.program` is the Program itself; the text is in JAX's notation (`jaxpr_text.py`). What
+`replace` gives is a Program, too: an interpreter that rewrites makes
 `jaxpr.replace(eqns=[eqn.replace(primitive=lax.cos_p), …])`.
 """
 
@@ -19,12 +19,12 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 
+from meshjit.api.jaxpr_text import eqn_text, jaxpr_text
 from meshjit.api.primitives import jax_params, op_of, takes_scalars
 from meshjit.core.effects import Effect, effect_of
 from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.op import REGISTRY
 from meshjit.core.primitives import Primitive, primitive_of
-from meshjit.core.printer import print_program, print_type
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.splat import element_of, is_known_splat, own
 from meshjit.core.types import TensorType
@@ -111,7 +111,7 @@ class JaxprEqn:
         return self.eqn.source
 
     def __str__(self) -> str:
-        return print_program(Program("eqn", self.eqn.inputs, (self.eqn,), self.eqn.outputs)).split("\n")[1].strip()
+        return eqn_text(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,10 +200,14 @@ class Jaxpr:
         return self._literals.get(var, var)
 
     def __str__(self) -> str:
-        first, rest = print_program(self.program).split("\n", 1)
-        inputs, outputs = first.split(" -> ")
-        inputs = _with_keys(inputs, [v.type for v in self.invars], self.in_keys)
-        return f"{inputs} -> {_with_keys(outputs, self.program.output_types, self.out_keys)}\n{rest}"
+        return jaxpr_text(self, _users_types([v.type for v in self.invars], self.in_keys))
+
+    __repr__ = __str__
+
+    def pretty_print(self, *, use_color: bool = False, **kwargs: Any) -> str:
+        """The text; there are no colours."""
+        del use_color, kwargs
+        return str(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +247,12 @@ class ClosedJaxpr:
 
     def __str__(self) -> str:
         return str(self.jaxpr)
+
+    __repr__ = __str__
+
+    def pretty_print(self, *, use_color: bool = False, **kwargs: Any) -> str:
+        """The text; there are no colours."""
+        return self.jaxpr.pretty_print(use_color=use_color, **kwargs)
 
 
 def closed_jaxpr(
@@ -302,15 +312,6 @@ def _users_types(types: Sequence[TensorType], keys: Sequence[KeyType | None]) ->
 def _avals(types: Sequence[TensorType], weak: Sequence[bool], keys: Sequence[KeyType | None]) -> list[ShapedArray]:
     flags = weak or [False] * len(types)
     return [ShapedArray(t.shape, t.dtype, w) for t, w in zip(_users_types(types, keys), flags, strict=True)]
-
-
-def _with_keys(text: str, types: Sequence[TensorType], keys: Sequence[KeyType | None]) -> str:
-    """The printed types, in order, with those that users see."""
-    done = ""
-    for type, users in zip(types, _users_types(types, keys), strict=True):
-        before, found, text = text.partition(print_type(type))
-        done += before + (found if type is users else str(users))
-    return done + text
 
 
 def _constant(var: Var, literal: Literal) -> Eqn:
