@@ -23,6 +23,7 @@ from meshjit import (
     flatten_util as flatten_util,
     image as image,
     lax as lax,
+    memory as memory,
     multihost as multihost,
     nn as nn,
     numpy as numpy,

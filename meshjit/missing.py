@@ -50,12 +50,6 @@ FAMILIES = (
         "random.split",
     ),
     Family(
-        "arrays lie in the memory of devices",
-        {
-            "meshjit": "memory",
-        },
-    ),
-    Family(
         "who draws twice from one key is not told",
         {
             "meshjit": "debug_key_reuse",

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from sharding.drawing import spec_html
+from sharding.memory import checked_memory, memory_of
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh, is_addressable
 from sharding.spec import Entry, PartitionSpec, Placement, ShardingError, check_spec, placement_of, shard_bounds
 
@@ -59,6 +60,10 @@ class Sharding:
     def is_fully_addressable(self) -> bool:
         return len(self.addressable_devices) == len(self.device_set)
 
+    def with_memory_kind(self, kind: str | None) -> Any:
+        """The same shards in another memory of the same devices."""
+        raise NotImplementedError
+
     @property
     def is_fully_replicated(self) -> bool:
         """Whether every device holds the whole array."""
@@ -91,7 +96,7 @@ class Sharding:
         """Whether both put the same shards of a rank-`ndim` array on the same devices, however the axes are called."""
         if self is other or self == other:
             return True
-        if (self.memory_kind or "device") != (other.memory_kind or "device"):
+        if memory_of(self) != memory_of(other):
             return False
         if self._device_assignment != other._device_assignment:
             return False
@@ -105,7 +110,7 @@ class Sharding:
 class NamedSharding(Sharding):
     """NamedSharding(mesh, P("data", None)): the spec's axes are those of the mesh.
 
-    ShardingError at once for an axis that the mesh lacks or that is used twice. `memory_kind` is kept and compared;
+    ShardingError at once for an axis that the mesh lacks or that is used twice. `memory_kind`: see `sharding.memory`;
     None is "device" where the mesh has devices. On an AbstractMesh everything works that needs no devices.
     """
 
@@ -117,7 +122,7 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding: spec must be a PartitionSpec, got {spec!r} of type {type(spec).__name__}")
         self.mesh: Final = mesh
         self.spec: Final = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
-        self.memory_kind = "device" if memory_kind is None and isinstance(mesh, Mesh) else memory_kind
+        self.memory_kind = checked_memory(memory_kind, mesh.flat_devices if isinstance(mesh, Mesh) else None)
         check_spec(self.spec, None, mesh, "NamedSharding")
         if self.spec.unreduced or self.spec.reduced:
             _check_sums(self.spec, mesh)
@@ -162,6 +167,11 @@ class NamedSharding(Sharding):
 
     def with_memory_kind(self, kind: str | None) -> NamedSharding:
         return NamedSharding(self.mesh, self.spec, kind)
+
+    def update(self, **changes: Any) -> NamedSharding:
+        """The same with another `mesh`, `spec` or `memory_kind`."""
+        fields: dict[str, Any] = {"mesh": self.mesh, "spec": self.spec, "memory_kind": self.memory_kind}
+        return NamedSharding(**fields | changes)
 
     def _repr_html_(self) -> str:
         """In a notebook: the spec, and the mesh."""
@@ -210,7 +220,7 @@ class SingleDeviceSharding(Sharding):
                 "  fix: use one of meshjit.devices(), or a sharding"
             )
         self.device: Final = device
-        self.memory_kind = "device" if memory_kind is None else memory_kind
+        self.memory_kind = checked_memory(memory_kind, (device,))
 
     @property
     def _device_assignment(self) -> tuple[Any, ...]:

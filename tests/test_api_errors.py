@@ -114,7 +114,7 @@ def test_no_sharding_at_all() -> None:
     )
     assert message(ValueError, lambda: mj.device_put(PARAMS, "cpu")) == (
         "device_put of x['w1']: 'cpu' is neither a device nor a sharding\n"
-        "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
+        "  fix: use one of meshjit.devices(), a NamedSharding, a PartitionSpec under a mesh, or a meshjit.memory.Space"
     )
     assert message(TypeError, lambda: mj.lax.with_sharding_constraint(PARAMS, "x")) == (
         "with_sharding_constraint of x['w1']: 'x' is no sharding\n"

@@ -56,3 +56,29 @@ def test_stages_donation_checks_and_moves_among_meshes(tmp_path: Path) -> None:
         "3.0",
         "moved",
     ], ended.error
+
+
+MEMORIES = """
+import meshjit as mj
+from meshjit.memory import Space
+from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
+there = NamedSharding(Mesh(np.array(mj.devices()), ("x",)), P("x"), memory_kind="pinned_host")
+here = there.with_memory_kind("device")
+value = np.arange(7, dtype=np.float32)
+x = mj.make_array_from_callback(value.shape, there, lambda index: value[index])
+f = mj.jit(lambda a: (mj.device_put(a, Space.Device) * 2, a + 1), out_shardings=(here, there), donate_argnums=0)
+double, more = f(mj.device_put(mj.device_put(x, here), Space.Host))
+say(double.sharding.memory_kind, more.sharding.memory_kind, [s.data.tolist() for s in more.addressable_shards])
+say([s.data.tolist() for s in mj.device_put(double, there).addressable_shards], x.is_deleted())
+"""
+
+
+@needs_mpi
+def test_memories_of_two_processes(tmp_path: Path) -> None:
+    ended = under_mpirun(tmp_path, MEMORIES)
+    assert ended.said == [
+        "device pinned_host [[1.0, 2.0], [3.0, 4.0]]",
+        "[[0.0, 2.0], [4.0, 6.0]] False",
+        "device pinned_host [[5.0, 6.0], [7.0]]",
+        "[[8.0, 10.0], [12.0]] False",
+    ], ended.error

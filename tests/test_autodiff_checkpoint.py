@@ -28,7 +28,7 @@ def loss(w1: Any, w2: Any, x: Any) -> Any:
 def kept(policy: Any, fun: Any = loss, *args: Any) -> list[str]:
     """What is kept besides the arguments, without the lines."""
     residuals = saved_residuals(mj.checkpoint(fun, policy=policy), *(args or (W1, W2, X)))
-    texts = [f"{type} {origin}" for type, origin in residuals if not origin.startswith("from the argument")]
+    texts = [f"{type.str_short(short_dtypes=True)} {origin}" for type, origin in residuals if not origin.startswith("from the argument")]
     return [text.split(" from ")[0] for text in texts]
 
 
@@ -53,9 +53,12 @@ def kept(policy: Any, fun: Any = loss, *args: Any) -> list[str]:
             POLICIES.save_and_offload_only_these_names(
                 names_which_can_be_saved=["first"], names_which_can_be_offloaded=["second"], offload_src="device", offload_dst="pinned_host"
             ),
-            ["f32[5] named 'first'", "f32[6] named 'second'"],
+            ["f32[5] named 'first'", "f32<host>[6] named 'second'"],
         ),
-        (POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host"), ["f32[5] output of dot_general", "f32[6] output of dot_general"]),
+        (
+            POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host"),
+            ["f32<host>[5] output of dot_general", "f32<host>[6] output of dot_general"],
+        ),
     ],
 )  # fmt: skip
 def test_what_a_policy_keeps(policy: Any, expected: list[str]) -> None:

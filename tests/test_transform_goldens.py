@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import meshjit.transform
+from meshjit.core.memories import memories_of
 from meshjit.core.parser import parse_program
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
@@ -43,6 +44,7 @@ from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
 from meshjit.transform.numbers import numbers_of, without_numbers
 from meshjit.transform.pair_permutes import pair_permutes
+from meshjit.transform.place_in_memories import place_in_memories
 from meshjit.transform.separate_uses import separate_uses
 from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
@@ -203,6 +205,8 @@ PASSES = {
     "share_shifts": plain(share_shifts),
     "hide_constants": plain(hide_constants, values_on_devices_stay),
     "materialize_updates": plain(materialize_updates),
+    "place_in_memories": Pass(
+        place_in_memories, lambda p: place_in_memories(p, *memories_of(p)), values_on_devices_stay),
     "without_numbers": plain(without_numbers, numbers_are_operands),
     "batch": Pass(
         batch, lambda p: batch(p, [None] + [0] * (len(p.inputs) - 1), MEMBERS, [0] * len(p.outputs)), members_are_as_alone),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meshjit.api.bringing import brought, named_memory
 from meshjit.api.layouts import Format, place_of
 from meshjit.api.out_sharding import held
 from meshjit.api.shardings import check_key_specs
@@ -18,6 +19,7 @@ from meshjit.trace.members import device_axis_names
 from meshjit.trace.meshes import is_without_devices, spec_in_words_of
 from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
+from sharding.memory import DEVICE
 from sharding.mesh import Mesh, current_mesh, named_mesh
 from sharding.named import NamedSharding, Sharding, refuse_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec, entry_axes, open_dims, padded, spec_text
@@ -37,6 +39,13 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
 
     In explicit axes this is what changes the placement in a value's type."""
     return _everywhere(xs, out_shardings, "reshard")
+
+
+def put_traced(x: Any, sharding: Sharding) -> Any:
+    """A traced value as a sharding says, in the memory that it names. What has to be sent is sent between devices' memories."""
+    memory = named_memory(sharding)
+    x = brought(x, memory) if memory == DEVICE else x
+    return brought(reshard(x, sharding), memory)
 
 
 def _everywhere(x: Any, shardings: Any, what: str) -> Any:

@@ -45,11 +45,24 @@ def placements(call: Call, traced: TracedProgram) -> Placements:
     return _Finder(call, traced).find()
 
 
+def in_shardings_of(call: Call) -> list[Any]:
+    """One per leaf of the arguments."""
+    count, prefix = len(call.keys), call.in_shardings
+    if prefix is UNSPECIFIED or prefix is None or is_auto(prefix):  # of all arguments, those by keyword, too
+        return [prefix] * count
+    args, kwargs = tree.unflatten(call.in_tree, [0] * count)
+    if kwargs:
+        raise keywords_not_placed(call.title, sorted(kwargs))
+    prefix = tuple(prefix) if isinstance(prefix, list) else prefix
+    check_count(call.title, prefix, args, "in_shardings")
+    return broadcast(prefix, tree.structure(args), "in_shardings")
+
+
 class _Finder:
     def __init__(self, call: Call, traced: TracedProgram) -> None:
         self.call, self.traced = call, traced
         self.keys: list[LeafKey] = [*call.keys, *(x._key for x in traced.captured)]
-        self.shardings = self._in_shardings()
+        self.shardings = in_shardings_of(call)
         self.outs = broadcast(call.out_shardings, traced.out_tree, "out_shardings")
         inputs = [k.type.rank for k in call.keys]
         check_key_specs(self.shardings, call.in_tree, inputs, lambda i: f"in_shardings for {self._input_name(i)}")
@@ -81,19 +94,6 @@ class _Finder:
             return _committed_spec(key, mesh)
         self._check_committed(i, sharding, mesh)
         return spec_for(sharding, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}")
-
-    def _in_shardings(self) -> list[Any]:
-        """One per leaf of the arguments."""
-        count = len(self.call.keys)
-        prefix = self.call.in_shardings
-        if prefix is UNSPECIFIED or prefix is None or is_auto(prefix):  # of all arguments, those by keyword, too
-            return [prefix] * count
-        args, kwargs = tree.unflatten(self.call.in_tree, [0] * count)
-        if kwargs:
-            raise keywords_not_placed(self.call.title, sorted(kwargs))
-        prefix = tuple(prefix) if isinstance(prefix, list) else prefix
-        check_count(self.call.title, prefix, args, "in_shardings")
-        return broadcast(prefix, tree.structure(args), "in_shardings")
 
     def _mesh(self) -> Any:
         """The one mesh that all who name one agree on, or None."""

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 import sharding.named
-from meshjit.api.constraint import reshard
+from meshjit.api.bringing import brought, memory_of_space, put_in_memory
+from meshjit.api.constraint import put_traced
 from meshjit.api.layouts import Format, place_of
 from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import check_key_specs, is_sharding_leaf
 from meshjit.config import config
 from meshjit.core.keys import KeyType, PRNGKeyArray
+from meshjit.core.memories import MemorySpace
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
@@ -93,12 +95,14 @@ def with_words(x: Any) -> Any:
 def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None) -> Any:
     """The arrays of a tree on a device or sharding, or on a pytree prefix of them (`jax.device_put`).
 
-    Extents need not divide. Inside jit it is a sharding constraint. `donate` deletes Arrays that had to be moved.
-    `may_alias` lets CPU devices read NumPy arrays where they lie, instead of copying them: do not write to them any more.
-    False gives every result memory of its own; without it, an Array that need not move is the result itself. Both are bools,
-    or pytree prefixes of them; ValueError where both are true. `src` says where the arrays come from, which they know
-    themselves. Across processes each puts its own shards, of NumPy arrays that must be equal everywhere; an Array can go to
-    any sharding that covers the same processes.
+    A `meshjit.memory.Space` in a sharding's place brings arrays into another memory of the devices that they are on; so does
+    the `memory_kind` of a sharding. Extents need not divide. Inside jit it is a sharding constraint.
+
+    `donate` deletes Arrays that had to be moved. `may_alias` lets CPU devices read NumPy arrays where they lie, instead of
+    copying them: do not write to them any more. False gives every result memory of its own; without it, an Array that need not
+    move is the result itself. Both are bools, or pytree prefixes of them; ValueError where both are true. `src` says where the
+    arrays come from, which they know themselves. Across processes each puts its own shards, of NumPy arrays that must be equal
+    everywhere; an Array can go to any sharding that covers the same processes.
     """
     del src
     leaves, structure = tree.flatten(x)
@@ -150,6 +154,9 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
     if not isinstance(value, Tracer):
         _check_array(value, name)
     place = place_of(place, f"device_put of {name}")
+    if isinstance(place, MemorySpace):
+        memory = memory_of_space(place, f"device_put of {name}")
+        return brought(value, memory) if isinstance(value, Tracer) else put_in_memory(value, memory)
     if isinstance(place, PartitionSpec):
         mesh = current_mesh()
         if mesh is None:
@@ -162,10 +169,10 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
         refuse_auto(place, f"device_put of {name}")
         raise ValueError(
             f"device_put of {name}: {place!r} is neither a device nor a sharding\n"
-            "  fix: use one of meshjit.devices(), a NamedSharding, or a PartitionSpec under a mesh"
+            "  fix: use one of meshjit.devices(), a NamedSharding, a PartitionSpec under a mesh, or a meshjit.memory.Space"
         )
     if isinstance(value, Tracer):
-        return reshard(value, place) if isinstance(place, Sharding) else value
+        return put_traced(value, place) if isinstance(place, Sharding) else value
     result = _put_one(value, place, bool(may_alias))
     shares = may_alias is not None and not may_alias and isinstance(value, Array) and result.memory is value.memory
     return result.copy() if shares else result

@@ -8,6 +8,7 @@ from typing import Any
 from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
 from meshjit.tree_views import key_types
 from meshjit.trees import WORDS as tree
+from sharding.memory import DEVICE, memory_of
 from sharding.mesh import Mesh, current_mesh, entered_mesh
 from sharding.named import AUTO, UNSPECIFIED, NamedSharding, Sharding, SingleDeviceSharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
@@ -200,6 +201,8 @@ def spec_for(sharding: Any, shape: Sequence[int], mesh: Any, name: Callable[[], 
 
 def spec_of(sharding: Sharding) -> str:
     """A sharding for error messages."""
+    memory = memory_of(sharding)
+    where = "" if memory == DEVICE else f" in {memory}"
     if isinstance(sharding, NamedSharding):
-        return f"{sharding.spec} on {sharding.mesh}"
-    return f"device {next(iter(sharding.device_set))}"
+        return f"{sharding.spec} on {sharding.mesh}{where}"
+    return f"device {next(iter(sharding.device_set))}{where}"

@@ -15,6 +15,7 @@ from meshjit.api.shardings import cut
 from meshjit.api.wrapped import Wrapped
 from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
+from meshjit.core.memories import MemorySpace
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
 from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
@@ -44,7 +45,8 @@ def typeof(x: Any) -> Any:
         return ShapedArray(x.shape, x.dtype, x.weak_type, sharding=without_devices(_on_mesh(x.sharding, len(x.shape))))
     argument = argument_of(x, "x")
     type, sharding, manual = argument.type, visible_sharding(x, argument.type.rank), _manual(argument.varying)
-    return ShapedArray(type.shape, type.dtype, argument.weak, sharding=sharding, manual_axis_type=manual)
+    space = MemorySpace.of(argument.memory)
+    return ShapedArray(type.shape, type.dtype, argument.weak, sharding=sharding, manual_axis_type=manual, memory_space=space)
 
 
 def _manual(axes: Axes) -> ManualAxisType:

@@ -15,10 +15,11 @@ from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_sym
 from meshjit.api.caches import cache_of
 from meshjit.api.call import Automatic, Call, Context
 from meshjit.api.captured import CapturedNames
-from meshjit.api.constraint import reshard
+from meshjit.api.constraint import put_traced, reshard
 from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
+from meshjit.api.memories import input_memories, with_output_memories
 from meshjit.api.options import checked_options, compiler_settings
 from meshjit.api.putting import ShapeDtypeStruct, with_words
 from meshjit.api.shardings import (
@@ -282,9 +283,9 @@ class Wrapped:
 
         symbols = call.symbols or [{}] * len(call.keys)
         types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
-        leaves = zip(types, call.keys, call.names, strict=True)
-        arguments = [Argument(t, k.weak, n, sharding=sharding_in_type(k)) for t, k, n in leaves]
-        traced = self._program(self.cache.traced, fun, split, arguments, call.in_tree)
+        leaves = zip(types, call.keys, call.names, input_memories(call), strict=True)
+        arguments = [Argument(t, k.weak, n, sharding=sharding_in_type(k), memory=m) for t, k, n, m in leaves]
+        traced = with_output_memories(self._program(self.cache.traced, fun, split, arguments, call.in_tree), call)
         if traced.captured:
             call = replace(call, captured=CapturedNames(self.fun, traced.captured))
         return Traced(call, traced)
@@ -295,7 +296,7 @@ class Wrapped:
         """fun, made of this function, as a Program; one of `known` if it was traced for such a call. One that closes over traced
         values is known as long as these are."""
         statics = tuple((where, type(value), value) for where, value in split.statics)
-        types = tuple((a.type, a.weak, a.varying, a.sharding) for a in arguments)
+        types = tuple((a.type, a.weak, a.varying, a.sharding, a.memory) for a in arguments)
         key = (in_tree, types, statics, *context_key())
         traced = known.get(key)
         if traced is None:
@@ -455,7 +456,7 @@ def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
 def _constrained(value: Any, sharding: Any) -> Any:
     if not isinstance(sharding, Sharding | PartitionSpec):
         return value
-    return reshard(value, sharding)
+    return put_traced(value, sharding) if isinstance(sharding, Sharding) else reshard(value, sharding)
 
 
 def _types(keys: Sequence[LeafKey]) -> str:

@@ -9,18 +9,20 @@ from typing import Any
 
 from meshjit.autodiff.function import call_of, check_function, named_leaves, operands_of, run, trace_flat
 from meshjit.autodiff.policies import policy_of
+from meshjit.core.memories import MemorySpace, values_in
 from meshjit.core.op import REGISTRY
 from meshjit.core.primitives import primitive_of
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import run_regions
-from meshjit.core.types import TensorType
 from meshjit.trace import argument_of, bind, function_name, user_source
 from meshjit.trace.float0 import without_float0
 from meshjit.trace.names import hint_of, parameter_names
 from meshjit.trace.once import traced_once
 from meshjit.trace.refs import store_outputs
+from meshjit.trace.types import ShapedArray
 from meshjit.transform.transpose import vjp as vjp_program
 from meshjit.trees import WORDS as tree
+from sharding.memory import DEVICE
 
 _FIX = "checkpoint(fun, static_argnums=...) for a positional argument that is a setting, or close over it"
 
@@ -97,7 +99,7 @@ def checkpoint_name(x: Any, name: str) -> Any:
 # -- what a derivative keeps
 
 
-def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[TensorType, str]]:
+def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[ShapedArray, str]]:
     """The values that the derivative of fun(*args, **kwargs) keeps: types, and where they come from."""
     names = [*parameter_names(fun, len(args)), *kwargs]
 
@@ -112,7 +114,9 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     paths = [a.name for a, flag in zip(call.arguments, call.wrt, strict=True) if flag]
     arguments = dict(zip(forward.inputs, paths, strict=False))
     order = [*forward.inputs, *(v for eqn in forward.eqns for v in eqn.outputs)]
-    return [(v.type, _origin(v, forward, arguments)) for v in order if v in kept]
+    memories = values_in(forward)
+    types = {v: ShapedArray(v.shape, v.dtype, memory_space=MemorySpace.of(memories.get(v, DEVICE))) for v in kept}
+    return [(types[v], _origin(v, forward, arguments)) for v in order if v in kept]
 
 
 def _origin(var: Var, program: Program, arguments: dict[Var, str]) -> str:
@@ -120,6 +124,8 @@ def _origin(var: Var, program: Program, arguments: dict[Var, str]) -> str:
     if var in program.inputs:
         return f"from the argument {arguments[var]}" if var in arguments else "from a constant"
     eqn = next(eqn for eqn in program.eqns if var in eqn.outputs)
+    if eqn.op.memory is not None:
+        return _origin(eqn.inputs[0], program, arguments)
     for region in run_regions(eqn) if eqn.op.written_out is not None else ():
         inner = region.program.outputs[region.results.index(eqn.outputs.index(var))]
         if inner not in region.program.inputs:
@@ -133,4 +139,4 @@ def _origin(var: Var, program: Program, arguments: dict[Var, str]) -> str:
 def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
     """Print what the derivative of fun(*args, **kwargs) keeps (`jax.ad_checkpoint.print_saved_residuals`)."""
     for type, origin in saved_residuals(f, *args, **kwargs):
-        print(type, origin)
+        print(type.str_short(short_dtypes=True), origin)

@@ -1,7 +1,7 @@
 """Checkpoint policies: which values a checkpointed function's derivative keeps (`jax.checkpoint_policies`).
 
-A policy is a function (primitive, *types of its operands, **its params) -> bool, or Saveable, Recompute, Offloadable. Values
-that are to be offloaded are kept where they are: memory of the host is not used.
+A policy is a function (primitive, *types of its operands, **its params) -> bool, or Saveable, Recompute, Offloadable. What is
+offloaded lies in the host's memory between forward and backward pass, where the machine tells that from the devices' own.
 """
 
 from __future__ import annotations

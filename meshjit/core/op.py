@@ -65,6 +65,11 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 where the operands must be, where the results are, and the mesh axes that it is written for;
                                 `partition` writes the equation
 
+  Memories (`core/memories.py`)
+    memory(params) -> str       the memory that the result lies in, of the op that says it
+    copies                      whether it copies runs of elements, or hands operands on: it needs none of them in the device's
+                                own memory, and result i lies where operand i does
+
   Ops that hold Programs in their params (`core/region.py`)
     regions(params) -> Regions  how their inputs and outputs relate to operands and results, in the order of the Programs
     steps(*operands, **params)  the meaning: a generator that yields (Program, operands), is sent the results, and returns its
@@ -191,6 +196,8 @@ class Op:
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
     written_out: Callable[[Sequence[Var], Params, bool], list[Var] | None] | None = None
     pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec], frozenset[str]]] | None = None
+    memory: Callable[[Params], str] | None = None
+    copies: bool = False
     effects: Effect | Callable[[Params], Effect] = Effect.NONE
 
     def __post_init__(self) -> None:

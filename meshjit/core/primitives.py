@@ -60,7 +60,7 @@ NAMES = {
     "convert": "convert_element_type",
     "convolution": "conv_general_dilated", "cosine": "cos", "count_leading_zeros": "clz",
     "custom_jvp": "custom_jvp_call", "custom_vjp": "custom_vjp_call", "divide": "div", "exponential": "exp",
-    "exponential_minus_one": "expm1", "log_plus_one": "log1p", "manual": "shard_map", "maximum": "max",
+    "exponential_minus_one": "expm1", "in_memory": "device_put", "log_plus_one": "log1p", "manual": "shard_map", "maximum": "max",
     "minimum": "min", "multiply": "mul", "negate": "neg", "popcnt": "population_count", "power": "pow",
     "remainder": "rem", "reverse": "rev", "round_nearest_afz": "round", "round_nearest_even": "round",
     "select": "select_n", "sine": "sin", "subtract": "sub", "update_slice": "scatter",
@@ -80,7 +80,7 @@ MULTIPLE_RESULTS = frozenset("""
     cond custom_jvp_call custom_vjp_call custom_vmap eig eigh hessenberg jit linear_call lu optimization_barrier qr
     qr_pivoted remat2 repeated scan schur shard_map sort svd threefry2x32 top_k tridiagonal while
 """.split())
-_NOT_IN_LAX = {"remat2", "jit", "custom_jvp_call", "custom_vjp_call", "shard_map"}
+_NOT_IN_LAX = {"device_put", "remat2", "jit", "custom_jvp_call", "custom_vjp_call", "shard_map"}
 PRIMITIVES = sorted({*NAMES.values(), *_SHARED.split(), "eq", "ne", "lt", "le", "gt", "ge"} - _NOT_IN_LAX)
 
 

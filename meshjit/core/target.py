@@ -24,6 +24,8 @@ class Target:
     topology: Topology  # what collectives, work and memory cost
     kernels: Container[str] = NO_KERNELS  # which custom calls emitted text may make; none in text for several platforms
 
+    has_host_memory: bool = False  # whether arrays can lie in its host's memory, beside the device's own
+
     # Faults of a compiler. Text that it may ever read avoids them.
     loses_nan: bool = False  # collectives of maxima and minima give the largest number where there is a NaN
     needs_barrier_before_all_to_all: bool = False

@@ -207,6 +207,18 @@ class Emitter:
         self.token, *results = names
         return results
 
+    def in_memory(self, operand: str, memory: str) -> str:
+        """The value in another memory. XLA makes copies of the marks between a parameter, a computed value, and a result."""
+        type = self.types[operand]
+        result = self.fresh(type)
+        text = tensor(type)
+        self.lines.append(
+            f'{result} = "stablehlo.custom_call"({operand}) <{{call_target_name = "annotate_device_placement", '
+            f'has_side_effect = true, backend_config = ""}}> {{mhlo.frontend_attributes = '
+            f'{{_xla_buffer_placement = "{memory}"}}}} : ({text}) -> {text}{self.location}'
+        )
+        return result
+
     def reducer(self, kind: str, dtype: np.dtype[Any]) -> str:
         """The region of a reduction of this kind: sum, prod, max, min, and, or."""
         scalar = TensorType((), dtype)

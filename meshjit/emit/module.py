@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from meshjit.core.effects import is_ordered
 from meshjit.core.host import host_calls
@@ -10,6 +10,7 @@ from meshjit.core.program import Program
 from meshjit.core.target import Target
 from meshjit.emit.emitter import TOKEN, Emitter, tensor
 from meshjit.targets import target_of
+from sharding.memory import DEVICE
 from sharding.mesh import BaseMesh
 
 
@@ -19,6 +20,7 @@ def emit(
     aliases: Mapping[int, int] | None = None,
     target: Target | None = None,
     leading: int = 0,
+    memories: tuple[Sequence[str], Sequence[str]] = ((), ()),
 ) -> str:
     """The module of one per-device program for `mesh.size` devices.
 
@@ -29,6 +31,7 @@ def emit(
     `aliases`: input position → output position whose buffer it becomes (donation); their local types must agree.
     `target`: the machine that the text is for; by default that of the mesh's devices, without kernels, so that the text is
     legal on all platforms.
+    `memories`: those of the inputs and of the outputs, where some are not the devices' own.
     The last `leading` inputs are the first parameters of the module. Before them, and before the results, stands the token of a
     Program with ordered effects. Functions of the host's are numbered as `host_calls(program)` has them.
     """
@@ -40,8 +43,8 @@ def emit(
     arguments: list[str] = []
     for i, var in enumerate(program.inputs):
         names.append(emitter.fresh(var.type))
-        alias = f" {{tf.aliasing_output = {aliases[i]} : i32}}" if i in aliases else ""
-        arguments.append(f"{names[-1]}: {tensor(var.type)}{alias}")
+        marks = [f"tf.aliasing_output = {aliases[i]} : i32"] if i in aliases else []
+        arguments.append(f"{names[-1]}: {tensor(var.type)}{_marked(memories[0], i, marks)}")
     arguments = arguments[len(arguments) - leading :] + arguments[: len(arguments) - leading]
     if ordered:
         emitter.token = emitter.fresh(TOKEN)
@@ -50,7 +53,8 @@ def emit(
     types = [tensor(v.type) for v in program.outputs]
     if ordered:
         body, types = [emitter.token, *body], [tensor(TOKEN), *types]
-    results = ", ".join(types)
+    marks = [""] * ordered + [_marked(memories[1], i) for i in range(len(program.outputs))]
+    results = ", ".join(type + mark for type, mark in zip(types, marks, strict=True))
     returned = f"func.return {', '.join(body)} : {', '.join(types)}" if body else "func.return"
     lines = "\n    ".join([*emitter.lines, returned])
     functions = "".join(emitter.functions.values())
@@ -59,6 +63,12 @@ def emit(
         f"{{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {mesh.size} : i32}} {{\n"
         f"  func.func public @main({', '.join(arguments)}) -> ({results}) {{\n    {lines}\n  }}\n{functions}}}\n"
     )
+
+
+def _marked(memories: Sequence[str], i: int, marks: Sequence[str] = ()) -> str:
+    """The attributes of an argument or result."""
+    marks = [*marks, f'mhlo.memory_kind = "{memories[i]}"'] if memories and memories[i] != DEVICE else marks
+    return f" {{{', '.join(marks)}}}" if marks else ""
 
 
 def _symbol(name: str) -> str:

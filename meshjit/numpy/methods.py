@@ -171,14 +171,15 @@ _PROPERTIES = {
 
 
 def install_methods(kind: type) -> None:
-    """Give a class of arrays NumPy's operators and methods; what the class defines itself stays."""
+    """Give a class of arrays NumPy's operators and methods; what we have defined for the class itself stays."""
+    own = {name for base in kind.__mro__ if base.__module__.partition(".")[0] == "meshjit" for name in vars(base)}
     for name, function in _OPERATORS.items():
         setattr(kind, f"__{name}__", _binary(function))
         setattr(kind, f"__r{name}__", _binary(function, reflected=True))
     for name, function in _COMPARISONS.items():
         setattr(kind, f"__{name}__", _binary(function))
     for name, function in _METHODS.items():
-        if name not in vars(kind):
+        if name not in own:
             setattr(kind, name, _as_method(function))
     for name, function in _PROPERTIES.items():
         setattr(kind, name, property(_as_method(function)))

@@ -60,6 +60,7 @@ class Flow(Versions[None]):
         self.work = self.moving = self.bytes = 0.0
         self.held = self.peak = 0
         self.ends = machine.uses_of(program).ends
+        self.on_host = machine.uses_of(program).on_host if machine.target.has_host_memory else frozenset[Var]()
         self.at = 0
         self.collectives: list[Collective] = []
         self.events: list[Event] = []
@@ -70,7 +71,11 @@ class Flow(Versions[None]):
         for var, placement in zip(self.program.inputs, inputs, strict=True):
             placement = self.machine.normal(placement)
             self.enter(var, placement, None)
-            self._hold(var, self.machine.local_bytes(var.type, placement))
+            self._hold(var, self.local_bytes(var, placement))
+
+    def local_bytes(self, var: Var, placement: Placement) -> int:
+        """What a version of a value takes of a device's own memory."""
+        return 0 if var in self.on_host else self.machine.local_bytes(var.type, placement)
 
     def run(self, eqn: Eqn, plan: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
@@ -85,7 +90,7 @@ class Flow(Versions[None]):
         self.check()
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
-            self._hold(var, size)
+            self._hold(var, 0 if var in self.on_host else size)
         if not eqn.inputs or eqn.inputs[0] in self.cheap:
             self.note_maker(eqn, plan)
         if plan.brought:
@@ -125,7 +130,7 @@ class Flow(Versions[None]):
         self.note(walk.seconds, walk.bytes, collectives, Move(var, walk, self.eqn))
         for between in walk.placements[1:]:
             if between not in self.versions[var]:
-                self._hold(var, self.machine.local_bytes(var.type, between))
+                self._hold(var, self.local_bytes(var, between))
         return (None,) * len(walk.steps)
 
     def note(self, seconds: float, bytes: float, collectives: Sequence[Collective], event: Event | None) -> None:

@@ -87,7 +87,7 @@ class Lifetimes(Flow):
         """The same without what nested Programs hold."""
         changes = [0] * (len(self.inside) + 1)
         for (var, placement), uses in self.uses.items():
-            size = self.machine.local_bytes(var.type, placement)
+            size = self.local_bytes(var, placement)
             changes[uses[0]] += size
             changes[uses[-1] + 1] -= size
         for start, (_, inside) in self.copies.items():
@@ -148,7 +148,7 @@ class _Recall(FlowRecall):
                     shared.append((i, placement, numbers))
                 elif numbers:
                     own.append((i, placement, numbers))
-                    size = lifetimes.machine.local_bytes(var.type, placement)
+                    size = lifetimes.local_bytes(var, placement)
                     changes += [(numbers[0], size), (numbers[-1] + 1, -size)]
         return Inside(repeat, tuple(shared), tuple(own), tuple(changes))
 

@@ -38,7 +38,7 @@ class Stored:
         self.uses: dict[Var, list[tuple[int, Sequence[int]]]] = {}  # by value and version: bytes, and where it is made or read
         lifetimes.write_all_out()
         for var, placement, uses in lifetimes.alive(self.peak):
-            self.uses.setdefault(var, []).append((self.machine.local_bytes(var.type, placement), uses))
+            self.uses.setdefault(var, []).append((lifetimes.local_bytes(var, placement), uses))
         self.made = {v: n for n, eqn in enumerate(self.program.eqns) for v in eqn.outputs}
         self.reads: dict[Var, list[int]] = {}
         for n, eqn in enumerate(self.program.eqns):
@@ -66,7 +66,7 @@ class Stored:
             if at >= self.peak or var in self.lifetimes.cheap:
                 continue
             last = max((n for n in self.reads.get(var, ()) if n < self.peak), default=at)
-            size = self.bytes.get(var) or self.machine.local_bytes(var.type, next(iter(self.lifetimes.versions[var])))
+            size = self.bytes.get(var) or self.lifetimes.local_bytes(var, next(iter(self.lifetimes.versions[var])))
             passing[at + 1] += size
             passing[last + 1] -= size
         totals, before = np.cumsum(made), np.concatenate([[0.0], np.cumsum(made)])
@@ -143,7 +143,7 @@ class Stored:
         """Of the version under which a value was made: bytes, and where it is read last."""
         placement = next(iter(self.lifetimes.versions[var]))
         uses = self.lifetimes.uses.get((var, placement))
-        return [] if not uses else [(self.machine.local_bytes(var.type, placement), uses[-1])]
+        return [] if not uses else [(self.lifetimes.local_bytes(var, placement), uses[-1])]
 
     def saved(self, sections: Sequence[Section]) -> int:
         """Bytes that these make and that the peak would not hold."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
+from meshjit.core.memories import values_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import repeats
 from meshjit.core.rules import rule_of, work_passes
@@ -23,6 +24,7 @@ class Uses:
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
         self.addends = {v for v in _addends(program) if self.counts[v] == 1}
+        self.on_host = frozenset(values_in(program))  # values in the hosts' memory, where the machine has it
         self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
         self.reads = dict(_contractions(program))
         self.readers = Counter([key for keys in self.reads.values() for key in keys])

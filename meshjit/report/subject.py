@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 from weakref import WeakKeyDictionary
 
+from meshjit.core.memories import all_on_host
 from meshjit.core.once import once_per_program
 from meshjit.core.plan import Plan
 from meshjit.core.printer import names_of, print_type
@@ -121,7 +122,16 @@ class Subject:
         return _type_text(var.type, placement or self.plan.placements.get(var))
 
     def local_bytes(self, var: Var, placement: Placement) -> int:
+        """What a version of a value takes of a device's own memory."""
+        if var in self.on_host:
+            return 0
         return size_of(placement.local_shape(var.shape, self.plan.mesh)) * var.dtype.itemsize
+
+    @functools.cached_property
+    def on_host(self) -> frozenset[Var]:
+        """Values in the hosts' memory, where the machine has it."""
+        target = self.plan.target
+        return all_on_host(self.plan.program) if target is not None and target.has_host_memory else frozenset()
 
     @functools.cached_property
     def seed_texts(self) -> Callable[[int, bool], str]:

@@ -78,4 +78,5 @@ class ArrayShards:
 
         local = _jaxlib.fetch(_jaxlib.shard(self._live(), position))[0][1]
         extents = [len(range(*s.indices(n))) for s, n in zip(shard.index, self.shape, strict=True)]
-        return single_device_array(local[tuple(slice(0, n) for n in extents)], shard.device)
+        own = local[tuple(slice(0, n) for n in extents)]
+        return single_device_array(own, shard.device, self.sharding.memory_kind)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from meshjit.core.types import TensorType
 from meshjit.trace import line_of, user_source
 from sharding.drawing import parts_html
 from sharding.named import NamedSharding, Sharding
-from sharding.spec import spec_text
+from sharding.spec import PartitionSpec, entry_axes, spec_text
 
 
 def iteration_over(type: TensorType, origin: str = "") -> str:
@@ -90,10 +90,23 @@ class ArrayValues:
         """The elements along the first dim, all placed alike. They come from the host: one program for each would be slow."""
         if not self.shape:
             raise TypeError(iteration_over(self.type))
+        whole = self._with_whole_rows()
+        if whole is not self:
+            return iter(whole)
         first = self[0] if self.shape[0] else None  # pyright: ignore[reportIndexIssue] - attached by numpy.methods
         if first is None or (type(first) is type(self) and self.is_fully_addressable):
             return self._rows(first)
         return (self[i] for i in range(self.shape[0]))  # pyright: ignore[reportIndexIssue] - traced, or shared by processes
+
+    def _with_whole_rows(self) -> Any:
+        """The array, with its first dim whole where its type says that it is sharded: `x[0]` would be an error there."""
+        from meshjit.runtime.placing import move
+
+        sharding: Any = self.sharding
+        entry = sharding.spec[0] if isinstance(sharding, NamedSharding) and sharding.spec else None
+        if not any(axis in sharding.mesh.explicit_axes for axis in entry_axes(entry)):
+            return self
+        return move(cast(Any, self), sharding.with_spec(PartitionSpec(None, *sharding.spec[1:])))
 
     def _rows(self, first: Any) -> Iterator[Any]:
         from meshjit.runtime.placing import place

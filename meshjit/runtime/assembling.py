@@ -13,8 +13,9 @@ from meshjit.core.promotion import canonical
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.placing import asarray_host, padded, with_shards
-from sharding.named import Index, NamedSharding, Sharding
+from meshjit.runtime.placing import asarray_host, move, padded, place, with_shards
+from sharding.memory import memory_of
+from sharding.named import Index, NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import check_spec
 
 Places = Mapping[Any, Index]  # device of this process → the slices of the logical array that it holds
@@ -134,7 +135,7 @@ def make_array_from_single_device_arrays(
         kind = _checked_block(by_device[device], index, _extents(index, shape), kind, where)
     key = _key_of(shape, kind, sharding, where, all(a.weak_type for a in arrays) and len(arrays) > 0)
     local = sharding.shard_shape(shape)
-    handles = [_full_shard(by_device[device], local, device) for device in places]
+    handles = [_full_shard(by_device[device], local, device, sharding.memory_kind) for device in places]
     if not handles:
         return with_shards(key, (), ())
     array = Array(key, _jaxlib.from_single_device_handles(handles, row=key.layout))
@@ -257,8 +258,9 @@ def _ids(devices: Any) -> list[int]:
     return sorted(device.id for device in devices)
 
 
-def _full_shard(array: Array, local: tuple[int, ...], device: Any) -> Any:
-    """The handle of a shard of the local shape, padding included."""
-    if array.shape == local:
-        return array
-    return _jaxlib.put([padded(array.numpy(), local)], [device])
+def _full_shard(array: Array, local: tuple[int, ...], device: Any, memory: str | None) -> Any:
+    """The handle of a shard of the local shape, padding included, in this memory of its device."""
+    there = SingleDeviceSharding(device, memory_kind=memory)
+    if array.shape != local:
+        return place(padded(array.numpy(), local), there, committed=True)
+    return array if memory_of(array.sharding) == memory_of(there) else move(array, there)

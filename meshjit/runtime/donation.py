@@ -1,24 +1,29 @@
 """Which result takes the memory of which donated argument.
 
-A result can take it if both have the same shape and dtype on every device. Where an output that nobody placed would
-miss that only because propagation put it elsewhere, it is placed like the donated input, before anything else is decided:
-donating an argument asks for its memory to be reused.
+A result can take it if both have the same shape and dtype on every device, in the same of its memories. Where an output that
+nobody placed would miss that only because propagation put it elsewhere, it is placed like the donated input, before anything
+else is decided: donating an argument asks for its memory to be reused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 from meshjit.core.plan import Plan
+from meshjit.core.program import Var
 from meshjit.core.types import TensorType
 from meshjit.plan.make import Annotations
 from sharding.spec import Placement, spec_of
 
+Memories: TypeAlias = tuple[Sequence[str], Sequence[str]]
 
-def match(plan: Plan, donated: Sequence[int]) -> dict[int, int]:
-    """Donated input → output. First outputs that are placed alike, in order, then any of equal local type."""
-    inputs = [(v.type, _local(v.type, p, plan), p) for v, p in zip(plan.program.inputs, plan.inputs, strict=True)]
-    outputs = [(v.type, _local(v.type, p, plan), p) for v, p in zip(plan.program.outputs, plan.outputs, strict=True)]
+
+def match(plan: Plan, donated: Sequence[int], memories: Memories = ((), ())) -> dict[int, int]:
+    """Donated input → output. First outputs that are placed alike, in order, then any of equal local type. `memories`: those of
+    inputs and outputs, where some are not the devices' own."""
+    inputs = _places(plan, plan.program.inputs, plan.inputs, memories[0])
+    outputs = _places(plan, plan.program.outputs, plan.outputs, memories[1])
     aliases: dict[int, int] = {}
     free = list(range(len(outputs)))
     for alike in (True, False):
@@ -30,17 +35,24 @@ def match(plan: Plan, donated: Sequence[int]) -> dict[int, int]:
     return aliases
 
 
+def _places(plan: Plan, values: Sequence[Var], placements: Sequence[Placement], memories: Sequence[str]) -> list[Any]:
+    """Per value its type, what of it a device holds and in which memory, and its placement."""
+    there = memories or [""] * len(values)
+    return [(v.type, (_local(v.type, p, plan), m), p) for v, p, m in zip(values, placements, there, strict=True)]
+
+
 def _local(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
     return type.with_shape(placement.local_shape(type.shape, plan.mesh))
 
 
-def tied(plan: Plan, annotations: Annotations, donated: Sequence[int]) -> Annotations | None:
+def tied(plan: Plan, annotations: Annotations, donated: Sequence[int], memories: Memories) -> Annotations | None:
     """Annotations that also place outputs like the donated inputs that would find none; None where none is to gain."""
-    aliases = match(plan, donated)
+    aliases = match(plan, donated, memories)
     free = [o for o, spec in enumerate(annotations.outputs) if spec is None and o not in aliases.values()]
     outputs = list(annotations.outputs)
     for i in donated:
         same = [o for o in free if plan.program.outputs[o].type == plan.program.inputs[i].type]
+        same = [o for o in same if not memories[0] or memories[0][i] == memories[1][o]]
         if i not in aliases and same:
             free.remove(same[0])
             outputs[same[0]] = spec_of(plan.inputs[i])

@@ -10,6 +10,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.explicit import Unclear, explicit_part, pin_of, program_specs, result_specs
+from meshjit.core.memories import ANYWHERE, Memories, behind_memories, check_agree
 from meshjit.core.op import Op
 from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Builder, Program, Source
@@ -25,6 +26,7 @@ from meshjit.trace.source import line_of, user_source
 from meshjit.transform.checkify import checkify, first_error, has_checks, values_of
 from meshjit.transform.checks import JaxRuntimeError
 from meshjit.transform.numbers import Number, numbers_of, with_operands, without_numbers
+from sharding.memory import DEVICE
 from sharding.mesh import Mesh, named_mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, ShardingError
@@ -47,6 +49,7 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
         with Builder(op.name) as builder:
             inputs = [builder.input(k.type) for k in keys]
             program = builder.build(builder.emit(op, inputs, dict(params)))
+        _check_memories(program, keys)
         outputs = _specs_of_results(program, keys, mesh)
         executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs), outputs)
     return _call(executable, operands)
@@ -120,7 +123,21 @@ def compiled(
     if config.no_tracing:
         raise RuntimeError(f"{program.name} would be compiled for new operands, and config.no_tracing is set")
     annotations = Annotations([_spec(k, mesh) for k in keys], outputs or [None] * len(program.outputs))
+    program = behind_memories(program, [_memories(k) for k in keys])
     return build(program, mesh, annotations, weak, any(k.committed for k in keys), [spelling_of(k) for k in keys])
+
+
+def _check_memories(program: Program, keys: Sequence[LeafKey]) -> None:
+    """ValueError where an op's operands lie in different memories."""
+    if not all(k.memory == DEVICE for k in keys):
+        (eqn,) = program.eqns
+        types = [f"an array {k.type}" for k in keys]
+        check_agree(eqn, [_memories(k) for k in keys], types, line_of(user_source()))
+
+
+def _memories(key: LeafKey) -> Memories:
+    """Where an operand lies: what nobody placed, wherever others do."""
+    return frozenset({key.memory}) if key.committed or key.memory != DEVICE else ANYWHERE
 
 
 def _specs_of_results(program: Program, keys: Sequence[LeafKey], mesh: Mesh) -> list[PartitionSpec]:

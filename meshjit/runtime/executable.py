@@ -13,6 +13,7 @@ from meshjit.config import config
 from meshjit.core.effects import Effect, effect_of_program, is_ordered
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.host import host_calls, without_numbers
+from meshjit.core.memories import memories_of
 from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
@@ -42,7 +43,9 @@ from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.runtime.serialized import from_bytes, to_bytes
 from meshjit.runtime.targets import target_for
 from meshjit.transform.pipeline import clean, simplify
+from meshjit.transform.place_in_memories import place_in_memories
 from sharding.axis_types import AxisType
+from sharding.memory import DEVICE, memory_of
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import normalized
@@ -61,6 +64,7 @@ class Lowering:
     annotations: Annotations
     seconds: Mapping[str, float] = field(default_factory=dict)
     captured: int = 0  # so many of the inputs, the last ones, are arrays that a function closes over: the text has them first
+    memories: tuple[Sequence[str], Sequence[str]] = ((), ())  # of inputs and outputs, see `memories_of`
 
     @property
     def mesh(self) -> Any:
@@ -76,6 +80,7 @@ class Planning:
     seconds: Mapping[str, float]
     plan_again: PlanAgain = make_plan  # for other annotations, as this plan was made; a search is brief then
     program: Program | None = None  # what was planned; that of the plan may have been rewritten since
+    memories: tuple[Sequence[str], Sequence[str]] = ((), ())  # of inputs and outputs, see `memories_of`
 
 
 @rarely_collected
@@ -92,6 +97,7 @@ def plan_program(
     may take. With `automatic`, what nobody placed is placed as is best, and the outputs in `ties` as their inputs."""
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
+    memories = memories_of(program)
     program = _timed(seconds, "simplify", lambda: verify(simplify(rename_axes(program, mesh)), "simplify"))
     if automatic is not None:
         with progress_bar(program.name):
@@ -102,13 +108,13 @@ def plan_program(
             )
         brief = automatic.briefly(len(program.eqns))
         again = functools.partial(make_automatic_plan, ties=ties, limits=brief)
-        return Planning(plan, annotations, seconds, again, program)
+        return Planning(plan, annotations, seconds, again, program, memories)
     plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
-    closer = tied(plan, annotations, donated)
+    closer = tied(plan, annotations, donated, memories)
     if closer is not None:
         annotations = closer
         plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target, plan))
-    return Planning(plan, annotations, seconds, functools.partial(make_plan, like=plan), program)
+    return Planning(plan, annotations, seconds, functools.partial(make_plan, like=plan), program, memories)
 
 
 def lower(
@@ -125,9 +131,12 @@ def lower_plan(planning: Planning, donated: Sequence[int] = (), captured: int = 
     assert plan.target is not None, "planning names its target"
     target = plan.target
     local = _timed(seconds, "partition", lambda: verify(clean(partition(plan), target), "partition"))
-    aliases = match(plan, donated)
-    text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases, target, captured))
-    return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured)
+    memories = planning.memories
+    if target.has_host_memory:
+        local = verify(place_in_memories(local, *memories), "place_in_memories")
+    aliases = match(plan, donated, memories)
+    text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases, target, captured, memories))
+    return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured, memories)
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
@@ -179,7 +188,9 @@ class Executable:
         local = lowering.local
         outputs = [(v.shape, v.dtype) for v in local.outputs]
         annotations = lowering.annotations
-        self.in_shardings = [sharding_of(p, mesh, s) for p, s in zip(plan.inputs, annotations.inputs, strict=True)]
+        there = lowering.memories[0] or [DEVICE] * len(plan.inputs)
+        pairs = zip(plan.inputs, annotations.inputs, there, strict=True)
+        self.in_shardings = [sharding_of(p, mesh, s, memory=memory) for p, s, memory in pairs]
         self.local_outputs, self.out_weak, self.committed = outputs, out_weak, committed
         self._spell(spellings)
         tell_shardings(plan, plan.program)
@@ -202,9 +213,10 @@ class Executable:
             for p, s in zip(plan.inputs, self.spellings, strict=False)
             if isinstance(s, NamedSharding) and s.mesh == mesh
         }
+        memories = self.lowering.memories[1] or [DEVICE] * len(plan.outputs)
         self.out_shardings = [
-            sharding_of(p, mesh, s, written.get((len(p.dims), normalized(p, mesh))))
-            for p, s in zip(plan.outputs, self.lowering.annotations.outputs, strict=True)
+            sharding_of(p, mesh, s, written.get((len(p.dims), normalized(p, mesh))), memory)
+            for p, s, memory in zip(plan.outputs, self.lowering.annotations.outputs, memories, strict=True)
         ]
         self.out_keys = [
             leaf_key(v.type, weak, s, self.committed or not isinstance(s, SingleDeviceSharding))
@@ -324,11 +336,15 @@ def fits(key: LeafKey, target: Sharding) -> bool:
 
 
 def sharding_of(
-    placement: Placement, mesh: Mesh, annotation: PartitionSpec | None, written: PartitionSpec | None = None
+    placement: Placement,
+    mesh: Mesh,
+    annotation: PartitionSpec | None,
+    written: PartitionSpec | None = None,
+    memory: str = DEVICE,
 ) -> Sharding:
     """What users see of a placement: the spec that they gave, if they gave a whole one, else as it is `written` elsewhere."""
     if mesh.size == 1 and mesh.axis_names == ONE_DEVICE_AXES:
-        return SingleDeviceSharding(mesh.flat_devices[0])
+        return SingleDeviceSharding(mesh.flat_devices[0], memory_kind=memory)
     whole = annotation is not None and PartitionSpec.UNCONSTRAINED not in annotation
     if not whole:
         sums = annotation
@@ -336,7 +352,7 @@ def sharding_of(
         if sums is not None and (sums.unreduced or sums.reduced):
             annotation = annotation.update(unreduced=sums.unreduced, reduced=sums.reduced)
     assert annotation is not None
-    return NamedSharding(_explicit_over(annotation.unreduced | annotation.reduced, mesh), annotation)
+    return NamedSharding(_explicit_over(annotation.unreduced | annotation.reduced, mesh), annotation, memory)
 
 
 def _explicit_over(axes: frozenset[str], mesh: Mesh) -> Mesh:
@@ -420,8 +436,10 @@ def reshard(array: Array, target: NamedSharding) -> Array:
 
 def filled(value: Array, shape: tuple[int, ...], target: Sharding) -> Array:
     """`value` broadcast to a shape, each device of `target` making its own part of it."""
-    (result,) = _broadcasting(value._key, shape, target)([value])
-    return Array(leaf_key(result.type, value.weak_type, target, True), result)  # the target as it was spelt
+    there = target.with_memory_kind(DEVICE)
+    (result,) = _broadcasting(value._key, shape, there)([value])
+    made = Array(leaf_key(result.type, value.weak_type, there, True), result)  # the target as it was spelt
+    return made if memory_of(target) == DEVICE else move(made, target)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -437,5 +455,7 @@ def _broadcasting(key: LeafKey, shape: tuple[int, ...], target: Sharding) -> Exe
 
 def copied(array: Array) -> Array:
     """The same elements, sharding and commitment in memory of their own."""
+    if memory_of(array.sharding) != DEVICE:
+        return Array(array._key, _jaxlib.copy_to_layout(array._live(), array._key.layout))
     (result,) = _identity(array._key, array.sharding).run_placed([array])
     return Array(array._key, result)

@@ -6,6 +6,7 @@ from typing import Any
 
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib
+from sharding.memory import DEVICE, memory_of
 from sharding.mesh import AbstractMesh
 from sharding.named import NamedSharding, Sharding
 from sharding.placement import normalized
@@ -26,9 +27,15 @@ class LeafKey:
         """Marks the handles of Arrays with this key; jaxlib's C++ tells Arrays apart by it. Leads back here as `.key`."""
         if self._layout is None:
             assert self.sharding is not None
-            self._layout = _jaxlib.Layout(self.sharding._device_assignment)  # pyright: ignore[reportPrivateUsage]
+            row = self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
+            self._layout = _jaxlib.Layout(row, None if self.memory == DEVICE else self.memory)
             self._layout.key = self
         return self._layout
+
+    @property
+    def memory(self) -> str:
+        """The memory that it lies in."""
+        return memory_of(self.sharding)
 
     def _normal(self) -> Any:
         """The same for shardings that mean the same: P("x") and P("x", None), or NamedSharding and another of its mesh."""
@@ -39,7 +46,7 @@ class LeafKey:
             row = () if abstract else self.sharding._device_assignment  # pyright: ignore[reportPrivateUsage]
             reduced = self.sharding.spec.reduced if isinstance(self.sharding, NamedSharding) else ()
             where = (row, mesh, placement if mesh is None else normalized(placement, mesh), reduced)
-        return (self.type, self.weak, where, self.committed)
+        return (self.type, self.weak, where, self.committed, self.memory)
 
 
 _keys: dict[tuple[Any, ...], LeafKey] = {}

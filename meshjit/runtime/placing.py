@@ -14,6 +14,7 @@ from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_
 from meshjit.core.types import TensorType
 from meshjit.runtime import _jaxlib, client, sending
 from meshjit.runtime.array import Array, LeafKey, leaf_key
+from sharding.memory import DEVICE, memory_of
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import Placement, normalized
@@ -38,8 +39,8 @@ def asarray(value: Any) -> Array:
     return place(array, default_sharding(), committed=False, weak=weak)
 
 
-def single_device_array(array: np.ndarray[Any, Any], device: Any) -> Array:
-    return place(array, SingleDeviceSharding(device), committed=True)
+def single_device_array(array: np.ndarray[Any, Any], device: Any, memory: str | None = None) -> Array:
+    return place(array, SingleDeviceSharding(device, memory_kind=memory), committed=True)
 
 
 def place(
@@ -106,12 +107,17 @@ def meaning(sharding: Sharding, rank: int) -> Placement:
 
 
 def same_place(a: Sharding, b: Sharding, rank: int) -> bool:
-    """Whether both put the same shards of a value of this rank on the same devices, whatever their axes are called."""
+    """Whether both put the same shards of a value of this rank into the same memories, whatever their axes are called."""
+    return memory_of(a) == memory_of(b) and same_devices(a, b, rank)
+
+
+def same_devices(a: Sharding, b: Sharding, rank: int) -> bool:
+    """The same for the devices alone, in whichever of their memories."""
     if device_row(a) != device_row(b):
         return False
     # Equal words of different meshes mean different things: P("x") on 2 by 3 devices is not P("x") on 3 by 2.
     same_words = getattr(a, "mesh", None) == getattr(b, "mesh", None) and meaning(a, rank) == meaning(b, rank)
-    return same_words or a.is_equivalent_to(b, rank)
+    return same_words or a.is_equivalent_to(b.with_memory_kind(a.memory_kind), rank)
 
 
 def padded(block: np.ndarray[Any, Any], local: Sequence[int]) -> np.ndarray[Any, Any]:
@@ -147,14 +153,17 @@ def asarray_host(value: Any) -> tuple[np.ndarray[Any, Any], bool]:
 def move(array: Array, sharding: Sharding) -> Array:
     """An Array under another sharding, the cheapest way there is:
 
-    nothing, where both say the same; a resharding program, on the same devices in the same order; copies from device to
-    device, for as many devices in another order or other ones; messages between processes (`sending`), for which all that have
-    devices of either must come here; else through this process's memory, whole."""
+    nothing, where both say the same; copies from one memory of a device to another; a resharding program, on the same devices
+    in the same order; copies from device to device, for as many devices in another order or other ones; messages between
+    processes (`sending`), for which all that have devices of either must come here; else through this process's memory, whole.
+    Only what lies in the devices' own memories is resharded and sent."""
     key = leaf_key(array.type, array.weak_type, sharding, True)
     if isinstance(sharding, NamedSharding):
         check_addends(array.type, sharding.spec)
     if same_place(array.sharding, sharding, array.ndim):
         return Array.over(key, array)
+    if (memory_of(array.sharding), memory_of(sharding)) != (DEVICE, DEVICE):
+        return _between_memories(key, array, sharding)
     way = _resharded if device_row(array.sharding) == device_row(sharding) else _sent
     moved = way(array, sharding)
     if moved is not None:
@@ -166,6 +175,14 @@ def move(array: Array, sharding: Sharding) -> Array:
     elif not array.sharding.has_addressable_devices:
         return with_shards(key, (), ())
     return place(_whole(array), sharding, committed=True, weak=array.weak_type)
+
+
+def _between_memories(key: LeafKey, array: Array, sharding: Sharding) -> Array:
+    if same_devices(array.sharding, sharding, array.ndim):
+        return Array(key, _jaxlib.copy_to_layout(array._live(), key.layout))  # pyright: ignore[reportPrivateUsage]
+    if memory_of(array.sharding) != DEVICE:
+        array = move(array, array.sharding.with_memory_kind(DEVICE))
+    return move(move(array, sharding.with_memory_kind(DEVICE)), sharding)
 
 
 def _needs_others(array: Array, sharding: Sharding) -> bool:

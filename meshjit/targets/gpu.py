@@ -13,4 +13,5 @@ from sharding.topology import topology_of
 
 def target(mesh: BaseMesh, figures: Figures) -> Target:
     """GPUs of a model of `sharding.figures.DEVICES`, or of a file."""
-    return Target("gpu", topology_of(figures, mesh), lacks_bitwise_collectives=True, ends_at_sums_of_constants=True)
+    topology = topology_of(figures, mesh)
+    return Target("gpu", topology, has_host_memory=True, lacks_bitwise_collectives=True, ends_at_sums_of_constants=True)

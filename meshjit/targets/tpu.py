@@ -22,6 +22,7 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
     return Target(
         "tpu",
         topology_of(figures, mesh, slice_axes(mesh)),
+        has_host_memory=True,
         has_slow_gathers=True,
         most_choices=CHOICES,
         running_total_block=LANES,

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from meshjit.core.explicit import Unclear, explicit_part, follow, likeness, pin_of, result_specs, typed
+from meshjit.core.memories import Memories
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Eqn, Source, Var
 from meshjit.core.rules import rule_of
@@ -37,6 +38,7 @@ class Trace(Protocol):
     mesh: Any
     specs: dict[Var, PartitionSpec] | None
     varying: dict[Var, Axes] | None
+    memories: dict[Var, Memories] | None
     typed: dict[Any, tuple[list[PartitionSpec], bool, Eqn]]
 
     def require_mesh(self, mesh: Any) -> None: ...
@@ -141,6 +143,8 @@ def _pinned(trace: Trace, var: Var, spec: PartitionSpec, mesh: BaseMesh) -> Var:
         trace.require_mesh(mesh)
     (held,) = trace.builder.emit(holding(spec), [var], {"spec": pin_of(spec, mesh)})
     trace.specs[held] = spec
+    if trace.memories is not None and var in trace.memories:
+        trace.memories[held] = trace.memories[var]
     if trace.varying is not None and var in trace.varying:
         trace.varying[held] = trace.varying[var]
     return held

@@ -20,6 +20,7 @@ from meshjit.trace.concrete import Copy, Value, concrete_info
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import without_float0
 from meshjit.trace.leaks import check_leaks
+from meshjit.trace.memories import memory_in_type
 from meshjit.trace.names import function_name, hint_of
 from meshjit.trace.recursion import Level, explained
 from meshjit.trace.refs import check_no_refs, content_of, written_in
@@ -29,6 +30,7 @@ from meshjit.trace.tracer import Tracer
 from meshjit.trace.tracing import Trace, varying_of
 from meshjit.trees import WORDS as tree
 from sharding.axes import AxisRef
+from sharding.memory import DEVICE
 from sharding.named import NamedSharding
 from sharding.spec import entry_axes, padded
 
@@ -36,13 +38,14 @@ from sharding.spec import entry_axes, padded
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One array argument of a function: its type, whether its dtype is weak, its path (`params['w1']`), in code for single
-    devices the mesh axes over which it varies, and where its type says that it is, in explicit axes."""
+    devices the mesh axes over which it varies, where its type says that it is, in explicit axes, and in which memory."""
 
     type: TensorType
     weak: bool = False
     name: str = ""
     varying: Axes = NOWHERE
     sharding: NamedSharding | None = None
+    memory: str = DEVICE
 
     def with_type(self, type: TensorType) -> Argument:
         return replace(self, type=type)
@@ -89,6 +92,7 @@ class Traced:
     by_value: bool = False
     out_varying: tuple[Axes, ...] = ()  # of code for single devices
     shardings: tuple[NamedSharding | None, ...] = ()  # of the outputs, where explicit axes are in use
+    memories: tuple[str, ...] = ()  # of the outputs, where some value lies elsewhere than in the devices' own
     copies: tuple[Copy, ...] = ()  # NumPy arrays whose elements are constants in it
     writes: tuple[Ref | int, ...] = ()  # Refs whose new contents are the last outputs; the number of one that was lent to it
 
@@ -97,9 +101,10 @@ class Traced:
         """The results as they would be arguments of a next function; not what it writes to refs."""
         varying = self.out_varying or [NOWHERE] * len(self.out_weak)
         shardings = self.shardings or [None] * len(self.out_weak)
+        memories = self.memories or [DEVICE] * len(self.out_weak)
         count = len(self.out_weak) - len(self.writes)
-        results = zip(self.program.output_types, self.out_weak, varying, shardings, range(count), strict=False)
-        return tuple(Argument(type, weak, "", axes, sharding) for type, weak, axes, sharding, _ in results)
+        results = zip(self.program.output_types, self.out_weak, varying, shardings, memories, range(count), strict=False)
+        return tuple(Argument(type, weak, "", axes, sharding, memory) for type, weak, axes, sharding, memory, _ in results)
 
 
 @rarely_collected
@@ -129,7 +134,7 @@ def trace_to_program(
             trace.everywhere = everywhere
             values = operands or [None] * len(arguments)
             pairs = zip(arguments, values, strict=True)
-            tracers = [trace.input(a.type, a.weak, a.name, hint_of(a.name), v, a.varying, a.sharding) for a, v in pairs]
+            tracers = [_input(trace, argument, value) for argument, value in pairs]
             args, kwargs = tree.unflatten(in_tree, tracers)
             result = fun(*args, **kwargs)
             result = without_float0(result)
@@ -141,6 +146,7 @@ def trace_to_program(
                 written, contents = written_in(trace, writes)
                 outputs += map(trace.lift, contents)
             shardings = () if trace.specs is None else tuple(map(sharding_in_type, outputs))
+            memories = () if trace.memories is None else tuple(map(memory_in_type, outputs))
     except RecursionError as error:
         if depth() > 0:  # the outermost says where
             raise
@@ -158,7 +164,12 @@ def trace_to_program(
     if config.check_tracer_leaks:
         del tracers, args, kwargs, result, leaves, outputs
         check_leaks(trace)
-    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, varying, shardings, copies, written)
+    types = varying, shardings, memories
+    return Traced(program, out_tree, weak, captured, mesh, trace.mesh_source, by_value, *types, copies, written)
+
+
+def _input(trace: Trace, a: Argument, value: Value) -> Tracer:
+    return trace.input(a.type, a.weak, a.name, hint_of(a.name), value, a.varying, a.sharding, a.memory)
 
 
 def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
@@ -168,7 +179,7 @@ def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
         return Argument(value.type, value.weak, name, varying_of(content_of(value)))
     if isinstance(value, Tracer):
         sharding = None if value.tracing.specs is None else sharding_in_type(value)
-        return Argument(value.type, value.weak_type, name, varying_of(value), sharding)
+        return Argument(value.type, value.weak_type, name, varying_of(value), sharding, memory_in_type(value))
     if is_python_number(value):
         dtype = canonical(dtype_of_python_scalar(value), config.enable_x64)
         return Argument(TensorType((), dtype), not isinstance(value, bool), name)
@@ -179,7 +190,7 @@ def argument_of(value: Any, name: str = "", fix: str = "") -> Argument:
     info = concrete_info(value)
     if info is None:
         raise TypeError(_not_an_array(value, f"argument {name}", fix=fix))
-    return Argument(info[0], info[1], name, NOWHERE, sharding_in_type(value))
+    return Argument(info[0], info[1], name, NOWHERE, sharding_in_type(value), memory_in_type(value))
 
 
 def as_operand(value: Any, argument: Argument) -> Value:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.explicit import Unclear, check_sums, typed
+from meshjit.core.memories import Memories
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.ref import Ref
@@ -49,12 +50,14 @@ from meshjit.trace.explicit import (
     type_value,
 )
 from meshjit.trace.members import is_checked
+from meshjit.trace.memories import behind_memory, memory_in_type, note_inlined, note_memories
 from meshjit.trace.meshes import in_words_of, is_without_devices, why_apart
 from meshjit.trace.refs import Held, content_in
 from meshjit.trace.source import line_of, user_source
 from meshjit.trace.thread import active, innermost, pop, push, traces
 from meshjit.trace.tracer import Tracer, leaked, origin
 from meshjit.trace.values import Values
+from sharding.memory import DEVICE
 from sharding.mesh import named_mesh
 from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec, ShardingError
@@ -67,7 +70,7 @@ class Trace:
 
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
-        "stand_ins", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
+        "stand_ins", "memories", "moved", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
     )  # fmt: skip
 
     def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
@@ -86,6 +89,8 @@ class Trace:
         mesh = mesh_in_use()
         if mesh is not None:
             self.specs, self.mesh = {}, mesh
+        self.memories: dict[Var, Memories] | None = None  # where values lie; None while all are in the devices' own memory
+        self.moved: dict[Var, Var] = {}  # captured values behind the equation that says where they lie
         self.bodies: dict[Any, Any] = {}  # functions traced inside that capture values of this one (`trace/once.py`)
         self.copies: list[Copy] = []  # NumPy arrays whose elements became constants
         self.refs: dict[int, Held] = {}  # by id: those made outside that the function reads or writes (`trace/refs.py`)
@@ -116,19 +121,32 @@ class Trace:
         value: Value = None,
         varying: Axes = NOWHERE,
         sharding: NamedSharding | None = None,
+        memory: str = DEVICE,
     ) -> Tracer:
         """A new input of the Program, as a Tracer. `name` is for errors, `hint` for the printed Program, `value` what it will
-        be if that is known, `sharding` where its type says that it is."""
+        be if that is known, `sharding` where its type says that it is, and in which `memory`."""
         var = self.builder.input(type, hint)
         self._vary(var, varying | self.everywhere)
         if value is not None and self.values is not None:
             self.values.put(var, value)
         type_value(self, var, sharding)
+        var = self._lying_in(memory, var)
         if self.specs is not None:
             var = pinned_input(self, var)
         if name:
             self.names[var] = name
         return Tracer(var, self, weak, None)
+
+    def _lying_in(self, memory: str, var: Var) -> Var:
+        """An input behind the equation that says in which memory it lies; itself where that is the devices' own."""
+        if memory == DEVICE:
+            return var
+        there = behind_memory(self, var, memory)
+        if self.specs is not None and var in self.specs:
+            self.specs[there] = self.specs[var]
+        if self.varying is not None and var in self.varying:
+            self.varying[there] = self.varying[var]
+        return there
 
     def lift(self, value: Value) -> Tracer:
         """A value of any kind that an operand may be, as a Tracer of this trace."""
@@ -166,9 +184,12 @@ class Trace:
             name = self.paths.get(id(value))
             if name is None and isinstance(value, Tracer):
                 name = value.tracing.names.get(value.variable)
+            there = self._lying_in(memory_in_type(like), entry[1])
+            if there is not entry[1]:
+                self.moved[entry[1]] = there
             if name is not None:
-                self.names[entry[1]] = name
-        return entry[1]
+                self.names[there] = name
+        return self.moved.get(entry[1], entry[1])
 
     def _large(self, value: Any) -> Tracer:
         entry = self.large.get(id(value))
@@ -217,6 +238,8 @@ class Trace:
             axes = varying_results(self.builder.eqns[-1], operand_axes)
             for var, result in zip(outputs, axes, strict=True):
                 self._vary(var, result)
+        if self.memories is not None or op.memory is not None or op.regions is not None:
+            note_memories(self, tracers, source, lambda t: f"{t.type}: {origin(t)}")
         if self.specs is not None:
             outputs = type_results(self, tracers, source)
         if weak is None:
@@ -229,6 +252,7 @@ class Trace:
         tracers = [self.lift(x) for x in operands]
         first = len(self.builder.eqns)
         outputs = self.builder.inline(program, [t.variable for t in tracers])
+        note_inlined(self, first)
         if self.specs is not None:
             type_inlined(self, first)
         if self.varying is not None:
@@ -277,6 +301,8 @@ class Trace:
         (cast,) = self.builder.emit(REGISTRY[op], [var], {"axes": tuple(sorted(axes)), **params})
         if self.specs is not None and var in self.specs:
             self.specs[cast] = self.specs[var]
+        if self.memories is not None and var in self.memories:
+            self.memories[cast] = self.memories[var]
         return cast
 
     def _check_sums(self, op: Op, axes: Sequence[Axes], operands: Sequence[Tracer], source: Source | None) -> None:

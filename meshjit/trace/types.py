@@ -11,6 +11,7 @@ import numpy as np
 
 from meshjit.core.explicit import typed
 from meshjit.core.keys import KeyType
+from meshjit.core.memories import MemorySpace
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.core.varying import REDUCED, UNREDUCED, marked
 from meshjit.trace.explicit import nowhere
@@ -42,7 +43,7 @@ class Float0Type:
 @dataclass(frozen=True, init=False)
 class ShapedArray:
     """The type of one value (`jax.core.ShapedArray(shape, dtype)`). `str` gives `float32[8@X,4]`: dim 0 is sharded over the
-    explicit axis X.
+    explicit axis X. `memory_space` is the memory that it lies in: `float32<host>[8,4]`.
 
     `sharding` is on an AbstractMesh, with an entry per dim; on a mesh without axes where there is none. `manual_axis_type` says
     how the value stands to the axes of shard_map around it, `vma` over which of them it differs from device to device."""
@@ -51,6 +52,7 @@ class ShapedArray:
     weak_type: bool
     sharding: NamedSharding
     manual_axis_type: ManualAxisType = ManualAxisType()
+    memory_space: MemorySpace = MemorySpace.Device
 
     def __init__(
         self,
@@ -60,18 +62,20 @@ class ShapedArray:
         *,
         sharding: NamedSharding | None = None,
         manual_axis_type: ManualAxisType = ManualAxisType(),  # noqa: B008 - it has no state
+        memory_space: MemorySpace = MemorySpace.Device,
     ) -> None:
         sharding = nowhere(len(shape)) if sharding is None else sharding
         kind: Any = dtype if isinstance(dtype, KeyType) else np.dtype(dtype)
         type = TensorType(tuple(shape), kind)
-        values = type, weak_type, sharding, manual_axis_type
-        for name, value in zip(("type", "weak_type", "sharding", "manual_axis_type"), values, strict=True):
+        values = type, weak_type, sharding, manual_axis_type, memory_space
+        names = "type", "weak_type", "sharding", "manual_axis_type", "memory_space"
+        for name, value in zip(names, values, strict=True):
             object.__setattr__(self, name, value)
 
     def update(self, **changes: Any) -> ShapedArray:
-        """The same with another `shape`, `dtype`, `weak_type` or `sharding`."""
+        """The same with another `shape`, `dtype`, `weak_type`, `sharding` or `memory_space`."""
         own: dict[str, Any] = {"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type}
-        own["manual_axis_type"] = self.manual_axis_type
+        own["manual_axis_type"], own["memory_space"] = self.manual_axis_type, self.memory_space
         if changes.get("shape", self.shape) == self.shape:
             own["sharding"] = self.sharding
         return ShapedArray(**{**own, **changes})
@@ -109,7 +113,8 @@ class ShapedArray:
         manual = self.manual_axis_type
         sums = marked(manual.unreduced, UNREDUCED) | marked(manual.reduced, REDUCED)
         text = typed(self.type, self.sharding.spec, self.vma | sums)
-        return text if short_dtypes else f"{self.dtype.name}{text[text.index('[') :]}"
+        dtype, dims = text[: text.index("[")], text[text.index("[") :]
+        return f"{dtype if short_dtypes else self.dtype.name}{self.memory_space.mark}{dims}"
 
     def __str__(self) -> str:
         return f"{'~' if self.weak_type else ''}{self.str_short()}"

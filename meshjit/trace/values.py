@@ -128,7 +128,8 @@ class Known:
     """Those of a Program that a pass writes, for custom rules that it asks: outside of jit a rule for a derivative is given
     values, as in JAX. `given` are those of the Builder's first inputs. It takes the place of a Trace in `Tracer`."""
 
-    name, names, ended, specs, varying = "a derivative", dict[Var, str](), False, None, None
+    name, names, ended = "a derivative", dict[Var, str](), False
+    specs = varying = memories = None
 
     def __init__(self, given: Sequence[Any], mesh: Any) -> None:
         self._given, self._mesh = given, mesh

@@ -38,8 +38,8 @@ class _TypeMeta(type):
 class ShapedArray(metaclass=_TypeMeta):
     """The type of an array. Called, it makes one; what `jax.typeof` gives is an instance."""
 
-    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False) -> Any:
-        return _ShapedArray(shape, dtype, weak_type)
+    def __new__(cls, shape: Any, dtype: Any, weak_type: bool = False, **more: Any) -> Any:
+        return _ShapedArray(shape, dtype, weak_type, **more)
 
 
 def get_aval(x: Any) -> Any:

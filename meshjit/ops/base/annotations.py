@@ -1,4 +1,4 @@
-"""Identities that say something about a value: where it is placed, that its gradient stops, that it stays apart, or in memory."""
+"""Identities that say something about a value: its placement, that its gradient stops, that it stays apart, its memory."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
-from meshjit.ops.base.families import SAMPLE_DTYPES, SAMPLE_SHAPES, elementwise, elementwise_rule, factor_names, require
+from meshjit.ops.base.families import (
+    SAMPLE_DTYPES,
+    SAMPLE_SHAPES,
+    elementwise,
+    elementwise_rule,
+    factor_names,
+    require,
+    require_param,
+)
 from meshjit.ops.base.shape import require_one
+from sharding.memory import DEVICE, HOST, KINDS
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec, placement_of
 
@@ -132,6 +141,42 @@ materialize = elementwise(
 )
 
 
+# -- in_memory: the same value in another memory, or where it lies already (source): the device's own, or its host's
+
+
+def _memory_type(in_types: Types, params: Params) -> Types:
+    types = (require_one("in_memory", in_types),)
+    for name in ("memory", "source"):
+        require_param(params[name] in KINDS, "in_memory", name, params[name], f"there are {', '.join(KINDS)}")
+    return types
+
+
+def _emit_memory(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """Where the compiler knows one memory alone, nothing."""
+    return [e.in_memory(operands[0], params["memory"])] if e.target.has_host_memory else operands
+
+
+def _memory_back(cts: Sequence[Var], operands: Any, in_types: Types, params: Params) -> list[Var]:
+    return [in_memory(cts[0], memory=params["source"], source=params["memory"])]
+
+
+_MEMORY_PARAMS = ({"memory": HOST, "source": DEVICE}, {"memory": DEVICE, "source": HOST}, {"memory": HOST, "source": HOST})
+
+in_memory = elementwise(
+    "in_memory",
+    lambda x, memory, source: x,
+    arity=1,
+    accepts="any",
+    type_rule=_memory_type,
+    emit=_emit_memory,
+    linear=((0,),),
+    transpose=_memory_back,
+    sample_params=_MEMORY_PARAMS,
+    widen=False,
+    memory=lambda params: params["memory"],
+)
+
+
 # -- optimization_barrier: nothing is merged or moved across it; all operands are there before any result is
 
 
@@ -182,4 +227,5 @@ optimization_barrier = Op(
     transpose=_barrier_transpose,
     batch=lambda operands, dims, params: (_barrier_outputs(operands), list(dims)),
     prune=_barrier_prune,
+    copies=True,
 )

@@ -122,6 +122,7 @@ def elementwise(
     type_rule: Any = None,
     samples: Callable[[], Iterable[Sample]] | None = None,
     widen: bool = True,
+    memory: Callable[[Params], str] | None = None,
 ) -> Op:
     """An op that computes each element from the elements at the same place.
 
@@ -159,6 +160,7 @@ def elementwise(
         stops=stops,
         jvp=jvp or Absent(NO_GRADIENT),
         transpose=transpose or Absent("the op is linear in none of its operands"),
+        memory=memory,
     )
     return op
 

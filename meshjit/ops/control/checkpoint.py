@@ -8,7 +8,7 @@ to that). As `jax.checkpoint`. Like a call it is written out in place before any
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from meshjit.core.effects import Effect, effect_of
@@ -19,7 +19,7 @@ from meshjit.core.primitives import params_of, primitive_of
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType
-from meshjit.ops.base.annotations import optimization_barrier
+from meshjit.ops.base.annotations import in_memory, optimization_barrier
 from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.families import elementwise
 from meshjit.ops.base.transcendental import tanh
@@ -42,13 +42,17 @@ POLICIES: dict[str, Callable[..., bool]] = {
 }
 
 
-def _saves(policy: Policy, eqn: Eqn) -> bool:
-    """Whether the policy keeps what this equation makes."""
+Move = Mapping[str, str]  # the params of `in_memory` by which a value is offloaded
+
+
+def _saves(policy: Policy, eqn: Eqn) -> bool | Move:
+    """Whether the policy keeps what this equation makes, and in which memory, if it names one."""
     prim, params = primitive_of(eqn), params_of(eqn)
     if isinstance(policy, tuple):
         return POLICIES[policy[0]](prim.name, params, *policy[1:])
     assert policy.make is not None
-    return bool(policy.make(prim, *eqn.input_types, **params))
+    answer = policy.make(prim, *eqn.input_types, **params)
+    return {"memory": answer.dst, "source": answer.src} if hasattr(answer, "dst") else bool(answer)
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -100,22 +104,43 @@ def _halves(
     parts, count = derivative.parts(body, flags), len(body.outputs)
     values, residuals = parts.forward.outputs[:count], parts.forward.outputs[count:]
     kept, again = _kept(parts.forward, residuals, policy)
-    return parts.forward.with_outputs([*values, *kept]), _after(again, parts.tangent), parts.flags
+    forward = parts.forward.with_outputs([*values, *kept])
+    if any(kept.values()):
+        forward, again = _offloaded(forward, [{}] * count + [*kept.values()]), _fetched(again, [*kept.values()])
+    return forward, _after(again, parts.tangent), parts.flags
 
 
-def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[list[Var], Program]:
-    """The values that are kept, and (operands, kept values) -> residuals, which makes the others again."""
-    saved = {eqn for eqn in forward.eqns if effect_of(eqn) & Effect.IO or _saves(policy, eqn)}
-    needed, again, kept = set(residuals), list[Eqn](), dict[Var, None]()
+def _kept(forward: Program, residuals: Sequence[Var], policy: Policy) -> tuple[dict[Var, Move], Program]:
+    """The values that are kept, those that are offloaded with where to; and (operands, kept values) -> residuals, which makes the
+    others again."""
+    answers: dict[Eqn, bool | Move] = {eqn: True if effect_of(eqn) & Effect.IO else _saves(policy, eqn) for eqn in forward.eqns}
+    needed, again, kept = set(residuals), list[Eqn](), dict[Var, Move]()
     for eqn in reversed(forward.eqns):
-        results = [v for v in eqn.outputs if v in needed]
-        if eqn in saved:
-            kept.update(dict.fromkeys(results))
+        results, answer = [v for v in eqn.outputs if v in needed], answers[eqn]
+        if answer:
+            kept.update(dict.fromkeys(results, {} if answer is True else answer))
         elif results or effect_of(eqn):
             needed.update(eqn.inputs)
             again.append(eqn)
-    values = [v for eqn in forward.eqns for v in eqn.outputs if v in kept]
+    values = {v: kept[v] for eqn in forward.eqns for v in eqn.outputs if v in kept}
     return values, Program(forward.name, (*forward.inputs, *values), tuple(reversed(again)), tuple(residuals))
+
+
+def _offloaded(forward: Program, moves: Sequence[Move]) -> Program:
+    """The Program, whose outputs are handed over in these memories."""
+    with Builder(forward.name) as builder:
+        outputs = builder.inline(forward, [builder.input(v.type, v.hint) for v in forward.inputs])
+        return builder.build([in_memory(v, **move) if move else v for v, move in zip(outputs, moves, strict=True)])
+
+
+def _fetched(again: Program, moves: Sequence[Move]) -> Program:
+    """The Program, whose last inputs come from there."""
+    with Builder(again.name) as builder:
+        inputs = [builder.input(v.type, v.hint) for v in again.inputs]
+        first = len(inputs) - len(moves)
+        back = [{"memory": move["source"], "source": move["memory"]} if move else move for move in moves]
+        values = [in_memory(v, **move) if move else v for v, move in zip(inputs[first:], back, strict=True)]
+        return builder.build(builder.inline(again, [*inputs[:first], *values]))
 
 
 def _after(first: Program, second: Program) -> Program:

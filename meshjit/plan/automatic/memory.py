@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from meshjit.core.memories import all_on_host
 from meshjit.core.plan import Plan
 from meshjit.core.program import Program, Var
 from meshjit.core.region import programs_of
@@ -46,6 +47,7 @@ def _held(model: Model, at: int) -> Mapping[int, Table]:
     alive = set(_alive(model.program, at))
     for program in programs_of(model.program.eqns[at].params):
         alive.update(program.vars())
+    alive -= all_on_host(model.program) if machine.target.has_host_memory else frozenset()
     for var in model.values.keys() & alive:
         value = model.values[var]
         number, homes = model.tables.versions_of.get(value.key, (value.maker.number, value.homes))

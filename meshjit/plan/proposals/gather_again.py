@@ -55,7 +55,7 @@ def _kept(draft: Draft) -> Iterator[Kept]:
     peak = held.index(max(held))
     made = {v: n for n, eqn in enumerate(program.eqns) for v in eqn.outputs}
     for var, placement, after in lifetimes.kept(peak):
-        bytes = machine.local_bytes(var.type, placement)
+        bytes = lifetimes.local_bytes(var, placement)
         eqn = program.eqns[after] if after < len(program.eqns) else None
         if eqn is not None and eqn.outputs and bytes and var not in lifetimes.cheap:
             newest, first = max(eqn.inputs, key=lambda v: made.get(v, -1)), next(iter(lifetimes.versions[var]))

@@ -42,6 +42,7 @@ from meshjit.runtime._jaxlib.arrays import (
     buffer_address as buffer_address,  # noqa: E402
     copy_to_devices as copy_to_devices,  # noqa: E402
     copy_to_host_async as copy_to_host_async,  # noqa: E402
+    copy_to_layout as copy_to_layout,  # noqa: E402
     delete as delete,  # noqa: E402
     fetch as fetch,  # noqa: E402
     from_dlpack as from_dlpack,  # noqa: E402

@@ -13,11 +13,12 @@ from meshjit.runtime._jaxlib import array_class
 from meshjit.runtime._jaxlib.array_class import raw_aval
 from meshjit.runtime._jaxlib.base import ShardType, XlaError
 from meshjit.runtime._jaxlib.clients import is_absent
-from meshjit.runtime._jaxlib.layouts import Aval, Layout, shared_layout
+from meshjit.runtime._jaxlib.layouts import Aval, Layout, device_list, shared_layout
 from meshjit.runtime._jaxlib.without_jax import NO_JAX
 
 _COPY_AT_ONCE = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
+_ALWAYS_COPY = _jax.ArrayCopySemantics.ALWAYS_COPY
 
 
 def put(
@@ -37,7 +38,8 @@ def put(
             f"{devices[0].device_kind} {devices[0].id} is a device of a topology: programs are compiled for it, none runs on it"
         )
     if not alias and _share_memory(sources):
-        return _assemble(aval, layout, [_put_one(aval, *pair) for pair in zip(sources, devices, strict=True)])
+        one_each = zip(sources, devices, strict=True)
+        return _assemble(aval, layout, [_put_one(aval, *pair, layout.memory_kind) for pair in one_each])
     return _put_all(aval, layout, sources, devices, _ALIAS if alias else _COPY_AT_ONCE)
 
 
@@ -48,8 +50,8 @@ def _put_all(aval: Aval, layout: Layout, sources: Sequence[Any], devices: Sequen
         )
 
 
-def _put_one(aval: Aval, source: Any, device: Any) -> Any:
-    return _single(_put_all(aval, shared_layout((device,)), [source], [device], _COPY_AT_ONCE))
+def _put_one(aval: Aval, source: Any, device: Any, memory: str | None) -> Any:
+    return _single(_put_all(aval, shared_layout((device,), memory), [source], [device], _COPY_AT_ONCE))
 
 
 def _share_memory(sources: Sequence[Any]) -> bool:
@@ -119,7 +121,7 @@ def fetch(handle: Any) -> list[tuple[Any, np.ndarray]]:
 def shard(handle: Any, index: int) -> Any:
     """A handle of the `index`-th shard of this process alone. It shares the memory, and is deleted with it."""
     device, single = handle_devices(handle)[index], _singles(handle)[index]
-    return _assemble(raw_aval(handle), shared_layout((device,)), [single])
+    return _assemble(raw_aval(handle), shared_layout((device,), handle._sharding.memory_kind), [single])
 
 
 def from_single_device_handles(handles: Sequence[Any], row: Sequence[Any] | Layout | None = None) -> Any:
@@ -146,6 +148,17 @@ def in_layout(handle: Any, layout: Layout) -> Any:
 def copy_to_devices(handle: Any, devices: Sequence[Any]) -> Any:
     """The i-th shard of this process copied to `devices[i]`; a shard already there is shared, not copied."""
     return put([shard(handle, i) for i in range(len(devices))], devices)
+
+
+def copy_to_layout(handle: Any, layout: Layout) -> Any:
+    """All shards of this process copied into another memory of the same devices."""
+    if not layout.local:
+        return without_shards(*shard_type(handle), layout)
+    rows = [shared_layout((device,), layout.memory_kind) for device in layout.local]
+    devices, copy = [device_list(row.row) for row in rows], [_ALWAYS_COPY] * len(rows)
+    with NO_JAX:  # one by one: jaxlib refuses arrays of several processes
+        copied = _jax.batched_copy_array_to_devices_with_sharding(_singles(handle), devices, rows, copy)
+    return _assemble(raw_aval(handle), layout, copied)
 
 
 def block(handle: Any) -> None:

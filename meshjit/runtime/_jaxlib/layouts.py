@@ -39,12 +39,13 @@ class Layout(_jax.GSPMDSharding):
     Two layouts are never equal: `fast_function` tells arrays of equal shards apart by them. (Its C++ asks classes that
     it does not know for their devices the slow way, hence the base class.)"""
 
-    memory_kind = None
+    memory_kind: str | None = None  # None: the device's own
     key: Any = None  # what arrays of this layout are; None: they are bare handles
     _internal_device_list = num_devices = device_set = None  # with jax in the process these are read-only properties
 
-    def __init__(self, row: tuple[Any, ...]) -> None:
+    def __init__(self, row: tuple[Any, ...], memory: str | None = None) -> None:
         super().__init__(device_list(row), _MANUAL)
+        self.memory_kind = memory
         self._internal_device_list = device_list(row)
         self.num_devices, self.device_set, self.row = len(row), row, _one_of_equal(row)
         self.local = tuple(self._internal_device_list.addressable_device_list)
@@ -67,6 +68,6 @@ def _one_of_equal(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=256)
-def shared_layout(row: tuple[Any, ...]) -> Layout:
+def shared_layout(row: tuple[Any, ...], memory: str | None = None) -> Layout:
     """The layout of handles that need no layout of their own."""
-    return Layout(row)
+    return Layout(row, memory)
