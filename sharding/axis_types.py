@@ -21,9 +21,6 @@ class AxisType(enum.Enum):
     def __repr__(self) -> str:
         return self.name
 
-    def __str__(self) -> str:
-        return self.name
-
 
 class AxisTypes:
     """The part of a mesh that knows what its axes do."""

@@ -110,7 +110,7 @@ class BaseMesh(AxisTypes):
 
     def text(self, shows_automatic: bool = True) -> str:
         """`Mesh('x': 4, 'y': 2, axis_types=(Auto, Auto))`, the types of axes that are all Auto only if asked for."""
-        axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items())
+        axes = ", ".join(f"{name!r}: {size}" for name, size in self.shape.items()) or "()"
         if shows_automatic or any(kind is not AxisType.Auto for kind in self.axis_types):
             axes += f", axis_types={self.axis_types}"
         return f"{type(self).__name__}({axes}{self._device_text()})"

@@ -203,7 +203,7 @@ def _check_sums(spec: PartitionSpec, mesh: BaseMesh) -> None:
                 raise ShardingError(f"NamedSharding: {spec!r} is {name} over {axis!r}; the mesh has axes {mesh.axis_names}")
             if axis not in mesh.explicit_axes:
                 raise ShardingError(
-                    f"NamedSharding: {spec!r} is {name} over {axis!r}, an axis of type {mesh.types_by_name[axis]}\n"
+                    f"NamedSharding: {spec!r} is {name} over {axis!r}, an axis of type {mesh.types_by_name[axis]!r}\n"
                     "  fix: an Explicit axis; over automatic ones the compiler decides where sums are finished"
                 )
 

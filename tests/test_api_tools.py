@@ -631,3 +631,18 @@ def test_moves_that_nobody_asked_for_are_refused() -> None:
 def test_levels_of_guards() -> None:
     with pytest.raises(ValueError, match="there is no level 'forbid'\n  fix: use one of allow, log, disallow, log_explicit"):
         mj.transfer_guard("forbid")
+
+
+def test_what_users_print() -> None:
+    x = mnp.arange(3)
+    assert isinstance(x.aval, mj.core.ShapedArray) and x.aval == mj.typeof(x) and repr(x.aval) == "ShapedArray(int32[3])"
+    assert x.aval.str_short(short_dtypes=True) == "i32[3]" and repr(mnp.asarray(2.0).aval) == "ShapedArray(float32[], weak_type=True)"
+    assert mj.random.key(0).aval == mj.typeof(mj.random.key(0))
+    seen = []
+    mj.jit(lambda v: (seen.append(v.aval), v)[1])(x)
+    mj.vmap(lambda v: (seen.append(v.aval), v)[1])(x)
+    assert list(map(str, seen)) == ["int32[3]", "int32[]"]
+    assert repr(mj.jit(test_what_users_print)).startswith("<PjitFunction of <function test_what_users_print at 0x")
+    assert repr(x.at[1]) == "Array([0, 1, 2], dtype=int32).at[1]" and repr(x.at) == "Array([0, 1, 2], dtype=int32).at"
+    assert (repr(mj.lax.Precision.HIGH), str(mj.sharding.AxisType.Explicit)) == ("Precision.HIGH", "AxisType.Explicit")
+    assert mj.lax.GatherScatterMode.CLIP.value == 1

@@ -57,7 +57,7 @@ y = _jax.ArrayImpl(Aval((3,), np.float32), theirs, x._arrays, committed=True, _s
 print(isinstance(x, mj.Array), x.shape, x.sum(), x + 1, x.numpy(), len(x), x.aval, x.is_ready())
 print(isinstance(y, mj.Array), y.shape, y.sum(), y + 1, hasattr(y, "numpy"), type(y.aval).__name__, y.is_ready())
 """
-OURS = "True (3,) 3.0 [1. 2. 3.] [0. 1. 2.] 3 f32[3] True\n"
+OURS = "True (3,) 3.0 [1. 2. 3.] [0. 1. 2.] 3 float32[3] True\n"
 
 
 @pytest.mark.parametrize("order", ["before", "after"])

@@ -15,14 +15,13 @@ from meshjit.api.shardings import cut
 from meshjit.api.wrapped import Wrapped
 from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
-from meshjit.core.memories import MemorySpace
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
-from meshjit.core.varying import REDUCED, UNREDUCED, Axes, with_mark
-from meshjit.trace import Trace, active_trace, argument_of, named_scope
+from meshjit.trace import Trace, active_trace, named_scope
 from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
 from meshjit.trace.refs import value_of
+from meshjit.trace.shaped import shaped_array_of
 from meshjit.trace.types import AbstractRef, ShapedArray
 from meshjit.trees import WORDS as tree
 from sharding.manual_type import ManualAxisType
@@ -43,14 +42,7 @@ def typeof(x: Any) -> Any:
         return ShapedArray(tuple(keys.shape), keys.dtype, sharding=sharding, manual_axis_type=varying)
     if isinstance(x, ShapeDtypeStruct):
         return ShapedArray(x.shape, x.dtype, x.weak_type, sharding=without_devices(_on_mesh(x.sharding, len(x.shape))))
-    argument = argument_of(x, "x")
-    type, sharding, manual = argument.type, visible_sharding(x, argument.type.rank), _manual(argument.varying)
-    space = MemorySpace.of(argument.memory)
-    return ShapedArray(type.shape, type.dtype, argument.weak, sharding=sharding, manual_axis_type=manual, memory_space=space)
-
-
-def _manual(axes: Axes) -> ManualAxisType:
-    return ManualAxisType(*(with_mark(axes, mark) for mark in ("", UNREDUCED, REDUCED)))
+    return shaped_array_of(x)
 
 
 def _on_mesh(sharding: Any, rank: int) -> NamedSharding | None:

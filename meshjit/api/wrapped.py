@@ -417,7 +417,7 @@ class Wrapped:
         return fun
 
     def __repr__(self) -> str:
-        return f"<{self._title()}>"
+        return f"<PjitFunction of {self.fun!r}>"
 
 
 def _asks_for_a_plan(*shardings: Any) -> bool:

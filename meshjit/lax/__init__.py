@@ -244,6 +244,9 @@ class Precision(enum.Enum):
     HIGH = 1
     HIGHEST = 2
 
+    def __repr__(self) -> str:
+        return str(self)
+
 
 def dtype(x: Any) -> np.dtype[Any]:
     """The dtype of an array, or that a number gets as an array."""

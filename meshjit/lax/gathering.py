@@ -16,9 +16,9 @@ from meshjit.trace import bind
 class GatherScatterMode(enum.Enum):
     """What an index out of range means: moved inside, or filled (gather) and dropped (scatter)."""
 
-    CLIP = 0
-    FILL_OR_DROP = 1
-    PROMISE_IN_BOUNDS = 2
+    CLIP = 1
+    FILL_OR_DROP = 2
+    PROMISE_IN_BOUNDS = 3
 
 
 class GatherDimensionNumbers(NamedTuple):

@@ -80,7 +80,7 @@ def check_inferable(mesh: BaseMesh, names: Names) -> None:
     around = device_axis_names()
     if names <= set(mesh.explicit_axes) and not around:
         return
-    types = ", ".join(f"{name} {kind}" for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True))
+    types = ", ".join(f"{name} {kind.name}" for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True))
     why = f", and the code around is for single devices along {', '.join(around)}" if around else ""
     raise TypeError(
         f"shard_map: there are no in_specs, and the mesh axes are {types}{why}\n  at {line_of(user_source())}\n"
@@ -123,7 +123,7 @@ def _check_sums(spec: PartitionSpec, where: str, names: Names, mesh: BaseMesh) -
         )
     for name in sorted(spec.unreduced | spec.reduced):
         if mesh.types_by_name.get(name) not in (AxisType.Explicit, AxisType.Manual):
-            kind = f"of type {mesh.types_by_name[name]}" if name in mesh.shape else f"not in the mesh {mesh.axis_names}"
+            kind = f"of type {mesh.types_by_name[name]!r}" if name in mesh.shape else f"not in the mesh {mesh.axis_names}"
             raise ValueError(
                 f"shard_map: {where} {spec}: axis {name!r} is {kind}\n  at {line_of(user_source())}\n"
                 "  fix: make_mesh(..., axis_types=AxisType.Explicit)"

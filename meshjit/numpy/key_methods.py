@@ -8,8 +8,8 @@ from typing import Any
 
 from meshjit.api import jit
 from meshjit.api.shardings import cut
+from meshjit.api.tools import typeof
 from meshjit.core.keys import PRNGKeyArray, type_text
-from meshjit.core.types import TensorType
 from meshjit.numpy import indexing, methods, rearranging, ufuncs, views
 from meshjit.numpy.key_arrays import compares_keys, takes_keys
 from meshjit.trace import Tracer, line_of, type_and_weak, user_source
@@ -158,7 +158,7 @@ _METHODS = {
     **{name: lambda keys, _name=name: getattr(keys.words, _name)() for name in _OF_WORDS},
 }
 _PROPERTIES = {
-    "aval": lambda keys: TensorType(keys.shape, keys.dtype),
+    "aval": typeof,
     "T": lambda keys: keys.transpose(),
     "at": KeyUpdater,
     "sharding": _sharding,

@@ -30,6 +30,7 @@ from meshjit.numpy.promote import cast, shape_of, value
 from meshjit.numpy.quick import quick
 from meshjit.runtime.array_values import iteration_over
 from meshjit.trace import Tracer, line_of, type_and_weak, user_source
+from meshjit.trace.shaped import shaped_array_of
 from meshjit.trace.tracer import origin
 
 
@@ -162,6 +163,7 @@ _METHODS = {
     "copy": lambda self: self,
 }
 _PROPERTIES = {
+    "aval": shaped_array_of,
     "T": shaping.transpose,
     "mT": shaping.matrix_transpose,
     "real": views.real,
@@ -182,7 +184,8 @@ def install_methods(kind: type) -> None:
         if name not in own:
             setattr(kind, name, _as_method(function))
     for name, function in _PROPERTIES.items():
-        setattr(kind, name, property(_as_method(function)))
+        if name not in own:
+            setattr(kind, name, property(_as_method(function)))
     for name, fix in _INSTEAD_OF_SETTING.items():
         setattr(kind, name, property(getattr(kind, name).fget, _refuse_setting(name, fix)))
 

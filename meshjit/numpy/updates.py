@@ -35,6 +35,9 @@ class IndexUpdater:
     def __init__(self, x: Any) -> None:
         self.x = x
 
+    def __repr__(self) -> str:
+        return f"{self.x!r}.at"
+
     def __getitem__(self, index: Any) -> IndexUpdate:
         return IndexUpdate(self.x, index)
 
@@ -49,7 +52,7 @@ class IndexUpdate:
         self.x, self.index = x, index
 
     def __repr__(self) -> str:
-        return "x.at[...]"
+        return f"{self.x!r}.at[{self.index!r}]"
 
     def __getattr__(self, name: str) -> NoReturn:
         methods = ", ".join(_METHODS)

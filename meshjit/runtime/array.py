@@ -24,6 +24,8 @@ from meshjit.runtime import _jaxlib
 from meshjit.runtime.array_shards import ArrayShards, Shard as Shard
 from meshjit.runtime.array_values import ArrayValues
 from meshjit.runtime.leaf_key import LeafKey as LeafKey, leaf_key as leaf_key
+from meshjit.trace.shaped import shaped_array_of
+from meshjit.trace.types import ShapedArray
 from sharding.named import NamedSharding, Sharding
 from sharding.spec import spec_text
 
@@ -68,9 +70,9 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
         return self._key.type
 
     @property
-    def aval(self) -> TensorType:
+    def aval(self) -> ShapedArray:
         _jaxlib.refuse_jax(sys._getframe(1))
-        return self._key.type
+        return shaped_array_of(self)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -44,8 +44,6 @@ class Tracer:
     def type(self) -> TensorType:
         return self.variable.type
 
-    aval = type
-
     @property
     def shape(self) -> tuple[int, ...]:
         return self.variable.type.shape

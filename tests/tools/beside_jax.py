@@ -52,7 +52,7 @@ def raises(kind: type[Exception], words: str, use: Callable[[], Any]) -> None:
 def check_ours(x: Any) -> None:
     whole = x.numpy()
     assert isinstance(x, mj.Array) and x.committed and not x.weak_type
-    assert (x.shape, x.dtype, x.ndim, x.size, len(x), str(x.aval)) == ((10,), np.float32, 1, 10, 10, "f32[10]")
+    assert (x.shape, x.dtype, x.ndim, x.size, len(x), str(x.aval)) == ((10,), np.float32, 1, 10, 10, "float32[10]")
     assert x.sharding == PLACE and len(x.addressable_shards) == 4 and x.addressable_shards[3].data.shape == (1,)
     assert repr(x).startswith("Array([") and repr(x).endswith("on Mesh('x': 4))")
     assert float(x.sum()) == whole.sum() and float(x[3]) == whole[3] and float(x.at[3].set(7.0)[3]) == 7
