@@ -4,6 +4,11 @@
         step(x).block_until_ready()
 
 TensorBoard (with xprof), or ui.perfetto.dev, which opens the .trace.json.gz below plugins/profile, shows the recording.
+ProfileData reads the .xplane.pb beside it: planes (a device, the host), their lines (a thread), and the events of a line.
+
+    for line in ProfileData.from_file(path).find_plane_with_name("/host:CPU").lines:
+        print(line.name, sum(event.duration_ns for event in line.events))
+
 `meshjit inspect` says beforehand what a step should take, and why.
 """
 
@@ -20,11 +25,18 @@ from typing import Any
 
 from meshjit.missing import explain as _explain
 from meshjit.runtime import _jaxlib, client
-from meshjit.runtime._jaxlib import ProfileOptions as ProfileOptions, TraceAnnotation as TraceAnnotation
+from meshjit.runtime._jaxlib import (
+    ProfileData as ProfileData,
+    ProfileEvent as ProfileEvent,
+    ProfileOptions as ProfileOptions,
+    ProfilePlane as ProfilePlane,
+    TraceAnnotation as TraceAnnotation,
+)
 
 __all__ = [
-    "ProfileOptions", "StepTraceAnnotation", "TraceAnnotation", "annotate_function", "device_memory_profile",
-    "save_device_memory_profile", "start_server", "start_trace", "stop_server", "stop_trace", "trace",
+    "ProfileData", "ProfileEvent", "ProfileOptions", "ProfilePlane", "StepTraceAnnotation", "TraceAnnotation",
+    "annotate_function", "device_memory_profile", "save_device_memory_profile", "start_server", "start_trace", "stop_server",
+    "stop_trace", "trace",
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import meshjit as mj
 from meshjit import profiler
+from meshjit.experimental.profiler import get_profiled_instructions_proto
 
 pytestmark = pytest.mark.device
 X = np.ones((8, 8), np.float32)
@@ -64,3 +65,33 @@ def test_memory_as_pprof(tmp_path: Path) -> None:
     kept = mj.device_put(X)
     profiler.save_device_memory_profile(tmp_path / "memory.prof")
     assert len(gzip.decompress((tmp_path / "memory.prof").read_bytes())) > 100 and kept.shape == (8, 8)
+
+
+def recorded(folder: Path) -> Path:
+    (file,) = folder.glob("plugins/profile/*/*.xplane.pb")
+    return file
+
+
+def test_a_recording_is_read_in_python(tmp_path: Path) -> None:
+    step = mj.jit(lambda x: x @ x)
+    with profiler.trace(tmp_path), profiler.TraceAnnotation("mine", weight=2):
+        step(X).block_until_ready()
+    file = recorded(tmp_path)
+    data = profiler.ProfileData.from_file(str(file))
+    host = data.find_plane_with_name("/host:CPU")
+    assert isinstance(host, profiler.ProfilePlane) and data.find_plane_with_name("nowhere") is None
+    (event,) = [event for line in host.lines for event in line.events if event.name == "mine"]
+    assert isinstance(event, profiler.ProfileEvent) and dict(event.stats)["weight"] == 2
+    assert event.duration_ns > 0 and event.end_ns - event.start_ns == event.duration_ns
+    again = profiler.ProfileData.from_serialized_xspace(file.read_bytes())
+    assert [plane.name for plane in again.planes] == [plane.name for plane in data.planes]
+    with pytest.raises(RuntimeError, match="NOT_FOUND"):
+        profiler.ProfileData.from_file(str(tmp_path / "nothing"))
+
+
+def test_instructions_of_a_recording(tmp_path: Path) -> None:
+    with profiler.trace(tmp_path):
+        mj.jit(lambda x: x @ x)(X).block_until_ready()
+    assert get_profiled_instructions_proto(str(recorded(tmp_path).parent)) == b""  # nothing of a GPU
+    with pytest.raises(RuntimeError, match="NOT_FOUND"):
+        get_profiled_instructions_proto(str(tmp_path / "nothing"))

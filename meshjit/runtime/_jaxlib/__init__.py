@@ -123,11 +123,15 @@ from meshjit.runtime._jaxlib.layouts import (
     shared_layout as shared_layout,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.profiling import (
+    ProfileData as ProfileData,  # noqa: E402
+    ProfileEvent as ProfileEvent,  # noqa: E402
     ProfileOptions as ProfileOptions,  # noqa: E402
+    ProfilePlane as ProfilePlane,  # noqa: E402
     TraceAnnotation as TraceAnnotation,  # noqa: E402
     begin_profile as begin_profile,  # noqa: E402
     end_profile as end_profile,  # noqa: E402
     heap_profile as heap_profile,  # noqa: E402
+    instructions_of_profile as instructions_of_profile,  # noqa: E402
     profile_server as profile_server,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.trees import (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxlib import _profiler  # pyright: ignore[reportAttributeAccessIssue]
+from jaxlib import _profile_data, _profiler  # pyright: ignore[reportAttributeAccessIssue]
 
 ProfileOptions = _profiler.ProfileOptions
 TraceAnnotation = _profiler.TraceMe
-register_subprocess = getattr(_profiler, "register_subprocess", None)
+ProfileData = _profile_data.ProfileData
+ProfileEvent = _profile_data.ProfileEvent
+ProfilePlane = _profile_data.ProfilePlane
 
 
 def begin_profile(options: Any = None) -> Any:
@@ -24,6 +26,11 @@ def end_profile(session: Any, folder: str) -> None:
 def profile_server(port: int) -> Any:
     """Serves recordings on demand, as long as it is kept."""
     return _profiler.start_server(port)
+
+
+def instructions_of_profile(folder: str) -> bytes:
+    """How long each instruction took, in a folder that `end_profile` wrote."""
+    return _profiler.get_profiled_instructions_proto(folder)
 
 
 def heap_profile(client: Any) -> bytes:
