@@ -40,7 +40,8 @@ from sharding.spec import spec_of
 PLANS: Final = 256  # plans that are priced in full
 UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
 QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
-WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced
+WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced; a quarter on three axes,
+# where a way takes 1 to 4 ms to find
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
@@ -82,7 +83,7 @@ class Search:
 
     def plan(self) -> Plan:
         """The best plan, with its Optimum."""
-        is_small = self._is_small()
+        is_small = self.is_small()
         bound, is_complete = self.in_order() if is_small else self.descents()
         if self.best is None and self.leanest is not None:
             self.within_memory(is_small)
@@ -135,9 +136,10 @@ class Search:
             return None
         return refined(self.fastest, self.machine, "memory")
 
-    def _is_small(self) -> bool:
+    def is_small(self) -> bool:
         """Whether everything can be gone through."""
         choices, walks, seen = 0, 0, set[tuple[int, ...]]()
+        most = WALKS // 4 ** max(0, len(self.machine.mesh.axis_names) - 2)
         for part in programs_in(self.draft.program):
             for eqn in part.eqns:
                 if eqn.identity not in seen and eqn.inputs and eqn.op.regions is None and eqn.op.pinned is None:
@@ -146,7 +148,7 @@ class Search:
                     spreads = spreads_of(eqn, rule, self.machine.mesh)
                     choices += len(spreads)
                     walks += sum(len({under(spread, dims) for spread in spreads}) ** 2 for dims in rule.operands)
-                    if choices > SMALL or walks > WALKS:
+                    if choices > SMALL or walks > most:
                         return False
         return True
 
