@@ -158,7 +158,7 @@ class Traced(Stage):
         finer = _best(planned for mesh in divided for planned in planned_on(mesh, share))
         best = best if finer is None or not finer.is_better_than(best) else finer
         optimum = best.plan.optimum
-        is_proved = optimum is not None and optimum.is_optimal
+        is_proved = optimum is not None and optimum.is_proved
         return best if is_proved or limits.effort == 0 else next(planned_on(best.mesh, limits), best)
 
     def _ties(self, kept: Sequence[int]) -> Mapping[int, int]:

@@ -93,7 +93,8 @@ class Optimum:
 
     seconds: predicted for the plan. known: seconds below which no plan is, as far as the search knows. searched: plans that were
     priced in full. is_complete: False where the effort or the width of the Program cut the search. proof: a bound that is worked
-    out when somebody asks, for a large Program.
+    out when somebody asks, for a large Program. fastest: the cost of the fastest plan, where a plan that is about as
+    fast and sends less was preferred to it.
     """
 
     seconds: float
@@ -101,11 +102,13 @@ class Optimum:
     searched: int = 1
     is_complete: bool = True
     proof: Callable[[], float] | None = field(default=None, repr=False, compare=False)
+    fastest: PlanCost | None = None
 
     @functools.cached_property
     def bound(self) -> float:
         """No plan of those that were to choose from takes less; 0 where nothing is known."""
-        return self.known if self.proof is None else min(self.seconds, max(self.known, self.proof()))
+        least = self.seconds if self.fastest is None else self.fastest.seconds
+        return self.known if self.proof is None else min(least, max(self.known, self.proof()))
 
     @property
     def gap(self) -> float:
@@ -117,6 +120,12 @@ class Optimum:
     @property
     def is_optimal(self) -> bool:
         return self.gap == 0.0
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether no plan is faster than this one, or than the one that it was preferred to."""
+        least = self.seconds if self.fastest is None else self.fastest.seconds
+        return least <= self.bound * (1 + 1e-9)
 
     def __str__(self) -> str:
         time = f"{self.seconds * 1e3:.4g} ms"
@@ -131,7 +140,11 @@ class Optimum:
 
 def _searched(name: str, optimum: Optimum) -> Decision:
     ends = "no further choice can be cheaper" if optimum.is_complete else "the size or the time limit cut the search"
-    reasons = f"{optimum.searched} plans were priced in full; {ends}", f"none takes less than {optimum.bound * 1e3:.4g} ms"
+    least = f"on this mesh none takes less than {optimum.bound * 1e3:.4g} ms"
+    reasons = f"{optimum.searched} plans were priced in full; {ends}", least
+    if optimum.fastest is not None:
+        rival = f"{optimum.fastest.seconds * 1e3:.4g} ms and sends {optimum.fastest.wire_bytes:,.0f} bytes"
+        reasons = *reasons, f"the fastest takes {rival}: this one is about as fast and sends fewer"
     return Decision("search", name, str(optimum), reasons, rounded(optimum.seconds))
 
 

@@ -50,7 +50,7 @@ def make_automatic_plan(
     if saved is not None:
         return _replayed(draft, saved)
     count = len(program.eqns)
-    solver = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count))
+    solver = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count), is_frugal=True)
     best = solver.plan()
     if memory is not None and not solver.fits:
 

@@ -19,18 +19,21 @@ from meshjit.core.plan import Optimum, Plan, equation_plan
 from meshjit.core.program import Program
 from meshjit.core.region import weighted_regions
 from meshjit.core.rules import work_passes
+from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
 from meshjit.plan.automatic.descend import descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
+from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, with_slow_links
 from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import bound_on
-from meshjit.plan.automatic.saved import saved_of
+from meshjit.plan.automatic.saved import replay, saved_of
 from meshjit.plan.automatic.spreads import spreads_of, under
 from meshjit.plan.automatic.watch import WATCH
+from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations, programs_in
 from meshjit.plan.proposals import KINDS
@@ -66,13 +69,15 @@ class Search:
         effort: float = 0.0,
         priced: int = PRICED,
         later: float = 0.0,
+        is_frugal: bool = False,
     ) -> None:
-        self.priced, self.later = priced, later
+        self.priced, self.later, self.is_frugal = priced, later, is_frugal
         self.draft, self.machine, self.ties, self.deadline, self.effort = draft, draft.machine, ties, deadline, effort
         self.memory = draft.machine.topology.memory
         self.best: Candidate | None = None  # of plans that fit
         self.leanest: Candidate | None = None  # of those that do not
         self.fastest: Candidate | None = None  # likewise
+        self.close: list[Candidate] = []  # those that fit and are about as fast as the best
         self.searched = 0
 
     @functools.cached_property
@@ -98,18 +103,46 @@ class Search:
             best, bound, is_complete = lighter, self._least_work(self.draft.program), False
         if best is None or propagated.is_better_than(best, self.memory):
             best = propagated
-        if best.draft is not None and (len(self.draft.program.eqns) <= REFINED or best.peak > self.memory):
-            improved = refined(best, self.machine)
-            best = improved if improved.is_better_than(best, self.memory) else best
+        best = fastest = self._refined(best)
+        if self.is_frugal:
+            best = self._frugal(fastest, propagated, is_small)
+        least = fastest.plan.cost if best is not fastest else None
         self.chosen = best
-        cost = best.plan.cost
-        assert cost is not None
-        seconds = cost.seconds
-        share = min(1.0, bound / best.seconds) if best.seconds > 0 else 1.0
-        optimum = Optimum(seconds, seconds * share, self.searched, is_complete, self._proved_later(best))
+        cost, quick = best.plan.cost, fastest.plan.cost
+        assert cost is not None and quick is not None
+        share = min(1.0, bound / fastest.seconds) if fastest.seconds > 0 else 1.0
+        known = min(cost.seconds, quick.seconds * share)
+        optimum = Optimum(cost.seconds, known, self.searched, is_complete, self._proved_later(fastest), least)
         saved = None if best.draft is None else saved_of(best.draft, best.refined_by)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
+
+    def _refined(self, best: Candidate) -> Candidate:
+        if best.draft is None or (len(self.draft.program.eqns) > REFINED and best.peak <= self.memory):
+            return best
+        improved = refined(best, self.machine)
+        return improved if improved.is_better_than(best, self.memory) else best
+
+    def _frugal(self, fastest: Candidate, propagated: Candidate, is_small: bool) -> Candidate:
+        """The plan that sends least among those priced that are about as fast as the fastest, and no dearer than propagation's.
+        Of a small Program the fastest is often the only one priced; there the plan that is best where links are slow is added."""
+        assert fastest.plan.cost is not None
+        if not fastest.plan.cost.wire_bytes or fastest.peak > self.memory or fastest.refined_by == "memory":
+            return fastest
+        if is_small and not self.is_late:
+            self._try_slow_links()
+        most = propagated.seconds if propagated.peak <= self.memory else math.inf
+        rival = preferred([c for c in self.close if c.seconds <= most], fastest, self.memory)
+        rival = None if rival is None else self._refined(rival)
+        return fastest if rival is None or not is_preferred(rival, fastest, self.memory) else rival
+
+    def _try_slow_links(self) -> None:
+        draft, machine = self.draft, self.machine
+        slow = Machine(machine.mesh, with_slow_links(machine.target))
+        search = Search(first_draft(draft.program, draft.annotations, Assigner(slow)), self.ties, self.deadline)
+        search.in_order()
+        if search.best is not None and search.best.draft is not None:
+            self._consider(candidate_of(replay(draft, saved_of(search.best.draft, "")), machine))
 
     @property
     def fits(self) -> bool:
@@ -209,8 +242,11 @@ class Search:
                 self.leanest = candidate
             if not candidate.refined_by and (self.fastest is None or candidate.seconds < self.fastest.seconds):
                 self.fastest = candidate
-        elif self.best is None or candidate.seconds * EQUAL < self.best.seconds:
+            return
+        if self.best is None or candidate.seconds * EQUAL < self.best.seconds:
             self.best = candidate
+        if self.is_frugal:
+            self.close = [c for c in (*self.close, candidate) if c.seconds <= CLOSE * self.best.seconds]
 
     def _note(self, candidate: Candidate) -> None:
         """For who watches."""

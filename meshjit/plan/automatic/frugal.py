@@ -1,0 +1,45 @@
+"""Of plans that are about as fast, the one that sends least.
+
+Predicted times of collectives are between 0.9 and 1.8 of those measured (docs/automatic.md, Machines): which of two plans is
+faster by less than a per cent is beyond what prices can say, and what they send is certain. `is_preferred` is the one rule:
+
+    fastest   109.9 ms, sends 13.5 MB
+    rival     110.5 ms, sends 10.6 MB      preferred: 0.6 % slower, 22 % fewer bytes
+    rival     109.9 ms, sends 13.4 MB      not preferred: it saves too little
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Final
+
+from meshjit.core.target import Target
+from meshjit.plan.automatic.candidate import Candidate
+
+CLOSE: Final = 1.01  # of the least seconds; plans that were predicted 4 % apart took the same (docs/performance.md)
+LESS: Final = 0.9  # of the fastest plan's bytes, at most
+DEARER: Final = 2.0  # a collective, where plans that send little are searched for; up to 1.8 was measured
+
+
+def is_preferred(rival: Candidate, fastest: Candidate, memory: float) -> bool:
+    """Whether a plan is about as fast as the fastest one, sends clearly less, and fits the memory."""
+    return rival.seconds <= CLOSE * fastest.seconds and _sent(rival) <= LESS * _sent(fastest) and rival.peak <= memory
+
+
+def preferred(rivals: Iterable[Candidate], fastest: Candidate, memory: float) -> Candidate | None:
+    """The rival that sends least among those that are preferred to the fastest plan; the first of equal ones."""
+    return min((r for r in rivals if is_preferred(r, fastest, memory)), key=_sent, default=None)
+
+
+def with_slow_links(target: Target) -> Target:
+    """The same machine, where all collectives take DEARER times as long."""
+    topology = target.topology
+    latency = {axis: DEARER * seconds for axis, seconds in topology.latency.items()}
+    bandwidth = {axis: speed / DEARER for axis, speed in topology.bandwidth.items()}
+    return dataclasses.replace(target, topology=dataclasses.replace(topology, latency=latency, bandwidth=bandwidth))
+
+
+def _sent(candidate: Candidate) -> float:
+    assert candidate.plan.cost is not None
+    return candidate.plan.cost.wire_bytes
