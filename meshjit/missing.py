@@ -119,12 +119,18 @@ FAMILIES = (
         "a product of the scaled numbers",
     ),
     Family(
-        "dtypes of fewer than 8 bits, and some formats of 8, have no arrays: XLA computes with them on few devices",
+        "integers of fewer than 8 bits have no arrays: XLA computes with them on few devices",
         {
-            "meshjit.numpy": "float4_e2m1fn float6_e2m3fn float6_e3m2fn float8_e3m4 float8_e4m3 float8_e4m3b11fnuz"
-            " float8_e8m0fnu int1 int2 int4 uint1 uint2 uint4",
+            "meshjit.numpy": "int1 int2 int4 uint1 uint2 uint4",
         },
-        "float8_e4m3fn, float8_e5m2, int8",
+        "int8",
+    ),
+    Family(
+        "a dtype without a zero, with which sums over devices begin; or one that XLA has no arrays of",
+        {
+            "meshjit.numpy": "float6_e2m3fn float6_e3m2fn float8_e8m0fnu",
+        },
+        "bfloat16",
     ),
     Family(
         "kinds of NumPy's that no array has",

@@ -12,7 +12,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
-from meshjit.core.types import DTYPES
+from meshjit.core.types import DTYPES, SMALL_FLOATS, short_name
 
 # jnp.promote_types under x64; `-` is an error.
 _PAIRS = """
@@ -59,6 +59,12 @@ f8e5m2   f8e5m2   f8e5m2   f8e5m2   -
 
 _HEAD, *_ROWS = (line.split() for line in _PAIRS.strip().splitlines())
 PAIRS = {(row[0], b): found for row in _ROWS for b, found in zip(_HEAD, row[1:], strict=True)}
+_OTHERS = [name for name in map(short_name, SMALL_FLOATS) if name not in _HEAD]  # as the two in the tables
+for _a in _OTHERS:
+    PAIRS |= {(_a, _b): "-" for _b in (*_OTHERS, "f8e4m3fn", "f8e5m2")} | {(_b, _a): "-" for _b in ("f8e4m3fn", "f8e5m2")}
+    PAIRS |= {pair: PAIRS["f8e5m2", _b].replace("f8e5m2", _a) for _b in _HEAD[:-2] for pair in ((_a, _b), (_b, _a))}
+    PAIRS[_a, _a] = _a
+    _SCALARS += f"{_a} {_a} {_a} {_a} -\n"
 SCALARS = [
     (row[0], scalar, found)
     for row in (line.split() for line in _SCALARS.strip().splitlines())

@@ -25,6 +25,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 groups of operands that it is linear in, see `Op`
     jvp(primals, tangents, outs, params) -> list of V or None
                                 None is a zero tangent; not needed where `linear` covers the operands
+    keeps_sums(in_types, params)  whether op(sum of x_i) is sum of op(x_i), rounding aside, where the op is linear. None: it is.
+                                A conversion to a dtype of a smaller range is not: an addend may overflow or vanish
     stops                       whether derivatives are zero whatever `linear` says
     transpose(cotangents, operands, in_types, params) -> list of V or None
                                 linear operands are given as None; one cotangent per operand
@@ -176,6 +178,7 @@ class Op:
     samples: Callable[[], Iterable[Sample]]
     batch: Callable[..., tuple[list[Var], list[int | None]]] | Absent
     linear: tuple[tuple[int, ...], ...] | Callable[[Types, Params], tuple[tuple[int, ...], ...]] = ()
+    keeps_sums: Callable[[Types, Params], bool] | None = None
     stops: bool = False
     jvp: Callable[..., Any] | Absent = _NO_GRADIENT
     transpose: Callable[..., Sequence[Var | None]] | Absent = Absent("the op is linear in none of its operands")
@@ -225,6 +228,11 @@ class Op:
     def linear_groups(self, in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
         """`linear` for operands of these types and these params."""
         return self.linear(in_types, params) if callable(self.linear) else self.linear
+
+    def sum_groups(self, in_types: Types, params: Params) -> tuple[tuple[int, ...], ...]:
+        """The groups of operands whose unfinished sums may flow through."""
+        keeps = self.keeps_sums is None or self.keeps_sums(in_types, params)
+        return self.linear_groups(in_types, params) if keeps else ()
 
     def __repr__(self) -> str:
         return self.name

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from meshjit.core.types import DTYPES
+from meshjit.core.types import DTYPES, SMALL_FLOATS
 
 _EDGES = {
     "bool": ["i*"],
@@ -28,7 +28,7 @@ _EDGES = {
     "i16": ["i32"],
     "i32": ["i64"],
     "i64": ["f*"],
-    "f*": ["c*", "f8e4m3fn", "f8e5m2", "f16", "bf16"],
+    "f*": ["c*", *(name for name in DTYPES if DTYPES[name] in SMALL_FLOATS), "f16", "bf16"],
     "c*": ["c64"],
     "f16": ["f32"],
     "bf16": ["f32"],

@@ -12,6 +12,15 @@ import numpy as np
 
 from meshjit.core.keys import IMPLEMENTATIONS
 
+# Floats of 8 bits and fewer, as in StableHLO but for its capitals: the name says how many bits exponent and mantissa have.
+# (float8_e8m0fnu has no zero, with which sums over devices begin.)
+_SMALL: dict[str, Any] = {
+    f"f{bits}{rest}": getattr(ml_dtypes, f"float{bits}_{rest}")
+    for bits, rest in (
+        (4, "e2m1fn"), (8, "e3m4"), (8, "e4m3"), (8, "e4m3b11fnuz"), (8, "e4m3fn"), (8, "e4m3fnuz"), (8, "e5m2"),
+        (8, "e5m2fnuz"),
+    )
+}  # fmt: skip
 # The short names that programs are printed with, as in StableHLO and jaxprs.
 _SHORT: dict[str, Any] = {
     "bool": np.bool_,
@@ -23,10 +32,11 @@ _SHORT: dict[str, Any] = {
     "f64": np.float64,
     "c64": np.complex64,
     "c128": np.complex128,
-    "f8e4m3fn": ml_dtypes.float8_e4m3fn,
-    "f8e5m2": ml_dtypes.float8_e5m2,
+    **_SMALL,
 }
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _SHORT.items()}
+SMALL_FLOATS = tuple(DTYPES[name] for name in _SMALL)
+_FLOATS_OF_ML_DTYPES = frozenset((DTYPES["bf16"], *SMALL_FLOATS))
 _KEYS = {kind: kind.name for kind in IMPLEMENTATIONS.values()}  # for what users see; Programs have words
 _NAMES: dict[Any, str] = {**{dtype: name for name, dtype in DTYPES.items()}, **_KEYS}
 
@@ -46,7 +56,7 @@ def short_name(dtype: np.dtype[Any]) -> str:
 
 def is_float(dtype: np.dtype[Any]) -> bool:
     """Whether the dtype is a real floating one, bfloat16 and float8 included (NumPy's `kind` does not know those)."""
-    return dtype.kind == "f" or dtype in (DTYPES["bf16"], DTYPES["f8e4m3fn"], DTYPES["f8e5m2"])
+    return dtype.kind == "f" or dtype in _FLOATS_OF_ML_DTYPES
 
 
 def is_inexact(dtype: np.dtype[Any]) -> bool:

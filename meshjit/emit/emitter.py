@@ -13,10 +13,11 @@ from meshjit.core.host import HostCall, HostFunction
 from meshjit.core.program import Program, Source
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.target import Target
-from meshjit.core.types import TensorType, short_name
+from meshjit.core.types import SMALL_FLOATS, TensorType, short_name
 from sharding.mesh import BaseMesh
 
-_ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>", "f8e4m3fn": "f8E4M3FN", "f8e5m2": "f8E5M2"}
+_ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
+_ELEMENT |= {name: f"f{name[1:].upper()}" for name in map(short_name, SMALL_FLOATS)}
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 

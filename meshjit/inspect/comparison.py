@@ -11,7 +11,7 @@ import numpy as np
 
 from meshjit.core.program import Eqn
 from meshjit.core.region import run_programs
-from meshjit.core.types import DTYPES, is_inexact
+from meshjit.core.types import DTYPES, SMALL_FLOATS, is_inexact, short_name
 from meshjit.plan.graph import programs_in
 from meshjit.simulate.evaluate import evaluate_eqn
 
@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 TOLERANCES = {
     DTYPES[name]: bound
     for name, bound in {
-        "f64": 1e-9, "c128": 1e-9, "f32": 1e-4, "c64": 1e-4, "f16": 8e-3, "bf16": 4e-2, "f8e4m3fn": 0.3, "f8e5m2": 0.6,
+        "f64": 1e-9, "c128": 1e-9, "f32": 1e-4, "c64": 1e-4, "f16": 8e-3, "bf16": 4e-2,
+        **{short_name(dtype): 2.5 * float(ml_dtypes.finfo(dtype).eps) for dtype in SMALL_FLOATS},
     }.items()
 }  # fmt: skip
 

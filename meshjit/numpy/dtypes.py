@@ -45,8 +45,11 @@ bool_ = _scalar(np.bool_, "bool_")
 int8, int16, int32, int64 = map(_scalar, (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np.uint64))
 float16, float32, float64 = map(_scalar, (np.float16, np.float32, np.float64))
-bfloat16, float8_e4m3fn, float8_e5m2 = map(_scalar, (ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2))
-float8_e4m3fnuz, float8_e5m2fnuz = map(_scalar, (ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2fnuz))  # names, no arrays yet
+bfloat16, float4_e2m1fn = map(_scalar, (ml_dtypes.bfloat16, ml_dtypes.float4_e2m1fn))
+float8_e3m4, float8_e4m3, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz = (
+    _scalar(getattr(ml_dtypes, f"float8_{bits}"))
+    for bits in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")
+)
 complex64, complex128 = map(_scalar, (np.complex64, np.complex128))
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 generic, number, inexact, integer = np.generic, np.number, np.inexact, np.integer

@@ -63,7 +63,7 @@ def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -
 def _beside(eqn: Eqn, var: Var) -> list[Var] | None:
     """The operands that the equation is linear in together with var; None if it is not linear in var."""
     place = eqn.inputs.index(var)
-    for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
+    for group in eqn.op.sum_groups(eqn.input_types, eqn.params):
         if place in group:
             return [eqn.inputs[i] for i in group if i != place]
     return None

@@ -146,7 +146,7 @@ class Delays:
         sums_only = all(kind == "sum" for kind in step.rule.reductions.values()) and is_pure(eqn)
         if not sums_only:
             return ()
-        for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
+        for group in eqn.op.sum_groups(eqn.input_types, eqn.params):
             if self.flows(eqn, step, group):
                 return group
         return ()

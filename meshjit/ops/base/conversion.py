@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from meshjit.core.op import Params, Sample, Types
-from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact, short_name
+from meshjit.core.types import DTYPES, SMALL_FLOATS, TensorType, is_float, is_inexact, short_name
 from meshjit.ops.base.arithmetic import negate
 from meshjit.ops.base.constants import emit_splat, zeros_like
 from meshjit.ops.base.families import elementwise, elementwise_type, part_dtype, require, require_param
@@ -35,6 +36,8 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     if array.dtype.kind == "c" and dtype.kind != "c":
         array = array.real
     with np.errstate(all="ignore"):
+        if array.dtype in SMALL_FLOATS:  # not all of them are converted to one another by NumPy
+            array = array.astype(np.float32)
         return _saturated(array, dtype) if is_float(array.dtype) and dtype.kind in "iu" else array.astype(dtype)
 
 
@@ -62,6 +65,15 @@ def _convert_linear(in_types: Types, params: Params) -> tuple[tuple[int, ...], .
     return ((0,),) if is_inexact(in_types[0].dtype) and is_inexact(params["dtype"]) else ()
 
 
+def _convert_keeps_sums(in_types: Types, params: Params) -> bool:
+    """Whether any number of the operand's dtype is near one of the result's: bfloat16 has float32's range, float16 has not."""
+    kinds = (in_types[0].dtype, np.dtype(params["dtype"]))
+    if not all(map(is_inexact, kinds)):
+        return True
+    source, result = (ml_dtypes.finfo(kind) for kind in kinds)
+    return result.bits >= 16 and source.maxexp <= result.maxexp and source.minexp >= result.minexp
+
+
 def _convert_jvp(primals, tangents, outs, params):
     """Between inexact dtypes the tangent is converted, too; integers and bools have none."""
     if tangents[0] is None or not _convert_linear((primals[0].type,), params):
@@ -74,7 +86,7 @@ def _convert_transpose(cotangents, operands, in_types, params):
 
 
 def _convert_samples() -> list[Sample]:
-    names = ("f32", "i32", "bool", "c64", "bf16", "u8", "f64", "i8", "f16", "f8e4m3fn", "f8e5m2")
+    names = ("f32", "i32", "bool", "c64", "bf16", "u8", "f64", "i8", "f16", *map(short_name, SMALL_FLOATS))
     pairs = [(a, b) for a in names for b in names]
     return [Sample((TensorType((4, 3), DTYPES[a]),), {"dtype": DTYPES[b]}) for a, b in pairs]
 
@@ -86,6 +98,7 @@ convert = elementwise(
     type_rule=_convert_type,
     emit=_convert_emit,
     linear=_convert_linear,
+    keeps_sums=_convert_keeps_sums,
     jvp=_convert_jvp,
     transpose=_convert_transpose,
     samples=_convert_samples,

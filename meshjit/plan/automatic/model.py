@@ -242,7 +242,7 @@ class Model:
         """The plan with partial sums flowing through, see `Delays.accepted`."""
         if not is_pure(eqn) or any(kind != "sum" for kind in plan.rule.reductions.values()) or len(eqn.outputs) != 1:
             return
-        for group in eqn.op.linear_groups(eqn.input_types, eqn.params):
+        for group in eqn.op.sum_groups(eqn.input_types, eqn.params):
             together = [eqn.inputs[i] for i in group]
             if not group or any(
                 v not in self.values or not self.values[v].maker.flows or counts[v] != eqn.inputs.count(v) for v in together
