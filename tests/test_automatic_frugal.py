@@ -10,7 +10,7 @@ import pytest
 
 import meshjit.numpy as mnp
 from meshjit import lax, nn
-from meshjit.autodiff import grad
+from meshjit.autodiff import checkpoint, grad
 from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Program
 from meshjit.plan.automatic.candidate import Candidate
@@ -103,3 +103,16 @@ def test_convolutions_that_are_about_as_fast_send_half() -> None:
     assert plan.optimum.bound == pytest.approx(fastest.cost.seconds, rel=1e-6)
     assert plan.optimum.is_proved and not plan.optimum.is_optimal and 0 < plan.optimum.gap < CLOSE - 1
     assert f"and sends {fastest.cost.wire_bytes:,.0f} bytes: this one is about as fast" in str(plan.decisions[0])
+
+
+def test_layers_that_are_computed_again_are_searched_on_slow_links_too() -> None:
+    """The barrier in a checkpoint's derivative is decided operand by operand, which a saved plan cannot say."""
+
+    def step(ws: Any, x: Any) -> Any:
+        layer = checkpoint(lambda c, w: (mnp.tanh(mnp.dot(c, w)), None))
+        return ws - 0.1 * grad(lambda ws: mnp.sum(lax.scan(layer, x, ws)[0] ** 2))(ws)
+
+    layers = traced(step, ["f32[4, 64, 64]", "f32[512, 64]"])
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    plan = make_automatic_plan(layers, mesh, Annotations([None, None], [None]), ties={0: 0})
+    assert plan.optimum is not None and plan.optimum.gap < CLOSE - 1

@@ -68,6 +68,14 @@ def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[
     return draft.with_homes(homes, _outputs(model, choices), Prescribed(draft.machine, plans))
 
 
+def prescribed_like(draft: Draft, other: Draft) -> Draft:
+    """The draft with the decisions of another one of the same Program, whose equations were prescribed for another machine."""
+    assert isinstance(other.assigner, Prescribed) and other.program is draft.program
+    homes = {var: other.propagated.placements[number] for var, number in draft.flat.numbers.items()}
+    draft.machine.forget_repeats()
+    return draft.with_homes(homes, list(other.plan.outputs), Prescribed(draft.machine, other.assigner.plans))
+
+
 def _joined(model: Model, plans: dict[Eqn, EquationPlan]) -> dict[Eqn, EquationPlan]:
     """The plans of equations that were decided in parts. Each part is an operand and the result that it becomes."""
     parts: dict[Eqn, list[EquationPlan]] = {}

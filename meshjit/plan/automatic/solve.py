@@ -26,11 +26,11 @@ from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, with_slow_links
 from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
 from meshjit.plan.automatic.model import Model
-from meshjit.plan.automatic.prescribe import prescribe
+from meshjit.plan.automatic.prescribe import prescribe, prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import bound_on
-from meshjit.plan.automatic.saved import replay, saved_of
+from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.spreads import spreads_of, under
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.cost import Machine
@@ -142,7 +142,7 @@ class Search:
         search = Search(first_draft(draft.program, draft.annotations, Assigner(slow)), self.ties, self.deadline)
         search.in_order()
         if search.best is not None and search.best.draft is not None:
-            self._consider(candidate_of(replay(draft, saved_of(search.best.draft, "")), machine))
+            self._consider(candidate_of(prescribed_like(draft, search.best.draft), machine))
 
     @property
     def fits(self) -> bool:
