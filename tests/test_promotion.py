@@ -290,3 +290,15 @@ def test_dtypes_of_keys_and_floats_are_of_their_kinds() -> None:
     assert dtypes.result_type(1, np.int8(1), return_weak_type_flag=True) == (np.dtype("int8"), False)
     assert dtypes.result_type(1, return_weak_type_flag=True) == (np.dtype("int32"), True)
     assert dtypes.itemsize_bits("bfloat16") == 16 and dtypes.scalar_type_of(np.int8(1)) is int and dtypes.scalar_type_of(2.0) is float
+
+
+def test_strict_updates_and_promoted_types():
+    x, i = mnp.arange(3.0), mnp.arange(3)
+    with mj.numpy_dtype_promotion("strict"):
+        for wrong in (lambda: x.at[0].set(i[0]), lambda: x.at[0].add(i[0]), lambda: x.at[0].subtract(np.int32(1)), lambda: i.at[0].set(1.5)):
+            with pytest.raises(mj.dtypes.TypePromotionError, match="numpy_dtype_promotion='strict' forbids"):
+                wrong()
+        with pytest.raises(mj.dtypes.TypePromotionError):
+            mnp.promote_types("float32", "int32")
+        assert x.at[0].set(1)[0] == x.at[0].set(x[1])[0] == 1 and mnp.promote_types("float32", "float32") == np.float32
+    assert x.at[0].set(i[1])[0] == 1 and mnp.promote_types("float32", "int32") == np.float32

@@ -123,7 +123,11 @@ def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
 
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:
     """The dtype of a binary op on arrays of these dtypes (JAX's lattice; int, float and complex are weak)."""
-    return promotion.promote([_dtype_and_weak(a), _dtype_and_weak(b)])[0]
+    infos = [_dtype_and_weak(a), _dtype_and_weak(b)]
+    dtype = promotion.promote(infos)[0]
+    if config.numpy_dtype_promotion == "strict":
+        promotion.refuse_conversion(infos, dtype)
+    return dtype
 
 
 def issubdtype(arg1: Any, arg2: Any) -> bool:

@@ -8,6 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.config import config
+from meshjit.core.promotion import refuse_conversion
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import (
@@ -23,7 +25,7 @@ from meshjit.numpy.indexing import (
     sliced,
 )
 from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
-from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of
+from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of, value
 from meshjit.numpy.shaping import flip, moveaxis, reshape
 from meshjit.ops.slicing.update_slice import is_most
 from meshjit.trace import Tracer, bind, line_of, user_source
@@ -73,7 +75,7 @@ class IndexUpdate:
 
     @takes_out_sharding
     def subtract(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        return _updated(self.x, self.index, ufuncs.negative(exactly(values, dtype_of(self.x))), "add", mode, hints)
+        return _updated(self.x, self.index, ufuncs.negative(_new_elements(values, self.x)), "add", mode, hints)
 
     @takes_out_sharding
     def multiply(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
@@ -144,11 +146,19 @@ def _check_hints(method: str, hints: dict[str, Any]) -> None:
             raise TypeError(f".at[...].{method}: there is no argument {name!r}, only {names}\n  at {line_of(user_source())}")
 
 
+def _new_elements(values: Any, x: Any) -> Any:
+    """The values in x's dtype, which under numpy_dtype_promotion="strict" they have to be of."""
+    if config.numpy_dtype_promotion == "strict":
+        _, type, weak = value(values, "values")
+        refuse_conversion([(type.dtype, weak)], dtype_of(x))
+    return exactly(values, dtype_of(x))
+
+
 def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
     _check_hints({"mul": "multiply"}.get(kind, kind), hints)
     x = asarray(x)
     parts = index if isinstance(index, tuple) else (index,)
-    values = exactly(values, dtype_of(x))
+    values = _new_elements(values, x)
     if len(parts) == 1 and isinstance(parts[0], Tracer) and is_mask(parts[0]) and not shape_of(values):
         return _masked_update(x, parts[0], values, kind)
     if any(is_scalar_mask(p) for p in parts):
