@@ -20,6 +20,7 @@ from meshjit import (
     dlpack as dlpack,
     dtypes as dtypes,
     errors as errors,
+    ffi as ffi,
     flatten_util as flatten_util,
     image as image,
     lax as lax,

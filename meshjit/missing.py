@@ -1,8 +1,8 @@
 """Names of JAX's that meshjit does not have, and what asking for one says. docs/migration.md lists them, with the reasons.
 
-    meshjit.ffi                     AttributeError: meshjit has no ffi: ...; hasattr is False
-    from meshjit import ffi         ImportError with the same text
-    meshjit.devicse                 AttributeError: meshjit has no devicse; did you mean devices?
+    meshjit.debug_key_reuse              AttributeError: meshjit has no debug_key_reuse: ...; hasattr is False
+    from meshjit import debug_key_reuse  ImportError with the same text
+    meshjit.devicse                      AttributeError: meshjit has no devicse; did you mean devices?
 
 A name that arrives must leave `FAMILIES`: tests hold it to what is really missing.
 """
@@ -28,11 +28,11 @@ class Family(NamedTuple):
 
 FAMILIES = (
     Family(
-        "programs call no code of the user's own in C++, of which partitioning would know nothing",
+        "rules and text of XLA's own partitioner and lowering, which meshjit does not use",
         {
-            "meshjit": "ffi",
+            "meshjit.ffi": "build_ffi_lowering_function ffi_lowering register_ffi_target_as_batch_partitionable",
         },
-        "pure_callback",
+        "ffi.ffi_call, with vmap_method or in shard_map",
     ),
     Family(
         "recordings with jaxlib 0.10.2 hold nothing of a process that is registered, JAX's neither",

@@ -220,6 +220,10 @@ class Emitter:
         )
         return result
 
+    def string(self, text: str) -> str:
+        """A string attribute."""
+        return quoted(text)
+
     def reducer(self, kind: str, dtype: np.dtype[Any]) -> str:
         """The region of a reduction of this kind: sum, prod, max, min, and, or."""
         scalar = TensorType((), dtype)
@@ -301,10 +305,10 @@ def _location(source: Source | None) -> str:
     """XLA carries these into its profiles and error messages."""
     if source is None:
         return ""
-    return f" loc({_quoted(source.function)}({_quoted(source.file)}:{source.line}:0))"
+    return f" loc({quoted(source.function)}({quoted(source.file)}:{source.line}:0))"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     r"""A string as MLIR reads it: what is not plain ASCII is its bytes in UTF-8, `\C3\BC`."""
     plain = {byte: chr(byte) for byte in range(32, 127) if chr(byte) not in '"\\'}
     return '"' + "".join(plain.get(byte, f"\\{byte:02X}") for byte in text.encode(errors="replace")) + '"'

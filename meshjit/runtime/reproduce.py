@@ -59,13 +59,16 @@ def lowering(program: Program, mesh: Any, annotations: Annotations, target: Targ
 
 @contextlib.contextmanager
 def compiling(title: str, lowering: Lowering, options: Mapping[str, Any]) -> Iterator[None]:
-    """Inside, XLA's refusal becomes a ValueError for an option that it does not know, else an InternalError with a file."""
+    """Inside, XLA's refusal becomes a ValueError for an option that it does not know, a RuntimeError for a function that nobody
+    has registered, else an InternalError with a file."""
     try:
         yield
     except _jaxlib.CompilationError as error:
         os.remove(error.path)  # the file below says more
         if (message := _option_problem(error.reason, options)) is not None:
             raise ValueError(f"{title}: {message}") from None
+        if (absent := _absent_function(error.reason)) is not None:
+            raise RuntimeError(f"{title}: {absent}") from None
         if (exhausted := too_large_to_compile(error.reason, title, lowering.mesh, lowering.local)) is not None:
             raise exhausted from None
         sections = {
@@ -103,6 +106,18 @@ def _option_problem(reason: str, options: Mapping[str, Any]) -> str | None:
             "  fix: give it a value of the option's type"
         )
     return None
+
+
+def _absent_function(reason: str) -> str | None:
+    """What is wrong with an `ffi_call`, if XLA has no such function."""
+    match = re.search(r"No FFI handler registered for (\S+) on a platform (\w+)", reason)
+    if match is None:
+        return None
+    platform = {"Host": "cpu"}.get(match[2], match[2])
+    return (
+        f"ffi_call({match[1]!r}): no function of this name is registered for {platform} in this process\n"
+        f"  fix: ffi.register_ffi_target({match[1]!r}, function, platform={platform!r}) before, in every process"
+    )
 
 
 def _lines(specs: Any) -> str:

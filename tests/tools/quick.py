@@ -31,7 +31,7 @@ QUICK: dict[str, dict[str, int]] = {
     "options": {"test_runtime_config": 1},
     "runtime": {"test_memories": 5, "test_runtime_eager": 4, "test_runtime_fast": 4},
     "api": {
-        "test_explicit_mesh": 1, "test_explicit_types": 3, "test_explicit_like_jax": 12, "test_explicit_sums": 4, "test_api_callbacks": 5, "test_api_debugging": 4,
+        "test_explicit_mesh": 1, "test_explicit_types": 3, "test_explicit_like_jax": 12, "test_explicit_sums": 4, "test_api_callbacks": 5, "test_ffi": 4, "test_api_debugging": 4,
         "test_api_errors": 1, "test_api_jit": 8, "test_api_jaxpr": 5, "test_api_memory": 1, "test_api_like_jax": 40, "test_settings": 3,
     },
     "export": {"test_export": 5},

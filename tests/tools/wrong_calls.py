@@ -199,7 +199,7 @@ CALLS: dict[str, list[str]] = {
     ],
     "names": [
         "mj.numpy.int4",
-        "from meshjit import ffi",
+        "from meshjit.experimental import shard_alike",
         "mj.devicse",
     ],
     "arrays": [

@@ -8,6 +8,7 @@ from meshjit.ops.control import (
     checkpoint,
     custom,
     custom_batch,
+    foreign,
     guarding,
     linear_call,
     manual,

@@ -67,7 +67,7 @@ def _emitted(op: Op, operands: Sequence[Var], params: Params) -> list[Var]:
 # -- one device calls
 
 
-def _partition(op: Callable[[], Op]) -> Callable[[LocalEquation], list[Var]]:
+def one_calls(op: Callable[[], Op]) -> Callable[[LocalEquation], list[Var]]:
     """The device at `position` calls; the others go the other way, and get the results as sums of bits. In code for the devices
     of some axes each of these calls: one device of the other axes."""
 
@@ -78,7 +78,7 @@ def _partition(op: Callable[[], Op]) -> Callable[[LocalEquation], list[Var]]:
             return _emitted(op(), local.operands, params)
         calls = compare(local.index(axes), scalar(position, np.int32), direction="EQ")
         types = [v.type for v in local.operands]
-        branches = (_silent(types, params["host"].results), _calling(op(), types, params))
+        branches = (_silent(types, [v.type for v in local.eqn.outputs]), _calling(op(), types, params))
         results = current_builder().emit(case, [convert(calls, dtype=DTYPES["i32"]), *local.operands], {"branches": branches})
         return [_of_one(v, axes) for v in results]
 
@@ -125,7 +125,7 @@ def _calling(op: Op, types: Sequence[TensorType], params: Params) -> Program:
 # -- batches
 
 
-def _each(op: Op, operands: Sequence[Var], dims: Sequence[int | None], params: Params, unroll: bool = False) -> Any:
+def each_member(op: Op, operands: Sequence[Var], dims: Sequence[int | None], params: Params, unroll: bool = False) -> Any:
     """One call per member, in the order of the members."""
     size = batch_size(operands, dims)
     order = sorted(range(len(operands)), key=lambda i: dims[i] is not None)  # those that all members share come first
@@ -141,29 +141,38 @@ def _each(op: Op, operands: Sequence[Var], dims: Sequence[int | None], params: P
 
 
 def _batched_each(op: Callable[[], Op]) -> Callable[..., Any]:
-    return lambda operands, dims, params: _each(op(), operands, dims, params)
+    return lambda operands, dims, params: each_member(op(), operands, dims, params)
 
 
-def _batch_pure(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
-    """As `vmap_method` has it."""
+def batched_by_method(
+    op: Op, whole: Callable[[int], Params], operands: Sequence[Var], dims: Sequence[int | None], params: Params
+) -> Any:
+    """As `vmap_method` has it; `whole(size)` are the params of one call for all members."""
     method, size = params["vmap_method"], batch_size(operands, dims)
     if method is None:
         raise NotImplementedError(
-            "vmap is only supported for the pure_callback primitive when vmap_method is one of 'sequential',"
+            f"vmap is only supported for the {op.name} primitive when vmap_method is one of 'sequential',"
             " 'sequential_unrolled', 'expand_dims', 'broadcast_all', or 'legacy_vectorized'. Got vmap_method=None."
         )
     if method.startswith("sequential"):
-        return _each(pure_callback, operands, dims, params, method == "sequential_unrolled")
+        return each_member(op, operands, dims, params, method == "sequential_unrolled")
     shared = {
         "expand_dims": lambda x: reshape(x, shape=(1, *x.shape)),
         "broadcast_all": lambda x: insert(x, 0, size),
         "legacy_vectorized": lambda x: x,
     }[method]
     placed = [shared(x) if d is None else move(x, d, 0) for x, d in zip(operands, dims, strict=True)]
-    host = params["host"]
-    whole = host.with_results([t.with_shape((size, *t.shape)) for t in host.results])
-    results = _emitted(pure_callback, placed, {**params, "host": whole})
+    results = _emitted(op, placed, whole(size))
     return results, [0] * len(results)
+
+
+def _batch_pure(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    host = params["host"]
+
+    def whole(size: int) -> Params:
+        return {**params, "host": host.with_results([t.with_shape((size, *t.shape)) for t in host.results])}
+
+    return batched_by_method(pure_callback, whole, operands, dims, params)
 
 
 # -- shards
@@ -237,7 +246,7 @@ pure_callback = Op(
     jvp=Absent(
         "Pure callbacks do not support JVP. Please use `custom_jvp` to use callbacks while taking gradients.", error=ValueError
     ),
-    partition=_partition(lambda: pure_callback),
+    partition=one_calls(lambda: pure_callback),
     pinned=_pinned,
 )
 
@@ -250,7 +259,7 @@ io_callback = Op(
     samples=_no_samples,
     batch=_batched_each(lambda: io_callback),
     jvp=Absent("IO callbacks do not support JVP.", error=ValueError),
-    partition=_partition(lambda: io_callback),
+    partition=one_calls(lambda: io_callback),
     pinned=_pinned,
     effects=lambda params: Effect.IO | Effect.ORDERED if params["ordered"] else Effect.IO,
 )
@@ -265,7 +274,7 @@ debug_callback = Op(
     batch=_batched_each(lambda: debug_callback),
     jvp=lambda primals, tangents, outs, params: [None] * len(outs),
     transpose=Absent("it has no results"),
-    partition=_partition(lambda: debug_callback),
+    partition=one_calls(lambda: debug_callback),
     pinned=_pinned,
     effects=_debug_effect,
 )

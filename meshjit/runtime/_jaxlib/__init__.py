@@ -117,6 +117,9 @@ from meshjit.runtime._jaxlib.guards import (
 from meshjit.runtime._jaxlib.kernels import (
     CPU_KERNELS as CPU_KERNELS,  # noqa: E402
     cpu_kernels as cpu_kernels,  # noqa: E402
+    include_folder as include_folder,  # noqa: E402
+    register_kernel as register_kernel,  # noqa: E402
+    register_kernel_type as register_kernel_type,  # noqa: E402
 )
 from meshjit.runtime._jaxlib.layouts import (
     Layout as Layout,  # noqa: E402

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import jaxlib
 from jaxlib import xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
 _PREFIX = "lapack_"
@@ -32,6 +33,20 @@ def cpu_kernels() -> frozenset[str]:
     for name, target in kernels.items():
         xla_client.register_custom_call_target(name, target, platform="cpu", api_version=1)
     return frozenset(kernels)
+
+
+def register_kernel(name: str, function: Any, platform: str, api_version: int, **options: Any) -> None:
+    """Make a user's function known to XLA."""
+    xla_client.register_custom_call_target(name, function, platform, api_version, **options)
+
+
+def register_kernel_type(name: str, registration: Any, platform: str) -> None:
+    xla_client.register_custom_type(name, registration, platform=platform)
+
+
+def include_folder() -> str:
+    """Where jaxlib has the headers that such functions are written with."""
+    return os.path.join(os.path.dirname(os.path.abspath(jaxlib.__file__ or "")), "include")
 
 
 class _CpuKernels(Container[str]):
