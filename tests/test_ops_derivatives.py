@@ -165,7 +165,8 @@ def test_linear_is_true_of_sums(op: Op) -> None:
             first, second = sample.arrays(generator), sample.arrays(generator)
             left, right, both = ([*first] for _ in range(3))
             for i in group:
-                right[i], both[i] = second[i], (first[i] + second[i]).astype(first[i].dtype)
+                right[i] = summand(first[i], second[i])
+                both[i] = (first[i] + right[i]).astype(first[i].dtype)
             pieces = zip(*(evaluated(op, a, sample.params) for a in (left, right, both)), strict=True)
             for a, b, c in pieces:
                 total = (a + b).astype(a.dtype)
@@ -176,6 +177,14 @@ def test_linear_is_true_of_sums(op: Op) -> None:
                     atol=0.05,
                     err_msg=describe(op, sample),
                 )
+
+
+def summand(x: Array, y: Array) -> Array:
+    """y, and 0 where x + y is out of the dtype's range: 4 + 4 is 6 in float4_e2m1fn."""
+    if not is_inexact(x.dtype):
+        return y
+    exact = x.astype(np.complex128) + y.astype(np.complex128)
+    return np.where(np.isclose((x + y).astype(np.complex128), exact, rtol=0.05), y, np.zeros_like(y))
 
 
 @pytest.mark.parametrize("op", GLOBAL_OPS, ids=str)
