@@ -35,7 +35,7 @@ def register_ffi_type(name: str, type_registration: Any, platform: str = "cpu") 
 
 def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> NoReturn:
     """ValueError: jaxlib takes types by `register_ffi_type`."""
-    raise ValueError("register_ffi_type_id is not supported after jaxlib version 381.")
+    raise ValueError(f"register_ffi_type_id({name!r}): jaxlib takes types by register_ffi_type alone")
 
 
 def pycapsule(funcptr: Any) -> Any:

@@ -162,7 +162,7 @@ def test_derivatives_tell_once_in_regions(op: str) -> None:
 
 def test_batches_leave_unordered_effects_to_the_op_and_refuse_ordered_ones() -> None:
     assert told(batch(program("%1: f32[4] = tell(%x) {label='a'}"), [0], 3, [0])) == ["a"]
-    with pytest.raises(ValueError, match="Cannot `vmap` ordered IO callback write: the members of a batch have no order"):
+    with pytest.raises(ValueError, match="vmap of write: it is ordered, and the members of a batch have no order"):
         batch(program("%1: f32[4] = write(%x) {label='a'}"), [0], 3, [0])
 
 
@@ -170,7 +170,7 @@ def test_members_that_take_different_branches_may_only_tell_of_it() -> None:
     text = nested("case").split("\n", 1)[1]
     one = verify(parse_program(f"program main(%x: f32[4], %i: i32[]) -> (f32[4]) {{\n{text}\n  return %r\n}}"))
     assert told(batch(one, [0, None], 3, [0])) == ["a", "a"]
-    with pytest.raises(NotImplementedError, match="IO effect not supported in vmap-of-cond: tell, and members go through"):
+    with pytest.raises(NotImplementedError, match="vmap of cond with tell: members go through the cond differently"):
         batch(one, [0, 0], 3, [0])
     one = verify(parse_program(f"program main(%x: f32[4], %i: i32[]) -> (f32[4]) {{\n{text}\n  return %r\n}}".replace("tell", "show")))
     assert told(batch(one, [0, 0], 3, [0])) == ["a", "a"]

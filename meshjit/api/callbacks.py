@@ -64,7 +64,8 @@ def pure_callback(
     Differentiating it raises ValueError: custom_jvp or custom_vjp around it say what the derivative is. What the callback raises
     reaches the caller as a RuntimeError with its traceback."""
     if vmap_method not in VMAP_METHODS:
-        raise ValueError(f"vmap_method must be on of the allowed methods {list(VMAP_METHODS)}, but got: {vmap_method}")
+        methods = ", ".join(map(repr, VMAP_METHODS))
+        raise ValueError(f"pure_callback: there is no vmap_method {vmap_method!r}; there are {methods}")
     params = {"device": _device(sharding), "vmap_method": vmap_method}
     return _call("pure_callback", callback, result_shape_dtypes, args, kwargs, params)
 

@@ -47,14 +47,14 @@ def ffi_call(
     Differentiating the call raises ValueError: custom_jvp or custom_vjp around it say what the derivative is. A name that nobody
     has registered is a RuntimeError when the program is compiled."""
     if vmap_method not in VMAP_METHODS:
-        raise ValueError(f"vmap_method must be on of the allowed methods {list(VMAP_METHODS)}, but got: {vmap_method}")
+        raise ValueError(f"ffi_call: there is no vmap_method {vmap_method!r}; there are {', '.join(map(repr, VMAP_METHODS))}")
     several = isinstance(result_shape_dtypes, Sequence)
     results = _result_types(result_shape_dtypes if several else [result_shape_dtypes])
     out_orders = _orders(results, output_layouts if several or output_layouts is None else [output_layouts], _OUTPUTS)
     if custom_call_api_version >= 4 and legacy_backend_config is not None:
         raise ValueError(
-            "The use of the legacy_backend_config parameter requires "
-            f"custom_call_api_version < 4; got {custom_call_api_version}."
+            f"ffi_call: legacy_backend_config is for custom_call_api_version 1 to 3, got {custom_call_api_version}\n"
+            "  fix: pass attributes as keyword arguments of the call"
         )
 
     def call(*args: Any, **attributes: Any) -> Any:
@@ -89,16 +89,16 @@ def _result_types(structs: Sequence[Any]) -> tuple[TensorType, ...]:
     for i, struct in enumerate(structs):
         if not hasattr(struct, "shape") or not hasattr(struct, "dtype"):
             raise ValueError(
-                "All elements of result_shape_dtypes must have 'shape' and 'dtype' attributes."
-                f" Got {struct} at position {i}."
+                f"ffi_call: result_shape_dtypes[{i}] is {struct!r}, which has no shape and dtype\n"
+                "  fix: ShapeDtypeStruct(shape, dtype)"
             )
     return tuple([TensorType(tuple(s.shape), np.dtype(s.dtype)) for s in tree.leaves(with_words(list(structs)))])
 
 
 # -- layouts: the user's from major to minor, the op's from minor to major
 
-_INPUTS = "The number of input arguments ({}) must equal the number of input layouts ({})."
-_OUTPUTS = "The number of outputs ({}) must equal the number of output layouts ({})."
+_INPUTS = "ffi_call: {} arguments and {} input_layouts\n  fix: one for each argument, None where it lies as NumPy's arrays"
+_OUTPUTS = "ffi_call: {} results and {} output_layouts\n  fix: one for each result, None where it lies as NumPy's arrays"
 
 
 def _orders(types: Sequence[TensorType], layouts: Sequence[Any] | None, mismatch: str) -> tuple[Order, ...]:
@@ -126,20 +126,16 @@ def _aliases(
 ) -> tuple[tuple[int, int], ...]:
     pairs = [(int(i), int(o)) for i, o in sorted(given.items())]
     for i, o in pairs:
-        mapping = f"input_output_aliases contains the mapping '{i}:{o}'"
-        for kind, n, count in (("input", i, len(types)), ("output", o, len(results))):
+        alias = f"ffi_call: input_output_aliases[{i}] is {o}, "
+        for kind, n, count in (("argument", i, len(types)), ("result", o, len(results))):
             if n >= count:
-                raise ValueError(f"{mapping} with {kind} index {n} outside the range [0, {count}).")
+                raise ValueError(f"{alias}but there is no {kind} {n}: there are {count}")
         if types[i] != results[o]:
-            raise ValueError(
-                f"{mapping} referring to an input with abstract value {_shown(types[i])} and an output with a different"
-                f" abstract value {_shown(results[o])}."
-            )
+            both = f"the argument is {_shown(types[i])} and the result {_shown(results[o])}"
+            raise ValueError(f"{alias}but {both}: they must be alike")
         if in_orders[i] != out_orders[o]:
-            raise ValueError(
-                f"{mapping} referring to an input with layout {in_orders[i]} and an output with a different layout"
-                f" {out_orders[o]}."
-            )
+            orders = f"the argument's dims lie in the order {in_orders[i][::-1]} and the result's in {out_orders[o][::-1]}"
+            raise ValueError(f"{alias}but {orders}\n  fix: the same layout for both")
     return tuple(pairs)
 
 
@@ -154,7 +150,8 @@ def _config(attributes: Mapping[str, Any], version: int, legacy: str | None) -> 
     if version < 4:
         if attributes:
             raise ValueError(
-                f"The use of ffi_call attributes requires a custom call API version of at least 4; got api_version={version}."
+                f"ffi_call: attributes ({', '.join(attributes)}) are for custom_call_api_version 4, got {version}\n"
+                "  fix: legacy_backend_config, a string"
             )
         return quoted(legacy or "")
     for name, value in attributes.items():
@@ -168,7 +165,8 @@ def _require_hashable(name: str, value: Any) -> None:
     try:
         hash(value)
     except TypeError as error:
-        raise TypeError(f"Non-hashable keyword argument to ffi_call {name}: {value}") from error
+        fix = "a number, a string, a NumPy array, or a dict of these"
+        raise TypeError(f"ffi_call: the attribute {name} is {value!r}, which cannot be hashed\n  fix: {fix}") from error
 
 
 def _attribute(value: Any) -> str:
@@ -186,12 +184,13 @@ def _attribute(value: Any) -> str:
         value = np.int64(value) if isinstance(value, int) else np.float64(value)
     if isinstance(value, np.generic) and value.dtype in DTYPES.values():
         return _scalar(value)
-    raise TypeError(f"No attribute handler defined for type: {type(value)}")
+    fix = "a number, a string, a NumPy array, or a dict of these"
+    raise TypeError(f"ffi_call: an attribute is {value!r} of type {type(value).__name__}\n  fix: {fix}")
 
 
 def _scalar(value: Any) -> str:
     if value.dtype.kind == "c":
-        raise TypeError(f"Unsupported scalar attribute type: {type(value)}")
+        raise TypeError(f"ffi_call: an attribute is the complex number {value!r}\n  fix: its real and imaginary parts, as two")
     kind = element_type(value.dtype)
     if value.dtype.kind in "iu":
         return f"{value} : {kind}"

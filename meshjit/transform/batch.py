@@ -35,7 +35,7 @@ def batch(
                     results, places = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
                 elif eqn.op.regions is None and effect_of(eqn) == Effect.IO | Effect.ORDERED:
                     at = f" at {eqn.source}" if eqn.source else ""
-                    raise ValueError(f"Cannot `vmap` ordered IO callback {eqn.op.name}{at}: the members of a batch have no order")
+                    raise ValueError(f"vmap of {eqn.op.name}{at}: it is ordered, and the members of a batch have no order")
                 elif eqn.op.regions is not None:
                     nested = batch if spread is None else functools.partial(batch, spread=spread)
                     results, places = eqn.op.batch(operands, in_places, eqn.params, nested)

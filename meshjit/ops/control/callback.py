@@ -151,8 +151,8 @@ def batched_by_method(
     method, size = params["vmap_method"], batch_size(operands, dims)
     if method is None:
         raise NotImplementedError(
-            f"vmap is only supported for the {op.name} primitive when vmap_method is one of 'sequential',"
-            " 'sequential_unrolled', 'expand_dims', 'broadcast_all', or 'legacy_vectorized'. Got vmap_method=None."
+            f"vmap of {op.name}: nobody has said how the function takes many members at once\n"
+            "  fix: vmap_method='sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all' or 'legacy_vectorized'"
         )
     if method.startswith("sequential"):
         return each_member(op, operands, dims, params, method == "sequential_unrolled")
@@ -243,9 +243,7 @@ pure_callback = Op(
     emit=functools.partial(_emit, pure=True),
     samples=_no_samples,
     batch=_batch_pure,
-    jvp=Absent(
-        "Pure callbacks do not support JVP. Please use `custom_jvp` to use callbacks while taking gradients.", error=ValueError
-    ),
+    jvp=Absent("pure_callback: nothing is known of the function's derivative. custom_jvp or custom_vjp say it", error=ValueError),
     partition=one_calls(lambda: pure_callback),
     pinned=_pinned,
 )
@@ -258,7 +256,7 @@ io_callback = Op(
     emit=_emit,
     samples=_no_samples,
     batch=_batched_each(lambda: io_callback),
-    jvp=Absent("IO callbacks do not support JVP.", error=ValueError),
+    jvp=Absent("io_callback: effects have no derivative. With stop_gradient on its operands it needs none", error=ValueError),
     partition=one_calls(lambda: io_callback),
     pinned=_pinned,
     effects=lambda params: Effect.IO | Effect.ORDERED if params["ordered"] else Effect.IO,

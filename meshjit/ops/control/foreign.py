@@ -66,16 +66,16 @@ class _NoDerivative(Absent):
     """An error that names the function."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        which = f" of {args[-1]['target']!r}" if args else ""
         raise ValueError(
-            f"The FFI call to `{args[-1]['target']}` cannot be differentiated. "
-            "You can use `jax.custom_jvp` or `jax.custom_jvp` to add support."
+            f"ffi_call{which} has no derivative: {self.reason}\n  fix: custom_jvp or custom_vjp around the call say what it is"
         )
 
     def __bool__(self) -> bool:
         return True  # it is asked, and answers with the error
 
 
-_NO_DERIVATIVE = _NoDerivative("nothing is known of the function. custom_jvp or custom_vjp around the call say what it is")
+_NO_DERIVATIVE = _NoDerivative("nothing is known of the function", error=ValueError)
 
 
 def _batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:

@@ -42,7 +42,7 @@ def require_no_io(op: str, programs: Sequence[Program]) -> None:
         if effect_of(eqn) & Effect.IO:
             where = f" at {eqn.source}" if eqn.source else ""
             raise NotImplementedError(
-                f"IO effect not supported in vmap-of-{op}: {eqn.op.name}{where}, and members go through the {op} differently\n"
+                f"vmap of {op} with {eqn.op.name}{where}: members go through the {op} differently\n"
                 "  fix: a predicate or index that is one for all members"
             )
 
