@@ -89,12 +89,10 @@ def vmap(
         traced = trace_flat(of_members, members, unknown, flat, function_name(fun), names_by_id)
         if spmd_axis_name is not None and traced.mesh is not None:
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
-        result_dims = [*_result_dims(out_axes, traced), *[None] * len(traced.writes)]
+        _check_own_refs(traced)
         places = [*dims, *[None] * len(traced.captured)]
-        program = _batched(traced, places, size, result_dims, spmd_axis_name or spread or None)
+        program = batch(traced.program, places, size, _result_dims(out_axes, traced), spmd_axis_name or spread or None)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
-        store_outputs(traced.writes, results)
-        results = results[: len(results) - len(traced.writes)]
         return tree.unflatten(with_float0_shapes(traced.out_tree, lambda shape: (size, *shape)), results)
 
     def _of_contents(refs: dict[int, tuple[Ref, int]]) -> Function:
@@ -132,28 +130,15 @@ def _mapped_refs(in_axes: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return {id(x): (x, d % max(1, x.ndim)) for x, d in pairs if type(x) is Ref and d is not None}
 
 
-def _batched(traced: Traced, places: Sequence[int | None], size: int, dims: Sequence[int | None], spread: Any) -> Program:
-    """The Program for a batch; ValueError where it would write members' values to a ref that all of them share."""
-    slot = next((x for x in traced.captured if is_slot(x)), None)
-    if slot is not None:
-        raise ValueError(_shared(slot.of))
-    try:
-        return batch(traced.program, places, size, dims, spread)
-    except ValueError:
-        count = len(dims) - len(traced.writes)
-        results = traced.program.with_outputs(traced.program.outputs[:count])
-        if traced.writes:
-            batch(results, places, size, dims[:count], spread)  # which fails by itself where it is not the writing
-            raise ValueError(_shared(traced.writes[0])) from None
-        raise
-
-
-def _shared(ref: Any) -> str:
-    return (
-        "performing a set/swap operation with vmapped value on an unbatched array reference of type"
-        f" {type_of_ref(ref)}, made at {line_of(ref.source)}\n  at {line_of(user_source())}\n"
-        "  fix: move the array reference to be an argument to the vmapped function, with one element per member"
-    )
+def _check_own_refs(traced: Traced) -> None:
+    """ValueError where members write to a ref that all of them share: even one value for all would be added once for each."""
+    refs = [*traced.writes, *(x.of for x in traced.captured if is_slot(x))]
+    if refs:
+        raise ValueError(
+            f"vmap: all members write to one {type_of_ref(refs[0])}, made at {line_of(refs[0].source)}\n"
+            f"  at {line_of(user_source())}\n"
+            "  fix: give the function a Ref with one element for each member as an argument, or return the value"
+        )
 
 
 def _member_of_float0(x: Any, axis: int | None) -> tuple[Any, int | None]:
@@ -258,8 +243,7 @@ def _spread(arguments: Sequence[Argument], dims: Sequence[int]) -> tuple[str, ..
 def _result_dims(out_axes: Any, traced: Traced) -> list[int | None]:
     dims: list[int | None] = []
     axes = _prefix_dims(out_axes, traced.out_tree, "out_axes")
-    outputs = traced.program.outputs[: len(axes)]  # behind them is what is written to refs
-    for i, (axis, var, hidden) in enumerate(zip(axes, outputs, hidden_dims(traced.out_tree), strict=True)):
+    for i, (axis, var, hidden) in enumerate(zip(axes, traced.program.outputs, hidden_dims(traced.out_tree), strict=True)):
         rank = len(var.shape) - hidden + 1
         if axis is not None and not -rank <= axis < rank:
             dummy = tree.unflatten(traced.out_tree, range(len(axes)))
