@@ -91,6 +91,7 @@ from meshjit.api.tools import (
     eval_shape as eval_shape,
     make_jaxpr as make_jaxpr,
     named_call as named_call,
+    print_environment_info as print_environment_info,
     typeof as typeof,
 )
 from meshjit.autodiff import (
@@ -128,6 +129,7 @@ from meshjit.ref import Ref as Ref, empty_ref as empty_ref, free_ref as free_ref
 from meshjit.runtime import _jaxlib, eager as _eager
 from meshjit.runtime._jaxlib import Device as Device
 from meshjit.runtime.array import Array as _ConcreteArray, type_and_weak as _type_and_weak
+from meshjit.runtime.array_shards import Shard as Shard
 from meshjit.runtime.assembling import (
     live_arrays as live_arrays,
     make_array_from_callback as make_array_from_callback,
@@ -139,8 +141,11 @@ from meshjit.runtime.client import (
     devices as devices,
     local_device_count as local_device_count,
     local_devices as local_devices,
+    process_count as host_count,  # noqa: F401
     process_count as process_count,
+    process_index as host_id,  # noqa: F401
     process_index as process_index,
+    process_indices as host_ids,  # noqa: F401
     process_indices as process_indices,
 )
 from meshjit.runtime.effects import barrier as effects_barrier  # noqa: F401
@@ -172,6 +177,7 @@ for _name, _value in {**_of_numpy(), "ufunc": _ufunc, "frompyfunc": _frompyfunc}
 
 # So is the package of Programs where JAX keeps these.
 for _name, _value in {
+    "max_dim": max, "min_dim": min,
     "AbstractValue": _TensorType, "Atom": _jaxpr.Atom, "ShapedArray": _ShapedArray, "Tracer": _TracedArray,
     "ensure_compile_time_eval": ensure_compile_time_eval, "eval_jaxpr": _jaxpr.eval_jaxpr,
     "ClosedJaxpr": _jaxpr.ClosedJaxpr, "Jaxpr": _jaxpr.Jaxpr, "JaxprEqn": _jaxpr.JaxprEqn, "Literal": _jaxpr.Literal,

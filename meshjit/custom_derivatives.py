@@ -1,7 +1,7 @@
 """`jax.custom_derivatives`' names."""
 
 from meshjit.lax.custom_jvp import custom_jvp as custom_jvp
-from meshjit.lax.custom_rules import SymbolicZero as SymbolicZero
+from meshjit.lax.custom_rules import SymbolicZero as SymbolicZero, zero_from_primal as zero_from_primal
 from meshjit.lax.custom_vjp import (
     CustomVJPPrimal as CustomVJPPrimal,
     custom_gradient as custom_gradient,
@@ -18,4 +18,5 @@ from meshjit.ops.control.custom import custom_jvp as custom_jvp_call_p, custom_v
 __all__ = [
     "CustomVJPPrimal", "SymbolicZero", "closure_convert", "custom_gradient", "custom_jvp", "custom_jvp_call_p", "custom_vjp",
     "custom_vjp_call_p", "custom_vjp_primal_tree_values", "linear_call", "linear_transpose",
+    "zero_from_primal",
 ]  # fmt: skip

@@ -43,6 +43,14 @@ class ShardingTypeError(ShardingError):
     """In explicit axes, the placements of an op's operands conflict, or do not say where its result is."""
 
 
+class JaxprTypeError(TypeError):
+    """A jaxpr whose types do not fit, as JAX's checks call it. meshjit makes and takes none such: it is there for `except`."""
+
+
+class InconclusiveDimensionOperation(Exception):  # noqa: N818 - JAX's name
+    """A question of extents that are names, whose answer depends on them. Extents are numbers here: it is there for `except`."""
+
+
 class InternalError(RuntimeError):
     """meshjit or XLA broke on a program that it should have handled. The message names a file that shows it again."""
 

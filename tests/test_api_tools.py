@@ -646,3 +646,18 @@ def test_what_users_print() -> None:
     assert repr(x.at[1]) == "Array([0, 1, 2], dtype=int32).at[1]" and repr(x.at) == "Array([0, 1, 2], dtype=int32).at"
     assert (repr(mj.lax.Precision.HIGH), str(mj.sharding.AxisType.Explicit)) == ("Precision.HIGH", "AxisType.Explicit")
     assert mj.lax.GatherScatterMode.CLIP.value == 1
+
+
+def test_the_environment_is_printed(capsys) -> None:
+    text = mj.print_environment_info(return_string=True)
+    assert mj.print_environment_info() is None and capsys.readouterr().out == f"{text}\n"
+    assert text.startswith(f"meshjit: {mj.__version__}\njaxlib: ") and "process_count: 1" in text
+
+
+def test_old_names_of_processes_and_kinds_without_arrays() -> None:
+    assert (mj.host_count(), mj.host_id(), mj.host_ids()) == (mj.process_count(), mj.process_index(), mj.process_indices())
+    assert isinstance(mnp.ones(3).addressable_shards[0], mj.Shard)
+    assert mnp.issubdtype(np.str_, mnp.character) and not mnp.issubdtype(np.float32, mnp.flexible)
+    assert (mj.core.max_dim(2, 3), mj.core.min_dim(2, 3)) == (3, 2)
+    with pytest.raises(TypeError):
+        mnp.zeros(3, mnp.object_)

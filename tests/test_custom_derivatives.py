@@ -567,3 +567,11 @@ def test_a_symbolic_zero_may_be_of_what_typeof_says() -> None:
     for wrap in (lambda g: g, mj.jit):
         assert wrap(mj.grad(lambda x: f(x, 2)[0] + f(x, 2)[2]))(1.0) == 3.0
     assert str(mj.typeof(np.arange(3)).to_tangent_aval()) == "float0[3]"
+
+
+def test_zeros_of_values() -> None:
+    zero = mj.custom_derivatives.zero_from_primal
+    np.testing.assert_array_equal(zero(mnp.ones(2)), np.zeros(2, np.float32))
+    assert zero(mnp.arange(2)).dtype == mj.float0 and zero(mnp.arange(2)).shape == (2,)
+    symbolic = zero(mnp.ones(3), symbolic_zeros=True)
+    assert isinstance(symbolic, mj.custom_derivatives.SymbolicZero) and symbolic.shape == (3,)

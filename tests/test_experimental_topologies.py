@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-from meshjit.experimental.topologies import TopologyDescription, get_topology_desc, make_mesh
+from meshjit.experimental.topologies import TopologyDescription, get_attached_topology, get_topology_desc, make_mesh
 from meshjit.runtime import _jaxlib
 from meshjit.sharding import AbstractMesh
 
@@ -70,3 +70,10 @@ def test_a_program_is_compiled_for_a_pod_slice(pod_slice):
     assert compiled.cost_analysis()["flops"] > 0 and "all-reduce" in compiled.as_text()
     with pytest.raises(RuntimeError, match="is a device of a topology: programs are compiled for it, none runs on it"):
         compiled(np.ones((1024, 1024), np.float32), np.ones((1024, 512), np.float32))
+
+
+def test_the_devices_at_hand_are_a_topology() -> None:
+    assert list(get_attached_topology().devices) == list(get_attached_topology("cpu").devices) == mj.devices()
+    assert make_mesh(get_attached_topology(), (4, 2), ("x", "y")).shape == {"x": 4, "y": 2}
+    with pytest.raises(RuntimeError):
+        get_attached_topology("tpu")

@@ -215,3 +215,77 @@ def test_put_along_axis(axis: int | None) -> None:
     np.testing.assert_array_equal(found, x)
     with pytest.raises(ValueError, match="put_along_axis: arrays cannot be changed in place"):
         mnp.put_along_axis(x, indices, 9, axis)
+
+
+def reference_apply(x, index):
+    """NumPy's ufunc.at: as often as the index names an element."""
+    result = x.copy()
+    for place in np.ndindex(x.shape):
+        for _ in range(counted(x.shape, index)[place]):
+            result[place] = result[place] * 10 + 1
+    return result
+
+
+def counted(shape, index):
+    counts = np.zeros(shape, int)
+    np.add.at(counts, index, 1)
+    return counts
+
+
+APPLIED = [
+    (np.array([1, 3, 1]), slice(None)), (np.array([1, -1, 3, 0]),), (slice(None), np.array([2, 2])), (np.array([[1], [1]]), np.array([0, 0])),
+    (2,), (slice(1, 3),), (..., np.array([0, 0, -1])), (np.arange(12).reshape(4, 3) > 4,), (np.array([], int),),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", APPLIED, ids=str)
+def test_apply_is_repeated_where_an_index_is(index) -> None:
+    x = np.arange(12, dtype=np.float32).reshape(4, 3)
+    f = lambda v: v * 10 + 1  # noqa: E731
+    expected = reference_apply(x, index)
+    assert_same(host(x).at[index].apply(f), expected)
+    assert_same(mj.jit(lambda x: x.at[index].apply(f))(x), expected)
+    given = [i for i in index if isinstance(i, np.ndarray) and i.dtype != bool]
+
+    def traced(x, *arrays):
+        rest = iter(arrays)
+        return x.at[tuple(next(rest) if isinstance(i, np.ndarray) and i.dtype != bool else i for i in index)].apply(f)
+
+    assert_same(mj.jit(traced)(x, *given), expected)
+    place = mj.NamedSharding(mj.make_mesh((4,), ("x",)), mj.P("x"))
+    assert_same(mj.jit(traced)(mj.device_put(x, place), *given), expected)
+
+
+def test_apply_counts_places_that_are_moved_inside() -> None:
+    x, f = mnp.arange(5.0), lambda v: v * 10 + 1
+    assert_same(x.at[np.array([1, 9, -1, -9])].apply(f, mode="clip"), np.float32([1, 11, 2, 3, 411]))
+    assert_same(x.at[np.array([1, 9, -1, -9])].apply(f), np.float32([0, 11, 2, 3, 41]))
+    assert_same(x.at[np.array([1, 1])].apply(f, unique_indices=True), np.float32([0, 11, 2, 3, 4]))
+    batch = mj.vmap(lambda i: x.at[i].apply(f))(np.array([[1, 1], [2, 3]]))
+    assert_same(batch, np.float32([[0, 111, 2, 3, 4], [0, 1, 21, 31, 4]]))
+
+
+def test_derivatives_of_apply() -> None:
+    x = np.float32([0.5, 1.0, 2.0])
+    slopes = mj.grad(lambda x: x.at[np.array([1, 1, 2])].apply(mnp.sin).sum())(x)
+    expected = [1, np.cos(np.sin(1.0)) * np.cos(1.0), np.cos(2.0)]
+    np.testing.assert_allclose(np.asarray(slopes), expected, rtol=1e-6)
+    traced = mj.jit(mj.grad(lambda x, i: x.at[i].apply(mnp.sin, unique_indices=True).sum()))(x, np.array([0, 2]))
+    np.testing.assert_allclose(np.asarray(traced), [np.cos(0.5), 1, np.cos(2.0)], rtol=1e-6)
+
+
+def test_apply_needs_a_function_of_elements() -> None:
+    with pytest.raises(TypeError, match=r"keeps the shape: it was given \(2,\) and returned \(\)\n  at test_numpy_updates.py"):
+        mnp.arange(5.0).at[np.array([1, 2])].apply(mnp.sum)
+
+
+def test_scatter_apply() -> None:
+    numbers = mj.lax.ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    x, f = mnp.arange(5.0), lambda v: v * 10 + 1
+    for apply in (mj.lax.scatter_apply, mj.jit(mj.lax.scatter_apply, static_argnums=(2, 3), static_argnames=("update_shape", "mode"))):
+        assert_same(apply(x, np.array([[1], [3], [1]]), f, numbers, update_shape=(3,)), np.float32([0, 111, 2, 31, 4]))
+        assert_same(apply(x, np.array([[1], [9]]), f, numbers, update_shape=(2,)), np.float32([0, 11, 2, 3, 4]))
+        assert_same(apply(x, np.array([[1], [9]]), f, numbers, update_shape=(2,), mode="clip"), np.float32([0, 11, 2, 3, 41]))
+    rows = mj.lax.ScatterDimensionNumbers(update_window_dims=(1,), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,))
+    grid = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert_same(mj.lax.scatter_apply(grid, np.array([[1], [1]]), f, rows, update_shape=(2, 3)), np.stack([grid[0], f(f(grid[1]))]))

@@ -186,3 +186,11 @@ def test_other_libraries() -> None:
 def test_memory_of_an_absent_accelerator() -> None:
     with pytest.raises(RuntimeError, match="(?s)no cuda devices: .*fix: pip install"):
         mj.dlpack.from_dlpack(Foreign(aligned(3), (2, 0)))
+
+
+def test_dtypes_that_can_be_handed_over() -> None:
+    names = ("float32", "bfloat16", "bool", "complex64", "uint64", "float8_e4m3fn", "float4_e2m1fn")
+    assert [mj.dlpack.is_supported_dtype(mj.numpy.dtype(n)) for n in names] == [True] * 5 + [False] * 2
+    assert not mj.dlpack.is_supported_dtype(np.dtype("O")) and mj.dlpack.is_supported_dtype(mj.numpy.float32)
+    with pytest.raises(TypeError):
+        mj.dlpack.is_supported_dtype("nonsense")

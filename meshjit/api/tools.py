@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import platform
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -17,6 +19,7 @@ from meshjit.core.attached import attached_to
 from meshjit.core.keys import KeyType, PRNGKeyArray
 from meshjit.core.ref import Ref
 from meshjit.core.types import TensorType
+from meshjit.runtime import _jaxlib, client
 from meshjit.trace import Trace, active_trace, named_scope
 from meshjit.trace.explicit import visible_sharding, without_devices
 from meshjit.trace.members import member_axis
@@ -24,9 +27,30 @@ from meshjit.trace.refs import value_of
 from meshjit.trace.shaped import shaped_array_of
 from meshjit.trace.types import AbstractRef, ShapedArray
 from meshjit.trees import WORDS as tree
+from meshjit.version import __version__
 from sharding.manual_type import ManualAxisType
 from sharding.named import NamedSharding
 from sharding.spec import padded
+
+
+def print_environment_info(return_string: bool = False) -> str | None:
+    """Print what a report of an error should say: versions, devices, processes, machine (`jax.print_environment_info`).
+
+    return_string: return the text in place of printing it. `meshjit doctor` says more."""
+    devices = client.local_devices()
+    text = "\n".join([
+        f"meshjit: {__version__}",
+        f"jaxlib: {_jaxlib.version}",
+        f"numpy: {np.__version__}",
+        f"python: {sys.version}",
+        f"devices: {client.device_count()} {devices[0].device_kind}, {len(devices)} of them this process's",
+        f"process_count: {client.process_count()}",
+        f"platform: {platform.uname()}",
+    ])  # fmt: skip
+    if return_string:
+        return text
+    print(text)
+    return None
 
 
 def typeof(x: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.missing import explain as _explain
-from meshjit.runtime import _jaxlib
+from meshjit.runtime import _jaxlib, client
 from sharding.mesh import Mesh
 
 
@@ -37,6 +37,11 @@ def get_topology_desc(topology_name: str = "", platform: str | None = None, **kw
     if platform is None:
         raise ValueError('get_topology_desc needs a platform\n  fix: get_topology_desc(platform="tpu", topology_name="v5e:4x4")')
     return TopologyDescription(_jaxlib.topology_devices(platform, topology_name, kwargs))
+
+
+def get_attached_topology(platform: str | None = None) -> TopologyDescription:
+    """The devices that this process sees, of a platform or of the one in use. RuntimeError for a platform that is not here."""
+    return TopologyDescription(client.devices(platform))
 
 
 def make_mesh(topo: TopologyDescription, mesh_shape: Sequence[int], axis_names: Sequence[str]) -> Mesh:

@@ -14,6 +14,7 @@ from meshjit.api.constraint import with_sharding_constraint as with_sharding_con
 from meshjit.api.out_sharding import takes_out_sharding as _takes_out_sharding
 from meshjit.core.primitives import PRIMITIVES as _PRIMITIVES, primitive as _primitive
 from meshjit.lax import linalg as linalg
+from meshjit.lax.applying import scatter_apply as scatter_apply
 from meshjit.lax.branches import cond as cond, switch as switch
 from meshjit.lax.collectives import (
     all_gather as all_gather,

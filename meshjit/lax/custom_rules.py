@@ -22,10 +22,11 @@ from meshjit.core.ref import Ref
 from meshjit.core.region import Rule
 from meshjit.core.types import TensorType, is_inexact
 from meshjit.lax.regions import Leaves, captured_first, leaves_of, trace_region
+from meshjit.numpy import creation
 from meshjit.numpy.promote import ops
 from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
-from meshjit.trace.float0 import without_float0
+from meshjit.trace.float0 import float0_zeros, without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.names import function_name, parameter_names
 from meshjit.trace.reads import global_values
@@ -57,6 +58,14 @@ class SymbolicZero:
     @staticmethod
     def from_primal_value(value: Any) -> SymbolicZero:
         return SymbolicZero(argument_of(value).type)
+
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value: an array of zeros of its shape, or a SymbolicZero (`jax.custom_derivatives`)."""
+    if symbolic_zeros:
+        return SymbolicZero.from_primal_value(val)
+    type = argument_of(val).type
+    return creation.zeros(type.shape, type.dtype) if is_inexact(type.dtype) else float0_zeros(type.shape)
 
 
 class CustomFunction:

@@ -54,6 +54,8 @@ complex64, complex128 = map(_scalar, (np.complex64, np.complex128))
 single, double, csingle, cdouble = float32, float64, complex64, complex128
 generic, number, inexact, integer = np.generic, np.number, np.inexact, np.integer
 floating, complexfloating = np.floating, np.complexfloating
+character, flexible, object_ = np.character, np.flexible, np.object_  # of which there are no arrays
+ComplexWarning = np.exceptions.ComplexWarning
 signedinteger, unsignedinteger = np.signedinteger, np.unsignedinteger
 dtype, iinfo, finfo = np.dtype, ml_dtypes.iinfo, ml_dtypes.finfo
 

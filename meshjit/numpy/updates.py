@@ -101,11 +101,6 @@ class IndexUpdate:
     def max(self, values: Any, *, mode: str | None = None, **hints: Any) -> Any:
         return _updated(self.x, self.index, values, "max", mode, hints)
 
-    @takes_out_sharding
-    def apply(self, function: Any, *, mode: str | None = None, **hints: Any) -> Any:
-        """Every element that the index names, once, however often it does."""
-        return self.set(function(self.get(mode="clip", **hints)), mode=mode, **hints)
-
 
 _METHODS = ("set", "add", "subtract", "multiply", "divide", "power", "min", "max", "apply", "get")
 _LIKE = {

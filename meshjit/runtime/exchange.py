@@ -89,6 +89,12 @@ def from_dlpack(external_array: Any, device: Any = None, copy: bool | None = Non
     return move(array, target)
 
 
+def is_supported_dtype(dtype: Any) -> bool:
+    """Whether arrays of this dtype can be handed over (`jax.dlpack.is_supported_dtype`). TypeError for what is no dtype."""
+    dtype = np.dtype(dtype)
+    return dtype == DTYPES["bf16"] or (dtype.kind in "biufc" and dtype in DTYPES.values())
+
+
 def _device_of(dlpack: tuple[int, int]) -> Any:
     kind, number = int(dlpack[0]), int(dlpack[1])
     platform = {CPU: "cpu", CUDA: "cuda"}.get(kind)

@@ -171,6 +171,8 @@ def places() -> Iterator[str]:
         lax.dynamic_update_slice_in_dim(v, v[:3], w[0], 0)""")  # fmt: skip
     for kind in ("scatter", "scatter_add", "scatter_mul", "scatter_min", "scatter_max"):
         yield f"lax.{kind}(v, o[:, None], o * 1.0, lax.ScatterDimensionNumbers((), (0,), (0,)))"
+    yield "lax.scatter_apply(v, o[:, None], np.sin, lax.ScatterDimensionNumbers((), (0,), (0,)), update_shape=o.shape)"
+    yield from _calls("v.at[o].apply(np.sin); f.at[o[0], ::2].apply(np.sin)")
     yield "lax.gather(v, o[:, None], lax.GatherDimensionNumbers((), (0,), (0,)), (1,))"
 
 

@@ -42,6 +42,9 @@ class ShapedArray(metaclass=_TypeMeta):
         return _ShapedArray(shape, dtype, weak_type, **more)
 
 
+max_dim, min_dim = max, min  # extents are numbers
+
+
 def get_aval(x: Any) -> Any:
     """The type of a value: `jax.typeof`."""
     return typeof(x)
