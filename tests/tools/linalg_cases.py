@@ -31,7 +31,7 @@ def _forms() -> Iterator[str]:
     for x in ("q", "(c[:, :2] + np.eye(2))", "(t + 2.5 * np.eye(2))"):
         yield from (f"lax.linalg.hessenberg({x})", f"scipy.linalg.hessenberg({x}, calc_q=True)", f"scipy.linalg.expm({x} / 4)")
         yield from (f"lax.linalg.tridiagonal({x}, lower={lower})" for lower in (True, False))
-        yield from (f"np.abs(lax.linalg.schur({x})[0])", f"lax.linalg.schur({x}, compute_schur_vectors=False)[0]")
+        yield from (f"np.abs(lax.linalg.schur({x}{how})[0])" for how in ("", ", compute_schur_vectors=False"))
         yield f"scipy.linalg.polar({x}, method='svd')"
         yield f"lax.linalg.householder_product({x}, {x}[..., 0, :])"
         yield from (f"lax.linalg.ormqr({x}, {x}[..., 0, :1], {x}{how})" for how in ("", ", left=False", ", transpose=True"))
