@@ -47,7 +47,7 @@ from meshjit.transform.inline_calls import inline_calls
 from meshjit.tree_views import key_types
 from sharding.figures import Figures
 from sharding.mesh import BaseMesh, Mesh
-from sharding.named import AUTO, NamedSharding
+from sharding.named import AUTO, NamedSharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, Placement
 
 
@@ -110,7 +110,8 @@ class Traced(Stage):
         places = pinned(places, self.call, pins or {})
         specs = Annotations([places.annotations.inputs[i] for i in kept], places.annotations.outputs)
         program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
-        tied = [] if config.debug_nans or config.debug_infs else donated  # a check needs the arguments afterwards
+        checked = config.debug_nans or config.debug_infs  # a check needs the arguments afterwards
+        tied = [n for n in donated if not checked and not self._comes_to(places.mesh, kept[n])]
         with lowering(program, places.mesh, specs, target):
             automatic = self.call.automatic and self.call.automatic.limits
             try:
@@ -119,6 +120,10 @@ class Traced(Stage):
                 names = [self.call.input_name(i) for i in kept]
                 raise error.named({v.hint: name for v, name in zip(program.inputs, names, strict=True)}) from None
         return Planned(self, planning, places, kept, donated, platforms, figures)
+
+    def _comes_to(self, mesh: Any, i: int) -> bool:
+        """Whether the i-th argument lies on one device and is brought to several: the memory that it has there is no donor's."""
+        return isinstance(self.call.keys[i].sharding, SingleDeviceSharding) and mesh.size > 1
 
     def automatically(self, automatic: Automatic) -> Planned:
         """The best plan on the best of the meshes, whatever the call said of placements; constraints in the function count."""

@@ -2,7 +2,7 @@
 
 A result can take it if both have the same shape and dtype on every device, in the same of its memories. Where an output that
 nobody placed would miss that only because propagation put it elsewhere, it is placed like the donated input, before anything
-else is decided: donating an argument asks for its memory to be reused.
+else is decided: donating an argument asks for its memory to be reused. What shard_map or a constraint gives is placed by them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ def _local(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
 def tied(plan: Plan, annotations: Annotations, donated: Sequence[int], memories: Memories) -> Annotations | None:
     """Annotations that also place outputs like the donated inputs that would find none; None where none is to gain."""
     aliases = match(plan, donated, memories)
-    free = [o for o, spec in enumerate(annotations.outputs) if spec is None and o not in aliases.values()]
+    said = {v for eqn in plan.program.eqns if eqn.op.pinned is not None or eqn.op.seed is not None for v in eqn.outputs}
+    unplaced = [o for o, spec in enumerate(annotations.outputs) if spec is None and plan.program.outputs[o] not in said]
+    free = [o for o in unplaced if o not in aliases.values()]
     outputs = list(annotations.outputs)
     for i in donated:
         same = [o for o in free if plan.program.outputs[o].type == plan.program.inputs[i].type]
