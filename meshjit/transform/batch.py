@@ -38,7 +38,8 @@ def batch(
                     raise ValueError(f"vmap of {eqn.op.name}{at}: it is ordered, and the members of a batch have no order")
                 elif eqn.op.regions is not None:
                     nested = batch if spread is None else functools.partial(batch, spread=spread)
-                    results, places = eqn.op.batch(operands, in_places, eqn.params, nested)
+                    params = eqn.params if spread is None or eqn.op.pinned is None else {**eqn.params, "spread": spread}
+                    results, places = eqn.op.batch(operands, in_places, params, nested)
                 elif eqn.op.seed is not None and spread is not None:
                     results, places = eqn.op.batch(operands, in_places, {**eqn.params, "spread": spread})
                 else:

@@ -40,6 +40,7 @@ from meshjit.ops.collective.collectives import all_reduce
 from meshjit.ops.collective.rules import Values
 from meshjit.ops.control.call import call_prune
 from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
+from meshjit.ops.control.spread_members import free_axes, with_own_members
 from sharding.axes import AxisRef
 from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import PartitionSpec, placement_of
@@ -301,22 +302,26 @@ def _shared(back: Program, count: int, ct_specs: Specs, specs: Specs, axes: Axes
 def _batch(
     operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
 ) -> tuple[list[Var], list[int | None]]:
-    """The body, batched: every device has its shards of all members."""
+    """The body, batched: every device has its shards of all members; or of its own, where `spread` has axes that are free."""
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    flags = reached(params["body"], [d is not None for d in dims])
-    places: list[int | None] = [0 if flag else None for flag in flags]
+    params = {**params}
+    axes, body = free_axes(params.pop("spread", None), size, params), params["body"]
+    flags = reached(body, [d is not None for d in dims])
+    places: list[int | None] = [0 if flag or axes else None for flag in flags]
     in_specs, out_specs = (
-        [_with_dim(spec, dim) for spec, dim in zip(params[name], side, strict=True)]
+        [_with_dim(spec, dim, axes) for spec, dim in zip(params[name], side, strict=True)]
         for name, side in (("in_specs", dims), ("out_specs", places))
     )
-    return _manual(params, operands, batched(params["body"], dims, size, places), in_specs, out_specs), places
+    if axes:
+        body, size = with_own_members(body, dims, axes, params["checked"]), size // _mesh(params["mesh"]).axes_size(axes)
+    return _manual(params, operands, batched(body, dims, size, places), in_specs, out_specs), places
 
 
-def _with_dim(spec: PartitionSpec, dim: int | None) -> PartitionSpec:
+def _with_dim(spec: PartitionSpec, dim: int | None, axes: tuple[str, ...]) -> PartitionSpec:
     if dim is None:
         return spec
     entries = [*spec, *(None for _ in range(dim - len(spec)))]
-    return spec.update(partitions=(*entries[:dim], None, *entries[dim:]))
+    return spec.update(partitions=(*entries[:dim], axes or None, *entries[dim:]))
 
 
 def _prune(params: Params, used: Flags, dce: Callable[[Program], Program]) -> tuple[list[int], list[int], Params]:
