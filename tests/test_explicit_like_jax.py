@@ -73,6 +73,9 @@ OTHERWISE: dict[str, tuple[str, str]] = {
     "within(automesh, lambda: on(lambda x: jnp.reshape(x, (32,), out_sharding=P('X')), np.ones((8, 4), np.float32)))": (
         "P('X') sum 32 at 496 of f32[32]; eager P('X') sum 32 at 496", "out_sharding over automatic axes is a constraint"
     ),
+    "within(automesh, lambda: on(lambda x: explicit_axes(lambda p: noted(p) * 2, axes=('X',), in_sharding=P('X'))(x), np.ones((8, 4), np.float32)))": (
+        "P('X') sum 64 at 992 of f32[8@X,4], f32[8,4]; eager P('X', None) sum 64 at 992", "a spec in a type has an entry per dim"
+    ),
     "on(lambda x: jax.jit(lambda c: noted(c) * 2, out_shardings=NamedSharding(mesh, P('Y')))(x), a((8, 4), 'X'))": (
         "P('Y', None) sum 180 at 2856 of f32[8@X,4], f32[8@Y,4]; eager P('Y') sum 180 at 2856",
         "what out_shardings of a nested jit say holds around it, too",

@@ -58,11 +58,37 @@ def test_some_axes() -> None:
         np.testing.assert_array_equal(named(placed(X, "x", "y")), 2 * X)
 
 
+def test_inside_of_another() -> None:
+    """The inner function reads its specs off the axes that the outer one leaves."""
+    x, types = placed(X, "x", "y"), list[str]()
+
+    def inner(a: Any) -> Any:
+        types.append(str(mj.typeof(a)))
+        return mnp.sin(a) * lax.axis_index("y") + lax.axis_index("x")
+
+    def outer(a: Any) -> Any:
+        return mj.shard_map(inner, out_specs=P(None, "y"), axis_names={"y"})(a)
+
+    at = np.arange(8)[:, None] // 2, np.arange(2)
+    with mj.set_mesh(MESH):
+        nested = mj.shard_map(outer, out_specs=P("x"), axis_names={"x"})
+        result = mj.jit(nested)(x)
+        np.testing.assert_allclose(result, np.sin(X) * at[1] + at[0], rtol=1e-6)
+        assert result.sharding.spec == P("x", "y")
+        assert types == ["float32[2,1]{V:(x,y)}"]
+        np.testing.assert_allclose(mj.grad(lambda v: nested(v).sum())(x), np.cos(X) * at[1], rtol=1e-6)
+        named = mj.smap(mj.smap(lambda a: a.T, out_axes=0, axis_name="y"), out_axes=1, axis_name="x")
+        np.testing.assert_array_equal(mj.jit(named)(x), X.T)
+        in_a_loop = mj.shard_map(lambda a: lax.scan(lambda c, _: (outer(c), None), a, None, length=2)[0],
+                                 out_specs=P("x"), axis_names={"x"})  # fmt: skip
+        np.testing.assert_allclose(mj.jit(in_a_loop)(x), np.sin(np.sin(X) * at[1] + at[0]) * at[1] + at[0], rtol=1e-5)
+
+
 ERRORS: dict[str, tuple[Callable[[], Any], str]] = {
     "automatic axes": (lambda: mj.shard_map(lambda a: a * 2, out_specs=P("x"), mesh=MIXED)(X), "x Explicit, y Auto"),
     "inside of another": (
         lambda: mj.shard_map(lambda a: mj.shard_map(lambda b: b, out_specs=P("y"), axis_names={"y"})(a),
-                             mesh=MESH, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(X),
+                             mesh=MIXED, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})(placed(X, "x", mesh=MIXED)),
         "the code around is for single devices along x",
     ),
 }  # fmt: skip

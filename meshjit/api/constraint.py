@@ -83,7 +83,8 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
             sharding = NamedSharding(mesh, full)
             if what.startswith("reshard"):
                 return held(as_operand(x, argument), sharding, what)
-            _check_held(argument, sharding, what)
+            full = _kept(full, argument, mesh)
+            _check_held(argument, sharding.with_spec(full), what)
         if trace is not None:
             if trace.mesh is not None:
                 full = spec_in_words_of(trace.mesh, mesh, full, len(full))
@@ -99,6 +100,18 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
         place = place.with_spec(padded(place.spec, len(full)))
     moved = device_put(x, place)
     return moved.copy() if moved.memory is x.memory else moved  # a new array, as any op's result
+
+
+def _kept(spec: PartitionSpec, argument: Argument, mesh: Any) -> PartitionSpec:
+    """On a mesh with automatic axes, too: the spec, with the explicit axes of the value in dims for which it names none."""
+    if not mesh.auto_axes:
+        return spec
+    asked, is_free = explicit_part(spec, argument.type.rank, mesh), open_dims(spec, argument.type.rank)
+    entries = [
+        e if free or entry_axes(a) else (*own, *entry_axes(e)) or None
+        for e, a, own, free in zip(spec, asked, argument.axes, is_free, strict=True)
+    ]
+    return spec.update(partitions=entries)
 
 
 def _check_held(argument: Argument, sharding: NamedSharding, what: str) -> None:

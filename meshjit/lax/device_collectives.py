@@ -56,7 +56,13 @@ class Devices:
 
 
 def devices_of(axes: Sequence[DeviceAxis], groups: Any, what: str) -> Devices:
-    """ValueError where groups do not hold every device once, or are of several sizes that `what` cannot have."""
+    """ValueError where an axis is named twice, and where groups do not hold every device once, or are of several sizes that
+    `what` cannot have."""
+    names = [axis.name for axis in axes]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise ValueError(
+            f"{what} over {tuple(names)}, which has {twice[0]!r} twice\n  at {line_of(user_source())}\n  fix: name it once"
+        )
     if groups is None:
         return Devices(tuple(axes))
     chosen = tuple(tuple(int(i) for i in group) for group in groups)
@@ -182,6 +188,7 @@ _CASTS = {("invarying", "varying"), ("invarying", "reduced"), ("varying", "unred
 
 def cast(x: Any, names: tuple[str, ...], to: str) -> Any:
     """x, taken to be another thing along these axes; ValueError for what JAX's pcast does not do either."""
+    x, _, weak = value(x, "pcast")
     axes = varying_of(x) if isinstance(x, Tracer) else frozenset[str]()
     state = state_along(axes, names, "pcast")
     if (state, to) not in _CASTS:
@@ -194,7 +201,10 @@ def cast(x: Any, names: tuple[str, ...], to: str) -> Any:
         marks = {"varying": "", "reduced": REDUCED, "unreduced": UNREDUCED}
         return bind(ops("pcast"), x, axes=names, source=marks[state], to=marks[to])
     x = vary(x, frozenset(names))
-    return bind(ops("pcast"), x, axes=names, source="", to=REDUCED) if to == "reduced" else x
+    x = bind(ops("pcast"), x, axes=names, source="", to=REDUCED) if to == "reduced" else x
+    if isinstance(x, Tracer):
+        x.weak_type = weak  # of a Python number, too
+    return x
 
 
 def state_along(axes: Axes, names: Sequence[str], what: str) -> str:

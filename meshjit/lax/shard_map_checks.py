@@ -77,9 +77,9 @@ def manual_axes(axis_names: Names, mesh: BaseMesh) -> Names:
 
 def check_inferable(mesh: BaseMesh, names: Names) -> None:
     """TypeError where arguments do not say by their types where they are along all of these axes."""
-    around = device_axis_names()
-    if names <= set(mesh.explicit_axes) and not around:
+    if names <= set(mesh.explicit_axes):
         return
+    around = [name for name in device_axis_names() if name in mesh.axis_names]
     types = ", ".join(f"{name} {kind.name}" for name, kind in zip(mesh.axis_names, mesh.axis_types, strict=True))
     why = f", and the code around is for single devices along {', '.join(around)}" if around else ""
     raise TypeError(
@@ -90,16 +90,17 @@ def check_inferable(mesh: BaseMesh, names: Names) -> None:
 
 
 def check_specs(specs: Any, names: Names, what: str, mesh: BaseMesh) -> None:
-    """TypeError, with its path, for a leaf that is no spec; ValueError for one that names another axis."""
+    """TypeError, with its path, for a leaf that is no spec; ValueError for one that names another axis. None stands for an
+    argument that is handed over as it is, and for a result that is None."""
     for path, spec in tree.leaves_with_path(specs, lambda x: x is None or is_spec(x)):
         where = what + tree.keystr(path)
-        if spec is None and what == "in_specs":
+        if spec is None:
             continue
         refuse_auto(spec, f"shard_map: {where}")
         if not isinstance(spec, PartitionSpec):
             raise TypeError(
                 f"shard_map: {where} is {spec!r} of type {type(spec).__name__}, not a PartitionSpec\n"
-                "  fix: P() for what is the same on all devices" + (", None for what is no array" if what == "in_specs" else "")
+                "  fix: P() for what is the same on all devices, None for what is no array"
             )
         if PartitionSpec.UNCONSTRAINED in tuple(spec):
             raise ValueError(f"shard_map: {where} is {spec}; shards are at known places, so no dim is UNCONSTRAINED")

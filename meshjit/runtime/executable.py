@@ -349,6 +349,8 @@ def sharding_of(
     if not whole:
         sums = annotation
         annotation = spec_of(placement) if written is None else written
+        if sums is not None and all(axis in mesh.explicit_axes for axes in placement.dims for axis in axes):
+            annotation = padded(annotation, len(placement.dims))  # as the value's type has it
         if sums is not None and (sums.unreduced or sums.reduced):
             annotation = annotation.update(unreduced=sums.unreduced, reduced=sums.reduced)
     assert annotation is not None

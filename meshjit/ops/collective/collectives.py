@@ -85,8 +85,15 @@ def _all_gather_type(in_types: Types, params: Params) -> Types:
 
 
 def _all_gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if _is_empty(ins[0], params):
+        return operands
     groups = emit_groups(e, params)
     return e.op("all_gather", operands, outs, f"all_gather_dim = {params['dim']} : i64, {groups}")
+
+
+def _is_empty(type: TensorType, params: Params) -> bool:
+    """Whether there are no elements along the dim. StableHLO has no such all_gather or reduce_scatter; the result is the operand."""
+    return type.shape[params["dim"]] == 0
 
 
 def _all_gather_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
@@ -261,6 +268,8 @@ def _reduce_scatter_type(in_types: Types, params: Params) -> Types:
 
 
 def _reduce_scatter_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if _is_empty(ins[0], params):
+        return operands
     if _must_gather(e, ins[0], params["kind"]):
         expanded, type = _emit_expanded(e, operands[0], ins[0])
         parts = {**params, "split_dim": params["dim"] + 1, "concat_dim": 0}
