@@ -92,7 +92,7 @@ def _all_gather_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, p
 
 
 def _is_empty(type: TensorType, params: Params) -> bool:
-    """Whether there are no elements along the dim. StableHLO has no such all_gather or reduce_scatter; the result is the operand."""
+    """Whether there are no elements along the dim: the result is the operand, and StableHLO has no such collective."""
     return type.shape[params["dim"]] == 0
 
 
