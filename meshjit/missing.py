@@ -68,7 +68,7 @@ FAMILIES = (
     Family(
         "partitioning is meshjit's own, which is asked by specs",
         {
-            "meshjit.experimental": "custom_partitioning shard_alike",
+            "meshjit.experimental": "custom_partitioning",
         },
         "shard_map, lax.with_sharding_constraint",
     ),

@@ -199,7 +199,7 @@ CALLS: dict[str, list[str]] = {
     ],
     "names": [
         "mj.numpy.int4",
-        "from meshjit.experimental import shard_alike",
+        "from meshjit.experimental import custom_partitioning",
         "mj.devicse",
     ],
     "arrays": [

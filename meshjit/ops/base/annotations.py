@@ -1,4 +1,5 @@
-"""Identities that say something about a value: its placement, that its gradient stops, that it stays apart, its memory."""
+"""Identities that say something about a value: its placement or whose it is, that its gradient stops, that it stays apart, its
+memory."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import numpy as np
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
+from meshjit.ops.base.batching import align_to_first
 from meshjit.ops.base.families import (
     SAMPLE_DTYPES,
     SAMPLE_SHAPES,
@@ -228,4 +230,41 @@ optimization_barrier = Op(
     batch=lambda operands, dims, params: (_barrier_outputs(operands), list(dims)),
     prune=_barrier_prune,
     copies=True,
+)
+
+
+# -- shard_alike: both operands as they are, in one placement
+
+
+def _alike_type(in_types: Types, params: Params) -> Types:
+    require(len(in_types) == 2, "shard_alike", f"takes two operands, was given {len(in_types)}")
+    a, b = in_types
+    require(a.shape == b.shape, "shard_alike", f"operands are {a} and {b}; they must be of one shape")
+    return in_types
+
+
+def _alike_transpose(cotangents, operands, in_types, params):
+    return [out if x is None else None for x, out in zip(operands, shard_alike(*cotangents), strict=True)]
+
+
+def _alike_batch(operands: Sequence[Var], dims: Sequence[int | None], params: Params) -> Any:
+    values, dim = align_to_first(operands, dims)
+    return shard_alike(*values), [dim, dim]
+
+
+def _alike_samples() -> list[Sample]:
+    pairs = [("f32", "i32", (4, 6)), ("bf16", "bool", (5,)), ("c64", "c64", ()), ("f32", "f32", (3, 4, 5))]
+    return [Sample((TensorType(shape, DTYPES[a]), TensorType(shape, DTYPES[b])), {}) for a, b, shape in pairs]
+
+
+shard_alike = Op(
+    name="shard_alike",
+    type_rule=_alike_type,
+    factor_rule=elementwise_rule,
+    evaluate=lambda x, y: (x, y),
+    emit=_SAME["emit"],
+    samples=_alike_samples,
+    linear=((0, 1),),
+    transpose=_alike_transpose,
+    batch=_alike_batch,
 )
