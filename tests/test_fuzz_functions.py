@@ -9,8 +9,8 @@ import pytest
 
 import meshjit as mj
 from meshjit.simulate.evaluate import evaluate
-from tests.tools.fuzz_functions import GOLDEN, RECORDED, drawn_by, is_alike, summary
-from tests.tools.fuzz_users import law, traced
+from tests.tools.fuzz_functions import FURTHER, GOLDEN, RECORDED, drawn_by, is_alike, summary
+from tests.tools.fuzz_users import fails, law, traced
 
 CHUNK = 8
 FROM_JAX = json.loads(GOLDEN.read_text())
@@ -29,6 +29,14 @@ def test_partitioned_is_whole(start: int) -> None:
         except (TypeError, ValueError):  # not a function that JAX would take, which the other test asks
             continue
         law(program, drawn, seed)
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("start", range(FURTHER, FURTHER + 24, CHUNK))
+def test_further_steps(start: int) -> None:
+    """Inferred specs, members spread over axes, sums that leave code for devices unfinished, integers, empty arrays."""
+    problems = {seed: fails(seed) for seed in range(start, start + CHUNK)}
+    assert not any(problems.values()), problems
 
 
 @pytest.mark.parametrize("seed", [3046, 3127], ids=["code for devices of nothing", "and a permute"])

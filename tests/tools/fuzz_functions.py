@@ -5,7 +5,8 @@
 
 A `Writer` draws a function of arrays while it is traced: every function has a seed of its own, so that tracing it twice draws
 it twice alike. Only names that JAX has are used, so the same seed is the same function there. Values are small integers in f32,
-so that sums are exact in any order.
+so that sums are exact in any order. From seed `FURTHER` on there are further steps, integers and empty arrays, and JAX may refuse what we
+compute; the seeds before are the functions that they were.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "fuzz_functions.json"
 RECORDED = 96  # seeds
+FURTHER = 1_000_000  # the first seed with further steps
 EXTENTS = (2, 4, 4, 8, 8, 3, 6)
 MESHES = (((4, 2), ("x", "y")), ((2, 2, 2), ("x", "y", "z")), ((2, 2), ("x", "y")), ((4,), ("x",)), ((1, 2), ("x", "y")))
 LARGEST = 512  # elements of a value
@@ -37,7 +39,9 @@ def environment(jax: Any, mesh: Any) -> Any:
         return jax.ShapeDtypeStruct(x.shape, x.dtype, manual_axis_type=jax.typeof(x).manual_axis_type)
 
     own = jax.__name__ != "jax"
+    alike = importlib.import_module(f"{jax.__name__}.experimental.shard_alike").shard_alike
     return SimpleNamespace(
+        alike=alike,
         jax=jax, jnp=jax.numpy, lax=jax.lax, P=jax.sharding.PartitionSpec, mesh=mesh, struct=struct,
         pbroadcast=jax.lax.pbroadcast if own else functools.partial(_broadcast, jax), ragged=_ragged if own else _in_blocks,
     )  # fmt: skip
@@ -71,13 +75,15 @@ class Writer:
 
     `manual`: the mesh axes that the code is for single devices of. `checked`: whether it is known which values vary.
     `explicit`: whether the mesh's axes are, so that operands are brought to equal placements by hand.
-    `members`: named axes of vmaps around, with their sizes.
+    `members`: named axes of vmaps around, with their sizes. `further`: whether the steps that were added later are drawn, too.
+    `closed`: mesh axes that nothing inside may name.
     `smooth`: whether only what has derivatives is drawn, `forward`: and has them in forward mode. `depth`: how many functions it is inside of.
     """
 
     def __init__(self, e: Any, seed: int, values: Sequence[Any], manual: tuple[str, ...] = (), checked: bool = True,
                  smooth: bool = True, forward: bool = False, explicit: bool = False, depth: int = 0,
-                 members: tuple[tuple[str, int], ...] = ()) -> None:  # fmt: skip
+                 members: tuple[tuple[str, int], ...] = (), further: bool = False, closed: tuple[str, ...] = ()) -> None:  # fmt: skip
+        self.further, self.closed = further, closed
         self.e, self.generator, self.values = e, np.random.default_rng(seed), list(values)
         self.manual, self.checked, self.smooth, self.forward, self.depth = manual, checked, smooth, forward, depth
         self.explicit, self.members = explicit, members
@@ -105,13 +111,14 @@ class Writer:
     # -- functions
 
     def function(self, smooth: bool | None = None, forward: bool = False, automatic: bool = False, manual: tuple[str, ...] | None = None, checked: bool | None = None,
-                 steps: int = 4, members: tuple[tuple[str, int], ...] | None = None) -> Callable[..., Any]:  # fmt: skip
+                 steps: int = 4, members: tuple[tuple[str, int], ...] | None = None, closed: tuple[str, ...] = ()) -> Callable[..., Any]:  # fmt: skip
         """A function of arrays to one array: of their own seed, so drawn alike whenever it is traced."""
         e, seed, count = self.e, self.number(0, 2**31), self.number(1, steps)
         settings = {
             "manual": self.manual if manual is None else manual, "checked": self.checked if checked is None else checked,
             "smooth": self.smooth if smooth is None else smooth, "forward": forward or self.forward,
-            "explicit": self.explicit and not manual and not automatic, "depth": self.depth + 1,
+            "explicit": self.explicit and not automatic and (not manual or (self.further and {*manual} != {*self.e.mesh.axis_names})),
+            "depth": self.depth + 1, "further": self.further, "closed": (*self.closed, *closed),
             "members": self.members if manual is None and members is None else members or (),
         }  # fmt: skip
 
@@ -128,6 +135,8 @@ class Writer:
             + (INSIDE if self.depth < 3 else ())
             + (() if self.smooth or self.depth >= 3 else ROUGH_INSIDE)
         )
+        if self.further:
+            kinds += FURTHER_STEPS + (FURTHER_EXPLICIT if self.explicit and not self.manual else ()) + (FURTHER_INSIDE if self.depth < 3 else ())
         done = 0
         for _ in range(8 * count):
             result = self.one_of(kinds)(self)
@@ -156,7 +165,12 @@ class Writer:
     def like(self, x: Any, result: Any) -> Any:
         """A value of x's shape that depends on result."""
         more = self.placed_as(result, x) if result.shape == x.shape else self.e.jnp.sign(self.e.jnp.sum(result))
-        return self.varied(self.bounded(x + more))
+        return self.varied(self.bounded(x + more).astype(x.dtype))
+
+    def varied_over(self, x: Any, axes: Sequence[str]) -> Any:
+        """x in a region over all axes, varying over these at least."""
+        missing = tuple(n for n in axes if n not in self.e.jax.typeof(x).manual_axis_type.varying)
+        return self.e.lax.pcast(x, missing, to="varying") if missing else x
 
     # -- explicit axes
 
@@ -168,7 +182,12 @@ class Writer:
         return self.placed(x, self.e.jax.typeof(other).sharding.spec) if self.explicit else x
 
     def any_spec(self, shape: Sequence[int]) -> Any:
-        return self.spec(shape, self.e.mesh.axis_names)
+        return self.spec(shape, self.left)
+
+    @property
+    def left(self) -> list[str]:
+        """The mesh axes that the code is not for single devices of."""
+        return [n for n in self.e.mesh.axis_names if n not in (*self.manual, *self.closed)]
 
     def size(self, axes: Sequence[str]) -> int:
         return math.prod(dict(zip(self.e.mesh.axis_names, self.e.mesh.axis_sizes, strict=True))[n] for n in axes)
@@ -368,8 +387,9 @@ def left_unreduced(w: Writer) -> Any:
     y = None if x is None else w.pick(lambda v: v.ndim == 2 and v.shape[0] == x.shape[1])
     if x is None or y is None:
         return None
-    axes = w.some([n for n in w.e.mesh.axis_names if w.size((n,)) > 1])
-    if x.shape[1] % w.size(axes):
+    axes = [n for n in w.left if w.size((n,)) > 1]
+    axes = w.some(axes) if axes else ()
+    if not axes or x.shape[1] % w.size(axes):
         return None
     P = w.e.P
     x, y = w.placed(w.e.jnp.sign(x), P(None, axes)), w.placed(y, P(axes))
@@ -383,7 +403,7 @@ def left_unreduced(w: Writer) -> Any:
 
 def from_reduced(w: Writer) -> Any:
     """A value whose cotangent is a sum that is finished behind everything it is used for."""
-    x, axes = w.pick(), w.some(list(w.e.mesh.axis_names))
+    x, axes = w.pick(), w.some(w.left)
     reduced = w.placed(w.placed(x), w.e.P(*[None] * x.ndim, reduced=set(axes)))
     return w.placed(w.e.jnp.sum(reduced * 2 + 1))
 
@@ -396,10 +416,11 @@ EXPLICIT = (resharded, resharded, automatic, left_unreduced, left_unreduced, fro
 
 def shards(w: Writer) -> Any:
     """shard_map over some of the axes that are left."""
-    left = [n for n in w.e.mesh.axis_names if n not in w.manual]
+    left = w.left
     if not left:
         return None
-    names, checked = (tuple(left) if w.explicit or w.coin() else w.some(left)), w.checked if w.manual else not w.coin(4)
+    whole = (w.explicit and not w.further) or w.coin()
+    names, checked = (tuple(left) if whole else w.some(left)), w.checked if w.manual else not w.coin(4)
     args = [w.pick() for _ in range(w.number(1, 3))]
     in_specs = tuple(w.spec(x.shape, names) for x in args)
     args = [w.placed(x, spec) for x, spec in zip(args, in_specs, strict=True)]
@@ -409,9 +430,12 @@ def shards(w: Writer) -> Any:
         result = inner(*shards)
         held = Writer(w.e, 0, [], (*w.manual, *names), checked).varying(result) if checked else names
         over = tuple(n for n in names if n not in _names(out_spec) and n in held)
-        return (w.e.lax.psum(result, over) if over else result).reshape(1, -1)
+        result = w.e.lax.psum(result, over) if over else result
+        return (w.placed(result) if w.explicit and len(names) < len(left) else result).reshape(1, -1)
 
-    return w.e.jax.shard_map(body, in_specs=in_specs, out_specs=out_spec, axis_names=set(names), check_vma=checked)(*args)
+    settings = {"out_specs": out_spec, "axis_names": set(names), "check_vma": checked}
+    inferred = w.further and w.explicit and w.coin()
+    return w.e.jax.shard_map(body, **settings, **({} if inferred else {"in_specs": in_specs}))(*args)
 
 
 def scanned(w: Writer) -> Any:
@@ -459,11 +483,13 @@ def mapped(w: Writer) -> Any:
 def derived(w: Writer) -> Any:
     """The gradient of a drawn function, as large as its argument."""
     x, y, f = w.pick(), w.pick(), w.function(smooth=True)
-    return w.bounded(w.e.jax.grad(lambda v: w.e.jnp.sum(f(v, y)))(x))
+    x = x.astype(w.e.jnp.float32) if w.further else x
+    return w.bounded(w.e.jax.grad(lambda v: w.e.jnp.sum(f(v, y)).astype(x.dtype))(x))
 
 
 def pushed(w: Writer) -> Any:
     x, f = w.pick(), w.function(smooth=True, forward=True)
+    x = x.astype(w.e.jnp.float32) if w.further else x
     return w.e.jax.jvp(f, (x,), (x,))[1]
 
 
@@ -510,9 +536,87 @@ def called(w: Writer) -> Any:
         return None
     x, k = w.pick(), w.number(1, 3)
     method = w.one_of(("sequential", "broadcast_all", "expand_dims"))
-    result = w.e.jax.pure_callback(lambda a: np.asarray(a) * np.float32(k), w.e.struct(x), x, vmap_method=method)
+    result = w.e.jax.pure_callback(lambda a: (np.asarray(a) * k).astype(np.asarray(a).dtype), w.e.struct(x), x, vmap_method=method)
     return w.varied(result)  # JAX forgets over which axes it varies
 
+
+# -- further steps
+
+
+def constrained(w: Writer) -> Any:
+    """A value that is pinned over the axes that are left to the compiler."""
+    x = w.pick()
+    return w.e.lax.with_sharding_constraint(x, w.any_spec(x.shape)) if w.left and not w.explicit else None
+
+
+def counted(w: Writer) -> Any:
+    """Integers of numbers, or numbers of integers; or the signs of a comparison."""
+    x, jnp = w.pick(), w.e.jnp
+    if w.smooth or w.forward:
+        return None
+    return w.one_of((lambda v: v.astype(jnp.int32), lambda v: v.astype(jnp.float32), lambda v: (v > 0).astype(v.dtype)))(x)
+
+
+def sums_of_shards(w: Writer) -> Any:
+    """Addends that leave code for single devices as an unfinished sum."""
+    x, axes, P, lax = w.pick(), w.some(w.left), w.e.P, w.e.lax
+    spec, f = w.spec(x.shape, axes), w.function(manual=tuple(w.left), checked=True)
+
+    def body(x: Any) -> Any:
+        return lax.pcast(w.varied_over(f(x), axes).reshape(-1), axes, to="unreduced")
+
+    over = tuple(n for n in w.left if n not in axes)
+    finished = (lambda x: lax.psum(body(x), over)) if over else body
+    out_spec = P(None, unreduced=set(axes))
+    u = w.e.jax.shard_map(finished, in_specs=spec, out_specs=out_spec)(w.placed(x, spec))
+    return w.placed(u, w.any_spec(u.shape))
+
+
+def of_reduced(w: Writer) -> Any:
+    """Code for single devices that takes a value whose cotangents are left unfinished."""
+    x, y, axes, P = w.pick(), w.pick(), w.some(w.left), w.e.P
+    reduced, spec = P(*[None] * x.ndim, reduced=set(axes)), w.spec(y.shape, axes)
+
+    def body(x: Any, y: Any) -> Any:
+        x = w.e.lax.pcast(x, axes, to="varying")
+        return w.e.lax.psum(w.e.jnp.sum(x) + w.varied_over(w.e.jnp.sum(y), axes), axes)
+
+    mapped = w.e.jax.shard_map(body, in_specs=(reduced, spec), out_specs=P())
+    return mapped(w.placed(w.placed(x), reduced), w.placed(y, spec))
+
+
+def spread_members(w: Writer) -> Any:
+    """A batch of code for single devices, spread over an axis that the code leaves alone."""
+    x, y = w.pick(lambda v: v.ndim > 1 and v.shape[0] > 0), w.pick()
+    if x is None or w.manual or w.explicit or w.members or len(w.left) < 2:
+        return None
+    name, *names = w.generator.permutation(w.left).tolist()
+    checked = not w.coin(4)
+    whole = w.coin()
+    inner = w.function(manual=tuple(names), checked=checked, closed=(name,) if whole else ())
+    specs = w.spec(x.shape[1:], names), w.spec(y.shape, names)
+
+    def body(a: Any, b: Any) -> Any:
+        result = inner(a, b)
+        held = Writer(w.e, 0, [], tuple(names), checked).varying(result) if checked else names
+        over = tuple(n for n in names if n in held)
+        return (w.e.lax.psum(result, over) if over else result).reshape(-1)
+
+    chosen = set(w.left) if whole else set(names)
+    code = w.e.jax.shard_map(body, in_specs=specs, out_specs=w.e.P(), axis_names=chosen, check_vma=checked)
+    return w.e.jax.vmap(code, (0, None), spmd_axis_name=name)(x, y)
+
+
+def alike(w: Writer) -> Any:
+    """One of two values that lie alike."""
+    x = w.pick()
+    y = w.placed_as(w.pick(lambda v: v.shape == x.shape), x)
+    return None if w.manual else w.e.alike(x, y)[w.number(0, 2)]
+
+
+FURTHER_STEPS = (constrained, counted, alike)
+FURTHER_EXPLICIT = (sums_of_shards, of_reduced)
+FURTHER_INSIDE = (spread_members, shards)
 
 INSIDE = (shards, shards, scanned, looped, branched, mapped, derived, jitted, kept, with_vjp, with_jvp, pushed)
 ROUGH_INSIDE = (called, while_)
@@ -546,11 +650,14 @@ def drawn_by(jax: Any, seed: int) -> Drawn:
     types = [jax.sharding.AxisType.Explicit if explicit else jax.sharding.AxisType.Auto] * len(shape)
     mesh = jax.make_mesh(shape, names, axis_types=tuple(types), devices=jax.devices()[: math.prod(shape)])
     e = environment(jax, mesh)
-    arrays = [generator.integers(-3, 4, generator.choice(EXTENTS, generator.integers(1, 4))).astype(np.float32) for _ in range(2)]
+    further = seed >= FURTHER
+    extents = (*EXTENTS, 0) if further and generator.integers(0, 4) == 0 else EXTENTS
+    dtype = np.int32 if further and not smooth and generator.integers(0, 3) == 0 else np.float32
+    arrays = [generator.integers(-3, 4, generator.choice(extents, generator.integers(1, 4))).astype(dtype) for _ in range(2)]
     specs = [Writer(e, seed, []).any_spec(x.shape) for x in arrays]
 
     def function(*args: Any) -> list[Any]:
-        writer = Writer(e, seed, args, smooth=smooth, explicit=explicit)
+        writer = Writer(e, seed, args, smooth=smooth, explicit=explicit, further=further)
         writer.write(3 + seed % 5)
         return writer.values[len(args) :][-2:]
 
@@ -575,8 +682,11 @@ def summary(jax: Any, seed: int) -> Summary:
     ]
 
 
-def is_alike(mine: Summary, its: Summary) -> bool:
-    """What JAX has not implemented is no difference, nor names of vmaps that rules do not find where JAX traces them later."""
+def is_alike(mine: Summary, its: Summary, further: bool = False) -> bool:
+    """What JAX has not implemented is no difference, nor names of vmaps that rules do not find where JAX traces them later; nor,
+    of `further` steps, whatever it refuses."""
+    if further and isinstance(its, str):
+        return True
     if its in ("NotImplementedError", "NameError"):
         return True
     if isinstance(mine, str) or isinstance(its, str):

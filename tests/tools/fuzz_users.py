@@ -3,7 +3,8 @@ what JAX gives.
 
     python -m tests.tools.fuzz_users --minutes 10 [--seed N] [--jax PYTHON]
 
-PYTHON is an interpreter that has JAX; each chunk of seeds is then run by it, too. Shrinking is by hand: draw fewer steps.
+PYTHON is an interpreter that has JAX; each chunk of seeds is then run by it, too. `--seed 1000000`, and beyond, draws further
+steps. Shrinking is by hand: draw fewer steps.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.pipeline import simplify
 from sharding.mesh import AbstractMesh
 from tests.tools import fuzz_functions
-from tests.tools.fuzz_functions import Drawn, Summary, drawn_by, is_alike, summary
+from tests.tools.fuzz_functions import FURTHER, Drawn, Summary, drawn_by, is_alike, summary
 from tests.tools.laws import check_law, random_spec
 
 CHUNK = 50
@@ -36,7 +37,7 @@ def fails(seed: int) -> str | None:
     drawn = drawn_by(mj, seed)
     try:
         program = traced(drawn)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         return None if type(summary(mj, seed)) is str else f"tracing alone: {error}"
     expected = evaluate(program, drawn.arrays)
     try:
@@ -87,7 +88,7 @@ def main() -> None:
         for number in range(seed, seed + CHUNK):
             wrong = fails(number)
             its, mine = from_jax.get(number), summary(mj, number) if args.jax else None
-            if wrong is None and its is not None and mine is not None and not is_alike(mine, its):
+            if wrong is None and its is not None and mine is not None and not is_alike(mine, its, number >= FURTHER):
                 wrong = f"JAX gives {its}, we give {mine}"
             if wrong is not None:
                 failures += 1
