@@ -94,6 +94,22 @@ def test_loops_and_branches_keep_placements() -> None:
     assert text.startswith("vmap: the mapped dims are placed differently: that of a over ('X',), that of b over ('Y',)")
 
 
+@pytest.mark.parametrize(
+    ("asked", "got"),
+    [(P(None, "Y"), P("X", "Y")), (P(), P("X", None)), (P("X", "Y"), P("X", "Y")), (P(P.UNCONSTRAINED, "Y"), P("X", "Y"))],
+)
+def test_a_constraint_over_automatic_axes_keeps_the_explicit_ones(asked: P, got: P) -> None:
+    x = placed((8, 4), "X", mesh=MIXED)
+    with mj.set_mesh(MIXED):
+        f = mj.jit(lambda x: mj.lax.with_sharding_constraint(x * 2, asked))
+        assert f(x).sharding.spec == got
+        assert str(mj.typeof(f(x))) == "float32[8@X,4]"
+        assert not f.lower(x).plan.collectives
+        np.testing.assert_array_equal(mj.jit(mj.grad(lambda x: f(x).sum()))(x), np.full((8, 4), 2.0))
+        with pytest.raises(AssertionError, match=r'x: f32\[8@X,4\] is not P\(None, "X"\) in dim 1'):
+            mj.jit(lambda x: mj.lax.with_sharding_constraint(x, P(None, "X")))(placed((8, 4), "X", mesh=MIXED))
+
+
 def test_explicit_and_automatic_axes_mix() -> None:
     seen: list[str] = []
 

@@ -83,8 +83,8 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
             sharding = NamedSharding(mesh, full)
             if what.startswith("reshard"):
                 return held(as_operand(x, argument), sharding, what)
+            _check_held(argument, sharding, what)
             full = _kept(full, argument, mesh)
-            _check_held(argument, sharding.with_spec(full), what)
         if trace is not None:
             if trace.mesh is not None:
                 full = spec_in_words_of(trace.mesh, mesh, full, len(full))
@@ -115,10 +115,12 @@ def _kept(spec: PartitionSpec, argument: Argument, mesh: Any) -> PartitionSpec:
 
 
 def _check_held(argument: Argument, sharding: NamedSharding, what: str) -> None:
-    """AssertionError, as in JAX, where the type says that a value is elsewhere in explicit axes than a constraint does."""
+    """AssertionError, as in JAX, where the type says that a value is elsewhere in explicit axes than a constraint does. Beside
+    automatic axes, a dim for which it names no explicit one may be anywhere."""
     is_free = open_dims(sharding.spec, argument.type.rank)
     asked = explicit_part(sharding.spec, argument.type.rank, sharding.mesh)
-    differing = [d for d, e in enumerate(asked) if not is_free[d] and entry_axes(e) != argument.axes[d]]
+    said = [not free and (not sharding.mesh.auto_axes or entry_axes(e)) for e, free in zip(asked, is_free, strict=True)]
+    differing = [d for d, e in enumerate(asked) if said[d] and entry_axes(e) != argument.axes[d]]
     if differing:
         raise AssertionError(
             f"{what}: {argument} is not {spec_text(sharding.spec)} in dim {differing[0]},"
