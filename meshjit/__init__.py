@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import meshjit.own_packages as _own_packages  # first, before any module that imports sharding or launch
 from meshjit import (
+    ad as ad,
     ad_checkpoint as ad_checkpoint,
     beside_einops as _beside_einops,
     checkpoints as checkpoints,

@@ -50,7 +50,7 @@ FAMILIES = (
     Family(
         "withdrawn by JAX, or inner workings of its own",
         {
-            "meshjit": "ad ds",
+            "meshjit": "ds",
             "meshjit.core": "ParamDict Trace Value eval_context",
             "meshjit.debug": "DebugEffect OrderedDebugEffect",
             "meshjit.experimental.mesh_utils": "device_kind_handler_dict",

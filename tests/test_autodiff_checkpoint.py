@@ -127,3 +127,21 @@ def test_static_arguments_by_name() -> None:
 def test_what_is_no_policy() -> None:
     with pytest.raises(TypeError, match="policy must be one of meshjit.checkpoint_policies, got 'dots'"):
         mj.checkpoint(loss, policy="dots")  # pyright: ignore[reportArgumentType]
+
+
+def test_trees_of_numbers_have_names() -> None:
+    named = checkpoint_name({"a": 1.0, "b": (mnp.ones(2), 3)}, "here")
+    assert named["a"].weak_type and named["a"] == 1.0 and named["b"][1].dtype == np.int32
+
+
+@pytest.mark.parametrize("answer", ["x", None, 1])
+def test_a_policy_answers_yes_or_no(answer: Any) -> None:
+    with pytest.raises(TypeError, match="the policy lambda answered"):
+        mj.grad(mj.checkpoint(loss, policy=lambda prim, *_, **params: answer))(W1, W2, X)
+
+
+def test_static_arguments_are_there() -> None:
+    double = mj.checkpoint(lambda x, n: x * n, static_argnums=-1)
+    assert double(2.0, 3) == 6.0
+    with pytest.raises(ValueError, match="from -1 to 0 here, where 1 arguments were given by position; got 1"):
+        mj.checkpoint(lambda x, n=2: x * n, static_argnums=1)(2.0)

@@ -125,3 +125,10 @@ def test_values_that_the_function_closes_over_may_not_differ() -> None:
     close(mj.jit(outer)(3.0), 6.0)
     with pytest.raises(ValueError, match="says nothing of values that the function closes over"):
         mj.vmap(outer)(mnp.arange(3.0))
+
+
+def test_without_a_batch_results_are_arrays() -> None:
+    f = custom_vmap(lambda x, y: x + y)
+    f.def_vmap(lambda size, batched, x, y: (x + y, True))
+    result = f(1.0, 2)
+    assert isinstance(result, mj.Array) and result.weak_type and result == 3.0

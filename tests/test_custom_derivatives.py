@@ -575,3 +575,22 @@ def test_zeros_of_values() -> None:
     assert zero(mnp.arange(2)).dtype == mj.float0 and zero(mnp.arange(2)).shape == (2,)
     symbolic = zero(mnp.ones(3), symbolic_zeros=True)
     assert isinstance(symbolic, mj.custom_derivatives.SymbolicZero) and symbolic.shape == (3,)
+
+
+def test_defjvps_has_a_function_for_every_argument() -> None:
+    f = mj.custom_jvp(lambda x, y: x * y)
+    f.defjvps(lambda t, value, x, y: t * y)
+    with pytest.raises(ValueError, match="was given 1 functions, and the function 2 arguments"):
+        mj.grad(f, (0, 1))(2.0, 3.0)
+
+
+def test_the_symbolic_tangent_of_an_integer_is_float0() -> None:
+    seen = []
+    f = mj.custom_jvp(lambda x, n: x * n)
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        seen.append((tangents[1].dtype, tangents[1].shape))
+        return f(*primals), tangents[0] * primals[1]
+
+    f.defjvp(jvp, symbolic_zeros=True)
+    assert mj.grad(f)(2.0, 3) == 3.0 and seen == [(FLOAT0, ())]

@@ -248,3 +248,45 @@ def test_what_was_converted_on_the_way_is_converted_back() -> None:
     (converted,) = linear_transpose(lambda x: x * np.float32(2), 1.0)(np.float32(1))
     (spread,) = linear_transpose(lambda x: mnp.broadcast_to(x, (3,)), 1.0)(ones)
     assert converted.weak_type and not spread.weak_type
+
+
+def test_a_system_of_python_numbers_and_of_trees() -> None:
+    def solved(b: Any) -> Any:
+        return lax.custom_linear_solve(lambda x: {"a": 2 * x["a"] + x["b"], "b": 3 * x["b"]}, b, _solve, _transpose_solve)
+
+    def _solve(matvec: Any, b: Any) -> Any:
+        return {"a": (b["a"] - b["b"] / 3) / 2, "b": b["b"] / 3}
+
+    def _transpose_solve(vecmat: Any, b: Any) -> Any:
+        return {"a": b["a"] / 2, "b": (b["b"] - b["a"] / 2) / 3}
+
+    close(solved({"a": 1.0, "b": np.float32(2)}), {"a": 1 / 6, "b": 2 / 3})
+    close(mj.grad(lambda b: solved(b)["a"] + solved(b)["b"])({"a": 1.0, "b": 2.0}), {"a": 0.5, "b": 1 / 6})
+    halved = lambda b: lax.custom_linear_solve(lambda x: 2 * x, b, lambda mv, b: b / 2)  # noqa: E731
+    close((halved(2.0), mj.jvp(halved, (2.0,), (1.0,))), (1.0, (1.0, 0.5)))
+    with pytest.raises(TypeError, match="transpose_solve required"):
+        mj.grad(halved)(2.0)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, mj.jit, mj.checkpoint])
+def test_aux_that_the_right_hand_side_decides_in_part(wrap: Callable[..., Any]) -> None:
+    def solve(a: Any) -> Callable[..., Any]:
+        return lambda mv, b: (mnp.linalg.solve(a, b), {"steps": mnp.int32(4), "norm": mnp.sum(b)})
+
+    def f(a: Any, b: Any) -> Any:
+        return lax.custom_linear_solve(lambda x: a @ x, b, solve(a), solve(a.T), has_aux=True)
+
+    solution = np.linalg.solve(A, B)
+    x, aux = wrap(f)(A, B)
+    close((x, aux["steps"], aux["norm"]), (solution, 4, 3.0))
+    by_b = np.linalg.solve(A.T, np.ones(2, np.float32))
+    close(wrap(mj.grad(lambda a, b: f(a, b)[0].sum(), (0, 1)))(A, B), (-np.outer(by_b, solution), by_b), 1e-4)
+    close(mj.grad(lambda a: wrap(f)(a, B)[0].sum())(A), -np.outer(by_b, solution), 1e-4)
+    hessian = mj.hessian(lambda a: f(a, B)[0].sum())(A)
+    plain = mj.hessian(lambda a: mnp.linalg.solve(a, B).sum())(A)
+    close(hessian, plain, 1e-3)
+
+
+def test_what_is_not_linear_has_no_transpose() -> None:
+    with pytest.raises(NotImplementedError, match="sine at .* is not linear in operands .*so it has no transpose"):
+        linear_transpose(mnp.sin, B)(B)

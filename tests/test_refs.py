@@ -633,3 +633,38 @@ def test_lowered_and_compiled():
     np.testing.assert_array_equal(value(other), [3, 3])
     with pytest.raises(NotImplementedError, match="uses refs, and is planned, exported and lowered in steps only without"):
         f.trace(r, 1.0).lower()
+
+
+# -- cotangents that are added to refs
+
+
+def test_cotangents_go_into_refs():
+    value_, vjp = mj.vjp(lambda x, d: x * d["a"] + d["b"], 2.0, {"a": 3.0, "b": 1.0})
+    total = mj.new_ref(mnp.float32(10))
+    wanted = (total, {"a": mj.ad.GradValue(), "b": mj.ad.DontWant()})
+    for turn in range(2):
+        x, d = vjp.with_refs(*wanted)(2.0)
+        assert (x, d["a"], d["b"]) == (mj.ad.GradRef(), 4.0, mj.ad.DidntWant())
+        assert float(total[...]) == 16 + 6 * turn
+    with pytest.raises(TypeError, match="with_refs: the arguments have the structure"):
+        vjp.with_refs(total)
+
+
+def test_cotangents_go_into_refs_in_loops():
+    @mj.jit
+    def accumulated(x):
+        total = mj.new_ref(mnp.zeros(3))
+        _, vjp = mj.vjp(mnp.sin, x)
+
+        def body(carry, row):
+            vjp.with_refs(total)(row)
+            return carry, None
+
+        lax.scan(body, None, mnp.ones((4, 3)))
+        return total[...]
+
+    x = mnp.arange(3.0)
+    np.testing.assert_allclose(accumulated(x), 4 * np.cos(np.arange(3.0)), rtol=1e-5)
+    outside = mj.new_ref(mnp.ones(3))
+    mj.jit(lambda x, r: mj.vjp(mnp.sin, x)[1].with_refs(r)(mnp.ones(3)))(x, outside)
+    np.testing.assert_allclose(value(outside), 1 + np.cos(np.arange(3.0)), rtol=1e-5)

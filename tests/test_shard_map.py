@@ -61,3 +61,18 @@ def test_ragged_all_to_all(env: Any) -> None:
     gradient = mj.grad(lambda x: (moved(x, *rest) ** 2).sum())(operand)
     is_sent = np.arange(8)[None] < sizes.sum(1)[:, None]
     np.testing.assert_array_equal(gradient, np.where(is_sent[..., None], 2 * operand, 0))
+
+
+def test_a_function_without_results() -> None:
+    seen = []
+    mesh = mj.make_mesh((4,), ("x",), devices=mj.devices()[:4])
+
+    def tell(x: Any) -> None:
+        mj.debug.callback(lambda a: seen.append(float(a[0])), x)
+
+    for wrap in (lambda f: f, mj.jit):
+        assert wrap(mj.shard_map(tell, mesh=mesh, in_specs=mj.P("x"), out_specs=None))(np.arange(4.0, dtype=np.float32)) is None
+    mj.effects_barrier()
+    assert sorted(seen) == [0, 0, 1, 1, 2, 2, 3, 3]
+    with pytest.raises((TypeError, ValueError), match="out_specs"):
+        mj.shard_map(lambda x: x, mesh=mesh, in_specs=mj.P("x"), out_specs=None)(np.zeros(4, np.float32))

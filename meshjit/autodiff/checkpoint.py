@@ -14,7 +14,7 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.primitives import primitive_of
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.region import run_regions
-from meshjit.trace import argument_of, bind, function_name, user_source
+from meshjit.trace import argument_of, as_operand, bind, function_name, line_of, user_source
 from meshjit.trace.float0 import without_float0
 from meshjit.trace.names import hint_of, parameter_names
 from meshjit.trace.once import traced_once
@@ -55,6 +55,7 @@ def checkpoint(
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         names = parameter_names(fun, len(args)) if by_name else []
         named_places = {i for i, name in enumerate(names) if name in by_name}
+        _check_static(static, len(args))
         fixed = {i % len(args) for i in static} | named_places if args else set[int]()
         settings = {name: kwargs.pop(name) for name in by_name & set(kwargs)}
         dynamic, kwargs = without_float0((tuple(x for i, x in enumerate(args) if i not in fixed), kwargs))
@@ -86,6 +87,16 @@ def checkpoint(
     return checkpointed
 
 
+def _check_static(numbers: Iterable[int], count: int) -> None:
+    beyond = [i for i in numbers if not -count <= i < count]
+    if beyond:
+        raise ValueError(
+            f"the `static_argnums` argument to `checkpoint` can only take integers from {-count} to {count - 1} here, where "
+            f"{count} arguments were given by position; got {beyond[0]}\n  at {line_of(user_source())}\n"
+            "  fix: static_argnames=... for what may come by keyword"
+        )
+
+
 def _typed(settings: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, type, Any]]:
     """With their types, for 1 and 1.0 are equal."""
     return ((where, type(x), x) for where, x in settings)
@@ -93,7 +104,12 @@ def _typed(settings: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, type, Any
 
 def checkpoint_name(x: Any, name: str) -> Any:
     """x under a name that policies such as `save_only_these_names` speak about (`jax.ad_checkpoint.checkpoint_name`)."""
-    return tree.map(lambda leaf: bind(REGISTRY["name"], leaf, name=name), x)
+
+    def named(leaf: Any) -> Any:
+        argument = argument_of(leaf)
+        return bind(REGISTRY["name"], as_operand(leaf, argument), weak_type=argument.weak, name=name)
+
+    return tree.map(named, x)
 
 
 # -- what a derivative keeps

@@ -20,6 +20,7 @@ from meshjit.autodiff.function import (
     run,
 )
 from meshjit.autodiff.gradient import positions_of
+from meshjit.autodiff.into_refs import into_refs
 from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.op import REGISTRY
 from meshjit.core.program import Program
@@ -247,6 +248,11 @@ class VJP:
                 "  fix: f_vjp((a, b)) in place of f_vjp(a, b)"
             )
         return self.pull(cotangents, placed=True)
+
+    def with_refs(self, *wanted: Any) -> Function:
+        """The same function, which adds cotangents to Refs. `wanted` has the structure of the arguments, with a Ref,
+        `ad.GradValue()` or `ad.DontWant()` for every array; results have GradRef or DidntWant in place of what is no value."""
+        return into_refs(self, self.in_tree, wanted)
 
     def pull(self, cotangents: Any, placed: bool = False) -> Any:
         """The same for cotangents that are anywhere."""

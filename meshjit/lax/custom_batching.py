@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from meshjit import numpy as mnp
 from meshjit.api.tracebacks import boundary
 from meshjit.core.program import Program
 from meshjit.core.region import Rule
@@ -47,7 +48,7 @@ class custom_vmap(CustomFunction):  # noqa: N801 - JAX's name
             raise AttributeError(f"No batching rule defined for custom_vmap function {name} using def_vmap.")
         call = custom_call(self.fun, args, (), [self.vmap_rule])
         if call is None:
-            return self.fun(*args)
+            return tree.map(mnp.asarray, self.fun(*args))
         rule = Rule(function_name(self.vmap_rule), _Rule(call, self.vmap_rule).program)
         params = {"body": call.body, **call.counts, "rule": rule}
         results = apply(ops("custom_vmap"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)

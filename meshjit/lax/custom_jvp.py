@@ -65,7 +65,12 @@ class custom_jvp(CustomFunction):  # noqa: N801 - JAX's name
 
         def jvp(primals: Any, tangents: Any) -> Any:
             value = self(*primals)
-            parts = [rule(t, value, *primals) for t, rule in zip(tangents, jvps, strict=False) if rule is not None]
+            if len(jvps) != len(primals):
+                raise ValueError(
+                    f"defjvps of {function_name(self.fun)} was given {len(jvps)} functions, and the function {len(primals)} "
+                    "arguments\n  fix: one function per argument, None for one without a part in the tangent"
+                )
+            parts = [rule(t, value, *primals) for t, rule in zip(tangents, jvps, strict=True) if rule is not None]
             zeros = tree.map(lambda x: _zero(argument_of(x).type), value)
             return value, tree.map(lambda x, *ts: sum(ts[1:], ts[0]), value, *(parts or [zeros]))
 

@@ -26,7 +26,7 @@ from meshjit.numpy import creation
 from meshjit.numpy.promote import ops
 from meshjit.ops.control.custom import closed_over
 from meshjit.trace import Argument, Traced, Tracer, active_trace, argument_of, concrete_info, trace_for, trace_to_program
-from meshjit.trace.float0 import float0_zeros, without_float0
+from meshjit.trace.float0 import FLOAT0, float0_zeros, without_float0
 from meshjit.trace.members import DeviceAxis, MemberAxis, named_axes, under
 from meshjit.trace.names import function_name, parameter_names
 from meshjit.trace.reads import global_values
@@ -45,7 +45,7 @@ class SymbolicZero:
         self.aval = aval
 
     shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
+    dtype = property(lambda self: self.aval.dtype if is_inexact(self.aval.dtype) else FLOAT0)
     ndim = property(lambda self: len(self.aval.shape))
     size = property(lambda self: self.aval.size)
 

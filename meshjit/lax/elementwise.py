@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import is_inexact
+from meshjit.lax.regions import apply as apply_equation
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, promoted, shape_of, weak_of
-from meshjit.trace import bind, line_of, user_source
+from meshjit.trace import argument_of, bind, line_of, user_source
 from meshjit.trees import WORDS as tree
 
 
@@ -239,5 +240,6 @@ def optimization_barrier(x: Any) -> Any:
     leaves, structure = tree.flatten(x)
     if not leaves:
         return x
-    results = bind(ops("optimization_barrier"), *(asarray(leaf) for leaf in leaves))
-    return tree.unflatten(structure, results if isinstance(results, tuple) else [results])
+    operands = [asarray(leaf) for leaf in leaves]
+    types, weak = [argument_of(x).type for x in operands], [weak_of(leaf) for leaf in leaves]
+    return tree.unflatten(structure, apply_equation(ops("optimization_barrier"), operands, types, weak))

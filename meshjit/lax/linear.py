@@ -40,7 +40,9 @@ class Closed:
         return replace(self, captured=[])
 
     def flat(self, captured: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
-        return bind_program(self.program, [*captured, *leaves], self.out_weak, self.mesh)
+        types = self.program.input_types[len(captured) :]
+        arrays = [np.asarray(x, t.dtype) if is_python_number(x) else x for x, t in zip(leaves, types, strict=True)]
+        return bind_program(self.program, [*captured, *arrays], self.out_weak, self.mesh)
 
     def __call__(self, captured: Sequence[Any], *args: Any) -> Any:
         leaves, structure = tree.flatten(args)
@@ -49,8 +51,6 @@ class Closed:
                 "The inputs to the closure produced by closure_convert must have the same Pytree structure as the example "
                 f"arguments passed when closure_convert was called. Expected {self.structure}, but got {structure}"
             )
-        types = self.program.input_types[len(captured) :]
-        leaves = [np.asarray(x, t.dtype) if is_python_number(x) else x for x, t in zip(leaves, types, strict=True)]
         return tree.unflatten(self.out_tree, self.flat(captured, leaves))
 
 

@@ -37,18 +37,18 @@ class _System:
         return _System(self.vecmat, self.matvec, self.transpose_solve, self.solve, self.size)
 
 
-def _solution(system: _System, captured: Any, b: Sequence[Any]) -> list[Any]:
-    """x and aux, flat. `captured` are the values that each part of the system closes over."""
+def _solution(system: _System, captured: Any, b: Sequence[Any], count: int | None = None) -> list[Any]:
+    """x and aux, flat, or the first `count` of them. `captured` are the values that each part of the system closes over."""
 
     @custom_jvp
     def solution(captured: Any, b: Any) -> Any:
-        return linear_call(lambda kept, b: system.solve.flat(kept[2], b), back, captured, b)
+        return linear_call(lambda kept, b: system.solve.flat(kept[2], b)[:count], back, captured, b)
 
     def back(kept: Any, cotangent: Any) -> Any:
         if system.transpose_solve is None:
             raise TypeError("transpose_solve required for backwards mode automatic differentiation of custom_linear_solve")
         swapped = [kept[1], kept[0], kept[3], kept[2]]
-        return _solution(system.transposed(), swapped, cotangent[: system.size])[: system.size]
+        return _solution(system.transposed(), swapped, cotangent[: system.size], system.size)
 
     @solution.defjvp
     def rule(primals: Any, tangents: Any) -> Any:
@@ -56,8 +56,8 @@ def _solution(system: _System, captured: Any, b: Sequence[Any]) -> list[Any]:
         x = solution(captured, b)
         change = _derivative(system.matvec, captured[0], captured_dot[0], x[: system.size])
         right = [db - dax for db, dax in zip(b_dot, change, strict=True)]
-        x_dot = solution([captured[0], captured[1], captured[2], captured[3]], right)
-        return x, [*x_dot[: system.size], *(_zero_of(y) for y in x[system.size :])]
+        x_dot = _solution(system, captured, right, system.size)  # without aux, which is not linear in b
+        return x, [*x_dot, *(_zero_of(y) for y in x[system.size :])]
 
     fixed = [captured[0], captured[1], *(no_tangents(part) for part in captured[2:])]
     return solution(fixed, list(b))

@@ -20,6 +20,7 @@ from meshjit.core.types import is_inexact
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.control.nested import chosen, takes_cotangents
+from meshjit.trace.source import line_of
 from meshjit.trace.values import Known
 from meshjit.transform.dce import dce
 from meshjit.transform.jvp import Derivative, push_forward
@@ -161,7 +162,11 @@ def _check_linear(eqn: Eqn, operands: list[Var | None]) -> None:
     if not groups and eqn.op.transpose:
         return
     missing = {i for i, x in enumerate(operands) if x is None}
-    assert any(missing <= set(group) for group in groups), f"{eqn.op.name} is not linear in operands {sorted(missing)}"
+    if not any(missing <= set(group) for group in groups):
+        raise NotImplementedError(
+            f"{eqn.op.name} at {line_of(eqn.source)} is not linear in operands {sorted(missing)}, so it has no transpose\n"
+            "  fix: linear_transpose of a function that is linear in all its arguments; vjp for others"
+        )
 
 
 def _accumulate(sums: dict[Var, Var], var: Var, ct: Var) -> None:

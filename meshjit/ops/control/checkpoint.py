@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from meshjit.core.effects import Effect, effect_of
 from meshjit.core.evaluate import evaluated
 from meshjit.core.once import once_per_program
@@ -51,7 +53,12 @@ def _saves(policy: Policy, eqn: Eqn) -> bool | Move:
     if isinstance(policy, tuple):
         return POLICIES[policy[0]](prim.name, params, *policy[1:])
     assert policy.make is not None
-    answer = policy.make(prim, *eqn.input_types, **params)
+    answer: Any = policy.make(prim, *eqn.input_types, **params)
+    if not (isinstance(answer, bool | np.bool_) or hasattr(answer, "keeps") or hasattr(answer, "dst")):
+        raise TypeError(
+            f"checkpoint: the policy {policy.name} answered {answer!r} for {prim.name}, of type {type(answer).__name__}\n"
+            "  fix: return a bool, or ad_checkpoint.Saveable, Recompute or Offloadable(src, dst)"
+        )
     return {"memory": answer.dst, "source": answer.src} if hasattr(answer, "dst") else bool(answer)
 
 
