@@ -108,6 +108,8 @@ def test_custom_rules_go_along() -> None:
         closed = mj.make_jaxpr(function)(1.0)
         assert float(mj.grad(lambda x, closed=closed: interpreted(closed, x)[0])(3.0)) == slope
         assert float(interpreted(closed, 3.0)[0]) == 9
+        (eqn,) = closed.eqns
+        assert [e.primitive.name for e in eqn.params["call_jaxpr"].eqns] == ["mul"] and eqn.params["num_consts"] == 0
 
 
 def test_batches_and_placed_values() -> None:

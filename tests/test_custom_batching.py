@@ -132,3 +132,26 @@ def test_without_a_batch_results_are_arrays() -> None:
     f.def_vmap(lambda size, batched, x, y: (x + y, True))
     result = f(1.0, 2)
     assert isinstance(result, mj.Array) and result.weak_type and result == 3.0
+
+
+def test_in_code_for_single_devices_the_rule_knows_what_varies() -> None:
+    """Once its arguments were taken to be the same on all devices, and the gradient summed over these."""
+    seen = []
+
+    @custom_vmap
+    def f(x: Any) -> Any:
+        return x * (1 + lax.axis_index("x"))
+
+    @f.def_vmap
+    def rule(size: int, batched: Any, x: Any) -> Any:
+        seen.append(str(mj.typeof(x)))
+        return x * (1 + lax.axis_index("x")), True
+
+    mesh = mj.make_mesh((4,), ("x",), devices=mj.devices()[:4])
+    x, factors = mnp.arange(8.0), np.repeat(np.arange(1.0, 5.0), 2)
+    for wrap in (lambda g: g, mj.jit):
+        mapped = wrap(mj.shard_map(mj.vmap(f), mesh=mesh, in_specs=mj.P("x"), out_specs=mj.P("x")))
+        close(mapped(x), factors * np.arange(8.0))
+        close(mj.grad(lambda x, mapped=mapped: mapped(x).sum())(x), factors)
+        close(mj.jvp(mapped, (x,), (x,))[1], factors * np.arange(8.0))
+    assert set(seen) == {"float32[2]{V:x}"}

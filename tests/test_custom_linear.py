@@ -290,3 +290,29 @@ def test_aux_that_the_right_hand_side_decides_in_part(wrap: Callable[..., Any]) 
 def test_what_is_not_linear_has_no_transpose() -> None:
     with pytest.raises(NotImplementedError, match="sine at .* is not linear in operands .*so it has no transpose"):
         linear_transpose(mnp.sin, B)(B)
+
+
+def test_closures_take_arguments_like_the_examples() -> None:
+    function, values = closure_convert(lambda x: 2 * x, 1.0)
+    close(function(3.0, *values), 6.0)
+    with pytest.raises(TypeError, match=r"argument 0 is f32\[2\] here, and was f32\[\] among the example arguments"):
+        function(mnp.ones(2), *values)
+
+
+def test_in_code_for_single_devices_the_way_back_knows_what_varies() -> None:
+    seen = []
+
+    def back(d: Any, cotangent: Any) -> Any:
+        seen.append(str(mj.typeof(cotangent)))
+        return d * cotangent * lax.axis_index("x")
+
+    mesh = mj.make_mesh((4,), ("x",), devices=mj.devices()[:4])
+    f = mj.shard_map(
+        lambda d, x: linear_call(lambda d, x: d * x * lax.axis_index("x"), back, d, x),
+        mesh=mesh, in_specs=(mj.P("x"), mj.P("x")), out_specs=mj.P("x"),
+    )  # fmt: skip
+    x = mnp.arange(4.0)
+    slope = mj.grad(lambda y, d: (f(d, y) * (1 + x)).sum())
+    close(slope(x, x), np.arange(4.0) ** 2 * (1 + np.arange(4.0)))
+    close(mj.grad(lambda d: slope(x, d).sum())(x), np.arange(4.0) * (1 + np.arange(4.0)))
+    assert set(seen) == {"float32[1]{V:x}"}

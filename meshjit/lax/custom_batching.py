@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from meshjit import numpy as mnp
@@ -13,7 +14,6 @@ from meshjit.lax.custom_rules import CustomCall, CustomFunction, Function, custo
 from meshjit.lax.loops import map as map_slices
 from meshjit.lax.regions import apply, kind_of_result
 from meshjit.numpy.promote import ops
-from meshjit.trace import Argument
 from meshjit.trace.names import function_name
 from meshjit.tree_views import about_leaves, users_treedef
 from meshjit.trees import USERS, WORDS as tree
@@ -66,7 +66,7 @@ class _Rule:
         leaves, out_flags = self.call.leaves, list[bool]()
         batched = flags[len(self.call.closed) :]
         arguments = [
-            Argument(a.type.with_shape((size, *a.type.shape)) if flag else a.type, a.weak, a.name)
+            replace(a, type=a.type.with_shape((size, *a.type.shape)) if flag else a.type, sharding=None)
             for a, flag in zip(leaves.arguments, batched, strict=True)
         ]
 

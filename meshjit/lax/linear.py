@@ -51,6 +51,14 @@ class Closed:
                 "The inputs to the closure produced by closure_convert must have the same Pytree structure as the example "
                 f"arguments passed when closure_convert was called. Expected {self.structure}, but got {structure}"
             )
+        types = self.program.input_types[len(captured) :]
+        for i, (x, type) in enumerate(zip(leaves, types, strict=True)):
+            given = argument_of(x).type
+            if given != type and not (is_python_number(x) and given.shape == type.shape):
+                raise TypeError(
+                    f"closure_convert: argument {i} is {given} here, and was {type} among the example arguments\n"
+                    "  fix: closure_convert with example arguments like these"
+                )
         return tree.unflatten(self.out_tree, self.flat(captured, leaves))
 
 
@@ -148,7 +156,7 @@ def linear_call(fun: Function, fun_transpose: Function, residual_args: Any, line
                 )
             return result
 
-        given = [Argument(t) for t in call.out_types]
+        given = [replace(a, weak=False) for a in call.traced.out_arguments]
         return traced_rule(of_leaves, call, [*call.leaves.arguments[:count], *given], function_name(fun_transpose))[0]
 
     consts = len(call.closed) + count

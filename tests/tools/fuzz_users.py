@@ -1,10 +1,11 @@
 """Random functions as users write them (`fuzz_functions`): compiled they give what the evaluator gives, partitioned too, and
 what JAX gives.
 
-    python -m tests.tools.fuzz_users --minutes 10 [--seed N] [--jax PYTHON]
+    python -m tests.tools.fuzz_users --minutes 10 [--seed N] [--jax PYTHON] [--rules]
 
-PYTHON is an interpreter that has JAX; each chunk of seeds is then run by it, too. `--seed 1000000`, and beyond, draws further
-steps. Shrinking is by hand: draw fewer steps.
+With --rules functions hold refs, rules for batches, transposes, implicit derivatives, policies and checks, too (`fuzz_rules`);
+`--seed 1000000`, and beyond, draws further steps instead. PYTHON is an interpreter that has JAX; each chunk of seeds is then
+run by it, too. Shrinking is by hand: draw fewer steps.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def fails(seed: int) -> str | None:
         program = traced(drawn)
     except (TypeError, ValueError, IndexError) as error:
         return None if type(summary(mj, seed)) is str else f"tracing alone: {error}"
-    expected = evaluate(program, drawn.arrays)
     try:
+        expected = evaluate(program, drawn.arrays)
         law(program, drawn, seed)
         for got, wanted in zip(drawn.results(mj), expected, strict=True):
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
@@ -70,9 +71,9 @@ def beside_jax(python: str, first: int, last: int) -> dict[int, Summary]:
     """What JAX gives for these seeds."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "results.json"
-        call = [python, fuzz_functions.__file__, str(first), str(last), str(path)]
+        call = [python, "-m", fuzz_functions.__name__, str(first), str(last), str(path)]
         environment = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PYTHONPATH": ""}
-        subprocess.run(call, check=True, env=environment, stderr=subprocess.DEVNULL)
+        subprocess.run(call, check=True, env=environment, stderr=subprocess.DEVNULL, cwd=Path(__file__).parents[2])
         return {int(seed): result for seed, result in json.loads(path.read_text()).items()}
 
 
@@ -81,8 +82,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jax")
+    parser.add_argument("--rules", action="store_true")
     args = parser.parse_args()
-    end, seed, failures = time.time() + 60 * args.minutes, args.seed, 0
+    first = args.seed + fuzz_functions.RULES * args.rules
+    end, seed, failures = time.time() + 60 * args.minutes, first, 0
     while time.time() < end:
         from_jax = beside_jax(args.jax, seed, seed + CHUNK) if args.jax else {}
         for number in range(seed, seed + CHUNK):
@@ -94,7 +97,7 @@ def main() -> None:
                 failures += 1
                 print(f"seed {number}: {wrong[:1500]}", flush=True)
         seed += CHUNK
-    print(f"{seed - args.seed} functions, {failures} failures")
+    print(f"{seed - first} functions, {failures} failures")
 
 
 if __name__ == "__main__":

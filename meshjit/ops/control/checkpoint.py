@@ -54,12 +54,14 @@ def _saves(policy: Policy, eqn: Eqn) -> bool | Move:
         return POLICIES[policy[0]](prim.name, params, *policy[1:])
     assert policy.make is not None
     answer: Any = policy.make(prim, *eqn.input_types, **params)
-    if not (isinstance(answer, bool | np.bool_) or hasattr(answer, "keeps") or hasattr(answer, "dst")):
+    if hasattr(answer, "dst"):
+        return {"memory": answer.dst, "source": answer.src}
+    if not (isinstance(answer, bool | np.bool_) or hasattr(answer, "keeps")):
         raise TypeError(
             f"checkpoint: the policy {policy.name} answered {answer!r} for {prim.name}, of type {type(answer).__name__}\n"
             "  fix: return a bool, or ad_checkpoint.Saveable, Recompute or Offloadable(src, dst)"
         )
-    return {"memory": answer.dst, "source": answer.src} if hasattr(answer, "dst") else bool(answer)
+    return bool(answer)
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
