@@ -155,3 +155,23 @@ def test_in_code_for_single_devices_the_rule_knows_what_varies() -> None:
         close(mj.grad(lambda x, mapped=mapped: mapped(x).sum())(x), factors)
         close(mj.jvp(mapped, (x,), (x,))[1], factors * np.arange(8.0))
     assert set(seen) == {"float32[2]{V:x}"}
+
+
+def test_arguments_of_all_members_ask_no_rule() -> None:
+    """Once the rule was asked where only the members' numbers differed, and a loop over nothing was made."""
+    f = sequential_vmap(lambda x: 3 * x)
+    asked = []
+    g = custom_vmap(lambda x: 2 * x)
+
+    @g.def_vmap
+    def rule(size: int, batched: Any, x: Any) -> Any:
+        asked.append((size, batched))
+        return 20 * x, True
+
+    for function, expected in ((f, 3), (g, 2)):
+        by_name = mj.vmap(lambda i, x, function=function: function(x) + 0 * i, (0, None), axis_name="batch")
+        close(mj.jit(by_name)(mnp.arange(2.0), 5.0), [5.0 * expected] * 2)
+    assert not asked
+    around = mj.vmap(lambda x: mj.vmap(lambda i: g(x) + 0 * i, axis_name="batch")(mnp.arange(2.0)))
+    close(around(mnp.arange(3.0)), 20 * np.stack([np.arange(3.0)] * 2, 1))
+    assert asked == [(3, [True])]

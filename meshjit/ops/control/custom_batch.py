@@ -29,12 +29,20 @@ def _batch(operands: Sequence[Var], dims: Dims, params: Params, batched: Batch) 
     apart = [i for i in range(closed) if dims[i] is not None]  # closed values that differ between the members
     if any(i < params["consts"] for i in apart):
         raise _closed_over(params)
-    program, flags = params["rule"](size, tuple(d is not None and i >= closed for i, d in enumerate(dims)))
-    read = {v for eqn in program.eqns for v in eqn.inputs} | set(program.outputs)
-    if any(program.inputs[i] in read for i in apart):
-        raise _closed_over(params)
     for i in apart:
-        placed[i] = zeros(program.inputs[i].type)
+        placed[i] = zeros(params["body"].inputs[i].type)
+
+    def rule(size: int, flags: Flags) -> tuple[Program, Flags]:
+        program, out_flags = params["rule"](size, flags)
+        read = {v for eqn in program.eqns for v in eqn.inputs} | set(program.outputs)
+        if any(program.inputs[i] in read for i in apart):
+            raise _closed_over(params)
+        return program, out_flags
+
+    if all(d is None for d in dims[closed:]):  # the arguments are those of all members
+        results = current_builder().emit(custom_vmap, placed, {**params, "rule": Rule(params["rule"].name, rule)})
+        return list(results), [None] * len(results)
+    program, flags = rule(size, tuple(d is not None and i >= closed for i, d in enumerate(dims)))
     return current_builder().inline(program, placed), [0 if flag else None for flag in flags]
 
 
