@@ -48,7 +48,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: linalg.norm(REAL[None], 2), ValueError, "norm: 3 axes; name one for vectors or two for matrices"),
     (lambda: linalg.eigh(SQUARE, "X"), ValueError, "eigh: UPLO is 'X'; write \"L\" or \"U\""),
     (lambda: scipy_linalg.eigh(SQUARE, SQUARE, type=4), ValueError, "eigh: type is 4; write 1, 2 or 3"),
-    (lambda: linalg.qr(SQUARE, "raw"), ValueError, 'qr: mode is \'raw\'; write "reduced", "complete" or "r"'),
+    (lambda: linalg.qr(SQUARE, "economic"), ValueError, 'qr: mode is \'economic\'; write "reduced", "complete", "r" or "raw"'),
     (lambda: linalg.matrix_power(REAL, 2), ValueError, r"matrix_power: argument 0 must have shape \[..., n, n\]"),
     (lambda: linalg.multi_dot([REAL[None], REAL]), ValueError, "multi_dot: takes two matrices or more; the first and the last may be vectors"),
     (lambda: lax.linalg.triangular_solve(SQUARE, np.ones((4, 2)), left_side=True), ValueError,

@@ -33,7 +33,7 @@ from tests.tools.op_harness import (
     samples,
 )
 
-NAMES = """cholesky triangular_solve lu lu_solve qr eigh svd pinv eig qr_pivoted hessenberg householder_product ormqr schur
+NAMES = """cholesky triangular_solve lu lu_solve qr geqrf eigh svd pinv eig qr_pivoted hessenberg householder_product ormqr schur
 tridiagonal tridiagonal_solve"""
 OPS = [REGISTRY[name] for name in NAMES.split()]
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]

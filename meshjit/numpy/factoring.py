@@ -160,6 +160,12 @@ def lu_solve(a: Any, factors: Any, order: Any, b: Any, transpose_a: str = "none"
 # -- Householder reflections, and what is reduced by them
 
 
+def geqrf(a: Any) -> tuple[Any, Any]:
+    """(R and the reflections below it, their scales)."""
+    (a,) = matrices("qr", a)
+    return bind(ops("geqrf"), a)
+
+
 def householder_product(a: Any, taus: Any) -> Any:
     a, taus = matrices("householder_product", a, taus)
     return bind(ops("householder_product"), a, taus)

@@ -66,9 +66,15 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """`jax.numpy.linalg.qr`: mode is "reduced", "complete" or "r" (R alone)."""
-    if mode not in ("reduced", "complete", "full", "r"):
-        raise ValueError(f'qr: mode is {mode!r}; write "reduced", "complete" or "r"\n  at {line_of(user_source())}')
+    """`jax.numpy.linalg.qr`: mode is "reduced", "complete", "r" (R alone) or "raw".
+
+    "raw" gives (h [..., n, m], tau [..., min(m, n)]) as LAPACK has them: R and the Householder vectors in one matrix, transposed,
+    and the vectors' scales. It has no derivative."""
+    if mode not in ("reduced", "complete", "full", "r", "raw"):
+        raise ValueError(f'qr: mode is {mode!r}; write "reduced", "complete", "r" or "raw"\n  at {line_of(user_source())}')
+    if mode == "raw":
+        packed, taus = factoring.geqrf(a)
+        return QRResult(factoring.transposed(packed), taus)
     q, r = factoring.qr(a, mode in ("complete", "full"))
     return r if mode == "r" else QRResult(q, r)
 

@@ -94,7 +94,7 @@ def _linalg() -> Iterator[str]:
         yield f"np.linalg.solve({x}, {x}[..., :1])"
         yield f"np.linalg.solve({x}, {x} * 2)"
     for x in ("f", "c", "q", "f.T", "t * 1.0"):
-        yield from (f"np.linalg.qr({x}, mode='{mode}')" for mode in ("reduced", "complete", "r"))
+        yield from (f"np.linalg.qr({x}, mode='{mode}')" for mode in ("reduced", "complete", "r", "raw"))
         yield f"lax.linalg.lu({x})"
         yield f"lax.linalg.qr({x}, full_matrices=False)"
     yield from (

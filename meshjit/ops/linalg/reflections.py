@@ -1,4 +1,4 @@
-"""Householder reflections as LAPACK stores them, over the last two dims: `householder_product`, `ormqr`.
+"""Householder reflections as LAPACK stores them, over the last two dims: `geqrf`, `householder_product`, `ormqr`.
 
 Reflection i is 1 - t vv*, t being element i of `taus`, v zeros, then 1, then the elements below it in column i of the
 matrix. Dims before the matrix cost no communication; matrix dims are whole
@@ -17,9 +17,10 @@ from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import require
+from meshjit.ops.base.shape import require_one
 from meshjit.ops.linalg.lapack import batch_type, call, has_lapack, product_of_reflections
 from meshjit.ops.linalg.matrices import adjoint, batch_names, conj, emit_empty, matmul, matrix, require_flag, require_matrix
-from meshjit.ops.linalg.qr import emit_eye, emit_q
+from meshjit.ops.linalg.qr import emit_eye, emit_q, packed_reflections
 from meshjit.ops.linalg.whole import batched, each, whole_rule
 from meshjit.ops.slicing.halos import cut
 from sharding.rule import FactorRule
@@ -56,6 +57,46 @@ def _require_taus(name: str, a: TensorType, taus: TensorType) -> None:
 def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array:
     """Vectors and scales as factoring any matrix gives them, so that the product is orthogonal: |v|² t = 2 Re t."""
     return matrix(generator, type) / (1 if index != 1 else 4)
+
+
+# -- geqrf(a [m, n]): (R on and above the diagonal, below it the reflections whose product is Q; their scales), Q R = a
+
+
+def _packed_type(in_types: Types, params: Params) -> Types:
+    type = require_one("geqrf", in_types)
+    require_matrix("geqrf", type)
+    return (type, batch_type(type, min(type.shape[-2:])))
+
+
+def _packed_evaluate(a: Array) -> tuple[Array, Array]:
+    packed, taus = np.linalg.qr(a, mode="raw")
+    return np.swapaxes(packed, -1, -2).astype(a.dtype), taus.astype(a.dtype)
+
+
+def _packed_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if 0 in outs[0].shape:
+        return emit_empty(e, outs)
+    return packed_reflections(e, operands[0], ins[0])
+
+
+def _packed_samples() -> list[Sample]:
+    calls = [((4, 4), "f32"), ((5, 3), "c64"), ((3, 5), "f64"), ((2, 3, 4, 2), "c128"), ((1, 1), "f32")]
+    calls += [((2, 0, 3), "f32"), ((3, 0), "c64"), ((0, 2, 2), "f32")]
+    return [Sample((TensorType(shape, DTYPES[d]),), {}, lambda g, i, t: matrix(g, t)) for shape, d in calls]
+
+
+geqrf = Op(
+    name="geqrf",
+    type_rule=_packed_type,
+    factor_rule=_rule,
+    whole="every reflection mixes whole columns",
+    evaluate=_packed_evaluate,
+    emit=_packed_emit,
+    samples=_packed_samples,
+    batch=batched(lambda: geqrf),
+    jvp=_NO_JVP,
+    passes=lambda in_types, params: 4.0 * min(in_types[0].shape[-2:]),
+)
 
 
 # -- householder_product(a [m, n], taus [k]): the first n columns of the product of k reflections, m ≥ n ≥ k
