@@ -147,6 +147,19 @@ for refused in (Mine, take_current_trace, linear_util.transformation(lambda: Non
         assert False, refused
     except NotImplementedError as error:
         assert "fix: " in str(error)
+from jax.extend.core import Primitive
+from jax.interpreters import batching, mlir
+whether = Primitive("whether")
+whether.def_impl(jax.numpy.any)
+mlir.register_lowering(whether, mlir.lower_fun(jax.numpy.any, multiple_results=False))
+batching.primitive_batchers[whether] = lambda xs, dims: (whether.bind(*xs), batching.not_mapped)
+last = Primitive("last")
+last.multiple_results = True
+last.def_impl(lambda x, *, more: [x, x + more])
+batching.primitive_batchers[last] = lambda xs, dims, *, more: ([xs[0].T, xs[0] + more], (xs[0].ndim - 1, dims[0]))
+ones = numpy.arange(6.0).reshape(3, 2)
+assert jax.vmap(lambda x: whether.bind(x > 4), out_axes=None)(ones)
+assert jax.vmap(lambda x: last.bind(x, more=1), out_axes=[1, 0])(ones)[0].shape == (2, 3)
 assert "PjitFunction" in str(type(jax.jit(len))) and "PmapFunction" in str(type(jax.pmap(len)))
 """
 

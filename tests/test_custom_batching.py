@@ -175,3 +175,45 @@ def test_arguments_of_all_members_ask_no_rule() -> None:
     around = mj.vmap(lambda x: mj.vmap(lambda i: g(x) + 0 * i, axis_name="batch")(mnp.arange(2.0)))
     close(around(mnp.arange(3.0)), 20 * np.stack([np.arange(3.0)] * 2, 1))
     assert asked == [(3, [True])]
+
+
+def _any_member() -> Any:
+    """Whether any element of any member is set: one value for all members."""
+    any_member = custom_vmap(lambda xs: mnp.any(xs))
+    any_member.def_vmap(lambda size, batched, xs: (any_member(xs), False))
+    return any_member
+
+
+def test_what_is_one_for_all_members_stays_so_in_loops_branches_and_custom_functions() -> None:
+    def count(c: Any, row: Any) -> Any:
+        return (c[0] + any_member(row), c[1] + row), None
+
+    @mj.custom_jvp
+    def custom(x: Any) -> Any:
+        return any_member(x > 6), 2 * x
+
+    custom.defjvp(lambda p, t: (custom(*p), (np.zeros((), mj.dtypes.float0), 2 * t[0])))
+    any_member, xs = _any_member(), mnp.arange(8.0).reshape(4, 2)
+    functions: list[Any] = [
+        lambda x: (lax.scan(lambda c, y: (c + any_member(y > 5), None), 0, x)[0], x),
+        lambda x: lax.fori_loop(0, 3, lambda i, c: (c[0] + any_member(c[1] > 8), c[1] + 1), (0, x)),
+        lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + any_member(c[1] > 6), c[1]), (0, x)),
+        lambda x: lax.cond(any_member(x > 6), lambda y: (1, y), lambda y: (0, y * 2), x),
+        lambda x: lax.scan(lambda c, _: (lax.scan(count, c, mnp.stack([x > 6]))[0], None), (0, mnp.zeros(2)), None, 2)[0],
+        mj.checkpoint(lambda x: (any_member(x > 6), x)),
+        mj.jit(lambda x: (any_member(x > 6), x)),
+        custom,
+    ]
+    for f, expected in zip(functions, (2, 1, 3, 1, 2, 1, 1, 1), strict=True):
+        for g in (f, mj.jit(f)):
+            once, each = mj.vmap(g, out_axes=(None, 0))(xs)
+            assert once.shape == () and int(once) == expected
+            assert each.shape == (4, 2)
+
+
+def test_a_sum_over_members_is_one_for_all_in_a_loop() -> None:
+    def f(x: Any) -> Any:
+        return lax.scan(lambda c, _: (c + lax.psum(x, "i"), None), mnp.float32(0), None, length=3)[0]
+
+    assert float(mj.vmap(f, axis_name="i", out_axes=None)(mnp.arange(4.0))) == 18.0
+    assert float(mj.vmap(mj.grad(f), axis_name="i")(mnp.arange(4.0))[0]) == 12.0

@@ -7,19 +7,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from meshjit.core.effects import Effect, effect_of
-from meshjit.core.program import Builder, Program, Var
+from meshjit.core.once import once_per_program
+from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.ops.base.batching import insert, move
 
 
 def batch(
-    program: Program, in_dims: Sequence[int | None], size: int, out_dims: Sequence[int | None], spread: Any = None
+    program: Program, in_dims: Sequence[int | None], size: int, out_dims: Sequence[int | None] | None, spread: Any = None
 ) -> Program:
     """Inputs have a batch dim of extent `size` at in_dims (None: the same for all), outputs at out_dims.
 
+    Where out_dims is None, an output has a batch dim, wherever the op that gives it puts it, if it differs between the members.
     `spread`: the entry of the batch dim in specs that pin batched values; without it the compiler chooses. ValueError where
     an output depends on batched inputs but its out_dim is None. What is the same for all members happens once; of effects that
     differ between them the ordered ones are refused, and the others left to the op's batch rule.
     """
+    natural, dims = _batched(program, tuple(in_dims), size, spread)
+    if out_dims is None or dims == tuple(out_dims):
+        return natural
+    with Builder(program.name) as builder:
+        results = builder.inline(natural, [builder.input(v.type, v.hint) for v in natural.inputs])
+        return builder.build([_placed(x, dim, target, size) for x, dim, target in zip(results, dims, out_dims, strict=True)])
+
+
+@once_per_program
+def _batched(
+    program: Program, in_dims: tuple[int | None, ...], size: int, spread: Any
+) -> tuple[Program, tuple[int | None, ...]]:
+    """(the Program for all members, where each output's batch dim is)."""
     with Builder(program.name) as builder:
         env: dict[Var, Var] = {}
         dims: dict[Var, int | None] = {}
@@ -29,27 +44,24 @@ def batch(
             dims[var] = dim
         for eqn in program.eqns:
             with builder.at(eqn.source):
-                operands = [env[v] for v in eqn.inputs]
-                in_places = [dims[v] for v in eqn.inputs]
-                if all(d is None for d in in_places):
-                    results, places = list(builder.emit(eqn.op, operands, eqn.params)), [None] * len(eqn.outputs)
-                elif eqn.op.regions is None and effect_of(eqn) == Effect.IO | Effect.ORDERED:
-                    at = f" at {eqn.source}" if eqn.source else ""
-                    raise ValueError(f"vmap of {eqn.op.name}{at}: it is ordered, and the members of a batch have no order")
-                elif eqn.op.regions is not None:
-                    nested = batch if spread is None else functools.partial(batch, spread=spread)
-                    params = eqn.params if spread is None or eqn.op.pinned is None else {**eqn.params, "spread": spread}
-                    results, places = eqn.op.batch(operands, in_places, params, nested)
-                elif eqn.op.seed is not None and spread is not None:
-                    results, places = eqn.op.batch(operands, in_places, {**eqn.params, "spread": spread})
-                else:
-                    results, places = eqn.op.batch(operands, in_places, eqn.params)
+                results, places = _batched_eqn(builder, eqn, [env[v] for v in eqn.inputs], [dims[v] for v in eqn.inputs], spread)
                 env.update(zip(eqn.outputs, results, strict=True))
                 dims.update(zip(eqn.outputs, places, strict=True))
-        outputs = [
-            _placed(env[v], dims[v], target, size) for v, target in zip(program.outputs, out_dims, strict=True)
-        ]
-        return builder.build(outputs)
+        return builder.build([env[v] for v in program.outputs]), tuple(dims[v] for v in program.outputs)
+
+
+def _batched_eqn(builder: Builder, eqn: Eqn, operands: list[Var], dims: list[int | None], spread: Any) -> tuple[Any, Any]:
+    if all(d is None for d in dims):
+        return builder.emit(eqn.op, operands, eqn.params), [None] * len(eqn.outputs)
+    if eqn.op.regions is not None:
+        nested = batch if spread is None else functools.partial(batch, spread=spread)
+        params = eqn.params if spread is None or eqn.op.pinned is None else {**eqn.params, "spread": spread}
+        return eqn.op.batch(operands, dims, params, nested)
+    if effect_of(eqn) == Effect.IO | Effect.ORDERED:
+        at = f" at {eqn.source}" if eqn.source else ""
+        raise ValueError(f"vmap of {eqn.op.name}{at}: it is ordered, and the members of a batch have no order")
+    params = {**eqn.params, "spread": spread} if eqn.op.seed is not None and spread is not None else eqn.params
+    return eqn.op.batch(operands, dims, params)
 
 
 def _placed(var: Var, dim: int | None, target: int | None, size: int) -> Var:

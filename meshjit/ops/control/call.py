@@ -16,7 +16,7 @@ from meshjit.core.program import Builder, Program, Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.types import TensorType
 from meshjit.ops.base.arithmetic import add, multiply
-from meshjit.ops.control.nested import Flags, chosen, reached, require_types, takes_cotangents, whole_rule
+from meshjit.ops.control.nested import Flags, batched_outputs, chosen, require_types, takes_cotangents, whole_rule
 
 
 def call_type(in_types: Types, params: Params) -> Types:
@@ -82,7 +82,7 @@ def call_batch(write: Write) -> Callable[..., tuple[list[Var], list[int | None]]
         operands: Sequence[Var], dims: Sequence[int | None], params: Params, batched: Callable[..., Program]
     ) -> tuple[list[Var], list[int | None]]:
         size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-        flags = reached(params["body"], [d is not None for d in dims])
+        flags = batched_outputs(params["body"], dims, size, batched)
         places: list[int | None] = [0 if flag else None for flag in flags]
         return write(params, operands, batched(params["body"], dims, size, places)), places
 

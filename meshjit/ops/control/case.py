@@ -27,7 +27,7 @@ from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_or
 from meshjit.ops.base.shape import broadcast_in_dim
 from meshjit.ops.control.guarding import guarded
-from meshjit.ops.control.nested import Flags, chosen, reached, require_no_io, require_types, whole_rule, with_tangents
+from meshjit.ops.control.nested import Flags, batched_outputs, chosen, require_no_io, require_types, whole_rule, with_tangents
 
 INDEX = TensorType((), np.dtype(np.int32))
 
@@ -154,7 +154,7 @@ def _batch(
     inside = [0 if flag else None for flag in flags[1:]]
     if flags[0]:
         return _each_member(placed[0], placed[1:], inside, size, branches, batched)
-    out_flags = _either([reached(b, flags[1:]) for b in branches])
+    out_flags = _either([batched_outputs(b, inside, size, batched) for b in branches])
     places = [0 if flag else None for flag in out_flags]
     return _case(placed[0], placed[1:], [batched(b, inside, size, places) for b in branches]), places
 

@@ -28,7 +28,7 @@ from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.reduction import reduce_sum
 from meshjit.ops.control.call import call_regions, call_steps, call_transpose, call_type
-from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
+from meshjit.ops.control.nested import Flags, batched_outputs, chosen, whole_rule
 
 
 class CustomVJPException(TypeError):
@@ -96,15 +96,17 @@ def _jvp(
 
 
 def _batch_jvp(operands: Sequence[Var], dims: Dims, params: Params, batched: Batch) -> tuple[list[Var], list[int | None]]:
-    """The body for all members, and the rule: all results have members, since their tangents may."""
+    """The body for all members, and the rule: results that may have a tangent have members, since their tangents may."""
     size, rule, closed = member_count(operands, dims), params["jvp"], params["closed"]
+    differ = batched_outputs(params["body"], dims, size, batched)
+    places = [0 if flag or is_inexact(v.dtype) else None for v, flag in zip(params["body"].outputs, differ, strict=True)]
 
     def make(flags: tuple[bool, ...]) -> tuple[Program, Flags]:
         program, out_flags = rule(flags)
         directions = chosen(dims[closed:], flags[closed:])
-        return batched(program, [*dims, *directions], size, [0] * len(program.outputs)), out_flags
+        tangents = [0] * (len(program.outputs) - len(places))
+        return batched(program, [*dims, *directions], size, [*places, *tangents]), out_flags
 
-    places: list[int | None] = [0] * len(params["body"].outputs)
     body = batched(params["body"], dims, size, places)
     settings = {**params, "body": body, "jvp": Rule(rule.name, make)}
     return list(current_builder().emit(custom_jvp, operands, settings)), places
@@ -162,7 +164,7 @@ def _batch_vjp(operands: Sequence[Var], dims: Dims, params: Params, batched: Bat
 
     def make(flags: tuple[bool, ...]) -> tuple[Program, Rule]:
         program, bwd = rule(flags)
-        kept: list[int | None] = [0 if flag else None for flag in reached(program, [d is not None for d in dims])[count:]]
+        kept: list[int | None] = [0 if flag else None for flag in batched_outputs(program, dims, size, batched)[count:]]
         forward = batched(program, dims, size, [*[0] * count, *kept])
         own = chosen(dims[closed:], flags[closed:])
         return forward, Rule(bwd.name, lambda takes: batched_bwd(bwd(takes), kept, own, size, batched))

@@ -39,7 +39,7 @@ from meshjit.ops.base.transcendental import tanh
 from meshjit.ops.collective.collectives import all_reduce
 from meshjit.ops.collective.rules import Values
 from meshjit.ops.control.call import call_prune
-from meshjit.ops.control.nested import Flags, chosen, reached, whole_rule
+from meshjit.ops.control.nested import Flags, batched_outputs, chosen, whole_rule
 from meshjit.ops.control.spread_members import free_axes, with_own_members
 from sharding.axes import AxisRef
 from sharding.mesh import AbstractMesh, BaseMesh
@@ -306,8 +306,8 @@ def _batch(
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
     params = {**params}
     axes, body = free_axes(params.pop("spread", None), size, params), params["body"]
-    flags = reached(body, [d is not None for d in dims])
-    places: list[int | None] = [0 if flag or axes else None for flag in flags]
+    flags = [True] * len(body.outputs) if axes else batched_outputs(body, dims, size, batched)
+    places: list[int | None] = [0 if flag else None for flag in flags]
     in_specs, out_specs = (
         [_with_dim(spec, dim, axes) for spec, dim in zip(params[name], side, strict=True)]
         for name, side in (("in_specs", dims), ("out_specs", places))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit.core.effects import Effect, effect_of
@@ -63,6 +63,12 @@ def reached(program: Program, flags: Flags) -> list[bool]:
     """Which outputs depend on an input whose flag is set."""
     dependents = depending(program.eqns, chosen(program.inputs, flags))
     return [v in dependents for v in program.outputs]
+
+
+def batched_outputs(program: Program, dims: Sequence[int | None], size: int, batched: Callable[..., Program]) -> list[bool]:
+    """Which outputs differ between the members of a batch, by the ops' batch rules: a rule may give one result for all."""
+    whole = batched(program, dims, size, None)
+    return [x.rank > v.rank for x, v in zip(whole.outputs, program.outputs, strict=True)]
 
 
 def with_tangents(program: Program, count: int, values: Flags, out_flags: Flags) -> Program:

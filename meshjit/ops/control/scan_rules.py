@@ -20,7 +20,7 @@ from meshjit.core.region import depending
 from meshjit.core.types import is_inexact
 from meshjit.ops.base.batching import batch_size, insert, move
 from meshjit.ops.base.constants import zeros
-from meshjit.ops.control.nested import Flags, chosen, reached, with_tangents
+from meshjit.ops.control.nested import Flags, batched_outputs, chosen, reached, with_tangents
 
 
 def parts(params: Params, values: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
@@ -200,12 +200,12 @@ def transpose_scan(
     return [ct if x is None else None for ct, x in zip(found, operands, strict=True)]
 
 
-def carried_along(flags: list[bool], params: Params) -> list[bool]:
+def carried_along(flags: list[bool], params: Params, outputs: Callable[[Program, Flags], list[bool]] = reached) -> list[bool]:
     """The body's inputs that depend on operands whose flag is set: a carry may from the second iteration on, although it
-    begins as something that does not."""
+    begins as something that does not. `outputs` says which outputs depend on which inputs."""
     first, count = params["num_consts"], params["num_carry"]
     while True:
-        outs = reached(params["body"], flags)[:count]
+        outs = outputs(params["body"], flags)[:count]
         grown = [a or b for a, b in zip(flags[first : first + count], outs, strict=True)]
         if grown == flags[first : first + count]:
             return flags
@@ -221,8 +221,12 @@ def batch_scan(
     """A carry is batched if its first value is or anything it comes to depend on; all batch dims come first."""
     body, count, first = params["body"], params["num_carry"], params["num_consts"]
     size = batch_size(operands, dims)
-    flags = carried_along([d is not None for d in dims], params)
-    outs = reached(body, flags)
+
+    def outputs(body: Program, flags: Flags) -> list[bool]:
+        return batched_outputs(body, [0 if flag else None for flag in flags], size, batched)
+
+    flags = carried_along([d is not None for d in dims], params, outputs)
+    outs = outputs(body, flags)
     inside = [0 if flag else None for flag in flags]
     outs = [*flags[first : first + count], *outs[count:]]
     program = batched(body, inside, size, [0 if flag else None for flag in outs])

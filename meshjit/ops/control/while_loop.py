@@ -24,7 +24,7 @@ from meshjit.ops.base.constants import full_like, scalar, zeros
 from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_or, reduce_sum
 from meshjit.ops.base.shape import broadcast_in_dim
-from meshjit.ops.control.nested import Flags, chosen, reached, require_no_io, require_types, whole_rule, with_tangents
+from meshjit.ops.control.nested import Flags, batched_outputs, chosen, require_no_io, require_types, whole_rule, with_tangents
 
 _BOOL = TensorType((), np.dtype(np.bool_))
 
@@ -149,8 +149,9 @@ def _batch(
     cond, body, size = params["cond"], params["body"], batch_size(operands, dims)
     of_cond, of_body, of_carry = _split(params, [d is not None for d in dims])
     while True:
-        together = reached(cond, [*of_cond, *of_carry])[0]
-        grown = [a or b or together for a, b in zip(of_carry, reached(body, [*of_body, *of_carry]), strict=True)]
+        (together,) = batched_outputs(cond, _first([*of_cond, *of_carry]), size, batched)
+        after = batched_outputs(body, _first([*of_body, *of_carry]), size, batched)
+        grown = [a or b or together for a, b in zip(of_carry, after, strict=True)]
         if grown == of_carry:
             break
         of_carry = grown
@@ -160,9 +161,9 @@ def _batch(
         for x, d, flag in zip(operands, dims, flags, strict=True)
     ]
     cond_consts, body_consts, carry = _split(params, placed)
-    places = [0 if flag else None for flag in of_carry]
-    each = batched(cond, [*(0 if f else None for f in of_cond), *places], size, [0 if together else None])
-    step = batched(body, [*(0 if f else None for f in of_body), *places], size, places)
+    places = _first(of_carry)
+    each = batched(cond, _first([*of_cond, *of_carry]), size, [0 if together else None])
+    step = batched(body, _first([*of_body, *of_carry]), size, places)
     if together:
         require_no_io("while", [cond, body])
         step = _kept_when_done(each, step, len(cond_consts))
@@ -170,6 +171,11 @@ def _batch(
         each = _any(each)
     results = _while(each, step, cond_consts, body_consts, carry)
     return results, places
+
+
+def _first(flags: Flags) -> list[int | None]:
+    """Batch dims in front."""
+    return [0 if flag else None for flag in flags]
 
 
 def _any(cond: Program) -> Program:

@@ -6,14 +6,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit.as_jax.jax.interpreters.ad import Zero, instantiate_zeros, primitive_jvps
+from meshjit.as_jax.jax.interpreters.batching import not_mapped, primitive_batchers
+from meshjit.lax.custom_batching import custom_vmap
 from meshjit.lax.custom_jvp import custom_jvp
 from meshjit.lax.custom_rules import SymbolicZero
+from meshjit.numpy import moveaxis
 from meshjit.trace import Tracer
 
 
 class Primitive:
     """`jax.extend.core.Primitive`: bind(*operands, **params) runs, or traces, what `def_impl` or `mlir.lower_fun` says that it
-    means. Its rule in `ad.primitive_jvps` is used; without one, and in batches, the meaning is differentiated and batched."""
+    means. Its rules in `ad.primitive_jvps` and `batching.primitive_batchers` are used; without one, the meaning is
+    differentiated or batched."""
 
     def __init__(self, name: str) -> None:
         self.name, self.multiple_results = name, False
@@ -34,11 +38,28 @@ class Primitive:
         meaning = (self.lowered or self.impl) if traced else (self.impl or self.lowered)
         if meaning is None:
             raise NotImplementedError(f"the primitive {self.name} means nothing: neither def_impl nor mlir.lower_fun was called")
-        if not traced or self not in primitive_jvps:
+        return self._with_rules(meaning, params)(*operands) if traced else meaning(*operands, **params)
+
+    def _with_rules(self, meaning: Callable[..., Any], params: dict[str, Any]) -> Callable[..., Any]:
+        """What it means, with what is registered for batches inside of what is registered for derivatives."""
+
+        def call(*operands: Any) -> Any:
             return meaning(*operands, **params)
-        call = custom_jvp(lambda *xs: meaning(*xs, **params))
-        call.defjvp(lambda primals, tangents: self._jvp(primals, tangents, params), symbolic_zeros=True)
-        return call(*operands)
+
+        if self in primitive_batchers:
+            call = custom_vmap(call)
+            call.def_vmap(lambda size, marks, *xs: self._batch(marks, xs, params))
+        if self in primitive_jvps:
+            call = custom_jvp(call)
+            call.defjvp(lambda primals, tangents: self._jvp(primals, tangents, params), symbolic_zeros=True)
+        return call
+
+    def _batch(self, marks: Sequence[bool], operands: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any]:
+        results, dims = primitive_batchers[self](tuple(operands), tuple(0 if mark else not_mapped for mark in marks), **params)
+        if not self.multiple_results:
+            return _batch_first(results, dims), dims is not not_mapped
+        placed = [_batch_first(x, dim) for x, dim in zip(results, dims, strict=True)]
+        return placed, [dim is not not_mapped for dim in dims]
 
     def _jvp(self, primals: Sequence[Any], tangents: Sequence[Any], params: dict[str, Any]) -> tuple[Any, Any]:
         zeros = [Zero(t.aval) if isinstance(t, SymbolicZero) else t for t in tangents]
@@ -49,3 +70,7 @@ class Primitive:
 
     def __repr__(self) -> str:
         return self.name
+
+
+def _batch_first(x: Any, dim: int | None) -> Any:
+    return x if dim is not_mapped else moveaxis(x, dim, 0)
