@@ -316,3 +316,10 @@ def test_in_code_for_single_devices_the_way_back_knows_what_varies() -> None:
     close(slope(x, x), np.arange(4.0) ** 2 * (1 + np.arange(4.0)))
     close(mj.grad(lambda d: slope(x, d).sum())(x), np.arange(4.0) * (1 + np.arange(4.0)))
     assert set(seen) == {"float32[1]{V:x}"}
+
+
+def test_zeros_of_a_tree_of_values() -> None:
+    zeros = mj.custom_derivatives.zero_from_primal({"a": mnp.ones(2), "b": (1, None)})
+    assert zeros["a"].tolist() == [0.0, 0.0] and zeros["b"][0].dtype == mj.float0 and zeros["b"][1] is None
+    symbolic = mj.custom_derivatives.zero_from_primal([mnp.ones(2)], symbolic_zeros=True)
+    assert symbolic[0].shape == (2,)

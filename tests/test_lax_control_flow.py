@@ -411,3 +411,11 @@ def test_code_for_each_platform() -> None:
     with pytest.raises(ValueError, match=r"there is no function for cpu, only for tpu\n.*\n  fix: cpu=, or default="):
         lax.platform_dependent(1.0, tpu=lambda x: x)
     assert lax.stage(3).dtype == np.int32
+
+
+def test_a_result_of_one_dtype_is_weak_where_the_first_branchs_is() -> None:
+    strong = mnp.float32(2)
+    results = mj.jit(lambda k: lax.cond(k, lambda x: (x, strong), lambda x: (strong, x), 1.0))(True)
+    assert [r.weak_type for r in results] == [False, True]  # false_fun is branch 0
+    results = lax.switch(0, [lambda x: (x, strong, x), lambda x: (x, x, strong)], 1.0)
+    assert [r.weak_type for r in results] == [True, False, True]

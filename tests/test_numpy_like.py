@@ -135,3 +135,19 @@ def test_a_spec_that_does_not_fit_says_so() -> None:
         mnp.zeros(4, device=on(P("x", None), 4))
     with pytest.raises(TypeError, match="neither a device nor a sharding"):
         mnp.zeros(4, device="cpu")
+
+
+def test_python_integers_become_the_floats_asked_for() -> None:
+    for dtype in (float, mnp.float32, mnp.bfloat16, mnp.complex64):
+        assert complex(mnp.asarray(2**32, dtype)) == 2.0**32
+    assert mnp.asarray([2**33, 1], float).tolist() == [2.0**33, 1.0]
+    assert float(mnp.asarray(16777217, float)) == 16777216.0
+    with pytest.raises(OverflowError, match="the integer 4294967296 does not fit int32"):
+        mnp.asarray(2**32)
+
+
+def test_new_dims_at_any_iterable_of_places() -> None:
+    x = mnp.ones(3)
+    places = (range(2), {0, 1}, np.array([0, 2]), range(0), np.int64(1))
+    for axis, shape in zip(places, ((1, 1, 3), (1, 1, 3), (1, 3, 1), (3,), (3, 1)), strict=True):
+        assert mnp.expand_dims(x, axis).shape == shape

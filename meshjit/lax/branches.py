@@ -85,6 +85,12 @@ def _with_operands_of_their_own(pred: Any, own: Any, true_fun: Function, others:
     return cond(pred, lambda own, _: true_fun(own), lambda _, others: false_fun(others), own, others)
 
 
+def _agreed(branches: list[tuple[np.dtype[Any], bool]]) -> tuple[np.dtype[Any], bool]:
+    """The dtype of a result. Of one dtype in all branches, it is weak where the first branch's is, as in JAX."""
+    dtype, weak = promote(branches)
+    return dtype, branches[0][1] if len({d for d, _ in branches}) == 1 else weak
+
+
 def _branch(what: str, index: Any, functions: Sequence[Function], operands: tuple[Any, ...]) -> Any:
     for function in functions:
         _check_operands(what, function, operands)
@@ -98,7 +104,7 @@ def _branch(what: str, index: Any, functions: Sequence[Function], operands: tupl
     _check_results(what, traced)
     consts, refs = split_captured(*traced)
     captured = [*consts, *refs]
-    agreed = [promote([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
+    agreed = [_agreed([(a.type.dtype, a.weak) for a in column]) for column in _columns(traced)]
     agreed = [*((r.type.dtype, r.weak) for r in refs), *agreed]
     programs = tuple(_converted(_giving_back(refs, t, captured), [d for d, _ in agreed]) for t in traced)
     types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]

@@ -33,7 +33,7 @@ from meshjit.trace.reads import global_values
 from meshjit.trace.refs import Held, content_of, refs_in
 from meshjit.trace.tracer import leaked
 from meshjit.transform.derivable import derivable
-from meshjit.trees import WORDS as tree
+from meshjit.trees import USERS, WORDS as tree
 
 Function = Callable[..., Any]
 
@@ -61,10 +61,12 @@ class SymbolicZero:
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangent of a value: an array of zeros of its shape, or a SymbolicZero (`jax.custom_derivatives`)."""
-    if symbolic_zeros:
-        return SymbolicZero.from_primal_value(val)
-    type = argument_of(val).type
+    """The zero tangents of a tree of values: arrays of zeros of their shapes, or SymbolicZeros (`jax.custom_derivatives`)."""
+    return USERS.map(SymbolicZero.from_primal_value if symbolic_zeros else _zeros_of, val)
+
+
+def _zeros_of(value: Any) -> Any:
+    type = argument_of(value).type
     return creation.zeros(type.shape, type.dtype) if is_inexact(type.dtype) else float0_zeros(type.shape)
 
 

@@ -42,7 +42,7 @@ def value(x: Any, where: str = "argument", dtype: Any = None) -> tuple[Any, Tens
     if type(x) is Tracer:
         return x, x.variable.type, x.weak_type
     if is_python_number(x):
-        array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype))
+        array = _numbers(x, _wanted(dtype_of_python_scalar(x), dtype), dtype)
         weak = not isinstance(x, bool)
         return array.view(WeakNumber) if weak else array, TensorType((), array.dtype), weak
     if isinstance(x, list | tuple):
@@ -85,11 +85,14 @@ def _wanted(natural: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
     return canonical(natural, config.enable_x64)
 
 
-def _numbers(x: Any, dtype: np.dtype[Any] | None) -> np.ndarray[Any, Any]:
-    """Python numbers, or nested lists of them; an integer that does not fit is an error that names its dtype."""
+def _numbers(x: Any, dtype: np.dtype[Any] | None, target: Any = None) -> np.ndarray[Any, Any]:
+    """Python numbers, or nested lists of them. An integer that does not fit is of the dtype `target`, which the caller will
+    convert it to, if that is inexact, else an error that names its dtype."""
     try:
         return np.asarray(x, dtype)
     except OverflowError:
+        if target is not None and is_inexact(np.dtype(target)):
+            return np.asarray(x, canonical(np.dtype(target), config.enable_x64))
         what = "a list" if isinstance(x, list | tuple) else "the integer"
         raise OverflowError(
             f"{what} {x!r:.60} does not fit {np.dtype(dtype)}\n  at {line_of(user_source())}\n"
@@ -108,7 +111,7 @@ def _nested(x: Any, dtype: Any) -> Any:
     if array.dtype.kind not in "OSUMm" and _has_numpy(x):
         return _numbers(x, array.dtype if dtype is not None or not array.size else _common_dtype(_leaves(x), False)[0])
     if array.dtype.kind in "iuO" and not _has_numpy(x) and not _has_strangers(array):  # Python integers: i32, as in JAX
-        return _numbers(x, _wanted(np.dtype(np.int64), dtype))
+        return _numbers(x, _wanted(np.dtype(np.int64), dtype), dtype)
     return array
 
 

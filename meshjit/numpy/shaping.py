@@ -113,10 +113,10 @@ def rollaxis(a: Any, axis: int, start: int = 0) -> Any:
 
 def expand_dims(a: Any, axis: Any) -> Any:
     shape = shape_of(a)
-    count = len(axis) if isinstance(axis, list | tuple) else 1
-    new = normal_axes(axis, len(shape) + count)
+    axes = tuple(axis) if hasattr(axis, "__iter__") and getattr(axis, "ndim", 1) else (axis,)
+    new = normal_axes(axes, len(shape) + len(axes))
     rest = iter(shape)
-    return reshape(a, tuple(1 if d in new else next(rest) for d in range(len(shape) + count)))
+    return reshape(a, tuple(1 if d in new else next(rest) for d in range(len(shape) + len(axes))))
 
 
 def squeeze(a: Any, axis: Any = None) -> Any:
