@@ -141,7 +141,7 @@ from jax.extend import linear_util
 assert jax.make_jaxpr(lambda x: jax.jit(jax.numpy.sin)(x))(1.0).eqns[0].primitive is primitives.jit_p
 assert jax.typeof(numpy.ones(2, "int32")).to_tangent_aval().dtype == jax.dtypes.float0
 class Mine(jax.core.Trace): pass
-for refused in (Mine, take_current_trace, linear_util.transformation(lambda: None)):
+for refused in (Mine, take_current_trace, linear_util.transformation(lambda: None), jax.experimental.sparse.BCOO):
     try:
         refused()
         assert False, refused
@@ -160,6 +160,37 @@ batching.primitive_batchers[last] = lambda xs, dims, *, more: ([xs[0].T, xs[0] +
 ones = numpy.arange(6.0).reshape(3, 2)
 assert jax.vmap(lambda x: whether.bind(x > 4), out_axes=None)(ones)
 assert jax.vmap(lambda x: last.bind(x, more=1), out_axes=[1, 0])(ones)[0].shape == (2, 3)
+from jax.interpreters import ad
+solve = Primitive("solve")  # y with a y = b, linear in b
+solve.def_impl(lambda a, b: jax.numpy.where(jax.numpy.isnan(b / a), 0.0, b / a))
+asked = []
+def solve_jvp(primals, tangents):
+    (a, b), (da, db) = primals, map(ad.instantiate_zeros, tangents)
+    y = solve.bind(a, b)
+    return y, solve.bind(a, db - da * y)
+def solve_transpose(ct, a, b):
+    asked.append((ad.is_undefined_primal(a), ad.is_undefined_primal(b), b.aval.shape))
+    return None, solve.bind(a, ct)
+ad.primitive_jvps[solve], ad.primitive_transposes[solve] = solve_jvp, solve_transpose
+f = lambda a, b: solve.bind(a, b).sum()
+two, three = numpy.full(2, 2.0, "float32"), numpy.full(2, 3.0, "float32")
+assert [g.tolist() for g in jax.grad(f, (0, 1))(two, three)] == [[-0.75] * 2, [0.5] * 2] and asked == [(False, True, (2,))]
+assert jax.vmap(jax.grad(f, 1))(two.reshape(1, 2), three.reshape(1, 2)).tolist() == [[0.5] * 2]
+assert jax.jit(jax.grad(lambda b: jax.grad(f)(two, b).sum()))(three).tolist() == [-0.25] * 2
+assert jax.linear_transpose(lambda b: solve.bind(two, b), three)(three)[0].tolist() == [1.5] * 2
+from jax.interpreters import partial_eval as pe, xla
+from jax.api_util import flatten_fun_nokwargs
+from jax.extend import linear_util as lu
+x = jax.numpy.ones(3)
+flat, tree = flatten_fun_nokwargs(lu.wrap_init(lambda a, k: {"a": a + 1, "b": x.sum() * 2, "c": jax.random.bits(k)}),
+                                  jax.tree.structure((0, 0)))
+avals = [jax.typeof(x), jax.typeof(jax.random.key(0))]
+assert all(isinstance(a, jax.core.AbstractValue) for a in avals)
+_, (a, b, c), _ = pe.trace_to_jaxpr_nounits(flat, list(map(pe.PartialVal.unknown, avals)))
+assert a.pv.shape == (3,) and b.pv is None and float(b.const) == 6 and c.pv.dtype == "uint32" and tree().num_leaves == 3
+assert jax.Array.sum.__name__ and "reshape" in dir(jax.Array) and not hasattr(jax.Array, "nothing")
+from jax.experimental.sparse import BCOO
+assert not isinstance(x, BCOO)
 assert "PjitFunction" in str(type(jax.jit(len))) and "PmapFunction" in str(type(jax.pmap(len)))
 """
 

@@ -18,6 +18,13 @@ class _ArrayMeta(type):
     def __subclasscheck__(cls, subclass: type) -> bool:
         return subclass is cls or issubclass(subclass, _KINDS)
 
+    def __getattr__(cls, name: str) -> Any:
+        """What all arrays have, as `jax.Array.reshape`."""
+        return getattr(ConcreteArray, name)
+
+    def __dir__(cls) -> list[str]:
+        return sorted({*super().__dir__(), *dir(ConcreteArray)})
+
 
 class Array(metaclass=_ArrayMeta):
     """What functions of meshjit take and give: `isinstance(x, meshjit.Array)` holds inside and outside of traced functions.

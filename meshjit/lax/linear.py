@@ -144,8 +144,15 @@ def linear_call(fun: Function, fun_transpose: Function, residual_args: Any, line
         return fun(*args)
     residual_tree, linear_tree = tree.structures(call.leaves.structure)
     count = residual_tree.num_leaves
+    consts = len(call.closed) + count
 
-    def make() -> Program:
+    def make(linear: tuple[bool, ...]) -> Program:
+        if any(linear[:consts]) or not all(linear[consts:]):
+            raise TypeError(
+                f"linear_call of {call.name}: it is linear in all of its linear arguments together,"
+                " and in nothing else"
+            )
+
         def of_leaves(*values: Any) -> list[Any]:
             cotangent = tree.unflatten(call.out_tree, values[count:])
             result, structure = tree.flatten(fun_transpose(tree.unflatten(residual_tree, values[:count]), cotangent))
@@ -159,8 +166,33 @@ def linear_call(fun: Function, fun_transpose: Function, residual_args: Any, line
         given = [replace(a, weak=False) for a in call.traced.out_arguments]
         return traced_rule(of_leaves, call, [*call.leaves.arguments[:count], *given], function_name(fun_transpose))[0]
 
-    consts = len(call.closed) + count
     params = {"body": call.body, "consts": consts, "transpose": Rule(function_name(fun_transpose), make)}
+    results = apply(ops("linear_call"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
+    return tree.unflatten(call.out_tree, results)
+
+
+def with_transpose(fun: Function, transpose: Function, *operands: Any) -> Any:
+    """fun(*operands), of arrays. Transposed with respect to the operands marked by `flags` it is
+    transpose(flags, the other operands, cotangents of the results), which gives their cotangents."""
+    call = custom_call(fun, operands, (), [transpose])
+    if call is None:
+        return fun(*operands)
+    structures, count = tree.structures(call.leaves.structure), len(call.closed)
+
+    def make(linear: tuple[bool, ...]) -> Program:
+        if any(linear[:count]):
+            raise TypeError(f"{call.name} closes over a value that is differentiated, of which its transpose says nothing")
+        flags = linear[count:]
+        known = [(s, a) for s, a, flag in zip(structures, call.leaves.arguments, flags, strict=True) if not flag]
+
+        def of_leaves(*values: Any) -> list[Any]:
+            others = [tree.unflatten(s, [x]) for (s, _), x in zip(known, values, strict=False)]
+            return list(transpose(flags, others, tree.unflatten(call.out_tree, values[len(known) :])))
+
+        arguments = [*(a for _, a in known), *map(Argument, call.out_types)]
+        return traced_rule(of_leaves, call, arguments, function_name(transpose))[0]
+
+    params = {"body": call.body, "consts": len(call.operands), "transpose": Rule(function_name(transpose), make)}
     results = apply(ops("linear_call"), call.operands, call.types, call.traced.out_weak, call.traced.mesh, **params)
     return tree.unflatten(call.out_tree, results)
 

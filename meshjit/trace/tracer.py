@@ -41,6 +41,11 @@ class Tracer:
         self.source = source
 
     @property
+    def _trace(self) -> Trace:
+        """JAX's name of `tracing`, which libraries ask for."""
+        return self.tracing
+
+    @property
     def type(self) -> TensorType:
         return self.variable.type
 

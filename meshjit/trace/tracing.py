@@ -73,6 +73,11 @@ class Trace:
         "stand_ins", "memories", "moved", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
     )  # fmt: skip
 
+    @property
+    def main(self) -> Trace:
+        """Itself: what libraries ask JAX's traces for."""
+        return self
+
     def __init__(self, name: str, paths: Mapping[int, str] | None = None, knows: bool = False) -> None:
         self.name = name
         self.paths = paths or {}  # by id: paths of arrays among arguments that are no inputs

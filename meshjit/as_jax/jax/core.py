@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
+import numpy as np
+
 from meshjit.api.jaxpr import (
     Atom as Atom,
     ClosedJaxpr as ClosedJaxpr,
@@ -22,8 +24,6 @@ from meshjit.missing import explain as _explain
 from meshjit.trace import ensure_compile_time_eval as ensure_compile_time_eval
 from meshjit.trace.types import ShapedArray as _ShapedArray
 
-AbstractValue = TensorType
-
 
 class DropVar(Var):
     """A result that nobody reads. Equations here have none: such a result is a Var as others are."""
@@ -35,6 +35,10 @@ class _TypeMeta(type):
         return isinstance(instance, TensorType | _ShapedArray)
 
 
+class AbstractValue(metaclass=_TypeMeta):
+    """What all types are instances of. Libraries' own can be derived."""
+
+
 class ShapedArray(metaclass=_TypeMeta):
     """The type of an array. Called, it makes one; what `jax.typeof` gives is an instance."""
 
@@ -43,6 +47,9 @@ class ShapedArray(metaclass=_TypeMeta):
 
 
 max_dim, min_dim = max, min  # extents are numbers
+
+
+pytype_aval_mappings: dict[type, Any] = {np.ndarray: typeof}  # what libraries add to it is not read: see interpreters.xla
 
 
 def get_aval(x: Any) -> Any:

@@ -1,8 +1,9 @@
 """linear_call: a Program that is linear in its last operands, under a rule of the user's for the way back.
 
-Params: body; consts, how many of the first operands it is not linear in; transpose, the rule: (these operands, cotangents of
-the results) -> cotangents of the others, a Program that is made when it is asked for. Its transpose is a linear_call again,
-whose rule gives this body. Like a call it is written out in place before anything is planned.
+Params: body; consts, how many of the first operands it is not known to be linear in; transpose(flags), the rule: (the operands
+that are not marked, cotangents of the results) -> cotangents of those marked, a Program that is made when it is asked for. The
+transpose with respect to all operands from `consts` on is a linear_call again, whose rule gives this body. Like a call it is
+written out in place before anything is planned.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from meshjit.ops.base.arithmetic import add, multiply
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.control.call import call, call_regions, call_steps, call_type
 from meshjit.ops.control.custom import Batch, Dims, batched_bwd, member_count, written_out_at_last
-from meshjit.ops.control.nested import whole_rule
+from meshjit.ops.control.nested import chosen, whole_rule
 
 
 def _linear_call(operands: Sequence[Var], params: Params, body: Program, rule: Rule) -> list[Var]:
@@ -43,21 +44,24 @@ def _transpose(
     cotangents: Sequence[Var | None], operands: Sequence[Var | None], in_types: Types, params: Params, backward: Any
 ) -> list[Var | None]:
     count, body = params["consts"], params["body"]
-    known = [x for x in operands[:count] if x is not None]
-    if len(known) < count or any(x is not None for x in operands[count:]):
-        raise TypeError(f"linear_call of {body.name}: it is linear in all of its linear arguments together, and in nothing else")
-    types = zip(cotangents, body.output_types, strict=True)
-    given = [zeros(t) if ct is None else ct for ct, t in types]
-    results = _linear_call([*known, *given], params, params["transpose"](), Rule(body.name, lambda: body))
-    return [*[None] * count, *results]
+    linear = tuple(x is None for x in operands)
+    given = [zeros(t) if ct is None else ct for ct, t in zip(cotangents, body.output_types, strict=True)]
+    given, program = [*(x for x in operands if x is not None), *given], params["transpose"](linear)
+    if not any(linear[:count]) and all(linear[count:]):
+        results = _linear_call(given, params, program, Rule(body.name, lambda _: body))
+    else:
+        results = current_builder().inline(program, given)
+    rest = iter(results)
+    return [next(rest) if flag else None for flag in linear]
 
 
 def _batch(operands: Sequence[Var], dims: Dims, params: Params, batched: Batch) -> tuple[list[Var], list[int | None]]:
-    size, count, rule = member_count(operands, dims), params["consts"], params["transpose"]
+    size, rule = member_count(operands, dims), params["transpose"]
     places: list[int | None] = [0] * len(params["body"].outputs)
 
-    def make() -> Program:
-        return batched_bwd(rule(), dims[:count], dims[count:], size, batched)
+    def make(linear: tuple[bool, ...]) -> Program:
+        kept, own = chosen(dims, [not flag for flag in linear]), chosen(dims, linear)
+        return batched_bwd(rule(linear), kept, own, size, batched)
 
     body = batched(params["body"], dims, size, places)
     return _linear_call(operands, params, body, Rule(rule.name, make)), places
@@ -69,7 +73,7 @@ def _samples() -> Iterator[Sample]:
         a, b = (builder.input(t) for t in types)
         body = builder.build([multiply(a, b), add(b, b)])
 
-    def transpose() -> Program:
+    def transpose(_: tuple[bool, ...]) -> Program:
         with Builder("inner_transpose") as builder:
             a, first, second = (builder.input(types[0]) for _ in range(3))
             return builder.build([add(multiply(a, first), add(second, second))])

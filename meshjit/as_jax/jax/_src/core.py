@@ -2,5 +2,12 @@
 
 from meshjit.as_jax.jax.core import ShapedArray as ShapedArray, Tracer as Tracer, get_aval as get_aval
 from meshjit.missing import explain as _explain
+from meshjit.trace import active_trace
+
+
+def trace_state_clean() -> bool:
+    """Whether nothing is being traced."""
+    return active_trace() is None
+
 
 _explain(__name__)

@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from meshjit.missing import explain as _explain
+
+
+@dataclass(frozen=True)
+class WrappedFun:
+    """A function that libraries hand on, as `wrap_init` gives it."""
+
+    f: Callable[..., Any]
+    debug_info: Any = None
+
+    def call_wrapped(self, *args: Any, **kwargs: Any) -> Any:
+        return self.f(*args, **kwargs)
+
+
+def wrap_init(f: Callable[..., Any], params: dict[str, Any] | None = None, *, debug_info: Any = None) -> WrappedFun:
+    """The function, with settings `params`."""
+    return WrappedFun(functools.partial(f, **params) if params else f, debug_info)
 
 
 def transformation(generator: Callable[..., Any]) -> Callable[..., NoReturn]:

@@ -7,6 +7,7 @@ from typing import Any
 from meshjit import numpy as mnp
 from meshjit.lax.custom_rules import SymbolicZero
 from meshjit.missing import explain as _explain
+from meshjit.trace import Tracer
 
 primitive_jvps: dict[Any, Any] = {}
 primitive_transposes: dict[Any, Any] = {}
@@ -18,6 +19,15 @@ class Zero(SymbolicZero):
     @staticmethod
     def from_primal_value(value: Any) -> Zero:
         return Zero(SymbolicZero.from_primal_value(value).aval)
+
+
+class _JVPTracerMeta(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tracer)
+
+
+class JVPTracer(metaclass=_JVPTracerMeta):
+    """A traced value, for isinstance: in a function that is differentiated all are of one kind."""
 
 
 class UndefinedPrimal:

@@ -27,8 +27,9 @@ from meshjit.missing import explain as _explain
 from meshjit.trace import active_trace
 
 __all__ = [
-    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Trace", "TraceTag", "Var", "get_opaque_trace_state",
-    "jaxpr_as_fun", "mapped_aval", "set_current_trace", "take_current_trace", "unmapped_aval", "valid_jaxtype",
+    "ClosedJaxpr", "Effect", "Jaxpr", "JaxprEqn", "Literal", "Primitive", "Trace", "TraceTag", "Var", "find_top_trace",
+    "get_opaque_trace_state", "jaxpr_as_fun", "mapped_aval", "set_current_trace", "take_current_trace", "unmapped_aval",
+    "valid_jaxtype",
 ]  # fmt: skip
 
 
@@ -52,6 +53,11 @@ class _TraceState:
 def get_opaque_trace_state(convention: str | None = None) -> _TraceState:
     """Something that is equal as long as the same function is traced; libraries ask whether an object is of this trace."""
     return _TraceState(active_trace())
+
+
+def find_top_trace(xs: Any) -> Any:
+    """The trace that is running: a value is its own where `x._trace.main` is the trace's `main`."""
+    return active_trace()
 
 
 _explain(__name__)
