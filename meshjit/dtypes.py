@@ -9,6 +9,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core import promotion
+from meshjit.core.types import bits_of
 from meshjit.errors import TypePromotionError as TypePromotionError
 from meshjit.missing import explain as _explain
 from meshjit.numpy.dtypes import (
@@ -48,7 +49,7 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 def itemsize_bits(dtype: Any) -> int:
     """Bits per element."""
-    return finfo(dtype).bits if issubdtype(dtype, np.floating) else 8 * np.dtype(dtype).itemsize
+    return bits_of(np.dtype(dtype))
 
 
 def scalar_type_of(x: Any) -> type:

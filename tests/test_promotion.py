@@ -12,7 +12,7 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, promote
-from meshjit.core.types import DTYPES, SMALL_FLOATS, short_name
+from meshjit.core.types import DTYPES, SMALL_FLOATS, SMALL_INTEGERS, short_name
 
 # jnp.promote_types under x64; `-` is an error.
 _PAIRS = """
@@ -65,6 +65,10 @@ for _a in _OTHERS:
     PAIRS |= {pair: PAIRS["f8e5m2", _b].replace("f8e5m2", _a) for _b in _HEAD[:-2] for pair in ((_a, _b), (_b, _a))}
     PAIRS[_a, _a] = _a
     _SCALARS += f"{_a} {_a} {_a} {_a} -\n"
+for _a in map(short_name, SMALL_INTEGERS):  # which promote to nothing, and bool to them
+    PAIRS |= {pair: "-" for _b in DTYPES for pair in ((_a, _b), (_b, _a))}
+    PAIRS |= {pair: _a for pair in ((_a, _a), (_a, "bool"), ("bool", _a))}
+    _SCALARS += f"{_a} {_a} {_a} - -\n"
 SCALARS = [
     (row[0], scalar, found)
     for row in (line.split() for line in _SCALARS.strip().splitlines())

@@ -72,6 +72,10 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     copies                      whether it copies runs of elements, or hands operands on: it needs none of them in the device's
                                 own memory, and result i lies where operand i does
 
+  Integers of 2 and 4 bits (`core/small_integers.py`), which the type rule of an op that computes refuses
+    few_bits                    what fills their bytes up: "sign"; "zero", of an op that tells bits apart. "order": the op has an
+                                identity, the least or the greatest number, which becomes that of the few bits. "none": refused
+
   Ops that hold Programs in their params (`core/region.py`)
     regions(params) -> Regions  how their inputs and outputs relate to operands and results, in the order of the Programs
     steps(*operands, **params)  the meaning: a generator that yields (Program, operands), is sent the results, and returns its
@@ -90,7 +94,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -98,6 +102,7 @@ from meshjit.core.access import Access
 from meshjit.core.effects import Effect
 from meshjit.core.program import Var, current_builder
 from meshjit.core.region import Region, Steps
+from meshjit.core.small_integers import in_bytes
 from meshjit.core.types import TensorType
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec
@@ -201,6 +206,7 @@ class Op:
     pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec], frozenset[str]]] | None = None
     memory: Callable[[Params], str] | None = None
     copies: bool = False
+    few_bits: Literal["sign", "zero", "order", "none"] = "sign"
     effects: Effect | Callable[[Params], Effect] = Effect.NONE
 
     def __post_init__(self) -> None:
@@ -212,7 +218,14 @@ class Op:
 
     def __call__(self, *operands: Var, **params: Any) -> Any:
         """Add an equation to the innermost builder; one output comes bare, several as a tuple."""
-        outputs = current_builder().emit(self, operands, params)
+        builder = current_builder()
+        try:
+            outputs: Sequence[Var] = builder.emit(self, operands, params)
+        except TypeError:
+            results = in_bytes(self, operands, params, REGISTRY, builder.emit)
+            if results is None:
+                raise
+            outputs = tuple(results)
         return outputs[0] if len(outputs) == 1 else outputs
 
     @property

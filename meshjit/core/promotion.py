@@ -15,11 +15,11 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from meshjit.core.types import DTYPES, SMALL_FLOATS
+from meshjit.core.types import DTYPES, SMALL_FLOATS, SMALL_INTEGERS, kind_of
 
 _EDGES = {
     "bool": ["i*"],
-    "i*": ["u8", "i8"],
+    "i*": ["u8", "i8", *(name for name in DTYPES if DTYPES[name] in SMALL_INTEGERS)],
     "u8": ["i16", "u16"],
     "u16": ["i32", "u32"],
     "u32": ["i64", "u64"],
@@ -61,7 +61,7 @@ def _above() -> dict[str, frozenset[str]]:
 def _node(dtype: np.dtype[Any], weak: bool) -> str:
     if not weak:
         return _NAMES[dtype]
-    return _KINDS.get(dtype.kind, "f*")
+    return _KINDS.get(kind_of(dtype), "f*")
 
 
 @functools.lru_cache(maxsize=4096)

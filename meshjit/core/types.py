@@ -21,6 +21,8 @@ _SMALL: dict[str, Any] = {
         (8, "e5m2fnuz"),
     )
 }  # fmt: skip
+# Integers of 2 and 4 bits are stored and moved; what computes with them does so in bytes (`core/small_integers.py`).
+_FEW_BITS: dict[str, Any] = {"i2": ml_dtypes.int2, "i4": ml_dtypes.int4, "u2": ml_dtypes.uint2, "u4": ml_dtypes.uint4}
 # The short names that programs are printed with, as in StableHLO and jaxprs.
 _SHORT: dict[str, Any] = {
     "bool": np.bool_,
@@ -33,9 +35,11 @@ _SHORT: dict[str, Any] = {
     "c64": np.complex64,
     "c128": np.complex128,
     **_SMALL,
+    **_FEW_BITS,
 }
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _SHORT.items()}
 SMALL_FLOATS = tuple(DTYPES[name] for name in _SMALL)
+SMALL_INTEGERS = tuple(DTYPES[name] for name in _FEW_BITS)
 _FLOATS_OF_ML_DTYPES = frozenset((DTYPES["bf16"], *SMALL_FLOATS))
 _KEYS = {kind: kind.name for kind in IMPLEMENTATIONS.values()}  # for what users see; Programs have words
 _NAMES: dict[Any, str] = {**{dtype: name for name, dtype in DTYPES.items()}, **_KEYS}
@@ -52,6 +56,25 @@ def short_name(dtype: np.dtype[Any]) -> str:
                 "  fix: leave them out: x if g.dtype == meshjit.dtypes.float0 else x - g"
             ) from None
         raise TypeError(f"dtype {dtype} has no meaning on a device; supported are {', '.join(DTYPES)}") from None
+
+
+def kind_of(dtype: np.dtype[Any]) -> str:
+    """NumPy's `kind`, which is "V" of dtypes that NumPy does not know: those are "f", "i" or "u", too."""
+    if dtype.kind != "V":
+        return dtype.kind
+    return "f" if dtype in _FLOATS_OF_ML_DTYPES else _NAMES[dtype][0] if dtype in SMALL_INTEGERS else "V"
+
+
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Whether the dtype is an integer, of however few bits. A bool is none."""
+    return kind_of(dtype) in "iu"
+
+
+def bits_of(dtype: np.dtype[Any]) -> int:
+    """Bits per element: 8 per byte, but for dtypes of 2 and 4 bits, whose elements take a byte each on the host alone."""
+    if dtype.kind != "V":
+        return 8 * dtype.itemsize
+    return int(_NAMES[dtype][1:2]) if _NAMES[dtype][1:2] in "24" else 8 * dtype.itemsize
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:

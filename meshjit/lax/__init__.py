@@ -367,6 +367,8 @@ def dot(
     lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None, *, dimension_numbers: Any = None
 ) -> Any:
     """The product of vectors and matrices; with dimension_numbers that of dot_general."""
+    if dimension_numbers is None and 1 <= mnp.ndim(lhs) <= 2 and 1 <= mnp.ndim(rhs) <= 2:
+        dimension_numbers = ((mnp.ndim(lhs) - 1,), (0,)), ((), ())
     if dimension_numbers is not None:
         return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
     return mnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)

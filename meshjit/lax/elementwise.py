@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.types import is_inexact
+from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact
 from meshjit.lax.regions import apply as apply_equation
 from meshjit.numpy import elementwise, ufuncs
+from meshjit.numpy.bits import bitcast_convert_type
 from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, promoted, shape_of, weak_of
 from meshjit.trace import argument_of, bind, line_of, user_source
 from meshjit.trees import WORDS as tree
@@ -121,7 +122,18 @@ rsqrt, logistic, erf, erfc, erf_inv, lgamma, digamma = (
                  ("lgamma", "lgamma"), ("digamma", "digamma"))
 )  # fmt: skip
 bessel_i0e, bessel_i1e = _one("bessel_i0e", "bessel_i0e"), _one("bessel_i1e", "bessel_i1e")
-population_count, clz = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
+population_count, _leading_zeros = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
+
+
+def clz(x: Any) -> Any:
+    """How many of the highest bits of integers are 0, of as many as the dtype has (`jax.lax.clz`)."""
+    dtype = dtype_of(x)
+    if dtype not in SMALL_INTEGERS:
+        return _leading_zeros(x)
+    unsigned = cast(bitcast_convert_type(x, np.dtype(f"uint{bits_of(dtype)}")), np.uint8)
+    return cast(ufuncs.subtract(_leading_zeros(unsigned), np.uint8(8 - bits_of(dtype))), dtype)
+
+
 
 
 class RoundingMethod(enum.IntEnum):

@@ -8,6 +8,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical
+from meshjit.core.types import bits_of
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import zeros
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, ops, shape_of
@@ -19,31 +20,31 @@ from meshjit.trace import bind, line_of, user_source
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
     operand, dtype = asarray(operand), np.dtype(new_dtype)
-    wide, narrow = dtype_of(operand).itemsize, dtype.itemsize
+    wide, narrow = bits_of(dtype_of(operand)), bits_of(dtype)
     if wide == narrow:
         return bind(ops("bitcast_convert"), operand, dtype=dtype)
     return _split_bits(operand, dtype) if wide > narrow else _join_bits(operand, dtype)
 
 
-def _unsigned(size: int) -> np.dtype[Any]:
-    return np.dtype(f"u{size}")
+def _unsigned(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"uint{bits_of(dtype)}")
 
 
 def _split_bits(x: Any, dtype: np.dtype[Any]) -> Any:
-    bits = bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x).itemsize))
-    count = dtype_of(x).itemsize // dtype.itemsize
-    shifts = (np.arange(count) * 8 * dtype.itemsize).astype(dtype_of(bits))
+    bits = bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x)))
+    count = bits_of(dtype_of(x)) // bits_of(dtype)
+    shifts = (np.arange(count) * bits_of(dtype)).astype(dtype_of(bits))
     parts = apply("shift_right_logical", expand_dims(bits, -1), shifts)
-    return bind(ops("bitcast_convert"), cast(parts, _unsigned(dtype.itemsize)), dtype=dtype)
+    return bind(ops("bitcast_convert"), cast(parts, _unsigned(dtype)), dtype=dtype)
 
 
 def _join_bits(x: Any, dtype: np.dtype[Any]) -> Any:
-    size, count = dtype_of(x).itemsize, dtype.itemsize // dtype_of(x).itemsize
+    size, count = bits_of(dtype_of(x)), bits_of(dtype) // bits_of(dtype_of(x))
     if not shape_of(x) or shape_of(x)[-1] != count:
         raise TypeError(f"bitcast_convert_type: {dtype} takes {count} elements of {dtype_of(x)}, the shape is {shape_of(x)}")
-    parts = cast(bind(ops("bitcast_convert"), x, dtype=_unsigned(size)), _unsigned(dtype.itemsize))
-    shifted = ufuncs.left_shift(parts, (np.arange(count) * 8 * size).astype(_unsigned(dtype.itemsize)))
-    joined = total(shifted, axis=-1, dtype=_unsigned(dtype.itemsize))
+    parts = cast(bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x))), _unsigned(dtype))
+    shifted = ufuncs.left_shift(parts, (np.arange(count) * size).astype(_unsigned(dtype)))
+    joined = total(shifted, axis=-1, dtype=_unsigned(dtype))
     return bind(ops("bitcast_convert"), joined, dtype=dtype)
 
 
@@ -67,7 +68,7 @@ def view(x: Any, dtype: Any = None, type: Any = None) -> Any:  # noqa: A002
     if dtype.kind == "c":
         parts = _cut(view(x, np.dtype(f"f{dtype.itemsize // 2}")), 2)
         return apply("complex", parts[..., 0], parts[..., 1])
-    wide, narrow = dtype_of(x).itemsize, dtype.itemsize
+    wide, narrow = bits_of(dtype_of(x)), bits_of(dtype)
     if wide >= narrow:
         bits = bitcast_convert_type(x, dtype)
         return _merged(bits) if wide > narrow else bits
@@ -75,17 +76,17 @@ def view(x: Any, dtype: Any = None, type: Any = None) -> Any:  # noqa: A002
 
 
 def _check_bytes(x: Any, dtype: np.dtype[Any]) -> None:
-    shape, size = shape_of(x), dtype_of(x).itemsize
-    if size == dtype.itemsize:
+    shape, size, other = shape_of(x), bits_of(dtype_of(x)) / 8, bits_of(dtype) / 8
+    if size == other:
         return
     if not shape:
         raise ValueError(
-            f"view: {dtype_of(x)} has {size} bytes and {dtype} has {dtype.itemsize}, but an array of 0 dims has no last dim that"
+            f"view: {dtype_of(x)} has {size:g} bytes and {dtype} has {other:g}, but an array of 0 dims has no last dim that"
             f" could change\n  at {line_of(user_source())}\n  fix: x.reshape(1).view({dtype})"
         )
-    if shape[-1] * size % dtype.itemsize:
+    if shape[-1] * size % other:
         raise ValueError(
-            f"view: the last dim of {shape} has {shape[-1]} x {size} bytes, no multiple of the {dtype.itemsize} of {dtype}\n"
+            f"view: the last dim of {shape} has {shape[-1]} x {size:g} bytes, no multiple of the {other:g} of {dtype}\n"
             f"  at {line_of(user_source())}"
         )
 

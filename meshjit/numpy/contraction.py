@@ -8,10 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from ml_dtypes import finfo
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical
+from meshjit.core.small_integers import byte_of
+from meshjit.core.types import SMALL_INTEGERS, bits_of, is_float, is_integer, kind_of
 from meshjit.numpy import ufuncs
 from meshjit.numpy.promote import (
     asarray,
@@ -19,11 +22,13 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
+    exactly,
     no_out,
     normal_axis,
     ops,
     promoted,
     shape_of,
+    weak_of,
 )
 from meshjit.numpy.rearranging import diagonal
 from meshjit.numpy.reductions import sum as total
@@ -41,14 +46,47 @@ def dot_general(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """`jax.lax.dot_general`: dimension_numbers = ((x contracted, y contracted), (x batch, y batch))."""
-    (lhs, rhs), weak = promoted(lhs, rhs)
-    contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
+    """`jax.lax.dot_general`: dimension_numbers = ((x contracted, y contracted), (x batch, y batch)).
+
+    Operands of two dtypes are multiplied in the greater of them, so int4 weights go with bfloat16 activations: complex before
+    floating before integer, then the one of the larger range, of more bits, the signed one."""
     preferred = preferred_dtype(preferred_element_type)
+    (lhs, rhs), weak = _multiplied(lhs, rhs, preferred)
+    if preferred is not None and preferred in SMALL_INTEGERS:
+        return cast(dot_general(lhs, rhs, dimension_numbers, precision, byte_of(preferred)), preferred)
+    contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
     return bind(
         ops("dot_general"), lhs, rhs,
         contract=contract, batch=batch, preferred=preferred, precision=_precision(precision), weak_type=weak,
     )  # fmt: skip
+
+
+def _multiplied(lhs: Any, rhs: Any, preferred: np.dtype[Any] | None) -> tuple[list[Any], bool]:
+    """The factors in one dtype, and whether the product is weak. Integers that are added up in a wider one are it before."""
+    dtypes = [dtype_of(lhs), dtype_of(rhs)]
+    if dtypes[0] == dtypes[1] or weak_of(lhs) or weak_of(rhs):
+        return promoted(lhs, rhs)
+    common = max(dtypes, key=_size_of_numbers)
+    if preferred is not None and is_integer(common) and is_integer(preferred) and bits_of(preferred) > bits_of(common):
+        common = preferred
+    return [exactly(lhs, common), exactly(rhs, common)], False
+
+
+def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
+
+
+def _size_of_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
+    real = _part(dtype)
+    floats = (finfo(real).maxexp, finfo(real).nmant) if is_float(real) else (-1, -1)
+    return (dtype != real, *floats, 1 if dtype == np.bool_ else bits_of(real), kind_of(real) != "u")
+
+
+def _of_one_dtype(a: Any, b: Any, numbers: tuple[Dims, Dims], precision: Any, preferred: Any) -> Any:
+    """dot_general of operands that are promoted as in arithmetic, unless the dtype of the result is given."""
+    if preferred is None:
+        (a, b), _ = promoted(a, b)
+    return dot_general(a, b, numbers, precision, preferred)
 
 
 _PRECISIONS = {
@@ -84,7 +122,7 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
         return ufuncs.multiply(a, b)
     numbers = (((m - 1,), (max(n - 2, 0),)), ((), ()))
     _check_contracted("dot", a, b, m - 1, max(n - 2, 0))
-    return dot_general(a, b, numbers, precision, preferred_element_type)
+    return _of_one_dtype(a, b, numbers, precision, preferred_element_type)
 
 
 def _check_contracted(name: str, x: Any, y: Any, i: int, j: int) -> None:
@@ -114,7 +152,7 @@ def matmul(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any
     b = broadcast_to(b, (*lead, *shape_of(b)[-2:]))
     k = len(lead)
     batch = tuple(range(k))
-    return dot_general(a, b, (((k + 1,), (k,)), (batch, batch)), precision, preferred_element_type)
+    return _of_one_dtype(a, b, (((k + 1,), (k,)), (batch, batch)), precision, preferred_element_type)
 
 
 def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -131,7 +169,7 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, prefer
     _check_contracted("vecdot", x1, x2, len(shape_of(x1)) - 1, len(shape_of(x2)) - 1)
     x1, x2 = (broadcast_to(x, (*lead, shape_of(x)[-1])) for x in (x1, x2))
     batch = tuple(range(len(lead)))
-    return dot_general(x1, x2, (((len(lead),), (len(lead),)), (batch, batch)), precision, preferred_element_type)
+    return _of_one_dtype(x1, x2, (((len(lead),), (len(lead),)), (batch, batch)), precision, preferred_element_type)
 
 
 def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -140,7 +178,7 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
     if m == 0 or n == 0:
         return ufuncs.multiply(a, b)
     _check_contracted("inner", a, b, m - 1, n - 1)
-    return dot_general(a, b, (((m - 1,), (n - 1,)), ((), ())), precision, preferred_element_type)
+    return _of_one_dtype(a, b, (((m - 1,), (n - 1,)), ((), ())), precision, preferred_element_type)
 
 
 def outer(a: Any, b: Any, out: None = None) -> Any:
@@ -164,7 +202,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred
     left, right = tuple(normal_axis(d, m) for d in left), tuple(normal_axis(d, n) for d in right)
     for i, j in zip(left, right, strict=True):
         _check_contracted("tensordot", a, b, i, j)
-    return dot_general(a, b, ((left, right), ((), ())), precision, preferred_element_type)
+    return _of_one_dtype(a, b, ((left, right), ((), ())), precision, preferred_element_type)
 
 
 def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: None = None) -> Any:
@@ -206,8 +244,8 @@ def einsum(
         subscripts, operands = _from_lists([subscripts, *operands])
     terms, output = _parse(subscripts, [len(shape_of(x)) for x in operands])
     _check_extents(subscripts, terms, operands)
-    values, _ = promoted(*operands)
     preferred = preferred_element_type
+    values = promoted(*operands)[0] if preferred is None else [asarray(x) for x in operands]
     if preferred is None and _dot_general is not dot_general:
         preferred = dtype_of(values[0])
     items = [_diagonals(x, term) for x, term in zip(values, terms, strict=True)]

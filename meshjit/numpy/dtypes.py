@@ -10,7 +10,7 @@ import numpy as np
 from meshjit.config import config
 from meshjit.core import promotion
 from meshjit.core.keys import KeyType, PRNGKeyArray, extended as extended, prng_key as prng_key
-from meshjit.core.types import is_float
+from meshjit.core.types import kind_of
 from meshjit.numpy.creation import array
 from meshjit.numpy.promote import described, value
 
@@ -44,6 +44,7 @@ def _scalar(dtype: Any, name: str = "") -> Any:
 bool_ = _scalar(np.bool_, "bool_")
 int8, int16, int32, int64 = map(_scalar, (np.int8, np.int16, np.int32, np.int64))
 uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np.uint64))
+int2, int4, uint2, uint4 = map(_scalar, (ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4))
 float16, float32, float64 = map(_scalar, (np.float16, np.float32, np.float64))
 bfloat16, float4_e2m1fn = map(_scalar, (ml_dtypes.bfloat16, ml_dtypes.float4_e2m1fn))
 float8_e3m4, float8_e4m3, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz = (
@@ -132,15 +133,20 @@ def promote_types(a: Any, b: Any) -> np.dtype[Any]:
     return dtype
 
 
+_KINDS: dict[str, Any] = {"f": np.floating, "i": np.signedinteger, "u": np.unsignedinteger}  # of dtypes unknown to NumPy
+
+
 def issubdtype(arg1: Any, arg2: Any) -> bool:
-    """`numpy.issubdtype`, with bfloat16 and float8 among the floating ones; the dtypes of keys are of the kind `prng_key`."""
+    """`numpy.issubdtype`, with bfloat16 and float8 among the floating ones and int4 among the integers.
+
+    The dtypes of keys are of the kind `prng_key`."""
     arg1, arg2 = _kind_of_extended(arg1), _kind_of_extended(arg2)
     if _is_extended(arg1) or _is_extended(arg2):
         return arg1 == arg2 or (isinstance(arg1, type) and isinstance(arg2, type) and issubclass(arg1, arg2))
     concrete = not (isinstance(arg1, type) and issubclass(arg1, np.generic)) or arg1 is np.dtype(arg1).type
     kind = np.dtype(arg1) if concrete else None
-    if kind is not None and kind.kind == "V" and is_float(kind):
-        if isinstance(arg2, type) and issubclass(arg2, np.generic) and arg2 in (np.floating, np.inexact, np.number, np.generic):
+    if kind is not None and kind.kind == "V" and kind_of(kind) in _KINDS:
+        if isinstance(arg2, type) and issubclass(arg2, np.generic) and issubclass(_KINDS[kind_of(kind)], arg2):
             return True
         try:
             return np.dtype(arg2) == kind

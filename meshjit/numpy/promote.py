@@ -13,8 +13,9 @@ from meshjit.config import config
 from meshjit.core.keys import KeyType, NotNumbersError, PRNGKeyArray, type_text
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote, refuse_conversion
+from meshjit.core.small_integers import byte_of
 from meshjit.core.splat import splat
-from meshjit.core.types import TensorType, is_inexact, type_of
+from meshjit.core.types import TensorType, is_inexact, is_integer, type_of
 from meshjit.errors import ConcretizationTypeError
 from meshjit.numpy.arguments import axis_number, axis_out_of_range, shape_tuple
 from meshjit.runtime.array import Array
@@ -80,7 +81,7 @@ def not_numbers(keys: PRNGKeyArray, what: str) -> NotNumbersError:
 
 def _wanted(natural: np.dtype[Any], dtype: Any) -> np.dtype[Any]:
     """The canonical natural dtype of Python numbers; integers that become other integers are those at once."""
-    if dtype is not None and natural.kind == "i" and np.dtype(dtype).kind in "iu":
+    if dtype is not None and natural.kind == "i" and is_integer(np.dtype(dtype)):
         natural = np.dtype(dtype)
     return canonical(natural, config.enable_x64)
 
@@ -203,6 +204,8 @@ def exactly(x: Any, dtype: np.dtype[Any], weak: bool = False) -> Any:
     operand, type, was_weak = value(x)
     if isinstance(operand, np.ndarray):
         real = type.dtype.kind == "c" and dtype.kind not in "cb"  # 1j is true
+        # NumPy converts integers of few bits to no others of few
+        operand: Any = operand.astype(byte_of(type.dtype), copy=False)
         array = np.asarray(operand.real if real else operand, dtype)
         if dtype != canonical(dtype, config.enable_x64):
             return bind(ops("copy"), array, weak_type=weak)  # an array keeps its dtype, NumPy's values lose it

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical, is_python_number
-from meshjit.core.types import DTYPES
+from meshjit.core.types import DTYPES, is_integer, kind_of
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import (
@@ -53,8 +53,8 @@ def selection(where: Any) -> Any:
 
 def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Booleans and small integers are summed as default integers."""
-    if dtype == np.bool_ or dtype.kind in "iu":
-        kind = np.uint64 if dtype.kind == "u" else np.int64
+    if dtype == np.bool_ or is_integer(dtype):
+        kind = np.uint64 if kind_of(dtype) == "u" else np.int64
         return np.promote_types(dtype, canonical(np.dtype(kind), config.enable_x64))
     return dtype
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.types import is_inexact
+from meshjit.core.types import bits_of, is_inexact, kind_of
 from meshjit.numpy.promote import (
     apply,
     asarray,
@@ -102,7 +102,7 @@ def floor_divide(x: Any, y: Any) -> Any:
     has derivative 0 everywhere."""
     x, y, weak = _numbers(x, y)
     quotient = bind(ops("divide"), x, y, weak_type=weak)
-    if dtype_of(x).kind == "u":
+    if kind_of(dtype_of(x)) == "u":
         return quotient
     if is_inexact(dtype_of(x)):
         rest = _truncated_remainder(x, y, False)
@@ -124,7 +124,7 @@ def remainder(x: Any, y: Any) -> Any:
 
 def _remainder(x: Any, y: Any, weak: bool) -> Any:
     rest = _truncated_remainder(x, y, weak)
-    if dtype_of(x).kind == "u":
+    if kind_of(dtype_of(x)) == "u":
         return rest
     wrong = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
     return _select(wrong, add(rest, y), rest, weak)
@@ -176,11 +176,11 @@ def _integer_power(x: Any, y: Any, weak: bool) -> Any:
     dtype, base = dtype_of(x), x
     one = broadcast_to(np.ones((), dtype), shape_of(x))
     result = one
-    for bit in range(dtype.itemsize * 8 - (dtype.kind == "i")):
+    for bit in range(bits_of(dtype) - (kind_of(dtype) == "i")):
         odd = not_equal(bitwise_and(right_shift(y, bit), 1), 0)
         result = where(odd, multiply(result, x), result)
         x = multiply(x, x)
-    if dtype.kind == "u":
+    if kind_of(dtype) == "u":
         return result
     # The lowest bit is the parity of a negative exponent, too, so powers of 1 and -1 are right.
     vanishes = logical_and(less(y, 0), not_equal(absolute(base), one))
@@ -190,7 +190,7 @@ def _integer_power(x: Any, y: Any, weak: bool) -> Any:
 def absolute(x: Any) -> Any:
     """`numpy.absolute`; of complex numbers their real magnitude."""
     x = asarray(x)
-    return x if dtype_of(x) == np.bool_ or dtype_of(x).kind == "u" else apply("abs", x)
+    return x if dtype_of(x) == np.bool_ or kind_of(dtype_of(x)) == "u" else apply("abs", x)
 
 
 abs = absolute  # noqa: A001
@@ -203,7 +203,7 @@ def positive(x: Any) -> Any:
 
 def _sign(x: Any) -> Any:
     x = asarray(x)
-    if dtype_of(x).kind == "u":
+    if kind_of(dtype_of(x)) == "u":
         return cast(not_equal(x, 0), dtype_of(x))
     return apply("sign", x)
 
@@ -321,7 +321,7 @@ bitwise_left_shift = left_shift
 def right_shift(x: Any, y: Any) -> Any:
     """Arithmetic for signed integers, logical for unsigned ones."""
     x, y, weak = _numbers(x, y)
-    name = "shift_right_logical" if dtype_of(x).kind == "u" else "shift_right_arithmetic"
+    name = "shift_right_logical" if kind_of(dtype_of(x)) == "u" else "shift_right_arithmetic"
     return bind(ops(name), x, y, weak_type=weak)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from meshjit import numpy as mnp
@@ -13,6 +14,7 @@ from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.keys import PRNGKeyArray
 from meshjit.core.promotion import canonical
+from meshjit.core.types import is_integer
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota
 from meshjit.numpy.promote import broadcast_to, cast, normal_axis, ops, shape_of, value
@@ -48,7 +50,7 @@ def _bound(x: Any, name: str, low: int, high: int, dtype: np.dtype[Any]) -> tupl
 
 def _check_bound(x: Any, name: str, dtype: np.dtype[Any]) -> None:
     """OverflowError for a Python int that neither dtype nor the default integer holds; one past the largest is a maxval."""
-    kinds = [np.iinfo(dtype), np.iinfo(canonical(np.dtype(np.int64), config.enable_x64))]
+    kinds = [ml_dtypes.iinfo(dtype), np.iinfo(canonical(np.dtype(np.int64), config.enable_x64))]
     if isinstance(x, int) and not min(k.min for k in kinds) <= x <= max(k.max for k in kinds) + 1:
         raise OverflowError(
             f"random.randint: {name} {x} is out of the range of {dtype}\n  at {line_of(user_source())}\n"
@@ -66,7 +68,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
     """
     data = single(key, "randint")
     dtype = canonical(np.dtype(np.int64 if dtype is None else dtype), config.enable_x64)
-    if dtype.kind not in "iu":
+    if not is_integer(dtype):
         raise TypeError(
             f"random.randint: dtype must be an integer dtype, got {dtype}\n  at {line_of(user_source())}\n"
             "  fix: random.uniform for floats"
@@ -80,7 +82,7 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
 def _randint(data: Any, low: Any, high: Any, **settings: Any) -> Any:
     """In 32 bits at least, where the bias of the remainder is small; drawn from [low, high]'s span by two words."""
     dtype = settings["dtype"]
-    info = np.iinfo(dtype)
+    info = ml_dtypes.iinfo(dtype)
     if dtype.itemsize < 4:
         wide = np.dtype(np.int32)
         low, _ = _bound(low, "minval", info.min, info.max, wide)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from meshjit.core.types import TensorType
+from meshjit.core.types import TensorType, is_integer
 from meshjit.trace import line_of, user_source
 from sharding.drawing import parts_html
 from sharding.named import NamedSharding, Sharding
@@ -72,7 +72,7 @@ class ArrayValues:
         return complex(self._scalar("complex"))
 
     def __index__(self) -> int:
-        if self.dtype.kind not in "iu":
+        if not is_integer(self.dtype):
             raise TypeError(f"only integer scalar arrays can be used as an index or size, got {self.type}")
         return int(self._scalar("index"))
 

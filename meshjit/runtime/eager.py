@@ -48,7 +48,8 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
     if executable is None:
         with Builder(op.name) as builder:
             inputs = [builder.input(k.type) for k in keys]
-            program = builder.build(builder.emit(op, inputs, dict(params)))
+            results = op(*inputs, **params)
+            program = builder.build(results if isinstance(results, tuple) else [results])
         _check_memories(program, keys)
         outputs = _specs_of_results(program, keys, mesh)
         executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs), outputs)
@@ -145,10 +146,13 @@ def _specs_of_results(program: Program, keys: Sequence[LeafKey], mesh: Mesh) -> 
     if not mesh.explicit_axes:
         return []
     specs = [explicit_part(_spec(k, mesh), k.type.rank, mesh) for k in keys]
+    eqn, *others = program.eqns
+    if others:  # computed in bytes
+        return _specs_of_program(program, keys, mesh)
     try:
-        return [pin_of(s, mesh) for s in result_specs(program.eqns[0], specs, mesh)]
+        return [pin_of(s, mesh) for s in result_specs(eqn, specs, mesh)]
     except Unclear as unclear:
-        raise unclear_placement(program.eqns[0], specs, mesh, unclear, user_source(), lambda i: "an array") from None
+        raise unclear_placement(eqn, specs, mesh, unclear, user_source(), lambda i: "an array") from None
 
 
 def _specs_of_program(program: Program, keys: Sequence[LeafKey], mesh: Mesh) -> list[PartitionSpec]:

@@ -13,6 +13,7 @@ from typing import Any
 from meshjit.core.op import Op
 from meshjit.core.program import Program
 from meshjit.core.ref import Ref
+from meshjit.core.small_integers import types_in_bytes
 from meshjit.core.varying import Axes
 from meshjit.trace.concrete import Copy, Value, type_and_weak
 from meshjit.trace.evaluators import run_op, run_program
@@ -129,7 +130,9 @@ def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
     try:
         outputs = op.type_rule(types, params)
     except TypeError as error:
-        raise located(error, user_source()) from None
+        outputs = types_in_bytes(op, types, params)
+        if outputs is None:
+            raise located(error, user_source()) from None
     if weak is None:
         weak = bool(infos) and all(info[1] for info in infos if info) and outputs[0].dtype == types[0].dtype
     return run_op(op, operands, params, weak)

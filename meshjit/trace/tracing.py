@@ -23,6 +23,7 @@ from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.ref import Ref
 from meshjit.core.region import copied
+from meshjit.core.small_integers import in_bytes
 from meshjit.core.splat import element_of, is_known_splat, own
 from meshjit.core.types import TensorType, type_of
 from meshjit.core.varying import (
@@ -236,7 +237,10 @@ class Trace:
         try:
             outputs = self.builder.emit(op, [t.variable for t in tracers], params)
         except TypeError as error:
-            raise located(error, source) from None
+            results = in_bytes(op, tracers, params, REGISTRY, lambda each, xs, given: self.emit(each, xs, given, False))
+            if results is None:
+                raise located(error, source) from None
+            return list(results)
         if self.varying is not None:
             operand_axes = [varying_of(t) for t in tracers]
             self._check_sums(op, operand_axes, tracers, source)

@@ -74,7 +74,7 @@ def elementwise() -> Iterator[str]:
     yield from _names("lax", "bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic shift_right_logical", "i, j")
     yield from _names("lax", "bitwise_not clz population_count", "i")
     yield from _calls("lax.mulhi(i, j); lax.broadcast_like(f[0], f); lax.unstack(f[:2]); lax.index_take(f, (o[:2],), (0,))")
-    yield from _calls("""lax.empty((M, M), np.int8); lax.scatter_sub(f, o[:1, None], f[:1], lax.ScatterDimensionNumbers((1,), (0,), (0,)));
+    yield from _calls("""lax.clz(i.astype("int4")); f.astype("uint2") + 1; lax.empty((M, M), np.int8); lax.scatter_sub(f, o[:1, None], f[:1], lax.ScatterDimensionNumbers((1,), (0,), (0,)));
         lax.ragged_dot_general(f, q, o[:2], lax.RaggedDotDimensionNumbers((((1,), (0,)), ((), ())), (1,), ()))""")
     yield from _calls("lax.ragged_dot(f[:, :4], f[:8, :4].reshape(2, 4, 4), o[:2]); lax.composite(lambda x: x + 1, 'my.op')(f)")
     yield from _names("lax", "conj imag real", "c")

@@ -198,7 +198,7 @@ CALLS: dict[str, list[str]] = {
         "mj.checkpoint(lambda a, mode: a)(x, 'train')",
     ],
     "names": [
-        "mj.numpy.int4",
+        "mj.numpy.int1",
         "from meshjit.experimental import custom_partitioning",
         "mj.devicse",
     ],

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.op import Params, Sample, Types
-from meshjit.core.types import DTYPES, TensorType
+from meshjit.core.types import DTYPES, TensorType, bits_of
 from meshjit.ops.base.families import elementwise, require, require_param, zero_jvp
 
 Array = np.ndarray[Any, Any]
@@ -58,7 +58,7 @@ def _shift_fill(generator: np.random.Generator, index: int, type: TensorType) ->
 _SHIFTS = {"arity": 2, "accepts": "integer", "fill": _shift_fill, "sample_dtypes": ("i32", "u8", "i8", "u32")}
 shift_left = elementwise("shift_left", _shift_left, **_SHIFTS)
 shift_right_arithmetic = elementwise("shift_right_arithmetic", _shift_right_arithmetic, **_SHIFTS)
-shift_right_logical = elementwise("shift_right_logical", _shift_right_logical, **_SHIFTS)
+shift_right_logical = elementwise("shift_right_logical", _shift_right_logical, few_bits="zero", **_SHIFTS)
 
 
 # -- counting
@@ -76,10 +76,20 @@ def _count_leading_zeros(a: Array) -> Array:
 
 
 popcnt = elementwise(
-    "popcnt", lambda a: _bit_table(a).sum(-1), arity=1, accepts="integer", sample_dtypes=("i32", "u8", "i8")
+    "popcnt",
+    lambda a: _bit_table(a).sum(-1),
+    arity=1,
+    accepts="integer",
+    sample_dtypes=("i32", "u8", "i8"),
+    few_bits="zero",
 )
 count_leading_zeros = elementwise(
-    "count_leading_zeros", _count_leading_zeros, arity=1, accepts="integer", sample_dtypes=("i32", "u8", "i8")
+    "count_leading_zeros",
+    _count_leading_zeros,
+    arity=1,
+    accepts="integer",
+    sample_dtypes=("i32", "u8", "i8"),
+    few_bits="none",
 )
 
 
@@ -91,14 +101,15 @@ def _bitcast_type(in_types: Types, params: Params) -> Types:
     for each in (type.dtype, dtype):
         fits = each != np.bool_ and each.kind != "c"
         require(fits, "bitcast_convert", f"{type} to {dtype}: bool and complex have no such bits; convert them")
-    fits = type.dtype.itemsize == dtype.itemsize
-    why = f"{type} has {8 * type.dtype.itemsize} bits per element and {dtype} has {8 * dtype.itemsize}"
+    fits = bits_of(type.dtype) == bits_of(dtype)
+    why = f"{type} has {bits_of(type.dtype)} bits per element and {dtype} has {bits_of(dtype)}"
     require_param(fits, "bitcast_convert", "dtype", dtype, why)
     return (type.with_dtype(dtype),)
 
 
 def _bitcast_samples() -> list[Sample]:
     pairs = [("f32", "i32"), ("i32", "f32"), ("f32", "u32"), ("bf16", "u16"), ("i8", "u8")]
+    pairs += [("i4", "u4"), ("f4e2m1fn", "i4"), ("u2", "i2")]
     return [Sample((TensorType(s, DTYPES[a]),), {"dtype": DTYPES[b]}) for a, b in pairs for s in ((4, 3), (), (0,))]
 
 

@@ -28,7 +28,7 @@ DIRECTIONS = {
     "GT": np.greater,
     "GE": np.greater_equal,
 }
-_same_types = elementwise_type("compare", 2, "any", lambda types: BOOL)
+_same_types = elementwise_type("compare", 2, "comparable", lambda types: BOOL)
 
 
 def _compare_type(in_types: Types, params: Params) -> Types:
@@ -82,7 +82,7 @@ def _select_transpose(cotangents, operands, in_types, params):
 
 def _select_samples() -> list[Sample]:
     pairs = [
-        (TensorType(s, BOOL), TensorType(s, DTYPES[d])) for s in SAMPLE_SHAPES for d in ("f32", "c64", "bool", "u8")
+        (TensorType(s, BOOL), TensorType(s, DTYPES[d])) for s in SAMPLE_SHAPES for d in ("f32", "c64", "bool", "u8", "u2")
     ]
     return [Sample((p, t, t), {}) for p, t in pairs]
 

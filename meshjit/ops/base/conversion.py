@@ -12,7 +12,18 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.op import Params, Sample, Types
-from meshjit.core.types import DTYPES, SMALL_FLOATS, TensorType, is_float, is_inexact, short_name
+from meshjit.core.small_integers import byte_of
+from meshjit.core.types import (
+    DTYPES,
+    SMALL_FLOATS,
+    SMALL_INTEGERS,
+    TensorType,
+    is_float,
+    is_inexact,
+    is_integer,
+    kind_of,
+    short_name,
+)
 from meshjit.ops.base.arithmetic import negate
 from meshjit.ops.base.constants import emit_splat, zeros_like
 from meshjit.ops.base.families import elementwise, elementwise_type, part_dtype, require, require_param
@@ -38,14 +49,17 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     with np.errstate(all="ignore"):
         if array.dtype in SMALL_FLOATS:  # not all of them are converted to one another by NumPy
             array = array.astype(np.float32)
-        return _saturated(array, dtype) if is_float(array.dtype) and dtype.kind in "iu" else array.astype(dtype)
+        array = array.astype(byte_of(array.dtype))
+        if is_float(array.dtype) and is_integer(dtype):
+            return _saturated(array, dtype)
+        return array.astype(byte_of(dtype)).astype(dtype)
 
 
 def _saturated(array: Array, dtype: np.dtype[Any]) -> Array:
-    limits, wide = np.iinfo(dtype), array.astype(np.float64)
-    above, below = wide >= 2.0 ** (limits.bits - (dtype.kind == "i")), wide <= float(limits.min)
-    inside = np.where(above | below | np.isnan(wide), 0, wide).astype(dtype)
-    return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(dtype)
+    limits, wide = ml_dtypes.iinfo(dtype), array.astype(np.float64)
+    above, below = wide >= 2.0 ** (limits.bits - (kind_of(dtype) == "i")), wide <= float(limits.min)
+    inside = np.where(above | below | np.isnan(wide), 0, wide).astype(byte_of(dtype))
+    return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(byte_of(dtype)).astype(dtype)
 
 
 def _convert_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -86,7 +100,7 @@ def _convert_transpose(cotangents, operands, in_types, params):
 
 
 def _convert_samples() -> list[Sample]:
-    names = ("f32", "i32", "bool", "c64", "bf16", "u8", "f64", "i8", "f16", *map(short_name, SMALL_FLOATS))
+    names = ("f32", "i32", "bool", "c64", "bf16", "u8", "f64", "i8", "f16", *map(short_name, (*SMALL_FLOATS, *SMALL_INTEGERS)))
     pairs = [(a, b) for a in names for b in names]
     return [Sample((TensorType((4, 3), DTYPES[a]),), {"dtype": DTYPES[b]}) for a, b in pairs]
 

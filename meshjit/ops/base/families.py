@@ -12,7 +12,7 @@ import numpy as np
 from meshjit import ops
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
+from meshjit.core.types import DTYPES, SMALL_INTEGERS, TensorType, is_float, is_inexact
 from sharding.rule import FactorRule
 
 Predicate = Callable[[np.dtype[Any]], bool]
@@ -20,12 +20,14 @@ Attributes = str | Callable[[Types, Params], str]
 
 NO_GRADIENT = "its result is not a continuous function of its operands"
 
-# Which dtypes an op takes, by the words that its error message uses.
+# Which dtypes an op takes, by the words that its error message uses. Integers of 2 and 4 bits are moved, and computed with in
+# bytes: only "any" has them.
 DTYPE_CLASSES: dict[str, Predicate] = {
     "any": lambda d: True,
-    "number": lambda d: d != np.bool_,
-    "real": lambda d: d != np.bool_ and d.kind != "c",
-    "ordered": lambda d: d.kind != "c",
+    "comparable": lambda d: d not in SMALL_INTEGERS,
+    "number": lambda d: d != np.bool_ and d not in SMALL_INTEGERS,
+    "real": lambda d: d != np.bool_ and d.kind != "c" and d not in SMALL_INTEGERS,
+    "ordered": lambda d: d.kind != "c" and d not in SMALL_INTEGERS,
     "float": is_float,
     "inexact": is_inexact,
     "integer": lambda d: d.kind in "iu",
@@ -124,6 +126,7 @@ def elementwise(
     samples: Callable[[], Iterable[Sample]] | None = None,
     widen: bool = True,
     memory: Callable[[Params], str] | None = None,
+    few_bits: Any = "sign",
 ) -> Op:
     """An op that computes each element from the elements at the same place.
 
@@ -163,6 +166,7 @@ def elementwise(
         jvp=jvp or Absent(NO_GRADIENT),
         transpose=transpose or Absent("the op is linear in none of its operands"),
         memory=memory,
+        few_bits=few_bits,
     )
     return op
 

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from meshjit.core.types import is_float
+from meshjit.core.types import is_float, is_integer
 
 
 def identity_element(kind: str, dtype: np.dtype[Any]) -> Any:
@@ -26,16 +26,16 @@ def _all_ones(dtype: np.dtype[Any]) -> Any:
 def _lowest(dtype: np.dtype[Any]) -> Any:
     if dtype == np.bool_:
         return np.bool_(False)
-    if dtype.kind in "iu":
-        return dtype.type(np.iinfo(dtype).min)
+    if is_integer(dtype):
+        return dtype.type(ml_dtypes.iinfo(dtype).min)
     return dtype.type(-np.inf) if _has_infinity(dtype) else dtype.type(ml_dtypes.finfo(dtype).min)
 
 
 def _highest(dtype: np.dtype[Any]) -> Any:
     if dtype == np.bool_:
         return np.bool_(True)
-    if dtype.kind in "iu":
-        return dtype.type(np.iinfo(dtype).max)
+    if is_integer(dtype):
+        return dtype.type(ml_dtypes.iinfo(dtype).max)
     return dtype.type(np.inf) if _has_infinity(dtype) else dtype.type(ml_dtypes.finfo(dtype).max)
 
 

@@ -146,8 +146,8 @@ def _choice_jvp(primals, tangents, outs, params, below):
     return [divide(total, select(is_nan(out), out, count))]
 
 
-reduce_max = _reduction("reduce_max", "max", np.max, "ordered", jvp=functools.partial(_choice_jvp, below="LT"))
-reduce_min = _reduction("reduce_min", "min", np.min, "ordered", jvp=functools.partial(_choice_jvp, below="GT"))
+reduce_max = _reduction("reduce_max", "max", np.max, "ordered", few_bits="order", jvp=functools.partial(_choice_jvp, below="LT"))
+reduce_min = _reduction("reduce_min", "min", np.min, "ordered", few_bits="order", jvp=functools.partial(_choice_jvp, below="GT"))
 
 
 _NONE = Absent(NO_GRADIENT)

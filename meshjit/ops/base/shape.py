@@ -96,7 +96,7 @@ def _broadcast_samples() -> list[Sample]:
         ((1,), (6,), (0,)),
         ((2,), (0, 2), (1,)),
     ]
-    types = [(TensorType(a, DTYPES[d]), s, dims) for a, s, dims in calls for d in ("f32", "c64", "bool")]
+    types = [(TensorType(a, DTYPES[d]), s, dims) for a, s, dims in calls for d in ("f32", "c64", "bool", "i4")]
     return [Sample((t,), {"shape": s, "dimensions": dims}) for t, s, dims in types]
 
 
@@ -156,7 +156,7 @@ def _transpose_samples() -> list[Sample]:
         ((0, 3), (1, 0)),
         ((2, 3, 4, 5), (0, 2, 1, 3)),
     ]
-    types = [(TensorType(shape, DTYPES[d]), order) for shape, order in calls for d in ("f32", "c64", "bool")]
+    types = [(TensorType(shape, DTYPES[d]), order) for shape, order in calls for d in ("f32", "c64", "bool", "i4")]
     return [Sample((type,), {"permutation": order}) for type, order in types]
 
 
@@ -205,7 +205,7 @@ def _reshape_samples() -> list[Sample]:
         ((5, 3), (5, 3)),
         ((6, 10), (2, 30)),
     ]
-    types = [(TensorType(a, DTYPES[d]), b) for a, b in calls for d in ("f32", "c64", "bool")]
+    types = [(TensorType(a, DTYPES[d]), b) for a, b in calls for d in ("f32", "c64", "bool", "i4")]
     return [Sample((type,), {"shape": shape}) for type, shape in types]
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from meshjit.core.op import Absent, Params, Sample, Types
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.constants import emit_splat
-from meshjit.ops.base.families import require, require_param
+from meshjit.ops.base.families import DTYPE_CLASSES, require, require_param
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.collective.float_order import emit_floats, emit_keys, key_type, loses_nan
 from meshjit.ops.collective.rules import (
@@ -62,7 +62,7 @@ def _check_kind(op: str, type: TensorType, kind: str) -> None:
     if kind in ("and", "or"):
         require_param(type.dtype.kind in "biu", op, "kind", kind, f"{type} is neither bool nor integer")
     else:
-        fits = type.dtype != np.bool_ if kind in ("sum", "prod") else type.dtype.kind != "c"
+        fits = DTYPE_CLASSES["number" if kind in ("sum", "prod") else "ordered"](type.dtype)
         require_param(fits, op, "kind", kind, f"{type} cannot be reduced so")
 
 
@@ -105,7 +105,7 @@ def _all_gather_simulate(values: Values, mesh: BaseMesh, params: Params) -> Valu
 
 def _all_gather_samples() -> list[Sample]:
     calls = [(("x",), 4, 0), (("x", "y"), 8, 1), (SUB_AXES, 4, 1), (("y",), 2, 0)]
-    types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16")]
+    types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16", "i4", "u2")]
     return [Sample((t,), {"axes": a, "size": n, "dim": d}) for t in types for a, n, d in calls]
 
 
@@ -157,7 +157,7 @@ def _all_to_all_transpose(cotangents, operands, in_types, params):
 
 def _all_to_all_samples() -> list[Sample]:
     calls = [(("x",), 4, 0, 1), (("y", "x"), 8, 1, 0), (SUB_AXES, 4, 1, 1), (("y",), 2, 0, 2)]
-    types = [TensorType((4, 8, 3), DTYPES[d]) for d in ("f32", "i32", "bool")]
+    types = [TensorType((4, 8, 3), DTYPES[d]) for d in ("f32", "i32", "bool", "u4", "i2")]
     return [
         Sample((t,), {"axes": a, "size": n, "split_dim": s, "concat_dim": c}) for t in types for a, n, s, c in calls
     ]
@@ -353,7 +353,7 @@ def _permute_transpose(cotangents, operands, in_types, params):
 def _permute_samples() -> list[Sample]:
     ring = tuple((i, (i + 1) % 8) for i in range(8))
     calls = [ring, ((0, 3), (3, 1), (5, 5)), ()]
-    types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16")]
+    types = [TensorType((3, 2), DTYPES[d]) for d in ("f32", "bool", "bf16", "i4", "u2")]
     return [Sample((t,), {"pairs": pairs}) for t in types for pairs in calls]
 
 

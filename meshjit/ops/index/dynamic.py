@@ -152,7 +152,7 @@ _PARTS: Final = (
     ((8, 6), (3, 6)), ((10,), (4,)), ((5, 4), (5, 4)), ((9, 3), (1, 2)), ((), ()), ((6,), (0,)),
     ((8, 8), (7, 3)), ((16, 2), (13, 2)), ((13,), (10,)),
 )  # fmt: skip
-_DTYPES: Final = (("f32", "i32"), ("c64", "u8"), ("bool", "i64"))  # of an array, and of starts
+_DTYPES: Final = (("f32", "i32"), ("c64", "u8"), ("bool", "i64"), ("u4", "i32"))  # of an array, and of starts
 
 
 def _slice_samples() -> list[Sample]:

@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from ml_dtypes import iinfo
 
 from meshjit import ops
 from meshjit.core.access import by_index
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact
+from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact, is_integer, kind_of
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.batching import move, shifted
 from meshjit.ops.base.constants import emit_splat, zeros
@@ -47,8 +48,8 @@ def fill_of(dtype: np.dtype[Any], value: Any = None) -> Any:
     if value is None:
         if is_inexact(dtype):
             value = np.nan
-        elif dtype.kind in "iu":
-            value = np.iinfo(dtype).min if dtype.kind == "i" else np.iinfo(dtype).max
+        elif is_integer(dtype):
+            value = iinfo(dtype).min if kind_of(dtype) == "i" else iinfo(dtype).max
         else:
             value = True
     with np.errstate(all="ignore"):
@@ -247,7 +248,7 @@ def _samples() -> list[Sample]:
     samples: list[Sample] = []
     dtypes = [("f32", "i32", "clip", None), ("f32", "i32", "fill", 3.5), ("i32", "i64", "fill", 7)]
     dtypes += [("c64", "u8", "fill", 0), ("bool", "u32", "clip", None), ("bool", "i8", "fill", None)]
-    dtypes += [("u8", "i32", "fill", None), ("bf16", "u64", "clip", None)]
+    dtypes += [("u8", "i32", "fill", None), ("bf16", "u64", "clip", None), ("i4", "i32", "fill", None)]
     for number, (shape, index, *rest) in enumerate(CALLS):
         for dtype, index_dtype, mode, fill in dtypes if number < 6 else dtypes[:3]:
             types = (TensorType(shape, DTYPES[dtype]), TensorType(index, DTYPES[index_dtype]))

@@ -28,7 +28,7 @@ from meshjit.ops.index.scatter_partition import partition_scatter
 from sharding.rule import FactorRule
 
 _UFUNCS: dict[str, Any] = {"add": np.add, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
-_TAKES = {"set": "any", "add": "number", "mul": "number", "min": "ordered", "max": "ordered"}
+_TAKES = {"set": "comparable", "add": "number", "mul": "number", "min": "ordered", "max": "ordered"}
 
 
 def _type(in_types: Types, params: Params) -> Types:

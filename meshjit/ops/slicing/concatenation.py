@@ -25,7 +25,7 @@ from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import cut, fetch_run, positions, shard_axes
 from sharding.rule import FactorRule
 
-_SAMPLE_DTYPES = ("f32", "c64", "bool")
+_SAMPLE_DTYPES = ("f32", "c64", "bool", "i2")
 
 
 # -- reverse: the elements of these dims in opposite order

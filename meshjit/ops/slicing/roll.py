@@ -114,7 +114,7 @@ def _partition(local: LocalEquation) -> list[Var]:
 
 def _samples() -> list[Sample]:
     calls = [((8, 3), 1, 0), ((5, 4), -1, 1), ((10,), 4, 0), ((12,), 5, 0), ((0, 2), 1, 0), ((3,), 9, 0), ((16,), -7, 0)]
-    types = [(TensorType(shape, DTYPES[d]), n, dim) for shape, n, dim in calls for d in ("f32", "c64", "bool")]
+    types = [(TensorType(shape, DTYPES[d]), n, dim) for shape, n, dim in calls for d in ("f32", "c64", "bool", "i4")]
     return [Sample((type,), {"shift": n, "dimension": dim}) for type, n, dim in types]
 
 

@@ -28,7 +28,7 @@ from meshjit.ops.slicing.halos import between, cut, cut_at, fetch_run, positions
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
-_SAMPLE_DTYPES = ("f32", "c64", "bool")
+_SAMPLE_DTYPES = ("f32", "c64", "bool", "i2")
 
 
 def reduction_of(dtype: np.dtype[Any]) -> str:

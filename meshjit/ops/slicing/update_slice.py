@@ -140,7 +140,7 @@ def _samples() -> list[Sample]:
         ((0, 2), (0, 2), (0, 0)),
         ((3, 2), (0, 2), (1, 0)),
     ]
-    types = [(TensorType(s, DTYPES[d]), TensorType(m, DTYPES[d]), a) for s, m, a in calls for d in ("f32", "c64", "bool")]
+    types = [(TensorType(s, DTYPES[d]), TensorType(m, DTYPES[d]), a) for s, m, a in calls for d in ("f32", "c64", "bool", "i4")]
     return [Sample((type, update), {"start": start}) for type, update, start in types]
 
 

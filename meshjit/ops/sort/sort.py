@@ -16,7 +16,7 @@ from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.ops.base.batching import align_to_first, shifted
 from meshjit.ops.base.constants import iota
-from meshjit.ops.base.families import factor_names, require, require_param, widened
+from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param, widened
 from meshjit.ops.index.take import take_along
 from meshjit.ops.sort.sort_partition import partition_sort, passes_of_sort
 from sharding.rule import FactorRule
@@ -29,6 +29,7 @@ def _type(in_types: Types, params: Params) -> Types:
     first, keys, dimension = in_types[0], params["num_keys"], params["dimension"]
     for type in in_types:
         require(type.shape == first.shape, "sort", f"operand shapes differ: {first} and {type}")
+        require(DTYPE_CLASSES["comparable"](type.dtype), "sort", f"takes no operands of so few bits: {type}")
     fits = 0 <= dimension < first.rank
     require_param(fits, "sort", "dimension", dimension, f"operand {first} has {first.rank} dims")
     fits = 1 <= keys <= len(in_types)

@@ -24,7 +24,7 @@ from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import zeros
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param
 from meshjit.ops.slicing.halos import shard_axes
 from meshjit.ops.window.convolution_rules import convolution_batch, convolution_transpose
 from meshjit.ops.window.params import places_seen
@@ -53,7 +53,7 @@ def _type(in_types: Types, params: Params) -> Types:
     require(len(in_types) == 2, "convolution", f"takes 2 operands, was given {len(in_types)}")
     lhs, rhs = in_types
     require(lhs.dtype == rhs.dtype, "convolution", f"operand dtypes differ: {lhs} and {rhs}")
-    require(lhs.dtype != np.bool_, "convolution", f"takes number operands, was given {lhs}")
+    require(DTYPE_CLASSES["number"](lhs.dtype), "convolution", f"takes number operands, was given {lhs}")
     require(lhs.rank == rhs.rank >= 2, "convolution", f"operands need one rank of at least 2, got {lhs} and {rhs}")
     _check_params(lhs.rank, params)
     batch, features = _check_features(in_types, params)

@@ -228,4 +228,5 @@ reduce_window = Op(
     jvp=_jvp,
     transpose=_transpose,
     partition=_partition,
+    few_bits="order",
 )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes  # noqa: F401 - its dtypes are then known by name
 import numpy as np
 
 FOLDER = Path(__file__).parent
@@ -86,6 +87,9 @@ CASES: dict[str, Case] = {
         1, 2, [np.ones((3, 1, 4), np.float32), np.ones(4, np.float32), np.array(0, np.int32)],
         lambda x, y, index: x.transpose(0, 2, 1) + y[:, None],
     ),
+    "joined_two_bits": (1, 1, [np.ones((2, 3), "int2")], lambda x: np.concatenate([x, x], 1)),
+    "gathered_two_bits": (2, 1, [np.ones(3, "int2")], lambda x: np.concatenate([x, x])),
+    "mixed_four_bits": (1, 1, [np.ones((2, 2), "int4")], lambda x: x.astype(np.int32) @ x.astype(np.int32)),
 }  # fmt: skip
 
 if __name__ == "__main__":
