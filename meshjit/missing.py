@@ -73,13 +73,6 @@ FAMILIES = (
         "shard_map, lax.with_sharding_constraint",
     ),
     Family(
-        "how exactly XLA computes a function is not chosen",
-        {
-            "meshjit.lax": "AccuracyMode Tolerance DotAlgorithm DotAlgorithmPreset",
-        },
-        "precision=, default_matmul_precision",
-    ),
-    Family(
         "nothing that no result needs is kept, so there is nothing to keep it by",
         {"meshjit.lax": "dce_sink"},
         "debug.callback",

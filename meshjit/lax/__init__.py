@@ -14,6 +14,7 @@ from meshjit.api.constraint import with_sharding_constraint as with_sharding_con
 from meshjit.api.out_sharding import takes_out_sharding as _takes_out_sharding
 from meshjit.core.primitives import PRIMITIVES as _PRIMITIVES, primitive as _primitive
 from meshjit.lax import linalg as linalg
+from meshjit.lax.accuracy import AccuracyMode as AccuracyMode, Tolerance as Tolerance
 from meshjit.lax.applying import scatter_apply as scatter_apply
 from meshjit.lax.branches import cond as cond, switch as switch
 from meshjit.lax.collectives import (
@@ -217,6 +218,7 @@ from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.bits import bitcast_convert_type as bitcast_convert_type
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
+from meshjit.numpy.dot_algorithms import DotAlgorithm as DotAlgorithm, DotAlgorithmPreset as DotAlgorithmPreset
 from meshjit.numpy.key_arrays import install as _take_keys
 from meshjit.numpy.promote import (
     asarray,

@@ -55,8 +55,12 @@ def conv_transpose(
     transpose_kernel: bool = False,
     precision: Any = None,
     preferred_element_type: Any = None,
+    use_consistent_padding: bool = False,
 ) -> Any:
     """`jax.lax.conv_transpose`: a convolution of the input dilated by `strides`; "SAME" gives extent * stride.
+
+    Numbers as padding are those of the dilated input; with use_consistent_padding those of the convolution whose transpose it
+    is, as the words are.
 
     dimension_numbers defaults to channels last: ("NHWC", "HWIO", "NHWC"). With transpose_kernel it is the gradient of
     the convolution with this kernel."""
@@ -69,8 +73,10 @@ def conv_transpose(
     rhs = asarray(rhs)
     windows = [shape_of(rhs)[d] for d in numbers.rhs_spec[2:]]
     dilation = tuple(rhs_dilation or (1,) * (rank - 2))
+    reach = [(n - 1) * d + 1 for n, d in zip(windows, dilation, strict=True)]
+    if use_consistent_padding and not isinstance(padding, str):
+        padding = [(k - 1 - low, k - 1 - high) for k, (low, high) in zip(reach, padding, strict=True)]
     if isinstance(padding, str):
-        reach = [(n - 1) * d + 1 for n, d in zip(windows, dilation, strict=True)]
         padding = [_transposed_padding(k, s, padding) for k, s in zip(reach, strides, strict=True)]
     if transpose_kernel:
         rhs = swapaxes(flip(rhs, numbers.rhs_spec[2:]), numbers.rhs_spec[0], numbers.rhs_spec[1])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact
+from meshjit.lax.accuracy import AccuracyMode, Tolerance, accurate
 from meshjit.lax.regions import apply as apply_equation
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.bits import bitcast_convert_type
@@ -75,17 +76,18 @@ igamma, igammac, igamma_grad_a, random_gamma_grad = (
     for n in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")
 )
 
-neg, abs, sign, exp, expm1, log, log1p = (  # noqa: A001
-    ufuncs.negative, ufuncs.absolute, ufuncs.sign, ufuncs.exp, ufuncs.expm1, ufuncs.log, ufuncs.log1p,
+neg, abs, sign = ufuncs.negative, ufuncs.absolute, ufuncs.sign  # noqa: A001
+exp, expm1, log, log1p, sin, cos, tan, tanh, sqrt, cbrt = (
+    accurate(n, o)
+    for n, o in (("exp", "exponential"), ("expm1", "exponential_minus_one"), ("log", "log"), ("log1p", "log_plus_one"),
+                 ("sin", "sine"), ("cos", "cosine"), ("tan", "tan"), ("tanh", "tanh"), ("sqrt", "sqrt"), ("cbrt", "cbrt"))
 )  # fmt: skip
-sin, cos, tan, tanh, sinh, cosh, sqrt, cbrt = (
-    ufuncs.sin, ufuncs.cos, ufuncs.tan, ufuncs.tanh, ufuncs.sinh, ufuncs.cosh, ufuncs.sqrt, ufuncs.cbrt,
-)  # fmt: skip
+sinh, cosh = ufuncs.sinh, ufuncs.cosh
 asin, acos, atan, asinh, acosh, atanh = (
     ufuncs.arcsin, ufuncs.arccos, ufuncs.arctan, ufuncs.arcsinh, ufuncs.arccosh, ufuncs.arctanh,
 )  # fmt: skip
 floor, ceil, is_finite, square = ufuncs.floor, ufuncs.ceil, ufuncs.isfinite, ufuncs.square
-reciprocal, exp2, bitwise_not = elementwise.reciprocal, elementwise.exp2, ufuncs.bitwise_not
+reciprocal, bitwise_not = elementwise.reciprocal, ufuncs.bitwise_not
 real, imag = ufuncs.real, ufuncs.imag
 
 
@@ -116,11 +118,19 @@ def _one(name: str, op: str) -> Any:
     return function
 
 
-rsqrt, logistic, erf, erfc, erf_inv, lgamma, digamma = (
+rsqrt, logistic = accurate("rsqrt", "rsqrt", inexact=False), accurate("logistic", "logistic", inexact=False)
+erf, erfc, erf_inv, lgamma, digamma = (
     _one(n, o)
-    for n, o in (("rsqrt", "rsqrt"), ("logistic", "logistic"), ("erf", "erf"), ("erfc", "erfc"), ("erf_inv", "erf_inv"),
-                 ("lgamma", "lgamma"), ("digamma", "digamma"))
+    for n, o in (("erf", "erf"), ("erfc", "erfc"), ("erf_inv", "erf_inv"), ("lgamma", "lgamma"), ("digamma", "digamma"))
 )  # fmt: skip
+
+
+def exp2(x: Any, *, accuracy: Tolerance | AccuracyMode | None = None) -> Any:
+    """2 to the power x (`jax.lax.exp2`); accuracy: as of `exp`."""
+    (x,), _ = promoted(x, inexact=True)
+    return exp(ufuncs.multiply(x, float(np.log(2.0))), accuracy=accuracy)
+
+
 bessel_i0e, bessel_i1e = _one("bessel_i0e", "bessel_i0e"), _one("bessel_i1e", "bessel_i1e")
 population_count, _leading_zeros = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
 

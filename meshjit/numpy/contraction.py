@@ -16,6 +16,7 @@ from meshjit.core.promotion import canonical
 from meshjit.core.small_integers import byte_of
 from meshjit.core.types import SMALL_INTEGERS, bits_of, is_float, is_integer, kind_of
 from meshjit.numpy import ufuncs
+from meshjit.numpy.dot_algorithms import DotAlgorithmPreset, algorithm_of, text_of
 from meshjit.numpy.promote import (
     asarray,
     broadcast_shapes,
@@ -52,6 +53,9 @@ def dot_general(
     floating before integer, then the one of the larger range, of more bits, the signed one."""
     preferred = preferred_dtype(preferred_element_type)
     (lhs, rhs), weak = _multiplied(lhs, rhs, preferred)
+    algorithm = algorithm_of(config.default_matmul_precision if precision is None else precision)
+    if algorithm is not None:
+        return _by_algorithm(algorithm, lhs, rhs, dimension_numbers, preferred or dtype_of(lhs))
     if preferred is not None and preferred in SMALL_INTEGERS:
         return cast(dot_general(lhs, rhs, dimension_numbers, precision, byte_of(preferred)), preferred)
     contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
@@ -59,6 +63,20 @@ def dot_general(
         ops("dot_general"), lhs, rhs,
         contract=contract, batch=batch, preferred=preferred, precision=_precision(precision), weak_type=weak,
     )  # fmt: skip
+
+
+def _by_algorithm(algorithm: Any, lhs: Any, rhs: Any, numbers: tuple[Dims, Dims], result: np.dtype[Any]) -> Any:
+    """The product with factors of a dtype that the algorithm takes, added up in its own dtype, as `result`."""
+    own = algorithm.storage_types if isinstance(algorithm, DotAlgorithmPreset) else ()
+    if own and dtype_of(lhs) not in own:
+        lhs, rhs = exactly(lhs, own[0]), exactly(rhs, own[0])
+    contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in numbers)
+    added = preferred_dtype(algorithm.accumulation_type)
+    preferred = None if added == dtype_of(lhs) else added or result
+    product = bind(
+        ops("dot_general"), lhs, rhs, contract=contract, batch=batch, preferred=preferred, precision=text_of(algorithm)
+    )
+    return cast(product, result)
 
 
 def _multiplied(lhs: Any, rhs: Any, preferred: np.dtype[Any] | None) -> tuple[list[Any], bool]:
@@ -101,7 +119,7 @@ def _precision(precision: Any) -> str | None:
         words = [_precision(p) or "default" for p in precision]
         return max(words, key=["default", "high", "highest"].index)
     precision = config.default_matmul_precision if precision is None else precision
-    if precision is None:
+    if precision is None or algorithm_of(precision) is not None:  # a convolution has no algorithms
         return None
     word = str(getattr(precision, "name", precision)).lower()
     if word not in _PRECISIONS:

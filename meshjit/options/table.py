@@ -16,7 +16,11 @@ from meshjit.options.kinds import (
     word,
 )
 
-_PRECISIONS = (None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32")
+_PRECISIONS = (
+    None, "default", "high", "highest", "bfloat16", "tensorfloat32", "float32", "F16_F16_F16", "F16_F16_F32", "BF16_BF16_BF16",
+    "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "BF16_BF16_F32_X9", "TF32_TF32_F32", "TF32_TF32_F32_X3",
+    "F32_F32_F32", "F64_F64_F64",
+)  # fmt: skip
 
 OPTIONS = (
     Option(

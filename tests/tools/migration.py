@@ -9,12 +9,10 @@ from tests.tools.jax_names import Known, compared
 
 # Parameters of JAX's that ours do not have, by reason: "module.name parameter ..." each. `*` is every name that has the parameter.
 LACKING: dict[str, list[str]] = {
-    "how exactly XLA computes a function is not chosen": ["* accuracy"],
     "withdrawn by JAX, or tools of its own": [
         "jax.grad reduce_axes", "jax.value_and_grad reduce_axes", "jax.vjp reduce_axes", "jax.vmap sum_match",
         "jax.core.eval_jaxpr propagate_source_info", "jax.experimental.topologies.make_mesh contiguous_submeshes",
         "jax.debug.log ordered partitioned skip_format_check", "jax.profiler.start_server requires_backend",
-        "jax.lax.conv_transpose use_consistent_padding",
     ],  # fmt: skip
     "processes find one another by other ways here (docs/hosts.md)": [
         "jax.distributed.initialize cluster_detection_method shutdown_timeout_seconds slice_index partition_index",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Absent
+from meshjit.core.op import Absent, Params, Types
 from meshjit.core.program import Var
 from meshjit.ops.base.arithmetic import add, add_tangents, divide, multiply, negate, scale, subtract
 from meshjit.ops.base.constants import full_like
@@ -26,23 +26,34 @@ def _one_minus_square(var: Var) -> Var:
     return multiply(subtract(full_like(var, 1), var), _shift(var, 1))
 
 
-def _function(name: str, evaluate: Any, derivative: Any, fill: Any = "unit", **more: Any) -> Any:
-    """An op of one operand; `derivative(tangent, operand, result)` gives the result's tangent."""
-    return elementwise(name, evaluate, arity=1, accepts="inexact", jvp=unary_jvp(derivative), fill=fill, **more)
+def _function(name: str, evaluate: Any, derivative: Any, fill: Any = "unit", accepts: str = "inexact", **more: Any) -> Any:
+    """An op of one operand; `derivative(tangent, operand, result)` gives the result's tangent.
+
+    Params of those that StableHLO has itself: accuracy, "HIGHEST" or "atol rtol ulps" in numbers, which the compiler is told."""
+    jvp = unary_jvp(derivative)
+    if "stablehlo" in more:
+        return elementwise(name, evaluate, arity=1, accepts=accepts, jvp=jvp, fill=fill, **more)
+
+    def run(a: Array, accuracy: str = "") -> Any:
+        return evaluate(a)
+
+    return elementwise(name, run, arity=1, accepts=accepts, jvp=jvp, fill=fill, attributes=_accuracy, **more)
+
+
+def _accuracy(ins: Types, params: Params) -> str:
+    accuracy = params.get("accuracy")
+    if accuracy is None:
+        return ""
+    mode, fields = ("TOLERANCE", accuracy.split()) if " " in accuracy else (accuracy, [])
+    tolerances = [f"{name} = {value}, " for name, value in zip(("atol", "rtol", "ulps"), fields, strict=bool(fields))]
+    return f"result_accuracy = #stablehlo.result_accuracy<{''.join(tolerances)}mode = #stablehlo.result_accuracy_mode<{mode}>>"
 
 
 # -- roots
 
 sqrt = _function("sqrt", np.sqrt, lambda t, x, y: divide(t, scale(y, 2)))
 rsqrt = _function("rsqrt", lambda a: 1 / np.sqrt(a), lambda t, x, y: multiply(t, divide(scale(y, -0.5), x)))
-cbrt = elementwise(
-    "cbrt",
-    np.cbrt,
-    arity=1,
-    accepts="float",
-    jvp=unary_jvp(lambda t, x, y: divide(t, scale(multiply(y, y), 3))),
-    fill="unit",
-)
+cbrt = _function("cbrt", np.cbrt, lambda t, x, y: divide(t, scale(multiply(y, y), 3)), accepts="float")
 
 # -- exponentials and logarithms
 

@@ -93,8 +93,37 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
         )
     )
     word = (params.get("precision") or "default").upper()
+    if word not in ("DEFAULT", "HIGH", "HIGHEST"):
+        return e.op("dot_general", operands, outs, f"dot_dimension_numbers = #stablehlo.dot<{numbers}>, {_algorithm(e, word)}")
     precision = f"precision_config = [#stablehlo<precision {word}>, #stablehlo<precision {word}>]"
     return e.op("dot_general", operands, outs, f"dot_dimension_numbers = #stablehlo.dot<{numbers}>, {precision}")
+
+
+_ON_CPU = {"F16_F16_F16", "BF16_BF16_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6", "F32_F32_F32", "F64_F64_F64"}
+_FIELDS = ("lhs_precision_type", "rhs_precision_type", "accumulation_type", "lhs_component_count", "rhs_component_count",
+           "num_primitive_operations", "allow_imprecise_accumulation")  # fmt: skip
+
+
+class UnsupportedAlgorithm(NotImplementedError, ValueError):
+    """The platform has no such algorithm for products."""
+
+
+def _algorithm(e: Any, word: str) -> str:
+    """The attribute for an algorithm by name, BF16_BF16_F32_X3, or by its fields, "BF16 BF16 F32 1 1 3 0"."""
+    if e.target.platform == "cpu" and word not in _ON_CPU:
+        raise UnsupportedAlgorithm(
+            f"The precision {word!r} is not supported by dot_general on CPU\n  fix: one of {', '.join(sorted(_ON_CPU))}"
+        )
+    if " " in word:
+        values = word.lower().split()
+    else:
+        factor, _, added, *more = word.lower().replace("any_f8", "f8e5m2").split("_")
+        count = more[0][1:] if more and more[0][0] == "x" else "1"
+        values = [factor, factor, "f32" if added == "any" else added, "1", "1", count, str(int("fast" in more))]
+    values[-1] = "true" if values[-1] == "1" else "false"
+    types = [f"f8{v[2:].upper()}" if v.startswith("f8") else v for v in values[:3]]
+    fields = ", ".join(f"{name} = {v}" for name, v in zip(_FIELDS, (*types, *values[3:]), strict=True))
+    return f"algorithm = #stablehlo.dot_algorithm<{fields}>"
 
 
 def _transpose(cotangents, operands, in_types, params):
