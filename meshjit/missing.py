@@ -40,30 +40,49 @@ FAMILIES = (
         "profiler.start_server",
     ),
     Family(
-        "who draws twice from one key is not told",
+        "a key is words, of which nobody keeps what was drawn from them: to tell, every use of a key, in programs and outside of"
+        " them, would have to mark an array that it only reads",
         {
             "meshjit": "debug_key_reuse",
             "meshjit.errors": "KeyReuseError",
         },
-        "random.split",
+        "random.split, and a key for each use",
     ),
     Family(
-        "withdrawn by JAX, or inner workings of its own",
+        "JAX's documentation does not name them: they are inner workings of its modules",
         {
-            "meshjit": "ds",
             "meshjit.core": "ParamDict Trace Value eval_context",
             "meshjit.debug": "DebugEffect OrderedDebugEffect",
             "meshjit.experimental.mesh_utils": "device_kind_handler_dict",
-            "meshjit.experimental.multihost_utils": "ProcessFailureError global_array_to_host_local_array_impl gtl_abstract_eval"
-            " host_local_array_to_global_array_impl live_devices ltg_abstract_eval ltg_batcher",
+            "meshjit.experimental.multihost_utils": "global_array_to_host_local_array_impl gtl_abstract_eval"
+            " host_local_array_to_global_array_impl ltg_abstract_eval ltg_batcher",
             "meshjit.experimental.jet": "JetTrace JetTracer ZeroSeries ZeroTerm call_param_updaters def_comp def_deriv deflinear"
             " defzero deriv_prop fact jet_rules linear_prop zero_prop zero_series zero_term",
-            "meshjit.experimental": "EArray control_deps cur_qdd primal_tangent_dtype",
-            "meshjit.experimental.layout": "with_layout_constraint",
-            "meshjit.Array": "byteswap flat",
+            "meshjit.experimental": "EArray cur_qdd primal_tangent_dtype",
             "meshjit.experimental.ode": "abs2 fit_4th_order_polynomial initial_step_size interp_fit_dopri mean_error_ratio"
             " optimal_step_size ravel_first_arg runge_kutta_step",
         },
+    ),
+    Family(
+        "a job whose process dies ends, and says whose; none goes on with the devices that are left",
+        {"meshjit.experimental.multihost_utils": "ProcessFailureError live_devices"},
+        "multihost_utils.reached_preemption_sync_point, and a checkpoint",
+    ),
+    Family(
+        "a slice of a Ref, made for kernels of Pallas",
+        {"meshjit": "ds"},
+        "lax.dynamic_slice_in_dim of ref[...]",
+    ),
+    Family(
+        "in which order XLA runs what does not depend on one another is its own choice, and an experiment of JAX's that it does"
+        " not document",
+        {"meshjit.experimental": "control_deps"},
+        "lax.optimization_barrier",
+    ),
+    Family(
+        "programs take and give arrays in rows, and in between XLA chooses the layouts",
+        {"meshjit.experimental.layout": "with_layout_constraint"},
+        "a transposed array",
     ),
     Family(
         "partitioning is meshjit's own, which is asked by specs",
@@ -73,7 +92,7 @@ FAMILIES = (
         "shard_map, lax.with_sharding_constraint",
     ),
     Family(
-        "nothing that no result needs is kept, so there is nothing to keep it by",
+        "it keeps an unused value in a jaxpr, and nothing of it in what is compiled; here what no result needs is never kept",
         {"meshjit.lax": "dce_sink"},
         "debug.callback",
     ),
@@ -83,17 +102,10 @@ FAMILIES = (
         "lax.ppermute",
     ),
     Family(
-        "it draws from a state that XLA keeps; programs here are functions of their arguments",
+        "its numbers come from a state of XLA's own: nobody can have them again, and devices that should hold one value would"
+        " draw different ones",
         {"meshjit.lax": "rng_uniform"},
         "random.uniform",
-    ),
-    Family(
-        "products of numbers with a scale for every block need dtypes of which there are no arrays",
-        {
-            "meshjit.lax": "scaled_dot",
-            "meshjit.nn": "get_scaled_dot_general_config scaled_dot_general scaled_matmul",
-        },
-        "a product of the scaled numbers",
     ),
     Family(
         "XLA takes integers of one bit for booleans in one place and not in another: jaxlib 0.10.2 computes with no array of"
@@ -107,11 +119,6 @@ FAMILIES = (
         "jaxlib 0.10.2 makes no array of floats of 6 bits, for JAX neither (Invalid XLA PrimitiveType)",
         {"meshjit.numpy": "float6_e2m3fn float6_e3m2fn"},
         "float8_e4m3fn",
-    ),
-    Family(
-        "a dtype without a zero, with which sums over devices begin",
-        {"meshjit.numpy": "float8_e8m0fnu"},
-        "bfloat16, which has its range",
     ),
 )
 

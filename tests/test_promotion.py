@@ -59,7 +59,7 @@ f8e5m2   f8e5m2   f8e5m2   f8e5m2   -
 
 _HEAD, *_ROWS = (line.split() for line in _PAIRS.strip().splitlines())
 PAIRS = {(row[0], b): found for row in _ROWS for b, found in zip(_HEAD, row[1:], strict=True)}
-_OTHERS = [name for name in map(short_name, SMALL_FLOATS) if name not in _HEAD]  # as the two in the tables
+_OTHERS = [name for name in (*map(short_name, SMALL_FLOATS), "f8e8m0fnu") if name not in _HEAD]  # as the two in the tables
 for _a in _OTHERS:
     PAIRS |= {(_a, _b): "-" for _b in (*_OTHERS, "f8e4m3fn", "f8e5m2")} | {(_b, _a): "-" for _b in ("f8e4m3fn", "f8e5m2")}
     PAIRS |= {pair: PAIRS["f8e5m2", _b].replace("f8e5m2", _a) for _b in _HEAD[:-2] for pair in ((_a, _b), (_b, _a))}

@@ -97,6 +97,14 @@ def debug_print(
     return tell
 
 
-def debug_log(fmt: str | None = None, *args: Any, **kwargs: Any) -> Callable[..., None] | None:
+def debug_log(
+    fmt: str | None = None,
+    *args: Any,
+    ordered: bool = False,
+    partitioned: bool = False,
+    skip_format_check: bool = False,
+    **kwargs: Any,
+) -> Callable[..., None] | None:
     """`debug.print` to the logger "meshjit", at level INFO, with the line of the call (`jax.debug.log`)."""
-    return debug_print(fmt, *args, _use_logging=True, **kwargs)
+    how = {"ordered": ordered, "partitioned": partitioned, "skip_format_check": skip_format_check}
+    return debug_print(fmt, *args, _use_logging=True, **how, **kwargs)

@@ -72,7 +72,7 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     copies                      whether it copies runs of elements, or hands operands on: it needs none of them in the device's
                                 own memory, and result i lies where operand i does
 
-  Integers of 2 and 4 bits (`core/small_integers.py`), which the type rule of an op that computes refuses
+  Integers of 2 and 4 bits (`core/stored.py`), which the type rule of an op that computes refuses
     few_bits                    what fills their bytes up: "sign"; "zero", of an op that tells bits apart. "order": the op has an
                                 identity, the least or the greatest number, which becomes that of the few bits. "none": refused
 
@@ -102,7 +102,7 @@ from meshjit.core.access import Access
 from meshjit.core.effects import Effect
 from meshjit.core.program import Var, current_builder
 from meshjit.core.region import Region, Steps
-from meshjit.core.small_integers import in_bytes
+from meshjit.core.stored import in_wider
 from meshjit.core.types import TensorType
 from sharding.rule import FactorRule
 from sharding.spec import PartitionSpec
@@ -222,7 +222,7 @@ class Op:
         try:
             outputs: Sequence[Var] = builder.emit(self, operands, params)
         except TypeError:
-            results = in_bytes(self, operands, params, REGISTRY, builder.emit)
+            results = in_wider(self, operands, params, REGISTRY, builder.emit)
             if results is None:
                 raise
             outputs = tuple(results)

@@ -28,7 +28,7 @@ _EDGES = {
     "i16": ["i32"],
     "i32": ["i64"],
     "i64": ["f*"],
-    "f*": ["c*", *(name for name in DTYPES if DTYPES[name] in SMALL_FLOATS), "f16", "bf16"],
+    "f*": ["c*", *(name for name in DTYPES if DTYPES[name] in SMALL_FLOATS), "f8e8m0fnu", "f16", "bf16"],
     "c*": ["c64"],
     "f16": ["f32"],
     "bf16": ["f32"],

@@ -13,7 +13,6 @@ import numpy as np
 from meshjit.core.keys import IMPLEMENTATIONS
 
 # Floats of 8 bits and fewer, as in StableHLO but for its capitals: the name says how many bits exponent and mantissa have.
-# (float8_e8m0fnu has no zero, with which sums over devices begin.)
 _SMALL: dict[str, Any] = {
     f"f{bits}{rest}": getattr(ml_dtypes, f"float{bits}_{rest}")
     for bits, rest in (
@@ -21,7 +20,9 @@ _SMALL: dict[str, Any] = {
         (8, "e5m2fnuz"),
     )
 }  # fmt: skip
-# Integers of 2 and 4 bits are stored and moved; what computes with them does so in bytes (`core/small_integers.py`).
+# Integers of 2 and 4 bits, and float8_e8m0fnu, which has no zero, are stored and moved; what computes with them does so in
+# wider dtypes (`core/stored.py`).
+_SCALE = "f8e8m0fnu"
 _FEW_BITS: dict[str, Any] = {"i2": ml_dtypes.int2, "i4": ml_dtypes.int4, "u2": ml_dtypes.uint2, "u4": ml_dtypes.uint4}
 # The short names that programs are printed with, as in StableHLO and jaxprs.
 _SHORT: dict[str, Any] = {
@@ -36,11 +37,13 @@ _SHORT: dict[str, Any] = {
     "c128": np.complex128,
     **_SMALL,
     **_FEW_BITS,
+    _SCALE: ml_dtypes.float8_e8m0fnu,
 }
 DTYPES: dict[str, np.dtype[Any]] = {name: np.dtype(kind) for name, kind in _SHORT.items()}
 SMALL_FLOATS = tuple(DTYPES[name] for name in _SMALL)
 SMALL_INTEGERS = tuple(DTYPES[name] for name in _FEW_BITS)
-_FLOATS_OF_ML_DTYPES = frozenset((DTYPES["bf16"], *SMALL_FLOATS))
+STORED = (*SMALL_INTEGERS, DTYPES[_SCALE])
+_FLOATS_OF_ML_DTYPES = frozenset((DTYPES["bf16"], *SMALL_FLOATS, DTYPES[_SCALE]))
 _KEYS = {kind: kind.name for kind in IMPLEMENTATIONS.values()}  # for what users see; Programs have words
 _NAMES: dict[Any, str] = {**{dtype: name for name, dtype in DTYPES.items()}, **_KEYS}
 

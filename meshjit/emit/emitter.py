@@ -11,14 +11,14 @@ import numpy as np
 
 from meshjit.core.host import HostCall, HostFunction
 from meshjit.core.program import Program, Source
-from meshjit.core.small_integers import byte_of
 from meshjit.core.splat import element_of, is_splat
+from meshjit.core.stored import wide_of
 from meshjit.core.target import Target
 from meshjit.core.types import DTYPES, SMALL_FLOATS, TensorType, short_name
 from sharding.mesh import BaseMesh
 
 _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
-_ELEMENT |= {name: f"f{name[1:].upper()}" for name in map(short_name, SMALL_FLOATS)}
+_ELEMENT |= {"f8e8m0fnu": "f8E8M0FNU"} | {name: f"f{name[1:].upper()}" for name in map(short_name, SMALL_FLOATS)}
 _TWO_BITS = DTYPES["i2"], DTYPES["u2"]
 _IN_BYTES = {"concatenate", "all_gather", "all_to_all", "collective_permute", "collective_broadcast"}
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
@@ -140,7 +140,7 @@ class Emitter:
         return [self.op("convert", [x], [t])[0] for x, t in zip(results, out_types, strict=True)]
 
     def _wide(self, type: TensorType) -> TensorType:
-        return type.with_dtype(byte_of(type.dtype))
+        return type.with_dtype(wide_of(type.dtype))
 
     def _reserve(self, out_types: Sequence[TensorType]) -> tuple[str, list[str]]:
         if not out_types:

@@ -22,7 +22,7 @@ TOLERANCES = {
     DTYPES[name]: bound
     for name, bound in {
         "f64": 1e-9, "c128": 1e-9, "f32": 1e-4, "c64": 1e-4, "f16": 8e-3, "bf16": 4e-2,
-        **{short_name(dtype): 2.5 * float(ml_dtypes.finfo(dtype).eps) for dtype in SMALL_FLOATS},
+        **{short_name(dtype): 2.5 * float(ml_dtypes.finfo(dtype).eps) for dtype in (*SMALL_FLOATS, DTYPES["f8e8m0fnu"])},
     }.items()
 }  # fmt: skip
 

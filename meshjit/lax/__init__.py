@@ -186,6 +186,7 @@ from meshjit.lax.reducing import (
     sort_key_val as sort_key_val,
     top_k as top_k,
 )
+from meshjit.lax.scaled import scaled_dot as scaled_dot
 from meshjit.lax.shapes import (
     ConvGeneralDilatedDimensionNumbers as ConvGeneralDilatedDimensionNumbers,
     DotDimensionNumbers as DotDimensionNumbers,

@@ -13,6 +13,11 @@ from meshjit.nn import initializers as initializers, normalizing
 from meshjit.nn.attention import dot_product_attention as dot_product_attention
 from meshjit.nn.normalizing import log_softmax as log_softmax, softmax as softmax, standardize as standardize
 from meshjit.nn.pooling import avg_pool as avg_pool, max_pool as max_pool, min_pool as min_pool, pool as pool
+from meshjit.nn.scaling import (
+    get_scaled_dot_general_config as get_scaled_dot_general_config,
+    scaled_dot_general as scaled_dot_general,
+    scaled_matmul as scaled_matmul,
+)
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection

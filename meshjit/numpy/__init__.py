@@ -85,6 +85,7 @@ from meshjit.numpy.dtypes import (
     float8_e4m3fnuz,
     float8_e5m2,
     float8_e5m2fnuz,
+    float8_e8m0fnu,
     float16,
     float32,
     float64,

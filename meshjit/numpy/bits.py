@@ -11,9 +11,9 @@ from meshjit.core.promotion import canonical
 from meshjit.core.types import bits_of
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import zeros
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, ops, shape_of
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, ops, shape_of
 from meshjit.numpy.reductions import sum as total
-from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim, stack
+from meshjit.numpy.shaping import concatenate, expand_dims, flip, moveaxis, ravel, reshape, slice_in_dim, stack
 from meshjit.trace import bind, line_of, user_source
 
 
@@ -73,6 +73,17 @@ def view(x: Any, dtype: Any = None, type: Any = None) -> Any:  # noqa: A002
         bits = bitcast_convert_type(x, dtype)
         return _merged(bits) if wide > narrow else bits
     return bitcast_convert_type(_cut(x, narrow // wide), dtype)
+
+
+def byteswap(x: Any) -> Any:
+    """`numpy.ndarray.byteswap`, of a copy: the bytes of every element in the other order, of complex ones those of each part."""
+    x = asarray(x)
+    dtype, shape = dtype_of(x), shape_of(x)
+    size = dtype.itemsize // 2 if dtype.kind == "c" else dtype.itemsize
+    if size == 1:
+        return lifted(x)
+    swapped = flip(_cut(view(reshape(x, (*shape, 1)), np.uint8), size), -1)
+    return reshape(view(_merged(swapped), dtype), shape)
 
 
 def _check_bytes(x: Any, dtype: np.dtype[Any]) -> None:

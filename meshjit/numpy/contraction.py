@@ -13,8 +13,8 @@ from ml_dtypes import finfo
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical
-from meshjit.core.small_integers import byte_of
-from meshjit.core.types import SMALL_INTEGERS, bits_of, is_float, is_integer, kind_of
+from meshjit.core.stored import wide_of
+from meshjit.core.types import STORED, bits_of, is_float, is_integer, kind_of
 from meshjit.numpy import ufuncs
 from meshjit.numpy.dot_algorithms import DotAlgorithmPreset, algorithm_of, text_of
 from meshjit.numpy.promote import (
@@ -56,8 +56,8 @@ def dot_general(
     algorithm = algorithm_of(config.default_matmul_precision if precision is None else precision)
     if algorithm is not None:
         return _by_algorithm(algorithm, lhs, rhs, dimension_numbers, preferred or dtype_of(lhs))
-    if preferred is not None and preferred in SMALL_INTEGERS:
-        return cast(dot_general(lhs, rhs, dimension_numbers, precision, byte_of(preferred)), preferred)
+    if preferred is not None and preferred in STORED:
+        return cast(dot_general(lhs, rhs, dimension_numbers, precision, wide_of(preferred)), preferred)
     contract, batch = (tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
     return bind(
         ops("dot_general"), lhs, rhs,

@@ -116,7 +116,7 @@ def _sharding(place: Any, shape: tuple[int, ...]) -> Sharding:
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     if isinstance(dtype, np.dtype) and dtype == FLOAT0:
         return float0_zeros(shape_tuple(shape))
-    return full(shape, np.zeros((), _dtype(dtype)), device=device)
+    return full(shape, np.asarray(0).astype(_dtype(dtype)), device=device)
 
 
 @takes_out_sharding

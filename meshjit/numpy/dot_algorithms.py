@@ -78,10 +78,11 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 
 def algorithm_of(precision: Any) -> DotAlgorithm | DotAlgorithmPreset | None:
     """The algorithm that `precision=` says, if it says one: itself, or its name."""
-    if isinstance(precision, str) and precision.upper() == precision and precision in DotAlgorithmPreset.__members__:
-        precision = DotAlgorithmPreset[precision]
-    is_one = isinstance(precision, DotAlgorithm | DotAlgorithmPreset) and precision is not DotAlgorithmPreset.DEFAULT
-    return precision if is_one else None
+    if isinstance(precision, str):
+        precision = DotAlgorithmPreset.__members__.get(precision)
+    if precision is DotAlgorithmPreset.DEFAULT:
+        return None
+    return precision if isinstance(precision, DotAlgorithm | DotAlgorithmPreset) else None
 
 
 def text_of(algorithm: DotAlgorithm | DotAlgorithmPreset) -> str:

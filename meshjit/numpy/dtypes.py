@@ -47,6 +47,7 @@ uint8, uint16, uint32, uint64 = map(_scalar, (np.uint8, np.uint16, np.uint32, np
 int2, int4, uint2, uint4 = map(_scalar, (ml_dtypes.int2, ml_dtypes.int4, ml_dtypes.uint2, ml_dtypes.uint4))
 float16, float32, float64 = map(_scalar, (np.float16, np.float32, np.float64))
 bfloat16, float4_e2m1fn = map(_scalar, (ml_dtypes.bfloat16, ml_dtypes.float4_e2m1fn))
+float8_e8m0fnu = _scalar(ml_dtypes.float8_e8m0fnu)
 float8_e3m4, float8_e4m3, float8_e4m3b11fnuz, float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz = (
     _scalar(getattr(ml_dtypes, f"float8_{bits}"))
     for bits in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")

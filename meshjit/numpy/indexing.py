@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.small_integers import byte_of
+from meshjit.core.stored import wide_of
 from meshjit.core.types import SMALL_INTEGERS
 from meshjit.errors import NonConcreteBooleanIndexError
 from meshjit.numpy import ufuncs
@@ -214,7 +214,7 @@ def _integers(part: Any, extent: int, wrap: bool = True) -> Any:
     """An integer array, with `wrap` with negative indices counted from the end."""
     operand, type, _ = value(part)
     if type.dtype in SMALL_INTEGERS:
-        operand, type, _ = value(cast(operand, byte_of(type.dtype)))
+        operand, type, _ = value(cast(operand, wide_of(type.dtype)))
     if type.dtype.kind not in "iu":
         raise TypeError(f"indices must be integers or booleans, got {type}\n  at {line_of(user_source())}")
     if isinstance(operand, np.ndarray):

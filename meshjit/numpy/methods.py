@@ -109,9 +109,16 @@ def _array_namespace(self: Any, *, api_version: str | None = None) -> Any:
     return sys.modules["meshjit.numpy"]
 
 
+def _flat(self: Any) -> Any:
+    """There is none: it would be written to."""
+    del self
+    raise NotImplementedError("Arrays do not implement the arr.flat property: consider arr.flatten() instead.")
+
+
 _METHODS = {
     "__array_namespace__": _array_namespace,
     "view": bits.view,
+    "byteswap": bits.byteswap,
     "to_device": _to_device,
     "argpartition": sorting.argpartition,
     "__neg__": ufuncs.negative,
@@ -169,6 +176,7 @@ _PROPERTIES = {
     "real": views.real,
     "imag": ufuncs.imag,
     "at": updates.IndexUpdater,
+    "flat": _flat,
 }
 
 

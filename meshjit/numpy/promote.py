@@ -13,8 +13,8 @@ from meshjit.config import config
 from meshjit.core.keys import KeyType, NotNumbersError, PRNGKeyArray, type_text
 from meshjit.core.op import REGISTRY, Op
 from meshjit.core.promotion import canonical, dtype_of_python_scalar, is_python_number, promote, refuse_conversion
-from meshjit.core.small_integers import byte_of
 from meshjit.core.splat import splat
+from meshjit.core.stored import wide_of
 from meshjit.core.types import TensorType, is_inexact, is_integer, type_of
 from meshjit.errors import ConcretizationTypeError
 from meshjit.numpy.arguments import axis_number, axis_out_of_range, shape_tuple
@@ -205,7 +205,7 @@ def exactly(x: Any, dtype: np.dtype[Any], weak: bool = False) -> Any:
     if isinstance(operand, np.ndarray):
         real = type.dtype.kind == "c" and dtype.kind not in "cb"  # 1j is true
         # NumPy converts integers of few bits to no others of few
-        operand: Any = operand.astype(byte_of(type.dtype), copy=False)
+        operand: Any = operand.astype(wide_of(type.dtype), copy=False)
         array = np.asarray(operand.real if real else operand, dtype)
         if dtype != canonical(dtype, config.enable_x64):
             return bind(ops("copy"), array, weak_type=weak)  # an array keeps its dtype, NumPy's values lose it

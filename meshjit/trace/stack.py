@@ -13,7 +13,7 @@ from typing import Any
 from meshjit.core.op import Op
 from meshjit.core.program import Program
 from meshjit.core.ref import Ref
-from meshjit.core.small_integers import types_in_bytes
+from meshjit.core.stored import types_in_wider
 from meshjit.core.varying import Axes
 from meshjit.trace.concrete import Copy, Value, type_and_weak
 from meshjit.trace.evaluators import run_op, run_program
@@ -130,7 +130,7 @@ def _eager(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
     try:
         outputs = op.type_rule(types, params)
     except TypeError as error:
-        outputs = types_in_bytes(op, types, params)
+        outputs = types_in_wider(op, types, params)
         if outputs is None:
             raise located(error, user_source()) from None
     if weak is None:

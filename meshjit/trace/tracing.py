@@ -23,8 +23,8 @@ from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program, Source, Var
 from meshjit.core.ref import Ref
 from meshjit.core.region import copied
-from meshjit.core.small_integers import in_bytes
 from meshjit.core.splat import element_of, is_known_splat, own
+from meshjit.core.stored import in_wider
 from meshjit.core.types import TensorType, type_of
 from meshjit.core.varying import (
     NOWHERE,
@@ -237,7 +237,7 @@ class Trace:
         try:
             outputs = self.builder.emit(op, [t.variable for t in tracers], params)
         except TypeError as error:
-            results = in_bytes(op, tracers, params, REGISTRY, lambda each, xs, given: self.emit(each, xs, given, False))
+            results = in_wider(op, tracers, params, REGISTRY, lambda each, xs, given: self.emit(each, xs, given, False))
             if results is None:
                 raise located(error, source) from None
             return list(results)

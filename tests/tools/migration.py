@@ -12,7 +12,7 @@ LACKING: dict[str, list[str]] = {
     "withdrawn by JAX, or tools of its own": [
         "jax.grad reduce_axes", "jax.value_and_grad reduce_axes", "jax.vjp reduce_axes", "jax.vmap sum_match",
         "jax.core.eval_jaxpr propagate_source_info", "jax.experimental.topologies.make_mesh contiguous_submeshes",
-        "jax.debug.log ordered partitioned skip_format_check", "jax.profiler.start_server requires_backend",
+        "jax.profiler.start_server requires_backend",
     ],  # fmt: skip
     "processes find one another by other ways here (docs/hosts.md)": [
         "jax.distributed.initialize cluster_detection_method shutdown_timeout_seconds slice_index partition_index",

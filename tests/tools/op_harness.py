@@ -86,7 +86,7 @@ def assert_close(got: Array, want: Array, message: str = "", scale: float = 1.0)
         f"{message}: {got.dtype}{got.shape} for {want.dtype}{want.shape}"
     )
     if want.dtype not in _TOLERANCES:
-        np.testing.assert_array_equal(got, want, err_msg=message)
+        np.testing.assert_array_equal(wide(got), wide(want), err_msg=message)
         return
     rtol, atol = (bound * scale for bound in _TOLERANCES[want.dtype])
     np.testing.assert_allclose(wide(got), wide(want), rtol=rtol, atol=atol, err_msg=message)

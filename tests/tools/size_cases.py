@@ -74,7 +74,7 @@ def elementwise() -> Iterator[str]:
     yield from _names("lax", "bitwise_and bitwise_or bitwise_xor shift_left shift_right_arithmetic shift_right_logical", "i, j")
     yield from _names("lax", "bitwise_not clz population_count", "i")
     yield from _calls("lax.mulhi(i, j); lax.broadcast_like(f[0], f); lax.unstack(f[:2]); lax.index_take(f, (o[:2],), (0,))")
-    yield from _calls("""lax.clz(i.astype("int4")); f.astype("uint2") + 1; lax.empty((M, M), np.int8); lax.scatter_sub(f, o[:1, None], f[:1], lax.ScatterDimensionNumbers((1,), (0,), (0,)));
+    yield from _calls("""lax.clz(i.astype("int4")); lax.scaled_dot(f, f.T, lhs_scale=f[:, :2], rhs_scale=f.T[:2]); f.astype("uint2") + 1; lax.empty((M, M), np.int8); lax.scatter_sub(f, o[:1, None], f[:1], lax.ScatterDimensionNumbers((1,), (0,), (0,)));
         lax.ragged_dot_general(f, q, o[:2], lax.RaggedDotDimensionNumbers((((1,), (0,)), ((), ())), (1,), ()))""")
     yield from _calls("lax.ragged_dot(f[:, :4], f[:8, :4].reshape(2, 4, 4), o[:2]); lax.composite(lambda x: x + 1, 'my.op')(f)")
     yield from _names("lax", "conj imag real", "c")
@@ -84,7 +84,8 @@ def elementwise() -> Iterator[str]:
     yield from _names("nn", """identity relu relu6 leaky_relu elu selu celu sigmoid silu swish mish softplus log_sigmoid soft_sign
         hard_tanh hard_sigmoid hard_silu hard_swish squareplus sparse_plus sparse_sigmoid log1mexp gelu glu logsumexp
         logmeanexp softmax log_softmax standardize tanh""", "f")  # fmt: skip
-    yield from _calls("nn.one_hot(o, M); nn.standardize(f, where=b)")
+    yield from _calls("""nn.one_hot(o, M); nn.standardize(f, where=b); nn.scaled_matmul(f[None], g[None], f[None, :, :2], g[None, :, :2]);
+        nn.scaled_dot_general(f[:, :2], f[:, :2], (((), ()), ((0, 1), (0, 1))))""")
 
 
 def reductions() -> Iterator[str]:
@@ -259,7 +260,7 @@ NOT_CALLED = {
         np.result_type np.broadcast_shapes np.iscomplexobj np.isrealobj np.iterable np.ndim np.shape np.size np.from_dlpack
         np.install_methods lax.conv_dimension_numbers lax.broadcast_shapes lax.padtype_to_pads random.key_impl random.key_dtype
         lax.DotDimensionNumbers lax.conv_general_permutations lax.conv_general_shape_tuple lax.conv_shape_tuple lax.shape_as_value
-        lax.conv_transpose_shape_tuple lax.reduce_window_shape_tuple lax.axis_size lax.dtype lax.create_token lax.after_all np.vectorize""".split(), _NO_ARRAYS),
+        lax.DotAlgorithm lax.Tolerance nn.get_scaled_dot_general_config lax.conv_transpose_shape_tuple lax.reduce_window_shape_tuple lax.axis_size lax.dtype lax.create_token lax.after_all np.vectorize""".split(), _NO_ARRAYS),
     **dict.fromkeys(["np.save", "np.savez", "np.load"], "reads or writes a file"),
     **dict.fromkeys(["lax.custom_linear_solve", "lax.custom_root", "lax.platform_dependent"], "calls the user's functions"),
     **dict.fromkeys(["lax.pcast", "lax.pvary", "lax.ragged_all_to_all"], "is for code of single devices: test_shard_map"),

@@ -12,8 +12,8 @@ from meshjit.core.access import Access
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.small_integers import byte_of
 from meshjit.core.splat import element_of, is_splat, splat
+from meshjit.core.stored import wide_of
 from meshjit.core.types import DTYPES, TensorType, tensor_type
 from meshjit.emit.emitter import literal, tensor
 from meshjit.ops.base.families import factor_names, require, require_param
@@ -151,7 +151,7 @@ def _iota(dtype: np.dtype[Any], shape: tuple[int, ...], dimension: int) -> np.nd
 
 
 def _iota_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    wide = [t.with_dtype(byte_of(t.dtype)) for t in outs]
+    wide = [t.with_dtype(wide_of(t.dtype)) for t in outs]
     count = e.op("iota", [], wide, f"iota_dimension = {params['dimension']} : i64")
     return count if wide == list(outs) else e.op("convert", count, outs)
 

@@ -12,11 +12,11 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.op import Params, Sample, Types
-from meshjit.core.small_integers import byte_of
+from meshjit.core.stored import wide_of
 from meshjit.core.types import (
     DTYPES,
     SMALL_FLOATS,
-    SMALL_INTEGERS,
+    STORED,
     TensorType,
     is_float,
     is_inexact,
@@ -49,17 +49,17 @@ def converted(array: Array, dtype: np.dtype[Any]) -> Array:
     with np.errstate(all="ignore"):
         if array.dtype in SMALL_FLOATS:  # not all of them are converted to one another by NumPy
             array = array.astype(np.float32)
-        array = array.astype(byte_of(array.dtype))
+        array = array.astype(wide_of(array.dtype))
         if is_float(array.dtype) and is_integer(dtype):
             return _saturated(array, dtype)
-        return array.astype(byte_of(dtype)).astype(dtype)
+        return array.astype(wide_of(dtype)).astype(dtype)
 
 
 def _saturated(array: Array, dtype: np.dtype[Any]) -> Array:
     limits, wide = ml_dtypes.iinfo(dtype), array.astype(np.float64)
     above, below = wide >= 2.0 ** (limits.bits - (kind_of(dtype) == "i")), wide <= float(limits.min)
-    inside = np.where(above | below | np.isnan(wide), 0, wide).astype(byte_of(dtype))
-    return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(byte_of(dtype)).astype(dtype)
+    inside = np.where(above | below | np.isnan(wide), 0, wide).astype(wide_of(dtype))
+    return np.where(above, limits.max, np.where(below, limits.min, inside)).astype(wide_of(dtype)).astype(dtype)
 
 
 def _convert_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -82,6 +82,8 @@ def _convert_linear(in_types: Types, params: Params) -> tuple[tuple[int, ...], .
 def _convert_keeps_sums(in_types: Types, params: Params) -> bool:
     """Whether any number of the operand's dtype is near one of the result's: bfloat16 has float32's range, float16 has not."""
     kinds = (in_types[0].dtype, np.dtype(params["dtype"]))
+    if kinds[0] in STORED:  # nothing is added up in it
+        return False
     if not all(map(is_inexact, kinds)):
         return True
     source, result = (ml_dtypes.finfo(kind) for kind in kinds)
@@ -100,7 +102,7 @@ def _convert_transpose(cotangents, operands, in_types, params):
 
 
 def _convert_samples() -> list[Sample]:
-    names = ("f32", "i32", "bool", "c64", "bf16", "u8", "f64", "i8", "f16", *map(short_name, (*SMALL_FLOATS, *SMALL_INTEGERS)))
+    names = ("f32", "i32", "bool", "c64", "bf16", "u8", "f64", "i8", "f16", *map(short_name, (*SMALL_FLOATS, *STORED)))
     pairs = [(a, b) for a in names for b in names]
     return [Sample((TensorType((4, 3), DTYPES[a]),), {"dtype": DTYPES[b]}) for a, b in pairs]
 

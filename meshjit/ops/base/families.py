@@ -12,24 +12,25 @@ import numpy as np
 from meshjit import ops
 from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.types import DTYPES, SMALL_INTEGERS, TensorType, is_float, is_inexact
+from meshjit.core.types import DTYPES, STORED, TensorType, is_float, is_inexact
 from sharding.rule import FactorRule
 
+_SCALES = DTYPES["f8e8m0fnu"]
 Predicate = Callable[[np.dtype[Any]], bool]
 Attributes = str | Callable[[Types, Params], str]
 
 NO_GRADIENT = "its result is not a continuous function of its operands"
 
-# Which dtypes an op takes, by the words that its error message uses. Integers of 2 and 4 bits are moved, and computed with in
-# bytes: only "any" has them.
+# Which dtypes an op takes, by the words that its error message uses. Those that are stored, and computed with in wider ones
+# (`core/stored.py`), are among "any" alone.
 DTYPE_CLASSES: dict[str, Predicate] = {
     "any": lambda d: True,
-    "comparable": lambda d: d not in SMALL_INTEGERS,
-    "number": lambda d: d != np.bool_ and d not in SMALL_INTEGERS,
-    "real": lambda d: d != np.bool_ and d.kind != "c" and d not in SMALL_INTEGERS,
-    "ordered": lambda d: d.kind != "c" and d not in SMALL_INTEGERS,
-    "float": is_float,
-    "inexact": is_inexact,
+    "comparable": lambda d: d not in STORED,
+    "number": lambda d: d != np.bool_ and d not in STORED,
+    "real": lambda d: d != np.bool_ and d.kind != "c" and d not in STORED,
+    "ordered": lambda d: d.kind != "c" and d not in STORED,
+    "float": lambda d: is_float(d) and d not in STORED,
+    "inexact": lambda d: is_inexact(d) and d not in STORED,
     "integer": lambda d: d.kind in "iu",
     "bits": lambda d: d.kind in "iub",
     "bool": lambda d: d == np.bool_,
@@ -46,6 +47,12 @@ def require(condition: bool, op: str, message: str) -> None:
 def require_param(condition: bool, op: str, name: str, value: Any, message: str) -> None:
     """`slice: param start is (3,): operand f32[8, 4] needs 2 entries`."""
     require(condition, op, f"param {name} is {value}: {message}")
+
+
+def require_zero(op: str, type: TensorType) -> None:
+    """Of ops that add up, over devices, what each of them has of a result's elements: the others have zeros."""
+    if type.dtype == _SCALES:
+        require(False, op, f"takes no operand without a zero, was given {type}")
 
 
 def factor_names(count: int) -> tuple[str, ...]:

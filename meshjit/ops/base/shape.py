@@ -16,7 +16,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.emit.emitter import integers
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.base.reblocking import reblock, reshape_rule
 from sharding.rule import FactorRule
 
@@ -156,7 +156,7 @@ def _transpose_samples() -> list[Sample]:
         ((0, 3), (1, 0)),
         ((2, 3, 4, 5), (0, 2, 1, 3)),
     ]
-    types = [(TensorType(shape, DTYPES[d]), order) for shape, order in calls for d in ("f32", "c64", "bool", "i4")]
+    types = [(TensorType(shape, DTYPES[d]), order) for shape, order in calls for d in ("f32", "c64", "bool", "i4", "f8e8m0fnu")]
     return [Sample((type,), {"permutation": order}) for type, order in types]
 
 
@@ -178,6 +178,7 @@ transpose = Op(
 
 def _reshape_type(in_types: Types, params: Params) -> Types:
     type, shape = require_one("reshape", in_types), params["shape"]
+    require_zero("reshape", type)
     count = math.prod(shape)
     if count != type.size or any(n < 0 for n in shape):
         require_param(False, "reshape", "shape", shape, f"it holds {count} elements, operand {type} has {type.size}")

@@ -24,7 +24,7 @@ from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.core.varying import REDUCED, UNREDUCED, marked
-from meshjit.ops.base.families import require
+from meshjit.ops.base.families import require, require_zero
 from meshjit.ops.collective.collectives import all_gather, all_reduce, axis_index, collective_permute
 from meshjit.ops.collective.rules import Array, Values, axis_refs, batched, by_group, check_dim, collective, one_operand, scaled
 from sharding.mesh import BaseMesh
@@ -165,7 +165,8 @@ def _permute_type(in_types: Types, params: Params) -> Types:
     for end, name in enumerate(("source", "target")):
         places = [pair[end] for pair in params["pairs"]]
         require(len(set(places)) == len(places), "ppermute", f"param pairs {params['pairs']} has a {name} twice")
-    return (one_operand("ppermute", in_types),)
+    require_zero("ppermute", type := one_operand("ppermute", in_types))
+    return (type,)
 
 
 def positions(params: Params, mesh: BaseMesh) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from meshjit.emit.emitter import integers
 from meshjit.ops.base.batching import align, align_to_first, batch_size, insert, move
 from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import scalar, zeros
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.base.shape import expand
 from meshjit.ops.index.dynamic_partition import is_nearly_all, partition_slice, partition_update
 from meshjit.ops.index.take import gather_windows, scatter_windows
@@ -64,6 +64,7 @@ def _shared_starts(operands: Sequence[Var], dims: Sequence[int | None], count: i
 def _slice_type(in_types: Types, params: Params) -> Types:
     require(bool(in_types), "dynamic_slice", "takes an operand and its starts, was given nothing")
     type, sizes = in_types[0], params["slice_sizes"]
+    require_zero("dynamic_slice", type)
     _check_starts("dynamic_slice", type, in_types[1:])
     fits = len(sizes) == type.rank and all(0 <= m <= n for m, n in zip(sizes, type.shape, strict=True))
     require_param(fits, "dynamic_slice", "slice_sizes", sizes, f"no part of operand {type} is that large")
@@ -188,6 +189,7 @@ dynamic_slice = Op(
 def _update_type(in_types: Types, params: Params) -> Types:
     require(len(in_types) >= 2, "dynamic_update_slice", f"takes operand, update and starts, was given {len(in_types)}")
     type, update = in_types[:2]
+    require_zero("dynamic_update_slice", type)
     _check_starts("dynamic_update_slice", type, in_types[2:])
     fits = update.rank == type.rank and update.dtype == type.dtype
     fits = fits and all(m <= n for m, n in zip(update.shape, type.shape, strict=True))

@@ -23,7 +23,7 @@ from meshjit.core.types import DTYPES, TensorType, is_float, is_inexact, is_inte
 from meshjit.emit.emitter import integers
 from meshjit.ops.base.batching import move, shifted
 from meshjit.ops.base.constants import emit_splat, zeros
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.index.columns import MODES, Array, Windows, emit_clamped, emit_inside, emit_signed
 from meshjit.ops.index.gather_partition import partition_gather
 from meshjit.ops.slicing.slices import reduction_of
@@ -59,6 +59,7 @@ def fill_of(dtype: np.dtype[Any], value: Any = None) -> Any:
 def _type(in_types: Types, params: Params) -> Types:
     require(len(in_types) == 2, "gather", f"takes an operand and indices, was given {len(in_types)} operands")
     operand, indices = in_types
+    require_zero("gather", operand)
     sizes, mode = params["slice_sizes"], params["mode"]
     fits = len(sizes) == operand.rank and all(0 <= m <= n for m, n in zip(sizes, operand.shape, strict=True))
     require_param(fits, "gather", "slice_sizes", sizes, f"no window of operand {operand} is that large")

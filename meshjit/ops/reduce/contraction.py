@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.core.op import Op, Params, Sample, Types
 from meshjit.core.program import Var
-from meshjit.core.types import DTYPES, SMALL_INTEGERS, TensorType, bits_of, is_float
+from meshjit.core.types import DTYPES, STORED, TensorType, is_float
 from meshjit.ops.base.batching import doubled, shifted
 from meshjit.ops.base.conversion import convert
 from meshjit.ops.base.families import factor_names, require, require_param
@@ -43,8 +43,8 @@ def _type(in_types: Types, params: Params) -> Types:
                 require(False, "dot_general", f"{name} dims {i} of {a} and {j} of {b} differ in extent")
     if a.dtype != b.dtype:
         require(False, "dot_general", f"operand dtypes differ: {a} and {b}")
-    if a.dtype in SMALL_INTEGERS or params.get("preferred") in SMALL_INTEGERS:
-        require(False, "dot_general", f"integers of {bits_of(a.dtype)} bits are multiplied in bytes, not {a}")
+    if a.dtype in STORED or params.get("preferred") in STORED:
+        require(False, "dot_general", f"{a} is multiplied in a wider dtype")
     lb, _, lf, _, _, rf = _dims(in_types, params)
     shape = [a.shape[d] for d in (*lb, *lf)] + [b.shape[d] for d in rf]
     return (TensorType(tuple(shape), params.get("preferred") or a.dtype),)

@@ -20,7 +20,7 @@ from meshjit.emit.emitter import integers
 from meshjit.ops.base.batching import align_to_first, shifted
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full_like, zeros
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import cut, fetch_run, positions, shard_axes
 from sharding.rule import FactorRule
@@ -33,6 +33,7 @@ _SAMPLE_DTYPES = ("f32", "c64", "bool", "i2")
 
 def _reverse_type(in_types: Types, params: Params) -> Types:
     type, dims = require_one("reverse", in_types), params["dimensions"]
+    require_zero("reverse", type)
     fits = len(set(dims)) == len(dims) and all(0 <= d < type.rank for d in dims)
     require_param(fits, "reverse", "dimensions", dims, f"name each dim of {type} at most once")
     return (type,)
@@ -93,6 +94,7 @@ def _concatenate_type(in_types: Types, params: Params) -> Types:
     dim = params["dimension"]
     require(bool(in_types), "concatenate", "takes one or more operands, was given none")
     first = in_types[0]
+    require_zero("concatenate", first)
     require_param(0 <= dim < first.rank, "concatenate", "dimension", dim, f"operand {first} has {first.rank} dims")
     for type in in_types:
         fits = type.dtype == first.dtype and _without(type.shape, dim) == _without(first.shape, dim)

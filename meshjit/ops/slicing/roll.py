@@ -20,7 +20,7 @@ from meshjit.emit.emitter import integers
 from meshjit.ops.base.batching import shifted
 from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import emit_splat, zeros_like
-from meshjit.ops.base.families import factor_names, require_param
+from meshjit.ops.base.families import factor_names, require_param, require_zero
 from meshjit.ops.base.shape import require_one
 from meshjit.ops.slicing.halos import between, fetch_run, neighbours, positions, shard_axes
 from sharding.rule import FactorRule
@@ -29,6 +29,7 @@ from sharding.rule import FactorRule
 def _type(name: str) -> Any:
     def type_rule(in_types: Types, params: Params) -> Types:
         type, dim = require_one(name, in_types), params["dimension"]
+        require_zero(name, type)
         require_param(0 <= dim < type.rank, name, "dimension", dim, f"operand {type} has {type.rank} dims")
         return (type,)
 

@@ -21,7 +21,7 @@ from meshjit.ops.base.arithmetic import multiply
 from meshjit.ops.base.batching import insert
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import full, scalar, spread, zeros, zeros_like
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.base.reduction import reduce_sum
 from meshjit.ops.base.shape import broadcast_in_dim, require_one
 from meshjit.ops.slicing.halos import between, cut, cut_at, fetch_run, positions, shard_axes
@@ -47,6 +47,7 @@ def _full_entries(op: str, type: TensorType, params: Params, names: Sequence[str
 
 def _slice_type(in_types: Types, params: Params) -> Types:
     type = require_one("slice", in_types)
+    require_zero("slice", type)
     _full_entries("slice", type, params, ("start", "limit", "strides"))
     for dim, (low, high, stride) in enumerate(_slices(params)):
         fits = 0 <= low <= high <= type.shape[dim] and stride > 0
@@ -184,6 +185,7 @@ slice_ = Op(
 def _pad_type(in_types: Types, params: Params) -> Types:
     require(len(in_types) == 2, "pad", f"takes an operand and a padding value, was given {len(in_types)} operands")
     type, value = in_types
+    require_zero("pad", type)
     require(value.shape == () and value.dtype == type.dtype, "pad", f"the padding value {value} is no scalar of {type}")
     _full_entries("pad", type, params, ("low", "high", "interior"))
     shape = tuple(

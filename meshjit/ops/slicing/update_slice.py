@@ -21,7 +21,7 @@ from meshjit.ops.base.batching import align_to_first
 from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import iota, zeros_like
-from meshjit.ops.base.families import factor_names, require, require_param
+from meshjit.ops.base.families import factor_names, require, require_param, require_zero
 from meshjit.ops.slicing.halos import between, fetch_run, positions, shard_axes
 from meshjit.ops.slicing.slices import slice_
 from sharding.rule import FactorRule
@@ -37,6 +37,7 @@ def is_most(shape: Sequence[int], block: Sequence[int]) -> bool:
 def _type(in_types: Types, params: Params) -> Types:
     require(len(in_types) == 2, "update_slice", f"takes operand and update, was given {len(in_types)} operands")
     (type, update), start = in_types, params["start"]
+    require_zero("update_slice", type)
     require(update.dtype == type.dtype, "update_slice", f"operand dtypes differ: {type} and {update}")
     require_param(len(start) == type.rank == update.rank, "update_slice", "start", start, f"{type} has {type.rank} dims")
     fits = all(0 <= a <= n - m for a, n, m in zip(start, type.shape, update.shape, strict=True))
