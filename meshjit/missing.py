@@ -85,10 +85,8 @@ FAMILIES = (
         "a transposed array",
     ),
     Family(
-        "partitioning is meshjit's own, which is asked by specs",
-        {
-            "meshjit.experimental": "custom_partitioning",
-        },
+        "callbacks that are asked while a function is partitioned are not built; partitioning is asked by specs",
+        {"meshjit.experimental": "custom_partitioning"},
         "shard_map, lax.with_sharding_constraint",
     ),
     Family(
