@@ -123,6 +123,46 @@ def test_what_is_near_to_a_mistake_works_as_in_jax() -> None:
     assert float(mj.grad(lambda x: lax.scan(lambda c, _: (c * x, None), 1.0, None, 3, unroll=True)[0])(2.0)) == 12
 
 
+CONVERTS_NOTHING = rf"convert nothing{LINE}\n  fix: x.astype\(...\), 1.0 in place of 1, or the function of meshjit.numpy"
+
+
+@pytest.mark.parametrize("name", "add sub mul div rem max min pow atan2 eq lt nextafter betainc clamp".split())
+def test_functions_of_several_operands_convert_nothing(name: str) -> None:
+    function = getattr(lax, name)
+    others = (V,) * (len({"betainc", "clamp"} & {name}))
+    for other in (np.arange(4, dtype=np.float16), mnp.asarray(2.0, "bfloat16")):
+        with pytest.raises(TypeError, match=rf"lax\.{name}: operands have dtypes float32 and {other.dtype}.*{CONVERTS_NOTHING}"):
+            function(V, other, *others)
+    if name != "pow":
+        with pytest.raises(TypeError, match=f"lax.{name}(: operands have dtypes float32 and .*int32| takes .*, got int32)"):
+            mj.jit(lambda x: function(x, 1, *others))(V)
+    function(V, 1.0, *others)
+
+
+def test_functions_that_move_elements_convert_nothing() -> None:
+    whole, numbers = np.arange(2), lax.ScatterDimensionNumbers((), (0,), (0,))
+    for call in [
+        lambda: lax.concatenate([V, whole], 0), lambda: lax.pad(V, 0, [(1, 0, 0)]), lambda: lax.dynamic_update_slice(V, whole, (0,)),
+        lambda: lax.dynamic_update_slice_in_dim(V, whole, 0, 0), lambda: lax.select(V > 0, V, np.arange(4)),
+        lambda: lax.select_n(V > 0, V, np.arange(4)), lambda: lax.scatter_add(V, np.array([[0]]), np.array([1]), numbers),
+    ]:  # fmt: skip
+        with pytest.raises(TypeError, match=rf"lax\.\w+: operands have dtypes \w+ and \w+; lax functions {CONVERTS_NOTHING}"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("name", "refused", "taken"),
+    [("sin", 1, 1.0), ("sqrt", np.int8(4), 1j), ("floor", 1j, 1.5), ("abs", np.uint8(1), -1), ("real", 1.0, 1j), ("is_finite", 1, 1.0),
+     ("square", True, 2), ("bitwise_not", 1.0, True), ("shift_left", True, 1), ("ge", 1j, True), ("complex", 1, 1.0), ("max", [1.0], 1j),
+     ("mulhi", 1.0, 7), ("rem", 1j, 3), ("cbrt", 1j, 8.0), ("reciprocal", 2, 2.0), ("igamma", 1, 1.0)],
+)  # fmt: skip
+def test_functions_take_the_kinds_of_numbers_that_they_are_for(name: str, refused: Any, taken: Any) -> None:
+    count = 1 if name in "sin sqrt floor abs real is_finite square bitwise_not cbrt reciprocal".split() else 2
+    with pytest.raises(TypeError, match=rf"lax\.{name} takes .*, got (\w+|a list){LINE}\n  fix: "):
+        getattr(lax, name)(*[refused] * count)
+    getattr(lax, name)(*[taken] * count)
+
+
 def test_binary_functions_repeat_extents_of_one_and_add_no_dims() -> None:
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     for function, meaning in [(lax.mul, np.multiply), (lax.max, np.maximum), (lax.lt, np.less), (lax.atan2, np.arctan2)]:

@@ -157,6 +157,7 @@ from meshjit.lax.loops import (
     scan as scan,
     while_loop as while_loop,
 )
+from meshjit.lax.operands import require_alike as _require_alike
 from meshjit.lax.platforms import platform_dependent as platform_dependent, stage as stage
 from meshjit.lax.ragged import (
     RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
@@ -310,11 +311,13 @@ def rev(operand: Any, dimensions: Sequence[int]) -> Any:
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Any:
+    _require_alike("concatenate", *operands)
     return _concatenate(operands, dimension)
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
     """(low, high, interior) per dim; negative low and high crop."""
+    _require_alike("pad", operand, padding_value)
     operand, config = asarray(operand), [tuple(c) for c in padding_config]
     _check_padding(shape_of(operand), shape_of(padding_value), config)
     low, high, interior = (tuple(int(c[i]) for c in config) for i in range(3))

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import enum
-import functools
-import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact
 from meshjit.lax.accuracy import AccuracyMode, Tolerance, accurate
+from meshjit.lax.operands import require_alike, strict
 from meshjit.lax.regions import apply as apply_equation
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.bits import bitcast_convert_type
-from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, promoted, shape_of, weak_of
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, lifted, ops, shape_of, weak_of
 from meshjit.trace import argument_of, bind, line_of, user_source
 from meshjit.trees import WORDS as tree
-
-
-def _strict(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function on operands whose extents are equal or 1; scalars go with any."""
-
-    signature = inspect.signature(function)
-
-    @functools.wraps(function)
-    def checked(*xs: Any, **named: Any) -> Any:
-        xs = signature.bind(*xs, **named).args if named else xs
-        shapes = {shape_of(x) for x in xs} - {()}
-        if len(shapes) > 1 and not _fit(shapes):
-            listed = " and ".join(str(shape_of(x)) for x in xs)
-            raise TypeError(
-                f"{name}: operands have shapes {listed}; lax functions repeat extents of 1, and add no dims\n"
-                f"  at {line_of(user_source())}\n  fix: use the function of meshjit.numpy, or lax.broadcast_in_dim"
-            )
-        return function(*xs)
-
-    checked.__name__ = checked.__qualname__ = name
-    return checked
-
-
-def _fit(shapes: Collection[tuple[int, ...]]) -> bool:
-    """Whether these are shapes of one rank, with one extent per dim beside 1."""
-    return len(set(map(len, shapes))) == 1 and all(len({*extents} - {1}) <= 1 for extents in zip(*shapes, strict=True))
 
 
 def _divide(x: Any, y: Any) -> Any:
@@ -51,44 +24,72 @@ def _divide(x: Any, y: Any) -> Any:
     return apply("divide", x, y)
 
 
-add, sub, _mul = _strict("add", ufuncs.add), _strict("sub", ufuncs.subtract), _strict("mul", ufuncs.multiply)
-div, rem = _strict("div", _divide), _strict("rem", ufuncs.fmod)
-max, min, pow = _strict("max", ufuncs.maximum), _strict("min", ufuncs.minimum), _strict("pow", ufuncs.power)  # noqa: A001
-atan2, nextafter = _strict("atan2", ufuncs.arctan2), _strict("nextafter", elementwise.nextafter)
-eq, ne = _strict("eq", ufuncs.equal), _strict("ne", ufuncs.not_equal)
-lt, le = _strict("lt", ufuncs.less), _strict("le", ufuncs.less_equal)
-gt, ge = _strict("gt", ufuncs.greater), _strict("ge", ufuncs.greater_equal)
-bitwise_and, bitwise_or = _strict("bitwise_and", ufuncs.bitwise_and), _strict("bitwise_or", ufuncs.bitwise_or)
-bitwise_xor, shift_left = _strict("bitwise_xor", ufuncs.bitwise_xor), _strict("shift_left", ufuncs.left_shift)
-shift_right_logical = _strict("shift_right_logical", lambda x, y: apply("shift_right_logical", x, y))
-shift_right_arithmetic = _strict("shift_right_arithmetic", lambda x, y: apply("shift_right_arithmetic", x, y))
+add, sub, _mul = (
+    strict(n, "number", f) for n, f in (("add", ufuncs.add), ("sub", ufuncs.subtract), ("mul", ufuncs.multiply))
+)  # fmt: skip
+div, rem = strict("div", "number", _divide), strict("rem", "real", ufuncs.fmod)
+max, min = strict("max", "any", ufuncs.maximum), strict("min", "any", ufuncs.minimum)  # noqa: A001
+atan2, nextafter = strict("atan2", "inexact", ufuncs.arctan2), strict("nextafter", "float", elementwise.nextafter)
+eq, ne = strict("eq", "any", ufuncs.equal), strict("ne", "any", ufuncs.not_equal)
+lt, le = strict("lt", "ordered", ufuncs.less), strict("le", "ordered", ufuncs.less_equal)
+gt, ge = strict("gt", "ordered", ufuncs.greater), strict("ge", "ordered", ufuncs.greater_equal)
+bitwise_and, bitwise_or, bitwise_xor = (
+    strict(n, "bits", f)
+    for n, f in (("bitwise_and", ufuncs.bitwise_and), ("bitwise_or", ufuncs.bitwise_or), ("bitwise_xor", ufuncs.bitwise_xor))
+)  # fmt: skip
+shift_left = strict("shift_left", "integer", ufuncs.left_shift)
+shift_right_logical = strict("shift_right_logical", "integer", lambda x, y: apply("shift_right_logical", x, y))
+shift_right_arithmetic = strict("shift_right_arithmetic", "integer", lambda x, y: apply("shift_right_arithmetic", x, y))
+
+
+def pow(x: Any, y: Any) -> Any:  # noqa: A001
+    """x ** y of floating or complex x, and y of its dtype or of integers."""
+    return _power_of_integers(x, y) if dtype_of(y).kind in "iub" else _power(x, y)
+
+
+_power = strict("pow", "inexact", ufuncs.power)
+_power_of_integers = strict("pow", "inexact", ufuncs.power, alike=False)
 
 
 def _of_a_and_x(op: str) -> Callable[..., Any]:
-    return lambda a, x: apply(op, a, x, inexact=True)
+    return lambda a, x: apply(op, a, x)
 
 
-polygamma = _strict("polygamma", lambda m, x: apply("polygamma", m, x, inexact=True))
-zeta = _strict("zeta", lambda x, q: apply("zeta", x, q, inexact=True))
-betainc = _strict("betainc", lambda a, b, x: apply("betainc", a, b, x, inexact=True))
-igamma, igammac, igamma_grad_a, random_gamma_grad = (
-    _strict(n, _of_a_and_x(n))
-    for n in ("igamma", "igammac", "igamma_grad_a", "random_gamma_grad")
-)
+polygamma = strict("polygamma", "float", lambda m, x: apply("polygamma", m, x))
+zeta = strict("zeta", "float", lambda x, q: apply("zeta", x, q))
+betainc = strict("betainc", "float", lambda a, b, x: apply("betainc", a, b, x))
+igamma, igammac, igamma_grad_a = (strict(n, "float", _of_a_and_x(n)) for n in ("igamma", "igammac", "igamma_grad_a"))
 
-neg, abs, sign = ufuncs.negative, ufuncs.absolute, ufuncs.sign  # noqa: A001
-exp, expm1, log, log1p, sin, cos, tan, tanh, sqrt, cbrt = (
-    accurate(n, o)
+
+def random_gamma_grad(a: Any, x: Any) -> Any:
+    """The derivative of a sample x of the gamma distribution with respect to its parameter a; the shapes are broadcast."""
+    return _random_gamma_grad(*broadcast_all([a, x]))
+
+
+_random_gamma_grad = strict("random_gamma_grad", "float", _of_a_and_x("random_gamma_grad"))
+
+neg, sign, square, abs = (  # noqa: A001
+    strict(n, k, f)
+    for n, k, f in (("neg", "number", ufuncs.negative), ("sign", "number", ufuncs.sign), ("square", "number", ufuncs.square),
+                    ("abs", "signed", ufuncs.absolute))
+)  # fmt: skip
+exp, expm1, log, log1p, sin, cos, tan, tanh, sqrt = (
+    strict(n, "inexact", accurate(n, o))
     for n, o in (("exp", "exponential"), ("expm1", "exponential_minus_one"), ("log", "log"), ("log1p", "log_plus_one"),
-                 ("sin", "sine"), ("cos", "cosine"), ("tan", "tan"), ("tanh", "tanh"), ("sqrt", "sqrt"), ("cbrt", "cbrt"))
+                 ("sin", "sine"), ("cos", "cosine"), ("tan", "tan"), ("tanh", "tanh"), ("sqrt", "sqrt"))
 )  # fmt: skip
-sinh, cosh = ufuncs.sinh, ufuncs.cosh
+cbrt, reciprocal = strict("cbrt", "float", accurate("cbrt", "cbrt")), strict("reciprocal", "inexact", elementwise.reciprocal)
+sinh, cosh = strict("sinh", "inexact", ufuncs.sinh), strict("cosh", "inexact", ufuncs.cosh)
 asin, acos, atan, asinh, acosh, atanh = (
-    ufuncs.arcsin, ufuncs.arccos, ufuncs.arctan, ufuncs.arcsinh, ufuncs.arccosh, ufuncs.arctanh,
-)  # fmt: skip
-floor, ceil, is_finite, square = ufuncs.floor, ufuncs.ceil, ufuncs.isfinite, ufuncs.square
-reciprocal, bitwise_not = elementwise.reciprocal, ufuncs.bitwise_not
-real, imag = ufuncs.real, ufuncs.imag
+    strict(f.__name__.replace("arc", "a"), "inexact", f)
+    for f in (ufuncs.arcsin, ufuncs.arccos, ufuncs.arctan, ufuncs.arcsinh, ufuncs.arccosh, ufuncs.arctanh)
+)
+floor, ceil, is_finite = (
+    strict(n, "float", f)
+    for n, f in (("floor", ufuncs.floor), ("ceil", ufuncs.ceil), ("is_finite", ufuncs.isfinite))
+)
+bitwise_not = strict("bitwise_not", "bits", ufuncs.bitwise_not)
+real, imag = strict("real", "complex", ufuncs.real), strict("imag", "complex", ufuncs.imag)
 
 
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
@@ -125,11 +126,12 @@ erf, erfc, erf_inv, lgamma, digamma = (
 )  # fmt: skip
 
 
-def exp2(x: Any, *, accuracy: Tolerance | AccuracyMode | None = None) -> Any:
+def _power_of_2(x: Any, *, accuracy: Tolerance | AccuracyMode | None = None) -> Any:
     """2 to the power x (`jax.lax.exp2`); accuracy: as of `exp`."""
-    (x,), _ = promoted(x, inexact=True)
     return exp(ufuncs.multiply(x, float(np.log(2.0))), accuracy=accuracy)
 
+
+exp2 = strict("exp2", "inexact", _power_of_2)
 
 bessel_i0e, bessel_i1e = _one("bessel_i0e", "bessel_i0e"), _one("bessel_i1e", "bessel_i1e")
 population_count, _leading_zeros = _one("population_count", "popcnt"), _one("clz", "count_leading_zeros")
@@ -142,8 +144,6 @@ def clz(x: Any) -> Any:
         return _leading_zeros(x)
     unsigned = cast(bitcast_convert_type(x, np.dtype(f"uint{bits_of(dtype)}")), np.uint8)
     return cast(ufuncs.subtract(_leading_zeros(unsigned), np.uint8(8 - bits_of(dtype))), dtype)
-
-
 
 
 class RoundingMethod(enum.IntEnum):
@@ -164,15 +164,12 @@ def integer_pow(x: Any, y: int) -> Any:
     return ufuncs.power(x, int(y))
 
 
-def complex(x: Any, y: Any) -> Any:  # noqa: A001
+def _complex(x: Any, y: Any) -> Any:
     """x + iy."""
-    (x, y), _ = mnp_promoted(x, y)
-    return bind(ops("complex"), x, y)
+    return bind(ops("complex"), *broadcast_all([x, y]))
 
 
-def mnp_promoted(*xs: Any) -> Any:
-    operands, weak = promoted(*xs, inexact=True)
-    return broadcast_all(operands, TypeError), weak
+complex = strict("complex", "part", _complex)  # noqa: A001
 
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
@@ -193,6 +190,7 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
             f"select: shapes {shape_of(pred)}, {shape_of(on_true)} and {shape_of(on_false)} must be equal"
             f" (the first may be a scalar)\n  at {line_of(user_source())}\n  fix: mnp.where broadcasts"
         )
+    require_alike("select", on_true, on_false)
     return ufuncs.where(pred, on_true, on_false)
 
 
@@ -210,7 +208,8 @@ def select_n(which: Any, *cases: Any) -> Any:
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
     """x moved inside [low, high]; NaN stays. On a bound the derivative is 0."""
-    (min, x, max), weak = promoted(min, x, max)
+    require_alike("clamp", min, x, max)
+    weak = weak_of(min) and weak_of(x) and weak_of(max)
     return bind(ops("clamp"), *broadcast_all([min, x, max]), weak_type=weak)
 
 
@@ -225,12 +224,9 @@ def _stopped(leaf: Any) -> Any:
     return bind(ops("stop_gradient"), asarray(leaf), weak_type=weak_of(leaf))
 
 
-def mulhi(x: Any, y: Any, /) -> Any:
+def _upper_half(x: Any, y: Any, /) -> Any:
     """The upper N bits of the products of integers of N bits, which have 2 N. TypeError for others."""
-    (x, y), weak = promoted(x, y)
     dtype = dtype_of(x)
-    if dtype.kind not in "iu":
-        raise TypeError(f"mulhi takes integers, got {dtype}\n  at {line_of(user_source())}\n  fix: mul")
     x, y = broadcast_all([x, y])
     half = np.asarray(dtype.itemsize * 4, dtype)
     mask = np.asarray(2 ** (dtype.itemsize * 4) - 1, dtype)
@@ -239,6 +235,9 @@ def mulhi(x: Any, y: Any, /) -> Any:
     cross = add(mul(x1, y0), shift_right_logical(mul(x0, y0), half))
     low = add(mul(x0, y1), bitwise_and(cross, mask))
     return add(mul(x1, y1), add(upper(cross, half), upper(low, half)))
+
+
+mulhi = strict("mulhi", "integer", _upper_half)
 
 
 def create_token(_: Any = None) -> Any:

@@ -6,9 +6,10 @@ import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from meshjit.lax.operands import require_alike
 from meshjit.numpy import ufuncs
 from meshjit.numpy.indexing import mode_word
-from meshjit.numpy.promote import asarray, cast, dtype_of, ops, shape_of
+from meshjit.numpy.promote import asarray, ops, shape_of
 from meshjit.numpy.shaping import moveaxis
 from meshjit.trace import bind
 
@@ -82,10 +83,10 @@ def _scatter(name: str, kind: str) -> Any:
         unique_indices: bool = False,
         mode: Any = None,
     ) -> Any:
-        operand = asarray(operand)
+        require_alike(name, operand, updates)
         numbers = dimension_numbers
         return bind(
-            ops("scatter"), operand, asarray(scatter_indices), cast(updates, dtype_of(operand)),
+            ops("scatter"), asarray(operand), asarray(scatter_indices), asarray(updates),
             update_window_dims=_dims(numbers.update_window_dims),
             inserted_window_dims=_dims(numbers.inserted_window_dims),
             input_batching_dims=_dims(numbers.operand_batching_dims),

@@ -11,7 +11,7 @@ import numpy as np
 from meshjit.api import jit
 from meshjit.lax.convolution import ConvDimensionNumbers
 from meshjit.numpy.creation import zeros
-from meshjit.numpy.promote import asarray, broadcast_to, shape_of
+from meshjit.numpy.promote import broadcast_to, lifted, shape_of
 
 DotDimensionNumbers: TypeAlias = tuple[tuple[Sequence[int], Sequence[int]], tuple[Sequence[int], Sequence[int]]]
 ConvGeneralDilatedDimensionNumbers: TypeAlias = tuple[str, str, str] | ConvDimensionNumbers | None
@@ -30,7 +30,7 @@ def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
 
 def shape_as_value(shape: Sequence[int]) -> Any:
     """The extents as a vector of i32."""
-    return asarray(np.array(shape, np.int32).reshape(len(shape)))
+    return lifted(np.array(shape, np.int32).reshape(len(shape)))
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.lax.operands import require_alike
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.places import as_int32, from_front, known_places, place_dtype, widened
-from meshjit.numpy.promote import asarray, dtype_of, normal_axis, ops, promoted, shape_of, weak_of
+from meshjit.numpy.promote import asarray, dtype_of, lifted, normal_axis, ops, shape_of, weak_of
 from meshjit.numpy.rearranging import tile as _tile
 from meshjit.numpy.shaping import expand_dims, slice_in_dim as _slice_in_dim, squeeze, stack as _stack, unstack as _unstack
 from meshjit.trace import bind, line_of, user_source
@@ -63,7 +64,8 @@ def dynamic_slice(
 
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: Any = True) -> Any:
     """x with a block replaced; starts are clamped so that it fits."""
-    (operand, update), _ = promoted(operand, update)
+    require_alike("dynamic_update_slice", operand, update)
+    operand, update = asarray(operand), asarray(update)
     return bind(ops("dynamic_update_slice"), operand, update, *_starts(operand, start_indices, allow_negative_indices))
 
 
@@ -140,7 +142,7 @@ def tile(operand: Any, reps: Sequence[int]) -> Any:
         raise TypeError(
             f"lax.tile: {len(reps)} numbers for {rank} dims\n  at {line_of(user_source())}\n  fix: one per dim, or jnp.tile"
         )
-    return _tile(operand, reps)
+    return lifted(_tile(operand, reps))
 
 
 def unstack(x: Any, axis: int = 0) -> tuple[Any, ...]:

@@ -19,14 +19,14 @@ from meshjit.nn.scaling import (
     scaled_matmul as scaled_matmul,
 )
 from meshjit.numpy.arguments import shape_tuple
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, normal_axis, ops, shape_of
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, normal_axis, ops, shape_of
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
 from meshjit.trace import bind
 
 
 def identity(x: Any) -> Any:
-    return asarray(x)
+    return lifted(x)
 
 
 def relu(x: Any) -> Any:

@@ -73,6 +73,16 @@ def axis_number(axis: Any) -> int:
         raise _error(f"an axis is an int, got {_shown(axis)}", fix) from None
 
 
+def diagonal_number(k: Any) -> int:
+    """Which diagonal, as an int; TypeError for what is none."""
+    if isinstance(k, Tracer):
+        k = value_of(k, TracerIntegerConversionError, "it was used as the number of a diagonal", "static_argnames=... for it")
+    try:
+        return operator.index(k)
+    except TypeError:
+        raise _error(f"the number of a diagonal is an int, got {_shown(k)}", _fix_of(k)) from None
+
+
 def axis_out_of_range(axis: int, rank: int) -> np.exceptions.AxisError:
     """NumPy's error for a dim that there is not; it is a ValueError and an IndexError."""
     last = f"from {-rank} to {rank - 1}" if rank else "none"

@@ -10,6 +10,7 @@ from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import bits_of
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import as_dtype
 from meshjit.numpy.creation import zeros
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, ops, shape_of
 from meshjit.numpy.reductions import sum as total
@@ -19,10 +20,10 @@ from meshjit.trace import bind, line_of, user_source
 
 def bitcast_convert_type(operand: Any, new_dtype: Any) -> Any:
     """The same bits as another dtype; a narrower one adds a last dim, a wider one takes it away."""
-    operand, dtype = asarray(operand), np.dtype(new_dtype)
+    operand, dtype = asarray(operand), canonical(as_dtype(new_dtype), config.enable_x64)
     wide, narrow = bits_of(dtype_of(operand)), bits_of(dtype)
     if wide == narrow:
-        return bind(ops("bitcast_convert"), operand, dtype=dtype)
+        return bind(ops("bitcast_convert"), operand, dtype=dtype, weak_type=False)
     return _split_bits(operand, dtype) if wide > narrow else _join_bits(operand, dtype)
 
 

@@ -137,7 +137,9 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
     """`numpy.dot`: last dim of a with the last but one of b."""
     m, n = len(shape_of(a)), len(shape_of(b))
     if m == 0 or n == 0:
-        return ufuncs.multiply(a, b)
+        if preferred_element_type is None:
+            return ufuncs.multiply(a, b)
+        return dot_general(a, b, (((), ()), ((), ())), precision, preferred_element_type)
     numbers = (((m - 1,), (max(n - 2, 0),)), ((), ()))
     _check_contracted("dot", a, b, m - 1, max(n - 2, 0))
     return _of_one_dtype(a, b, numbers, precision, preferred_element_type)
@@ -194,7 +196,9 @@ def inner(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any 
     """`numpy.inner`: the last dims are contracted."""
     m, n = len(shape_of(a)), len(shape_of(b))
     if m == 0 or n == 0:
-        return ufuncs.multiply(a, b)
+        if preferred_element_type is None:
+            return ufuncs.multiply(a, b)
+        return dot_general(a, b, (((), ()), ((), ())), precision, preferred_element_type)
     _check_contracted("inner", a, b, m - 1, n - 1)
     return _of_one_dtype(a, b, (((m - 1,), (n - 1,)), ((), ())), precision, preferred_element_type)
 

@@ -14,7 +14,7 @@ from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import TensorType, is_float
 from meshjit.numpy import ufuncs
-from meshjit.numpy.arguments import as_dtype, count_of, shape_tuple
+from meshjit.numpy.arguments import as_dtype, count_of, diagonal_number, shape_tuple
 from meshjit.numpy.elementwise import log10
 from meshjit.numpy.places import counted, place_dtype
 from meshjit.numpy.promote import (
@@ -265,6 +265,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
 
 def _diagonals(shape: tuple[int, int], k: int) -> tuple[Any, Any]:
     """row + k and column of every element."""
+    k = diagonal_number(k)
     dtype = place_dtype(*(n + abs(k) for n in shape))
     return counted(shape, 0, dtype, k), counted(shape, 1, dtype)
 
@@ -288,7 +289,7 @@ def tril(m: Any, k: int = 0) -> Any:
 def triu(m: Any, k: int = 0) -> Any:
     """The upper triangle of the last two dims."""
     rows, columns = _matrix_extents("triu", m)
-    return ufuncs.where(tri(rows, columns, k - 1, np.bool_), zeros_like(m), m)
+    return ufuncs.where(tri(rows, columns, diagonal_number(k) - 1, np.bool_), zeros_like(m), m)
 
 
 def meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.types import is_inexact
-from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, no_out, ops, promoted
+from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, exactly, no_out, ops, promoted, weak_of
 from meshjit.numpy.ufuncs import (
     absolute,
     add,
@@ -129,7 +129,9 @@ def logaddexp2(x: Any, y: Any) -> Any:
 
 def hypot(x: Any, y: Any) -> Any:
     """sqrt(x*x + y*y) without overflow: infinite where either is, also beside NaN. At the origin the derivatives are 1/2."""
+    weak = weak_of(x) and weak_of(y)  # an integer array beside 0.5 makes the result a strong float here
     (x, y), _ = promoted(absolute(x), absolute(y), inexact=True)
+    x, y = (exactly(v, dtype_of(v), weak) for v in (x, y))
     high, low = maximum(x, y), minimum(x, y)
     ratio = true_divide(low, where(equal(high, 0), 1, high))
     result = where(equal(high, 0), high, multiply(high, sqrt(add(1, square(ratio)))))

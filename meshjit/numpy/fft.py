@@ -19,7 +19,7 @@ from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota, placed
 from meshjit.numpy.places import counted, place_dtype
-from meshjit.numpy.promote import asarray, cast, dtype_of, float_of, normal_axis, ops, promoted, shape_of
+from meshjit.numpy.promote import asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of
 from meshjit.numpy.rearranging import roll
 from meshjit.numpy.shaping import slice_in_dim
 from meshjit.trace import bind, line_of, user_source
@@ -83,7 +83,7 @@ def _fft(name: str, kind: str, x: Any, s: Any, axes: Any, norm: str | None) -> A
         x = _resized(x, axis, length // 2 + 1 if half else length)
     result = transform(x, kind, axes, lengths)
     factor = _factor(name, kind, lengths, norm)
-    return result if factor == 1 else ufuncs.multiply(result, factor)
+    return lifted(result if factor == 1 else ufuncs.multiply(result, factor))
 
 
 def _checked_axes(name: str, axes: Any, s: Any, rank: int) -> Axes:

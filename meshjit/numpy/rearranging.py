@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
-from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.arguments import diagonal_number, shape_tuple
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.indexing import take
 from meshjit.numpy.places import bounded, from_front, known_places, place_dtype, widened
@@ -136,6 +136,7 @@ def resize(a: Any, new_shape: Any) -> Any:
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     """The diagonal of two dims, as the last dim."""
+    offset = diagonal_number(offset)
     a = moveaxis(a, (axis1, axis2), (-2, -1))
     rows, columns = shape_of(a)[-2:]
     count = max(0, min(rows + min(offset, 0), columns - max(offset, 0)))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import take
 from meshjit.numpy.key_arrays import takes_keys
@@ -251,7 +252,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
     """Places of the flat array as one array per dim."""
     places = []
-    for extent in reversed(tuple(shape)):
+    for extent in reversed(shape_tuple(shape, unknown=True)):
         places.append(ufuncs.remainder(indices, extent))
         indices = ufuncs.floor_divide(indices, extent)
     return tuple(reversed(places))

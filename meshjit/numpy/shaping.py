@@ -223,7 +223,7 @@ def vstack(tup: Sequence[Any], dtype: Any = None) -> Any:
 
 
 def column_stack(tup: Sequence[Any]) -> Any:
-    return concatenate([reshape(x, (-1, 1)) if len(shape_of(x)) == 1 else asarray(x) for x in tup], 1)
+    return concatenate([reshape(x, (-1, 1)) if len(shape_of(x)) <= 1 else asarray(x) for x in tup], 1)
 
 
 def slice_in_dim(x: Any, start: int, limit: int, stride: int = 1, axis: int = 0) -> Any:

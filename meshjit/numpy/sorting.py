@@ -93,6 +93,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
     if not keys:
         raise TypeError("lexsort needs at least one key")
     operands = broadcast_all([asarray(k) for k in reversed(keys)])
+    if not shape_of(operands[0]):  # each key is one number
+        return zeros((), index_dtype())
     dim = _sortable_dim("lexsort", operands[0], axis)
     return sort_together([*operands, iota(index_dtype(), shape_of(operands[0]), dim)], dim, len(operands))[-1]
 

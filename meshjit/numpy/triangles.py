@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import diagonal_number
 from meshjit.numpy.creation import array, iota
 from meshjit.numpy.indexing import take
 from meshjit.numpy.promote import cast, index_dtype, shape_of
@@ -49,12 +50,12 @@ def _clipped_sum(n: int, k: int, m: int) -> int:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Rows and columns of the lower triangle."""
-    return _triangle(n, n if m is None else m, k + 1, True)
+    return _triangle(n, n if m is None else m, diagonal_number(k) + 1, True)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Rows and columns of the upper triangle."""
-    return _triangle(n, n if m is None else m, k, False)
+    return _triangle(n, n if m is None else m, diagonal_number(k), False)
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:

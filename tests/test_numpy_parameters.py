@@ -1,0 +1,58 @@
+"""Parameters of unusual kinds: numbers of NumPy's where ints are meant, scalars where arrays are, one array where a list is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit.numpy as mnp
+from meshjit import lax, nn
+
+pytestmark = pytest.mark.device
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize("k", [np.uint8(1), np.int64(1), np.array(1, np.uint8)])
+def test_diagonals_are_counted_by_any_integer(k: Any) -> None:
+    for name in ("tril", "triu", "diagonal"):
+        np.testing.assert_array_equal(getattr(mnp, name)(X, k), getattr(np, name)(X, 1))
+    for name in ("tril_indices", "triu_indices"):
+        np.testing.assert_array_equal(getattr(mnp, name)(3, k), getattr(np, name)(3, 1))
+    np.testing.assert_array_equal(mnp.triu(X, np.uint8(0)), np.triu(X))  # one less than 0 of no sign
+    np.testing.assert_array_equal(mnp.tril_indices(1, mnp.uint8(0)), np.tril_indices(1, 0))
+    np.testing.assert_array_equal(mnp.eye(3, k=k), np.eye(3, k=1))
+    np.testing.assert_array_equal(mnp.linalg.diagonal(X, offset=k), np.diagonal(X, 1))
+
+
+def test_a_diagonal_between_two_is_an_error() -> None:
+    calls = [lambda: mnp.tril(X, 2.0), lambda: mnp.linalg.diagonal(X, offset=2.0), lambda: mnp.tri(2, k=1.5), lambda: mnp.triu_indices(2, 0.5)]
+    for call in calls:
+        with pytest.raises(TypeError, match=r"the number of a diagonal is an int, got float \d\.\d\n  at test_numpy_parameters\.py"):
+            call()
+
+
+def test_arrays_and_numbers_stand_for_lists_of_them() -> None:
+    np.testing.assert_array_equal(mnp.select(mnp.asarray(X > 2), mnp.asarray(X)), np.select(list(X > 2), list(X)))
+    np.testing.assert_array_equal(mnp.column_stack([np.float32(2), 3.0]), [[2, 3]])
+    assert int(mnp.lexsort(np.array([3, 1]))) == 0 and mnp.lexsort(np.array([3, 1])).shape == ()
+    assert [int(i) for i in mnp.unravel_index(np.array(4), 6)] == [4]
+
+
+def test_scalars_times_arrays_are_of_the_dtype_that_is_preferred() -> None:
+    half = mnp.ones(3, "bfloat16")
+    for function in (mnp.dot, mnp.inner):
+        assert function(half[0], half, preferred_element_type="float32").dtype == np.float32
+        assert function(2, half).dtype == half.dtype
+
+
+def test_weak_types_and_kinds_are_those_of_jax() -> None:
+    ints = mnp.ones(1, int)
+    assert not mnp.hypot(ints, 0.5).weak_type and mnp.hypot(1.0, 2.0).weak_type
+    assert not lax.bitcast_convert_type(mnp.asarray(2), "int32").weak_type
+    one = lax.bitcast_convert_type(mnp.float32(1), np.int64)  # which there is not without x64
+    assert one.dtype == np.int32 and int(one) == 0x3F800000
+    for value in (nn.identity(0), mnp.fft.ifftn(2), lax.tile(-1, ()), lax.shape_as_value((2, 3))):
+        assert isinstance(value, mnp.ndarray)
