@@ -28,8 +28,12 @@ def test_complex_extremes_are_numpys(name: str, axis: Any, keepdims: bool) -> No
 def test_complex_extremes_of_nan_empty_and_selected() -> None:
     assert np.isnan(host(mnp.max(np.array([1, np.nan + 1j], np.complex64))))
     assert mnp.max(np.zeros((3, 0, 2), np.complex64), 2).shape == (3, 0)
-    with pytest.raises(NotImplementedError, match="max of complex numbers with initial= or where="):
-        mnp.max(X, initial=0)
+    for initial in (0, 1.5, 9j):
+        assert host(mnp.max(X, initial=initial)).array == np.max(X, initial=initial)
+        assert host(mnp.min(X, initial=initial)).array == np.min(X, initial=initial)
+    chosen = np.abs(X) > 1
+    np.testing.assert_array_equal(host(mnp.max(X, 0, where=chosen, initial=-np.inf)), np.max(X, 0, where=chosen, initial=-np.inf))
+    assert host(mnp.max(np.zeros((3, 0), np.complex64), 1, initial=2, keepdims=True)).array.tolist() == [[2], [2], [2]]
 
 
 def test_whether_a_dtype_is_complex_is_asked_of_anything_that_has_one() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import meshjit.numpy as mnp
-from meshjit import lax, nn
+from meshjit import lax, nn, random
 
 pytestmark = pytest.mark.device
 
@@ -56,3 +56,12 @@ def test_weak_types_and_kinds_are_those_of_jax() -> None:
     assert one.dtype == np.int32 and int(one) == 0x3F800000
     for value in (nn.identity(0), mnp.fft.ifftn(2), lax.tile(-1, ()), lax.shape_as_value((2, 3))):
         assert isinstance(value, mnp.ndarray)
+
+
+def test_softplus_of_integers_is_a_float_of_its_own() -> None:
+    assert not nn.softplus(np.arange(2)).weak_type and nn.softplus(1.0).weak_type
+    assert nn.softplus(np.float16(1)).dtype == np.float16 and nn.softplus(np.arange(2)).dtype == np.float32
+
+
+def test_students_t_takes_its_shape_from_its_parameter() -> None:
+    assert random.t(random.key(0), np.ones((2, 3), np.float32)).shape == (2, 3) and random.t(random.key(0), 2.0).shape == ()

@@ -211,3 +211,13 @@ def test_samples(axis: int | None, keepdims: bool) -> None:
     np.testing.assert_array_equal(host(ours.count), theirs.count)
     if not keepdims:
         close(stats.sem(x, axis), scipy.stats.sem(x, axis))
+
+
+def test_softmax_is_of_all_elements_unless_an_axis_is_named() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for name in ("softmax", "log_softmax"):
+        for named in ({}, {"axis": 0}, {"axis": -1}, {"axis": (0, 1)}):
+            ours = getattr(special, name)(x, **named)
+            np.testing.assert_allclose(ours, getattr(scipy.special, name)(x, **named), rtol=1e-5)
+    assert float(special.softmax(np.float32(3))) == 1
+    np.testing.assert_array_equal(host(special.softmax(np.array([1j, 1j], np.complex64))), [0.5, 0.5])

@@ -19,7 +19,7 @@ from meshjit.nn.scaling import (
     scaled_matmul as scaled_matmul,
 )
 from meshjit.numpy.arguments import shape_tuple
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, lifted, normal_axis, ops, shape_of
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, shape_of, weak_of
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
 from meshjit.trace import bind
@@ -78,7 +78,7 @@ def mish(x: Any) -> Any:
 
 def softplus(x: Any) -> Any:
     """log(1 + exp(x)) without overflow."""
-    return mnp.logaddexp(x, 0.0)
+    return mnp.logaddexp(x, 0.0 if weak_of(x) else np.zeros((), float_of(dtype_of(x))))
 
 
 def log_sigmoid(x: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -113,9 +114,13 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
                 f"{name} of an empty array of shape {shape_of(a)} has no value; give initial=\n  at {line_of(user_source())}"
             )
         if dtype_of(a).kind == "c":
-            return _complex_extreme(function, a, axis, keepdims, initial, where, highest)
-        identity = identity_element("max" if highest else "min", dtype_of(a))
-        result = _reduced(op, a, axis, keepdims, where, identity)
+            a = a if where is None else ufuncs.where(where, a, cast(initial, dtype_of(a)))
+            if any(shape_of(a)[d] == 0 for d in axes):
+                return broadcast_to(cast(initial, dtype_of(a)), _left(shape_of(a), axes, keepdims))
+            result = _complex_extreme(function, a, axis, keepdims, highest)
+        else:
+            identity = identity_element("max" if highest else "min", dtype_of(a))
+            result = _reduced(op, a, axis, keepdims, where, identity)
         return result if initial is None else pick(result, cast(initial, dtype_of(result)))
 
     function.__name__ = name
@@ -123,13 +128,8 @@ def _extreme(name: str, op: str, pick: Any, highest: bool) -> Any:
     return function
 
 
-def _complex_extreme(extreme: Any, x: Any, axis: Any, keepdims: bool, initial: Any, where: Any, highest: bool) -> Any:
+def _complex_extreme(extreme: Any, x: Any, axis: Any, keepdims: bool, highest: bool) -> Any:
     """By the real part, of equal ones by the imaginary part, as NumPy orders complex numbers; nan where a part is nan."""
-    if where is not None or initial is not None:
-        raise NotImplementedError(
-            f"{extreme.__name__} of complex numbers with initial= or where= is not there\n  at {line_of(user_source())}\n"
-            "  fix: append the number to the array, or select the elements before"
-        )
     parts = [ufuncs.real(x), ufuncs.imag(x)]
     least = -np.inf if highest else np.inf
     real = extreme(parts[0], axis, keepdims=True)
@@ -137,7 +137,12 @@ def _complex_extreme(extreme: Any, x: Any, axis: Any, keepdims: bool, initial: A
     imag = ufuncs.where(ufuncs.isnan(real), np.nan, imag)
     result = bind(ops("complex"), *(cast(part, parts[0].dtype) for part in (real, imag)))
     axes = normal_axes(axis, len(shape_of(x)))
-    return result if keepdims else reshape(result, tuple(n for d, n in enumerate(shape_of(x)) if d not in axes))
+    return result if keepdims else reshape(result, _left(shape_of(x), axes))
+
+
+def _left(shape: tuple[int, ...], axes: Sequence[int], keepdims: bool = False) -> tuple[int, ...]:
+    """What is left of a shape when dims have been reduced."""
+    return tuple(1 if d in axes else n for d, n in enumerate(shape) if keepdims or d not in axes)
 
 
 max = amax = _extreme("max", "reduce_max", ufuncs.maximum, True)  # noqa: A001

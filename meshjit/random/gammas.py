@@ -128,7 +128,7 @@ def _t(data: Any, df: Any, *, shape: Shape, dtype: Any, partitionable: bool) -> 
 
 
 @takes_out_sharding
-def t(key: Any, df: Any, shape: Any = (), dtype: Any = None) -> Any:
+def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Student's t-distributed numbers of `df` degrees of freedom. Source: jax.random.t."""
     return drawn(_t, "t", key, [df], shape, dtype)
 

@@ -14,7 +14,7 @@ from meshjit import numpy as mnp
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.lax import elementwise as lax
 from meshjit.missing import explain as _explain
-from meshjit.nn import log_softmax as log_softmax, logsumexp as logsumexp, softmax as softmax
+from meshjit.nn import log_softmax as _log_softmax, logsumexp as logsumexp, softmax as _softmax
 from meshjit.numpy.promote import apply, broadcast_all, promoted
 
 
@@ -30,6 +30,16 @@ def _unary(name: str, op: str, doc: str) -> Any:
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
+
+
+def softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """exp(x) / sum(exp(x)) along `axis`, by default of all elements (`meshjit.nn.softmax`: of the last dim)."""
+    return _softmax(x, axis)
+
+
+def log_softmax(x: Any, /, *, axis: Any = None) -> Any:
+    """log(softmax(x)), by default of all elements."""
+    return _log_softmax(x, axis)
 
 
 erf = _unary("erf", "erf", "The error function.")
