@@ -245,3 +245,15 @@ def test_a_constraint_names_the_bits() -> None:
     assert mnp.arange(10)[mnp.array([1, -1], "int2")].tolist() == [1, 9]
     with pytest.raises(BufferError, match="S4 has no DLPack equivalent"):
         np.from_dlpack(mnp.ones(3, "int4"))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("name", ("int2", "uint2", "int4", "uint4", "int8"))
+def test_upper_halves_of_products(name: str) -> None:
+    """Of as many bits as the dtype has."""
+    low, high = limits(name)
+    values = np.arange(low, high + 1)
+    x, y = np.repeat(values, len(values)), np.tile(values, len(values))
+    bits = int(name.lstrip("uint"))
+    result = lax.mulhi(mnp.asarray(x.astype(name)), mnp.asarray(y.astype(name)))
+    assert result.dtype == name
+    np.testing.assert_array_equal(np.asarray(result).astype(int), (x * y) >> bits)

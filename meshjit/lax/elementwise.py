@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact
+from meshjit.core.types import SMALL_INTEGERS, bits_of, is_inexact, kind_of
 from meshjit.lax.accuracy import AccuracyMode, Tolerance, accurate
 from meshjit.lax.operands import require_alike, strict
 from meshjit.lax.regions import apply as apply_equation
@@ -44,7 +44,7 @@ shift_right_arithmetic = strict("shift_right_arithmetic", "integer", lambda x, y
 
 def pow(x: Any, y: Any) -> Any:  # noqa: A001
     """x ** y of floating or complex x, and y of its dtype or of integers."""
-    return _power_of_integers(x, y) if dtype_of(y).kind in "iub" else _power(x, y)
+    return _power_of_integers(x, y) if kind_of(dtype_of(y)) in "iub" else _power(x, y)
 
 
 _power = strict("pow", "inexact", ufuncs.power)
@@ -228,9 +228,9 @@ def _upper_half(x: Any, y: Any, /) -> Any:
     """The upper N bits of the products of integers of N bits, which have 2 N. TypeError for others."""
     dtype = dtype_of(x)
     x, y = broadcast_all([x, y])
-    half = np.asarray(dtype.itemsize * 4, dtype)
-    mask = np.asarray(2 ** (dtype.itemsize * 4) - 1, dtype)
-    upper = shift_right_arithmetic if dtype.kind == "i" else shift_right_logical
+    bits = bits_of(dtype) // 2
+    half, mask = np.asarray(bits, dtype), np.asarray(2**bits - 1, dtype)
+    upper = shift_right_arithmetic if kind_of(dtype) == "i" else shift_right_logical
     (x0, x1), (y0, y1) = ((bitwise_and(v, mask), upper(v, half)) for v in (x, y))
     cross = add(mul(x1, y0), shift_right_logical(mul(x0, y0), half))
     low = add(mul(x0, y1), bitwise_and(cross, mask))

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.types import is_float, is_inexact
+from meshjit.core.types import is_float, is_inexact, kind_of
 from meshjit.numpy.promote import dtype_of, shape_of
 from meshjit.trace import Tracer, line_of, user_source
 
 _KINDS: dict[str, tuple[str, Callable[[np.dtype[Any]], bool]]] = {
     "any": ("numbers", lambda d: True),
     "number": ("integers, floating and complex numbers", lambda d: d != np.bool_),
-    "signed": ("signed integers, floating and complex numbers", lambda d: d.kind not in "ub"),
-    "real": ("integers and floating numbers", lambda d: d != np.bool_ and d.kind != "c"),
-    "ordered": ("booleans, integers and floating numbers", lambda d: d.kind != "c"),
+    "signed": ("signed integers, floating and complex numbers", lambda d: kind_of(d) not in "ub"),
+    "real": ("integers and floating numbers", lambda d: d != np.bool_ and kind_of(d) != "c"),
+    "ordered": ("booleans, integers and floating numbers", lambda d: kind_of(d) != "c"),
     "inexact": ("floating and complex numbers", is_inexact),
     "float": ("floating numbers", is_float),
     "part": ("float32 and float64", lambda d: d in (np.float32, np.float64)),
-    "complex": ("complex numbers", lambda d: d.kind == "c"),
-    "bits": ("booleans and integers", lambda d: d.kind in "iub"),
-    "integer": ("integers", lambda d: d.kind in "iu"),
+    "complex": ("complex numbers", lambda d: kind_of(d) == "c"),
+    "bits": ("booleans and integers", lambda d: kind_of(d) in "iub"),
+    "integer": ("integers", lambda d: kind_of(d) in "iu"),
 }
 """What functions take: in words, and as a predicate."""
 
@@ -36,15 +36,17 @@ def strict(name: str, accepts: str, function: Callable[..., Any], alike: bool = 
 
     @functools.wraps(function)
     def checked(*xs: Any, **named: Any) -> Any:
-        xs = signature.bind(*xs, **named).args if named else xs
+        if named:
+            bound = signature.bind(*xs, **named)
+            xs, named = bound.args, bound.kwargs
         if len(xs) == 1 and type(xs[0]) is Tracer and accepted(xs[0].variable.type.dtype):  # nothing else to check, and soon done
-            return function(*xs)
+            return function(*xs, **named)
         dtypes = [dtype_of(x) for x in xs]
         if dtypes and not accepted(dtypes[0]) or (alike and any(d != dtypes[0] for d in dtypes)) or any(map(_is_list, xs)):
             raise _unfit(name, accepts, xs, dtypes)
         if len(xs) > 1:
             _require_extents(name, xs)
-        return function(*xs)
+        return function(*xs, **named)
 
     checked.__name__ = checked.__qualname__ = name
     return checked
