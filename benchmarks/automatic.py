@@ -2,6 +2,7 @@
 
     python benchmarks/automatic.py                     2, 8 and 32 layers on 8x8 devices, 32 layers on 8x8x8
     python benchmarks/automatic.py --layers 32 --mesh 16x16
+    python benchmarks/automatic.py --layers 32 --scan [--memory 30e9] [--checkpoints]      where memory is short
     python benchmarks/automatic.py --programs programs.py [--size small] [--device "TPU v5 lite" --devices 16]
     python benchmarks/automatic.py --programs programs.py --jax "PYTHON measure.py"       beside JAX's completions, too
 
@@ -34,6 +35,7 @@ import meshjit as mj
 from sharding.mesh import AbstractDevice, AbstractMesh
 
 CHIP = AbstractDevice("TPU v5p", None, "tpu")
+SCANNED = 128  # examples, two a device
 ROWS = ((2, (8, 8)), (8, (8, 8)), (32, (8, 8)), (32, (8, 8, 8)))
 
 
@@ -50,6 +52,20 @@ def row(layers: int, shape: tuple[int, ...]) -> str:
     mesh_text = "x".join(map(str, shape))
     times = f"{between - start:8.2f} {end - between:7.2f} {memory:7.0f}"
     return f"{layers:7} {mesh_text:>8} {len(plan.program.eqns):10} {times}  {plan.optimum}"
+
+
+def scanned(layers: int, shape: tuple[int, ...], memory: float | None, checkpoints: bool) -> str:
+    """Layers in a scan: what is computed again, if the step needs it to fit the memory."""
+    model = Model("meshjit", layers, scan=True, batch=SCANNED, checkpoints=checkpoints)
+    types, _ = model.arguments()
+    mesh = AbstractMesh(shape, ("x", "y", "z")[: len(shape)], abstract_device=CHIP)
+    traced = mj.auto(model.step, mesh=mesh, effort=0, memory=memory).trace(*types)
+    start = time.process_time()
+    plan = traced.plan().plan
+    seconds = time.process_time() - start
+    assert plan.cost is not None
+    again = [d.subject for d in plan.decisions if d.kind == "try" and d.choice == "kept"]
+    return "\n  ".join([f"{seconds:.1f} s  {plan.cost.seconds * 1e3:.0f} ms  {plan.cost.peak_bytes / 1e9:.1f} GB", *again])
 
 
 def programs_in(path: str, size: str) -> dict[str, Any]:
@@ -98,6 +114,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--layers", type=int)
     parser.add_argument("--mesh", default="8x8")
+    parser.add_argument("--scan", action="store_true", help="layers in a scan, not behind checkpoints")
+    parser.add_argument("--memory", type=float, help="bytes a device, with --scan")
+    parser.add_argument("--checkpoints", action="store_true", help="with --scan: behind checkpoints all the same")
     parser.add_argument("--programs", help="a file of annotated programs to compare with, see above")
     parser.add_argument("--size", default="small", help="of --programs")
     parser.add_argument("--jax", help="a command that compiles them with JAX, see above")
@@ -112,6 +131,9 @@ def main() -> None:
         compare(arguments.programs, arguments.size, arguments.only, device, arguments.devices, arguments.jax)
         return
     shape = tuple(int(n) for n in arguments.mesh.split("x"))
+    if arguments.scan:
+        print(scanned(arguments.layers or 32, shape, arguments.memory, arguments.checkpoints))
+        return
     print(f"{'layers':>7} {'mesh':>8} {'equations':>10} {'trace s':>8} {'plan s':>7} {'RSS MB':>7}  plan")
     for layers, each in ROWS if arguments.layers is None else [(arguments.layers, shape)]:
         print(row(layers, each), flush=True)

@@ -31,11 +31,11 @@ STAGES = ("trace", "simplify", "plan", "partition", "emit")
 class Model:
     """The training step, written for a framework that is handed in: this one and JAX have the same names."""
 
-    def __init__(self, framework: str, layers: int, scan: bool, batch: int = BATCH) -> None:
+    def __init__(self, framework: str, layers: int, scan: bool, batch: int = BATCH, checkpoints: bool = True) -> None:
         self.fw = importlib.import_module(framework)
         self.np, self.lax, self.nn = (importlib.import_module(f"{framework}.{name}") for name in ("numpy", "lax", "nn"))
         self.spec: Any = importlib.import_module(f"{framework}.sharding").PartitionSpec
-        self.layers, self.scan, self.batch = layers, scan, batch
+        self.layers, self.scan, self.batch, self.checkpoints = layers, scan, batch, checkpoints
 
     def parameters(self) -> Any:
         """(shape, spec) of every parameter."""
@@ -90,7 +90,7 @@ class Model:
     def loss(self, parameters: Any, tokens: Any, labels: Any) -> Any:
         np = self.np
         parameters = self.fw.tree_util.tree_map(lambda x: x.astype(np.bfloat16), parameters)
-        x, block = parameters["embedding"][tokens], self.fw.checkpoint(self.block)
+        x, block = parameters["embedding"][tokens], self.fw.checkpoint(self.block) if self.checkpoints else self.block
         if self.scan:
             x, _ = self.lax.scan(lambda x, layer: (block(x, layer), None), x, parameters["layers"])
         else:

@@ -31,6 +31,7 @@ from meshjit.transform.batch import batch
 from meshjit.transform.batch_gathers import batch_gathers
 from meshjit.transform.commute import commute
 from meshjit.transform.compute_again import Section, compute_again
+from meshjit.transform.compute_again_in_loops import LoopAgain, compute_again_in_loop, loop_pairs
 from meshjit.transform.cse import cse
 from meshjit.transform.dce import dce
 from meshjit.transform.fold import fold
@@ -164,6 +165,12 @@ def both_halves_are_the_whole(before: Program, first: Program, second: Program) 
     assert_equal(evaluate(before, [*early, later]), [result, *evaluate(second, [*residuals, later])])
 
 
+def all_again(program: Program) -> LoopAgain:
+    """All that the first of two loops computes, again in the second."""
+    pair = next(loop_pairs(program))
+    return LoopAgain(pair, pair.body.eqns)
+
+
 # -- the table of passes
 
 
@@ -198,6 +205,7 @@ PASSES = {
     "separate_uses": Pass(separate_uses, lambda p: separate_uses(p, {p.eqns[-1]: (p.inputs[:1], p.eqns[-1].inputs[-1])})),
     "compute_again": Pass(
         compute_again, lambda p: compute_again(p, [Section(p.eqns[:1], len(p.eqns) - 1, p.eqns[-1].inputs[-1])])[0]),
+    "compute_again_in_loops": Pass(compute_again_in_loop, lambda p: compute_again_in_loop(p, all_again(p))[0]),
     "share_halos": plain(share_halos, values_on_devices_stay),
     "merge_permutes": Pass(merge_permutes, lambda p: merge_permutes(p, MESH, Topology.cpu(MESH)), values_on_devices_stay),
     "pair_permutes": Pass(pair_permutes, lambda p: pair_permutes(p, MESH), values_on_devices_stay),

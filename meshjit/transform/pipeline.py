@@ -16,7 +16,7 @@ While planning (`plan/proposals/`: they need placements, and the search keeps wh
     11 commute           transforms along whole dims come first
     12 keep_dims_apart   after 11: what a reshape merges is gathered only if no other change has spared it
     13 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
-    14 compute_again     likewise; after 13, which computes nothing twice
+    14 compute_again     likewise; after 13, which computes nothing twice; with it compute_again_in_loops, of loops
 
 After partitioning (`finish`, on local Programs; collectives are there now):
     15 cse               with constants, which no longer need a copy for each use

@@ -15,6 +15,7 @@ from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.versions import home_of
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
+from meshjit.plan.graph import programs_in
 from sharding.axes import AxisRef
 from sharding.placement import Placement
 from sharding.rule import FactorRule
@@ -29,9 +30,10 @@ class Prescribed(Assigner):
 
     def following(self, before: Program, after: Program, originals: Mapping[Var, Var]) -> Prescribed:
         """Equations on other values, and copies of equations, are computed as these were."""
-        makers = {v: self.plans[eqn] for eqn in before.eqns if eqn in self.plans for v in eqn.outputs}
+        eqns = [eqn for part in programs_in(before) for eqn in part.eqns if eqn in self.plans]
+        makers = {v: self.plans[eqn] for eqn in eqns for v in eqn.outputs}
         plans = dict(self.plans)
-        for eqn in after.eqns:
+        for eqn in (eqn for part in programs_in(after) for eqn in part.eqns):
             if eqn not in plans and eqn.outputs and eqn.inputs:
                 plan = makers.get(originals.get(eqn.outputs[0], eqn.outputs[0]))
                 if plan is not None and len(plan.results) == len(eqn.outputs) and plan.rule == rule_of(eqn):

@@ -48,6 +48,8 @@ WALKS: Final = 4000  # pairs of placements of operands, up to which the way from
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
+IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits
+LEANER: Final = 0.01  # of what is held beyond the memory: less than that is hardly less
 RETRIED: Final = 3  # of them, on each larger mesh where nothing fits, and whatever the time
 STEPS: Final = 1 << 17  # choices of one decision on the way to assignments in order; some 2 s
 ASSIGNMENTS: Final = 1 << 18  # that are gone through; many lead to the same plan
@@ -91,7 +93,7 @@ class Search:
         is_small = self.is_small()
         bound, is_complete = self.in_order() if is_small else self.descents()
         if self.best is None and self.leanest is not None:
-            self.within_memory(is_small)
+            self.within_memory(is_small, self._lighter())
             is_complete = False
         propagated = self._propagated()
         if not is_complete and self.effort > 0 and self.best is not None:
@@ -312,10 +314,13 @@ class Search:
 
     # --- within the memory --------------------------------------------------------------------------------------------
 
-    def within_memory(self, is_small: bool) -> None:
-        """Plans that fit, where the fastest ones do not: bytes at the peak get a price."""
+    def within_memory(self, is_small: bool, lighter: Candidate | None) -> None:
+        """Plans that fit, where the fastest ones do not: bytes at the peak get a price. As long as they can still be faster than
+        `lighter`, if that fits."""
         assert self.leanest is not None, "some plan was made"
-        prices = Prices(PRICE * self.leanest.seconds / self.leanest.peak)
+        least, in_vain = math.inf if lighter is None or lighter.peak > self.memory else lighter.seconds, 0
+        leanest = self.leanest.peak
+        prices = Prices(PRICE * self.leanest.seconds / leanest)
         prices.equations.add(peak_of(self.leanest.plan, self.machine))
         for tried in range(self.priced):
             if self.is_late and tried >= RETRIED:
@@ -327,6 +332,11 @@ class Search:
                 candidate = refined(candidate, self.machine, "memory")
                 self._consider(candidate)
             prices.learn(candidate, self.memory, self.machine)
+            if candidate.peak > self.memory:
+                in_vain = in_vain + 1 if candidate.peak > leanest - LEANER * (leanest - self.memory) else 0
+                leanest = min(leanest, candidate.peak)
+                if least < math.inf and (in_vain >= IN_VAIN or candidate.seconds >= least):
+                    return
 
     def _at_prices(self, prices: Mapping[int, float], is_small: bool) -> Iterator[Candidate]:
         if is_small and len(self.machine.mesh.axis_names) == 1:

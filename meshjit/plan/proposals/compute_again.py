@@ -3,30 +3,35 @@
 The values of the forward pass that are held at the peak are made again when they are read (`transform/compute_again.py`), section
 by section (`plan/stored.py`), as `checkpoint` would, layer by layer: the first as many as bring the peak below the memory. Either
 what goes element by element alone, which costs little, or all of it.
+
+What a loop stacks for a later one is made again in that one's iterations (`transform/compute_again_in_loops.py`), the same values
+in each: as little as suffices (`plan/loop_residuals.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from meshjit.core.program import Eqn
+from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.draft import Draft
 from meshjit.plan.events import Move
+from meshjit.plan.loop_residuals import Cut, Residuals, loop_residuals
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.plan.stored import Stored
 from meshjit.transform.compute_again import Section, compute_again
+from meshjit.transform.compute_again_in_loops import compute_again_in_loop
 
 
 @dataclass(frozen=True)
 class Option:
-    """`peak`: bytes, about. `seconds`: that computing the sections again takes, about. `saved`: bytes that are not kept."""
+    """`peak`: bytes, about. `seconds`: that computing the equations again takes, about. `write`: the Program that does so."""
 
-    sections: Sequence[Section]
-    count: int  # of all sections
+    eqns: Sequence[Eqn]
     peak: float
     seconds: float
-    saved: int
+    text: str
+    write: Callable[[], tuple[Program, Mapping[Var, Var]]] = field(repr=False)
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
@@ -34,15 +39,19 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     if draft.cost.peak_bytes <= memory or draft.exact_cost.peak_bytes <= memory:
         return
     stored = Stored(draft.lifetimes)
-    options = [option for deep in (False, True) for option in _options(draft, stored, deep, memory)]
+    options = [option for deep in (False, True) for option in _of_sections(draft, stored, deep, memory)]
+    options += _of_loops(draft)
     for option in sorted(options, key=lambda option: (max(0.0, option.peak - memory), option.seconds)):
-        program, originals = compute_again(draft.program, option.sections)
-        key = "compute", frozenset(eqn.outputs[0] for section in option.sections for eqn in section.eqns)
-        source = str(option.sections[0].eqns[0].source or "")
-        yield Proposal("compute", key, _text(option), source=source, saves_memory=True, program=program, originals=originals)
+        program, originals = option.write()
+        key = "compute", frozenset(eqn.outputs[0] for eqn in option.eqns)
+        source = str(option.eqns[0].source or "")
+        yield Proposal("compute", key, option.text, source=source, saves_memory=True, program=program, originals=originals)
 
 
-def _options(draft: Draft, stored: Stored, deep: bool, memory: float) -> Iterator[Option]:
+# --- sections of the Program --------------------------------------------------------------------------------------------
+
+
+def _of_sections(draft: Draft, stored: Stored, deep: bool, memory: float) -> Iterator[Option]:
     """The fewest sections that suffice, or all of them."""
     every = [*stored.sections(deep)]
     fewest, most = 1, len(every)
@@ -52,24 +61,67 @@ def _options(draft: Draft, stored: Stored, deep: bool, memory: float) -> Iterato
     peak = stored.peak_with(every[:most])
     if every and peak < draft.exact_cost.peak_bytes:
         chosen = every[:most]
-        yield Option(chosen, len(every), peak, _seconds(draft, chosen), stored.saved(chosen))
+        eqns = [eqn for section in chosen for eqn in section.eqns]
+        text = _text(chosen, len(every), _lines(eqns), stored.saved(chosen))
+        yield Option(eqns, peak, _seconds(draft, eqns), text, lambda: compute_again(draft.program, chosen))
 
 
-def _seconds(draft: Draft, sections: Sequence[Section]) -> float:
+def _seconds(draft: Draft, eqns: Sequence[Eqn]) -> float:
     """Work, what ops exchange, and what is moved for them now."""
     plans = dict(zip(draft.program.eqns, draft.plan.equations, strict=True))
     moving: dict[Eqn | None, float] = {}
     for event in draft.plan.events:
         if isinstance(event, Move):
             moving[event.eqn] = moving.get(event.eqn, 0.0) + event.walk.seconds
-    effects = [(eqn, draft.machine.effect(eqn, plans[eqn])) for section in sections for eqn in section.eqns]
+    effects = [(eqn, draft.machine.effect(eqn, plans[eqn])) for eqn in eqns]
     return sum(effect.work + effect.exchange.moving + moving.get(eqn, 0.0) for eqn, effect in effects)
 
 
-def _text(option: Option) -> str:
-    lines = sorted({eqn.source.line for section in option.sections for eqn in section.eqns if eqn.source is not None})
-    where = "" if not lines else f" of line {lines[0]}" if lines[0] == lines[-1] else f" of lines {lines[0]} to {lines[-1]}"
-    every = len(option.sections) == option.count
-    which = f"all {option.count} sections" if every else f"the first {len(option.sections)} of {option.count} sections"
-    which = "the forward pass" if option.count == 1 else which
-    return f"compute {which}{where} again in the backward pass, not keep {option.saved:,} bytes"
+def _text(sections: Sequence[Section], count: int, lines: str, saved: int) -> str:
+    which = f"all {count} sections" if len(sections) == count else f"the first {len(sections)} of {count} sections"
+    which = "the forward pass" if count == 1 else which
+    return f"compute {which}{lines} again in the backward pass, not keep {saved:,} bytes"
+
+
+def _lines(eqns: Iterable[Eqn]) -> str:
+    lines = sorted({eqn.source.line for eqn in eqns if eqn.source is not None})
+    if not lines:
+        return ""
+    return f" of line {lines[0]}" if lines[0] == lines[-1] else f" of lines {lines[0]} to {lines[-1]}"
+
+
+# --- loops --------------------------------------------------------------------------------------------------------------
+
+
+def _of_loops(draft: Draft) -> Iterator[Option]:
+    for residuals, is_nested in loop_residuals(draft.plan, draft.machine):
+        for cut in residuals.ladder():
+            peak = _peak_with(draft, residuals, cut, is_nested)
+            if peak < draft.exact_cost.peak_bytes:
+                write = _writes(draft.program, cut)
+                yield Option(cut.again.eqns, peak, cut.seconds, _loop_text(residuals, cut), write)
+
+
+def _writes(program: Program, cut: Cut) -> Callable[[], tuple[Program, Mapping[Var, Var]]]:
+    return lambda: compute_again_in_loop(program, cut.again)
+
+
+def _peak_with(draft: Draft, residuals: Residuals, cut: Cut, is_nested: bool) -> float:
+    """The most bytes that are held, about: between the loops, fewer by what is not kept."""
+    fewer = residuals.now - cut.bytes
+    if is_nested:
+        return draft.exact_cost.peak_bytes - fewer
+    held = draft.lifetimes.held_bytes()
+    between = range(residuals.first, residuals.second + 1)
+    return max(bytes_ - fewer if n in between else bytes_ for n, bytes_ in enumerate(held))
+
+
+def _loop_text(residuals: Residuals, cut: Cut) -> str:
+    pair, count = residuals.pair, len(residuals.pair.stacked)
+    which = "all" if cut.dropped == count else f"{cut.dropped} of"
+    where = "" if pair.forward.source is None else f" in line {pair.forward.source.line}"
+    saved = residuals.now - cut.bytes
+    return (
+        f"compute {which} {count} values that a loop of {residuals.length}{where} keeps of each iteration again"
+        f" in the backward pass, not keep {saved:,.0f} bytes"
+    )
