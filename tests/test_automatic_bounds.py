@@ -12,12 +12,18 @@ import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import nn
 from meshjit.core.program import Program
+from meshjit.core.types import TensorType
 from meshjit.plan.automatic import limits, prove, solve
-from meshjit.plan.automatic.relax import bound_on
+from meshjit.plan.automatic.floors import Floors
+from meshjit.plan.automatic.relax import bound_on, with_alike_axes
 from meshjit.plan.automatic.solve import Search
+from meshjit.plan.cost import Machine
 from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import target_of
 from sharding.mesh import AbstractDevice, AbstractMesh
+from sharding.placement import Placement
 from tests.tools.every_plan import EQUAL, drafted, searched
+from tests.tools.fuzz import Drawer
 from tests.tools.wire import traced
 
 CHIP = AbstractDevice("TPU v5p", None, "tpu")
@@ -88,6 +94,41 @@ def test_a_relaxed_bound_is_a_bound(case: int) -> None:
     search = searched(drafted(traced(fun, types), mesh))
     least = near_the_best(search)
     assert bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+@pytest.mark.parametrize("seed", [*range(256, 262), 72, 92, 141, 201])
+def test_a_relaxed_bound_is_a_bound_of_random_programs(seed: int) -> None:
+    """Gathers and scatters, whose own rules touch less than their operands, were bounded by all that they could touch."""
+    generator = np.random.default_rng(seed)
+    drawn = Drawer(generator).program(int(generator.integers(2, 7)))
+    shape = ((2, 2, 2), (2, 2, 4), (2, 2, 2, 2))[seed % 3]
+    search = searched(drafted(drawn, AbstractMesh(shape, tuple("xyzw")[: len(shape)], abstract_device=CHIP if seed % 5 else None)))
+    least = near_the_best(search)
+    assert 0 <= bound_on(search.draft, {}, 2 * least, EFFORT) <= least * EQUAL
+
+
+def test_axes_of_one_size_are_alike() -> None:
+    """Three of 2: bringing is bounded as on the axes themselves, not as if devices on the third shared all of it."""
+    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)
+    alike = with_alike_axes(Machine(mesh, target_of(mesh)))
+    placements = [Placement((("z", "x"), ("y",))), Placement((("x", "y"), ("z",)))]
+    assert alike.normal(placements[0]) == alike.normal(placements[1]) == placements[1]
+    summed = Placement(((), ("x",)), (("z", "sum"),))
+    assert str(alike.normal(summed)) == str(Placement(((), ("x",)), (("y", "sum"),)))
+    draft = drafted(traced(residual, ["f32[4096, 4096]"] * 2 + ["f32[8192, 4096]"]), mesh)
+    least = near_the_best(searched(draft))
+    assert bound_on(draft, {}, 2 * least, EFFORT) > 0.8 * least
+
+
+@pytest.mark.parametrize(("home", "other"), [("x", ()), ("x", "x"), (("x", "y", "z"), "x"), (("x", "y"), ("x", "y")), ("x", "y")])
+def test_what_a_sum_takes_at_least(home: Any, other: Any) -> None:
+    """Of gathers, reductions and reductions to shards it is exact, but for the start of a second collective."""
+    mesh = AbstractMesh((2, 2, 2), ("x", "y", "z"), abstract_device=CHIP)
+    machine, type = Machine(mesh, target_of(mesh)), TensorType.parse("f32[4096, 1024]")
+    source = Placement(((), ()), tuple((axis, "sum") for axis in home))
+    target = Placement((tuple(other), ()))
+    floor, exact = Floors(machine).seconds(type, source, [target]), machine.seconds(type, source, target)
+    assert 0.5 * exact < floor <= exact * EQUAL
 
 
 def test_annotations_on_other_axes_are_left_out() -> None:

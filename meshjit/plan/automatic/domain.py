@@ -39,6 +39,10 @@ class Domain(Protocol):
         """One object for equal spreads of alike equations."""
         ...
 
+    def partials(self, partial: Sequence[tuple[AxisRef, ...]]) -> Sequence[tuple[AxisRef, ...]]:
+        """The axes over which sums may flow through an equation, where its operands are partial over one of these."""
+        ...
+
 
 class Plans:
     """Plans of alike equations are made once."""
@@ -54,6 +58,9 @@ class Plans:
         if plan is None:
             plan = self.plans[key] = equation_plan(rule, spread, self.mesh)
         return plan
+
+    def partials(self, partial: Sequence[tuple[AxisRef, ...]]) -> Sequence[tuple[AxisRef, ...]]:
+        return partial
 
 
 class Everything(Plans):
@@ -79,6 +86,9 @@ class Along:
 
     def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
         return self.common.plan(eqn, rule, spread)
+
+    def partials(self, partial: Sequence[tuple[AxisRef, ...]]) -> Sequence[tuple[AxisRef, ...]]:
+        return partial
 
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
         mesh, before = self.common.mesh, self.eqns.get(eqn)

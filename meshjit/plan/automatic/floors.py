@@ -6,11 +6,14 @@ starts a collective, and its collectives carry at least the elements that a devi
     f32[8, 6]  [x, -] -> [-, x] over x=2    a device has 12 of the 24 elements that it needs: 48 bytes
 
 At least so many bytes are on the wire, at the least price of a byte over any axis. Where a device has all of its elements
-already, the walk is free. What is made again instead of moved has no bound but 0.
+already, the walk is free. Of a sum of n addends that k devices need, n - 1 messages come before the first of them has it, for
+every other holder of an addend sends it on; and k - 1 after that, one to each of the others. What is made again instead of moved
+has no bound but 0.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -55,9 +58,16 @@ class Floors:
     def _floor(self, type: TensorType, home: Placement, other: Placement) -> float:
         size = type.dtype.itemsize
         if home.partial and not other.partial:
-            return self.start + self.machine.local_bytes(type, other) * self.byte
+            addends, holders = self.mesh.axes_size(home.partial_axes), self._holders(other)
+            messages = (addends + holders - 2) / self.mesh.device_count
+            bytes_ = max(messages * type.nbytes, float(self.machine.local_bytes(type, other)))
+            return self.start + bytes_ * self.byte
         needed = self._needed(type.shape, home, other)
         return self.start + needed * size * self.moved_byte if needed else 0.0
+
+    def _holders(self, placement: Placement) -> float:
+        """How many devices have each element."""
+        return self.mesh.device_count / math.prod([self.mesh.axes_size(axes) for axes in placement.dims])
 
     def _needed(self, shape: tuple[int, ...], home: Placement, other: Placement) -> float:
         """The elements that a device needs and does not have, on average."""

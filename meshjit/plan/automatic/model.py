@@ -252,7 +252,7 @@ class Model:
                 continue
             busy = {name_of(axis) for p in (*plan.operands, *plan.results) for axis in p.axes()}
             partial = {p.partial_axes for v in together[:1] for p in self.values[v].homes if p.partial_kind == "sum"}
-            for axes in sorted(partial, key=str):
+            for axes in self.domain.partials(sorted(partial, key=str)):
                 if not busy & {name_of(axis) for axis in axes}:
                     yield _with_sums(plan, group, tuple((axis, "sum") for axis in axes))
 

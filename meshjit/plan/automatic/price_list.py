@@ -28,8 +28,8 @@ class PriceList:
     """`seconds` and `is_exact` by number. What is asked for is never dearer than its price. `stays`: lower bounds are not made
     exact, and count as if they were."""
 
-    def __init__(self, machine: Machine, stays: bool = False) -> None:
-        self.floors, self.stays = Floors(machine), stays
+    def __init__(self, machine: Machine, stays: bool = False, floors: Floors | None = None) -> None:
+        self.floors, self.stays = floors or Floors(machine), stays
         self.seconds = [0.0, math.inf]
         self.is_exact = [True, True]
         self.numbers: dict[object, int] = {}

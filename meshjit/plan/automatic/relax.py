@@ -1,8 +1,8 @@
 """A bound on all plans of a large Program, found once somebody asks how good its plan is.
 
 On one or two axes it is that of a proof (`prove.py`) that makes no plans. On more, everything that can be chosen would be too
-much, so the problem is relaxed: the mesh has two of its axes, and its devices are as many times as fast as devices share each
-of theirs.
+much, so the problem is relaxed: axes of one size are alike, and all as quick as the quickest (`alike_axes.py`). Where even that
+is too much, the mesh has two of its axes, and its devices are as many times as fast as devices share each of theirs.
 
     8x8x8 devices   ->   8x8 devices, each with 8 times the flops, memory and links; all links like the quickest
 
@@ -17,15 +17,15 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from meshjit.core.plan import EquationPlan
-from meshjit.core.program import Eqn
-from meshjit.core.rules import work_passes
 from meshjit.core.target import Target
+from meshjit.plan.automatic.alike_axes import AlikeAxes, AlikeFloors, Counts, Sharing
+from meshjit.plan.automatic.domain import Domain
 from meshjit.plan.automatic.eliminate import TooWide
+from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
-from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
+from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import Annotations, programs_in
 from sharding.axes import name_of
@@ -42,27 +42,43 @@ def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float)
     would be too large, or values have to be on axes that are not kept."""
     machine, annotations = draft.machine, draft.annotations
     axes = sorted((name for name, size in machine.mesh.shape.items() if size > 1), key=lambda name: -machine.mesh.shape[name])
-    is_relaxed = len(axes) > KEPT
-    if is_relaxed:
-        if any(eqn.op.seed is not None or eqn.op.pinned is not None for p in programs_in(draft.program) for eqn in p.eqns):
-            return 0.0
-        machine = relaxed(machine, axes[:KEPT])
-        annotations = _without(annotations, draft, frozenset(axes[:KEPT]))
+    if len(axes) <= KEPT:
+        return _proved(draft, machine, annotations, ties, upper, effort)
+    if any(eqn.op.seed is not None or eqn.op.pinned is not None for p in programs_in(draft.program) for eqn in p.eqns):
+        return 0.0
+    effort, alike = min(effort, MOST), with_alike_axes(machine)
+    bound = _proved(draft, alike, _without(annotations, draft, frozenset()), ties, upper, effort, Counts(alike))
+    if bound:
+        return bound
+    annotations = _without(annotations, draft, frozenset(axes[:KEPT]))
+    return _proved(draft, relaxed(machine, axes[:KEPT]), annotations, ties, upper, effort)
+
+
+def _proved(
+    draft: Draft,
+    machine: Machine,
+    annotations: Annotations,
+    ties: Mapping[int, int],
+    upper: float,
+    effort: float,
+    domain: Domain | None = None,
+) -> float:
+    """The bound of a proof on a machine; 0 where it would be too large."""
+    floors = AlikeFloors(machine) if isinstance(machine, AlikeAxes) else Floors(machine)
+    prices = PriceList(machine, stays=isinstance(machine, Sharing), floors=floors)
     try:
-        model = Model(draft.program, draft.flat, machine, annotations, ties, bounds=PriceList(machine, stays=is_relaxed))
+        model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices)
     except TooWide:
         return 0.0
-    proof = Proof(model, upper, None, min(effort, MOST) if is_relaxed else effort)
+    proof = Proof(model, upper, None, effort)
     proof.run()
     return min(upper, proof.bound)
 
 
-class Sharing(Machine):
-    """Ops' own rules exchange nothing."""
-
-    def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
-        types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        return self.work(plan.rule, types, placements, work_passes(eqn)), NO_EXCHANGE
+def with_alike_axes(machine: Machine) -> AlikeAxes:
+    """All axes like the quickest."""
+    axes = list(machine.mesh.axis_names)
+    return AlikeAxes(machine.mesh, dataclasses.replace(machine.target, topology=_faster(machine.topology, axes, 1)))
 
 
 def relaxed(machine: Machine, axes: list[str]) -> Machine:

@@ -1,0 +1,121 @@
+"""A mesh whose axes of one size are alike: it counts how many of them a dim has, not which, and in which order.
+
+    on 8x8x8    [x, y, -], [y, x, -] and [z, x, -] are one placement;  [xy, -, -] and [yz, -, -] another
+
+So a value has few placements on a mesh of many axes: of three dims 20 where there are 142. Bringing one that lies by the same
+counts costs nothing here, and any other at least what a device then lacks, wherever its blocks were. So no plan costs less on the
+real mesh (`relax.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from meshjit.core.plan import EquationPlan
+from meshjit.core.program import Eqn, Var
+from meshjit.core.rules import work_passes
+from meshjit.partition.own_rule import own_rule
+from meshjit.plan.assign import consistent, stays_whole
+from meshjit.plan.automatic.domain import Plans
+from meshjit.plan.automatic.floors import Floors
+from meshjit.plan.automatic.spreads import Spread, factor_extents
+from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
+from sharding.axes import AxisRef
+from sharding.mesh import BaseMesh
+from sharding.placement import Placement
+from sharding.rule import FactorRule
+
+NOWHERE: Final = ""
+
+
+class Sharing(Machine):
+    """Where an op's own rule may be applied it costs nothing: what it computes and exchanges, only writing it tells."""
+
+    def has_own_rule(self, eqn: Eqn, plan: EquationPlan) -> bool:
+        """Whether it may be, along axes that are not here, too."""
+        return eqn.op.partition is not None
+
+    def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
+        if self.has_own_rule(eqn, plan):
+            return 0.0, NO_EXCHANGE
+        types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
+        return self.work(plan.rule, types, placements, work_passes(eqn)), NO_EXCHANGE
+
+
+class AlikeAxes(Sharing):
+    """Placements are normal if they take axes of each size in the order of the mesh: dims first, partial axes last."""
+
+    def has_own_rule(self, eqn: Eqn, plan: EquationPlan) -> bool:
+        return bool(eqn.inputs) and own_rule(eqn, plan) is not None
+
+    def _normal(self, placement: Placement) -> Placement:
+        placement, left = super()._normal(placement), {size: iter(names) for size, names in by_size(self.mesh).items()}
+        dims = [self._taken(axes, left) for axes in placement.dims]
+        partial = self._taken(placement.partial_axes, left)
+        return Placement(tuple(dims), tuple((axis, placement.partial_kind or "") for axis in partial))
+
+    def _taken(self, axes: Sequence[AxisRef], left: Mapping[int, Iterator[str]]) -> tuple[str, ...]:
+        return tuple([next(left[size]) for size in sorted(self.mesh.axes_size((axis,)) for axis in axes)])
+
+
+def by_size(mesh: BaseMesh) -> dict[int, list[str]]:
+    """The names of axes by their size."""
+    names: dict[int, list[str]] = {}
+    for name, size in mesh.shape.items():
+        if size > 1:
+            names.setdefault(size, []).append(name)
+    return names
+
+
+class Counts(Plans):
+    """Of spreads and placements that differ in which axes they have, one."""
+
+    def __init__(self, machine: AlikeAxes) -> None:
+        super().__init__(machine.mesh)
+        self.machine = machine
+
+    def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
+        extents = factor_extents(eqn, rule)
+        free = {f: n for f, n in extents.items() if not stays_whole(eqn, rule.kinds.get(f, ""))}
+        legal: dict[object, Spread] = {}
+        for spread in self._dealt(free):
+            kept = consistent(rule, dict(spread), self.mesh)
+            legal.setdefault(tuple(sorted(kept.items())), kept)
+        return list(legal.values())
+
+    def placements(self, var: Var) -> Sequence[Placement]:
+        rooms = {str(d): n for d, n in enumerate(var.shape)}
+        dealt = [Placement(tuple([spread.get(d, ()) for d in rooms])) for spread in self._dealt(rooms)]
+        return list(dict.fromkeys(map(self.machine.normal, dealt)))
+
+    def partials(self, partial: Sequence[tuple[AxisRef, ...]]) -> list[tuple[AxisRef, ...]]:
+        """All sets of axes that are as many of each size as some of these."""
+        counts = {tuple(sorted(self.mesh.axes_size((a,)) for a in axes)) for axes in partial}
+        names = [name for names in by_size(self.mesh).values() for name in names]
+        sets = [axes for n in range(1, len(names) + 1) for axes in itertools.combinations(names, n)]
+        return [axes for axes in sets if tuple(sorted(self.mesh.shape[a] for a in axes)) in counts]
+
+    def _dealt(self, rooms: Mapping[str, int]) -> Iterator[dict[str, tuple[AxisRef, ...]]]:
+        """Every way to deal axes to rooms with at least as many places as the axes there have devices."""
+        groups = list(by_size(self.mesh).values())
+        ways = [itertools.combinations_with_replacement((NOWHERE, *rooms), len(names)) for names in groups]
+        for chosen in itertools.product(*ways):
+            held: dict[str, list[str]] = {}
+            for names, places in zip(groups, chosen, strict=True):
+                for name, room in zip(names, places, strict=True):
+                    if room != NOWHERE:
+                        held.setdefault(room, []).append(name)
+            if all(self.mesh.axes_size(axes) <= rooms[room] for room, axes in held.items()):
+                yield {room: tuple(axes) for room, axes in held.items()}
+
+
+class AlikeFloors(Floors):
+    """Blocks lie in one another, as far as their extents let them."""
+
+    def _needed(self, shape: tuple[int, ...], home: Placement, other: Placement) -> float:
+        whole, (have, asked) = math.prod(shape), (p.local_shape(shape, self.mesh) for p in (home, other))
+        shards = math.prod(self.mesh.axes_size(axes) for axes in other.dims)
+        return max(0.0, whole / shards - math.prod(map(min, have, asked)))
