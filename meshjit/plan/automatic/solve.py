@@ -29,7 +29,7 @@ from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe, prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
-from meshjit.plan.automatic.relax import bound_on
+from meshjit.plan.automatic.relax import KEPT, bound_on
 from meshjit.plan.automatic.saved import saved_of
 from meshjit.plan.automatic.spreads import spreads_of, under
 from meshjit.plan.automatic.watch import WATCH
@@ -262,6 +262,8 @@ class Search:
         """A bound on all plans, better plans on the way to it, and whether the best is optimal."""
         assert self.best is not None
         draft, tried = self.draft, set[tuple[int, ...]]()
+        if self.later and len(self.machine.mesh.axis_names) > KEPT:
+            return 0.0, False  # it would be too wide
         try:
             model = Model(
                 draft.program, draft.flat, self.machine, draft.annotations, self.ties, bounds=PriceList(self.machine)
@@ -285,6 +287,8 @@ class Search:
         proof.run()
         if proof.is_closed:
             return least(), True
+        if self.later:  # a few rounds, for the plans that they find
+            return proof.bound, False
         try:
             bound, is_complete = self._gone_through(model, proof.in_order(STEPS), proof.bound, tried)
         except TooWide:
