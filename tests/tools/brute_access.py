@@ -40,6 +40,7 @@ INTENDED: dict[str, str] = {
     "optimization_barrier": "which operand a result is follows from dims, which scalars have none of",
     "polygamma": "samples are of orders for which it is nan",
     "scatter_members": "an operand that holds no values that are read for the members of the samples",
+    "shard_alike": "results are operands as they are, but the dims of both are one factor",
     "sort": "keys do not depend on what is sorted along with them, but their dims are one factor",
 }
 
