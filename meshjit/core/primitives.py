@@ -77,8 +77,8 @@ _SHARED = """
     xor
 """
 MULTIPLE_RESULTS = frozenset("""
-    cond custom_jvp_call custom_vjp_call custom_vmap eig eigh hessenberg jit linear_call lu optimization_barrier qr
-    qr_pivoted remat2 repeated scan schur shard_map sort svd threefry2x32 top_k tridiagonal while
+    cond custom_jvp_call custom_vjp_call custom_vmap eig eigh geqrf hessenberg jit linear_call lu optimization_barrier qr
+    qr_pivoted remat2 repeated scan schur shard_alike shard_map sort svd threefry2x32 top_k tridiagonal while
 """.split())
 _NOT_IN_LAX = {"device_put", "remat2", "jit", "custom_jvp_call", "custom_vjp_call", "shard_map"}
 PRIMITIVES = sorted({*NAMES.values(), *_SHARED.split(), "eq", "ne", "lt", "le", "gt", "ge"} - _NOT_IN_LAX)
