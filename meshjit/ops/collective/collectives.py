@@ -340,7 +340,7 @@ def _permute_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, para
 
 
 def _permute_simulate(values: Values, mesh: BaseMesh, params: Params) -> Values:
-    results: Values = [(np.zeros_like(value[0]),) for value in values]
+    results: Values = [(np.full_like(value[0], 0),) for value in values]  # NaN in a dtype that has no zero, as of XLA
     for source, target in params["pairs"]:
         results[target] = values[source]
     return results
