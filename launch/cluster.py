@@ -171,8 +171,6 @@ def _mvapich(environ: Environment) -> Cluster | str | None:
 
 def _hydra(environ: Environment) -> Cluster | str | None:
     """MPICH and what descends from it. srun --mpi=pmi2 sets PMI_RANK and PMI_SIZE, too: that is SLURM."""
-    if "PMI_RANK" not in environ:
-        return None
     if isinstance(_slurm(environ), Cluster) and not any(name in environ for name in ("HYDI_CONTROL_FD", "PMI_FD")):
         return None
     intel = any(name.startswith("I_MPI_") for name in environ) and "HYDI_CONTROL_FD" not in environ

@@ -173,6 +173,7 @@ def test_where_processes_meet_is_the_same_for_all(environ: dict[str, str], host:
         ({**SBATCH, "SLURM_NTASKS": "1"}, None),
         ({"RANK": "3", "WORLD_SIZE": "8"}, "torchrun: WORLD_SIZE=8 is set but TORCHELASTIC_RUN_ID is not: start with torchrun, or set MESHJIT_ variables"),
         ({"RANK": "0", "WORLD_SIZE": "1"}, None),
+        ({"PMI_SIZE": "4"}, "mpich: PMI_SIZE is set but PMI_RANK is not"),
         ({"JAX_PROCESS_ID": "1"}, "JAX: JAX_PROCESS_ID is set but JAX_COORDINATOR_ADDRESS and JAX_NUM_PROCESSES is not: set all three or none"),
         (SSH_INTO_ALLOCATION, None),
         (QSUB, None),
