@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import networkx  # noqa: F401  which the first plan that does not fit loads: that is no cost of its arrays'
 import numpy as np
 import pytest
 
