@@ -39,7 +39,7 @@ def strict(name: str, accepts: str, function: Callable[..., Any], alike: bool = 
         if named:
             bound = signature.bind(*xs, **named)
             xs, named = bound.args, bound.kwargs
-        if len(xs) == 1 and type(xs[0]) is Tracer and accepted(xs[0].variable.type.dtype):  # nothing else to check, and soon done
+        if _are_of_one_type(xs) and accepted(xs[0].variable.type.dtype):  # nothing else to check, and soon done
             return function(*xs, **named)
         dtypes = [dtype_of(x) for x in xs]
         if dtypes and not accepted(dtypes[0]) or (alike and any(d != dtypes[0] for d in dtypes)) or any(map(_is_list, xs)):
@@ -50,6 +50,13 @@ def strict(name: str, accepts: str, function: Callable[..., Any], alike: bool = 
 
     checked.__name__ = checked.__qualname__ = name
     return checked
+
+
+def _are_of_one_type(xs: Sequence[Any]) -> bool:
+    """Whether this is a Tracer, or two whose types are one object, as equal types mostly are."""
+    if not xs or type(xs[0]) is not Tracer:
+        return False
+    return len(xs) == 1 or (len(xs) == 2 and type(xs[1]) is Tracer and xs[1].variable.type is xs[0].variable.type)
 
 
 def require_alike(name: str, *xs: Any) -> None:
