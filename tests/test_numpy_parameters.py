@@ -65,3 +65,11 @@ def test_softplus_of_integers_is_a_float_of_its_own() -> None:
 
 def test_students_t_takes_its_shape_from_its_parameter() -> None:
     assert random.t(random.key(0), np.ones((2, 3), np.float32)).shape == (2, 3) and random.t(random.key(0), 2.0).shape == ()
+
+
+@pytest.mark.parametrize("k", (np.int8(2), np.uint8(0), np.int32(-1)))
+def test_a_vector_on_a_diagonal_that_numpy_numbers(k: Any) -> None:
+    v = np.arange(3.0, dtype=np.float32)
+    np.testing.assert_array_equal(mnp.diag(v, k), np.diag(v, int(k)))
+    with pytest.raises(TypeError, match="the number of a diagonal is an int, got float 0.5"):
+        mnp.diag(v, 0.5)

@@ -159,7 +159,7 @@ def diag(v: Any, k: int = 0) -> Any:
             f"diag: the argument has shape {shape_of(v)}, a vector or a matrix is needed\n  at {line_of(user_source())}\n"
             "  fix: diagonal(x, axis1=..., axis2=...), or diagflat(x)"
         )
-    n = shape_of(v)[0]
+    n, k = shape_of(v)[0], diagonal_number(k)
     widths = (max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))
     low, high = ((w,) for w in widths[1])
     line = bind(ops("pad"), asarray(v), cast(0, dtype_of(v)), low=low, high=high, interior=(0,))
