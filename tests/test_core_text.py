@@ -10,7 +10,7 @@ import meshjit.ops  # noqa: F401  the parser looks ops up by name
 from meshjit.core.op import REGISTRY
 from meshjit.core.parser import ParseError, parse_annotated, parse_program
 from meshjit.core.printer import print_program, print_value
-from meshjit.core.program import Builder, Source
+from meshjit.core.program import Builder, Eqn, Source, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.core.verify import IllegalProgram, verify
 from sharding.mesh import AbstractMesh
@@ -90,6 +90,33 @@ def test_verify_names_the_pass_and_the_equation():
     broken = type(program)(program.name, (), program.eqns, program.outputs)
     with pytest.raises(IllegalProgram, match=r"after dce: exponential\(f32\[8,4\]\) at train.py:31 mlp uses"):
         verify(broken, "dce")
+
+
+def test_verify_tells_each_way_in_which_values_are_not_defined_once_before_their_uses():
+    program = small_program()
+    first, *rest = program.eqns
+    twice = type(program)(program.name, (*program.inputs, *program.inputs[:1]), program.eqns, program.outputs)
+    again = type(program)(program.name, program.inputs, (first, first, *rest), program.outputs)
+    nothing = type(program)(program.name, program.inputs, (), program.outputs)
+    for broken, told in (
+        (twice, "input of mlp: .* is defined twice"),
+        (again, ".* is defined twice"),
+        (nothing, "output .* of mlp is not defined"),
+    ):
+        for types in (True, False):
+            with pytest.raises(IllegalProgram, match=told):
+                verify(broken, types=types)
+
+
+def test_types_are_looked_at_where_that_is_asked_for():
+    program = small_program()
+    last = program.eqns[-1]
+    wrong = Var(TensorType.parse("f32[3]"))
+    eqns = (*program.eqns[:-1], Eqn(last.op, last.inputs, (wrong,), last.params, last.source))
+    broken = type(program)(program.name, program.inputs, eqns, (wrong,))
+    assert verify(broken, types=False) is broken
+    with pytest.raises(IllegalProgram, match=r"declares \(f32\[3\],\), its rule gives"):
+        verify(broken)
 
 
 def test_a_mesh_is_not_needed_to_print():

@@ -27,7 +27,7 @@ def test_defaults() -> None:
         "legacy_prng_key": "allow", "enable_custom_prng": False, "random_seed_offset": 0, "high_dynamic_range_gumbel": False,
         "allow_f16_reductions": True, "no_tracing": False, "no_execution": False, "transfer_guard": None,
         "transfer_guard_host_to_device": None, "transfer_guard_device_to_device": None, "transfer_guard_device_to_host": None,
-        "array_garbage_collection_guard": None, "logging_level": None, "thread_guard": False, "dump_ir_to": None,
+        "array_garbage_collection_guard": None, "logging_level": None, "thread_guard": False, "enable_checks": False, "dump_ir_to": None,
         "disable_most_optimizations": False, "optimization_level": "UNKNOWN", "exec_time_optimization_effort": 0.0,
         "memory_fitting_level": "O2", "memory_fitting_effort": 0.0, "cpu_enable_async_dispatch": True,
     }  # fmt: skip

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
-OBJECTS: Final = 200_000  # made and not freed until Python looks: some 20 MB
+OBJECTS: Final = 1_000_000  # made and not freed until Python looks: some 100 MB
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from typing import Any
 
 from meshjit.core.host import calls_host
@@ -15,20 +16,36 @@ class IllegalProgram(AssertionError):
     """A pass produced a Program that is not one; the message names the pass, the equation and the broken invariant."""
 
 
-def verify(program: Program, after: str = "") -> Program:
+def verify(program: Program, after: str = "", types: bool = True) -> Program:
     """Check and give back the Program. Nested ones that stand in it several times are checked once.
 
-    Invariants: every Var is defined once, before its uses; every equation's output types are what its op's type rule
-    gives for its input types and params; every output is defined; nested Programs are legal too, and
-    stand in params in the order of the op's regions.
+    Invariants: every Var is defined once, before its uses; every output is defined; and with `types`, every equation's output
+    types are what its op's type rule gives for its input types and params, nested Programs are legal too, and stand in params
+    in the order of the op's regions.
     """
-    _verify(program, after, set())
+    if types:
+        _verify(program, after, set())
+    else:
+        _check_definitions(program, after)
     return program
 
 
 def _verify(program: Program, after: str, legal: set[Program]) -> None:
-    defined: set[Var] = set()
+    _check_definitions(program, after)
     sound: set[tuple[int, ...]] = set()
+    for eqn in program.eqns:
+        copies = eqn.identity
+        if copies not in sound:
+            _check_eqn(eqn, after, legal)
+            sound.add(copies)
+    legal.add(program)
+
+
+def _check_definitions(program: Program, after: str) -> None:
+    """Every Var is defined once, before its uses."""
+    if _are_in_order(program):
+        return
+    defined: set[Var] = set()
     for var in program.inputs:
         if var in defined:
             raise _illegal(f"input of {program.name}: {var!r} is defined twice", after)
@@ -37,10 +54,6 @@ def _verify(program: Program, after: str, legal: set[Program]) -> None:
         if not defined.issuperset(eqn.inputs):
             var = next(v for v in eqn.inputs if v not in defined)
             raise _illegal(f"{_describe(eqn)} uses {var!r} before it is defined", after)
-        copies = eqn.identity
-        if copies not in sound:
-            _check_eqn(eqn, after, legal)
-            sound.add(copies)
         if not defined.isdisjoint(eqn.outputs):
             var = next(v for v in eqn.outputs if v in defined)
             raise _illegal(f"{_describe(eqn)}: {var!r} is defined twice", after)
@@ -48,7 +61,18 @@ def _verify(program: Program, after: str, legal: set[Program]) -> None:
     for var in program.outputs:
         if var not in defined:
             raise _illegal(f"output {var!r} of {program.name} is not defined", after)
-    legal.add(program)
+
+
+def _are_in_order(program: Program) -> bool:
+    """The same question without saying where: all Vars at once take a third of the time."""
+    values = [*program.inputs]
+    ends: list[int] = []  # so many values are defined before each reading
+    for eqn in program.eqns:
+        ends += (len(values),) * len(eqn.inputs)
+        values += eqn.outputs
+    numbers = dict(zip(values, range(len(values)), strict=True))
+    read = [numbers.get(v, len(values)) for eqn in program.eqns for v in eqn.inputs]
+    return len(numbers) == len(values) and numbers.keys() >= {*program.outputs} and all(map(operator.lt, read, ends))
 
 
 def _check_eqn(eqn: Eqn, after: str, legal: set[Program]) -> None:

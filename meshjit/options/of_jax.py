@@ -50,6 +50,10 @@ OF_JAX = (
         "From now on a program that several processes share is an error in every thread but this one: others could run it in"
         " another order than the other processes do.",
     ),
+    _option(
+        "enable_checks", boolean, False,
+        "Types in Programs are checked, before they are planned and after they are partitioned; XLA checks what comes of them.",
+    ),
     _option("dump_ir_to", folder, None, "Folder that the StableHLO of every program which XLA compiles is written to."),
     _option("disable_most_optimizations", boolean, False, "XLA compiles faster, to slower programs."),
     _option("optimization_level", _LEVELS, "UNKNOWN", 'How much time XLA spends on fast programs; "O1" is the least.'),
@@ -60,7 +64,6 @@ OF_JAX = (
 )  # fmt: skip
 
 _ACCEPTED: dict[str, tuple[Any, str]] = {
-    "enable_checks": (False, "Programs are always checked, before they are planned and after they are partitioned"),
     "softmax_custom_jvp": (False, "the derivative of softmax always is that of its result"),
     "use_shardy_partitioner": (True, "meshjit partitions by itself"),
     "use_direct_linearize": (True, "JAX's way of tracing derivatives"),

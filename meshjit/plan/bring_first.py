@@ -43,19 +43,24 @@ def _asked(
 ) -> dict[Var, tuple[int, dict[Placement, None]]]:
     """Of sums, the number of the equation that makes each, and the whole placements under which it is read, in the order of its
     readers."""
+    sums = {id(plan) for plan in {id(plan): plan for plan in plans}.values() if any(map(_is_sum, plan.results))}
     asked: dict[Var, tuple[int, dict[Placement, None]]] = {}
-    for at, (eqn, plan) in enumerate(zip(program.eqns, plans, strict=True)):
-        if not asked.keys().isdisjoint(eqn.inputs):
-            for var, placement in zip(eqn.inputs, plan.operands, strict=True):
-                if var in asked and not placement.partial:
-                    asked[var][1][machine.normal(placement)] = None
-        for var, placement in zip(eqn.outputs, plan.results, strict=True):
-            if placement.partial and placement.partial_kind == "sum":
-                asked[var] = at, {}
+    for at in [at for at, plan in enumerate(plans) if id(plan) in sums]:
+        made = zip(program.eqns[at].outputs, plans[at].results, strict=True)
+        asked.update((var, (at, {})) for var, placement in made if _is_sum(placement))
+    is_unread = asked.keys().isdisjoint
+    for at in [at for at, eqn in enumerate(program.eqns) if not is_unread(eqn.inputs)] if asked else ():
+        for var, placement in zip(program.eqns[at].inputs, plans[at].operands, strict=True):
+            if var in asked and not placement.partial:
+                asked[var][1][machine.normal(placement)] = None
     for var, placement in zip(program.outputs, outputs, strict=True):
         if var in asked and not placement.partial:
             asked[var][1][machine.normal(placement)] = None
     return asked
+
+
+def _is_sum(placement: Placement) -> bool:
+    return bool(placement.partial) and placement.partial_kind == "sum"
 
 
 def _first(machine: Machine, type: TensorType, made: Placement, asked: Iterable[Placement]) -> Placement | None:

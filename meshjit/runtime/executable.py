@@ -98,7 +98,7 @@ def plan_program(
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
     memories = memories_of(program)
-    program = _timed(seconds, "simplify", lambda: verify(simplify(rename_axes(program, mesh)), "simplify"))
+    program = _timed(seconds, "simplify", lambda: checked(simplify(rename_axes(program, mesh)), "simplify"))
     if automatic is not None:
         with progress_bar(program.name):
             plan = _timed(
@@ -130,13 +130,18 @@ def lower_plan(planning: Planning, donated: Sequence[int] = (), captured: int = 
     plan, seconds = planning.plan, dict(planning.seconds)
     assert plan.target is not None, "planning names its target"
     target = plan.target
-    local = _timed(seconds, "partition", lambda: verify(clean(partition(plan), target), "partition"))
+    local = _timed(seconds, "partition", lambda: checked(clean(partition(plan), target), "partition"))
     memories = planning.memories
     if target.has_host_memory:
-        local = verify(place_in_memories(local, *memories), "place_in_memories")
+        local = checked(place_in_memories(local, *memories), "place_in_memories")
     aliases = match(plan, donated, memories)
     text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases, target, captured, memories))
     return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured, memories)
+
+
+def checked(program: Program, after: str) -> Program:
+    """The Program after a pass; whether its types are right is looked at where an option says so."""
+    return verify(program, after, types=config.enable_checks)
 
 
 def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
