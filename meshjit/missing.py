@@ -85,11 +85,6 @@ FAMILIES = (
         "a transposed array",
     ),
     Family(
-        "callbacks that are asked while a function is partitioned are not built; partitioning is asked by specs",
-        {"meshjit.experimental": "custom_partitioning"},
-        "shard_map, lax.with_sharding_constraint",
-    ),
-    Family(
         "it keeps an unused value in a jaxpr, and nothing of it in what is compiled; here what no result needs is never kept",
         {"meshjit.lax": "dce_sink"},
         "debug.callback",

@@ -34,6 +34,7 @@ class LocalEquation:
     index: Callable[[Sequence[AxisRef]], Var]  # i32[] linear index of this device along axes, major to minor
     mask: Callable[[Var, int, int, Sequence[AxisRef], Any], Var]  # (local, dim, global extent, axes, fill): padding -> fill
     bring: Callable[[int, Placement], Var]  # (operand number, placement): its local Var under another placement
+    moved: Callable[[Var, TensorType, Placement, Placement], Var]  # (local, global type, its placement, another): under that one
     manual: frozenset[str] = frozenset()  # axes along which the code around the equation runs once each
 
     @property

@@ -12,10 +12,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar, cast
+from typing import Any, Final, Literal, TypeAlias, TypeVar, cast
 
 from meshjit.core.program import Builder, Eqn, Program, Var, current_builder
 
+USERS: Final = "came out of a rule of the user's"  # an attribute of errors
 F = TypeVar("F")  # a fact about a value: whether it depends on something, the axes over which it varies
 
 # What an op with regions means: a generator that asks for (Program, operands), is sent the results, and returns its own.
@@ -66,12 +67,19 @@ class Rule:
     answers: dict[Any, Any] = field(default_factory=dict[Any, Any])
     seeing: Callable[..., Any] | None = None  # `make` where values are known: seeing(operands, *question)
 
+    def __repr__(self) -> str:
+        return f"rule({self.name!r})"
+
     def __call__(self, *question: Any) -> Any:
         """What the rule makes of the question, once for each."""
         if self.make is None:
             raise ValueError(f"{self.name} is known by its name only: text has no rules that were not asked for")
         if question not in self.answers:
-            self.answers[question] = self.make(*question)
+            try:
+                self.answers[question] = self.make(*question)
+            except Exception as error:
+                error.__dict__[USERS] = True
+                raise
         return self.answers[question]
 
     def of(self, operands: Sequence[Var], *question: Any) -> Any:

@@ -321,12 +321,16 @@ def traced_rule(
 
 def _closed(traced: Traced) -> Program:
     """The Program as derivatives need it, with what it captured besides as constants."""
-    program = derivable(traced.program)
-    if not traced.captured:
+    return with_constants(derivable(traced.program), traced.captured)
+
+
+def with_constants(program: Program, captured: Sequence[Any]) -> Program:
+    """The Program with its last inputs, which stand for arrays that it closes over, as constants. Tracers are an error."""
+    if not captured:
         return program
     with Builder(program.name) as builder:
-        own = program.inputs[: len(program.inputs) - len(traced.captured)]
-        constants = [_constant(x) for x in traced.captured]
+        own = program.inputs[: len(program.inputs) - len(captured)]
+        constants = [_constant(x) for x in captured]
         return builder.build(builder.inline(program, [*(builder.input(v.type, v.hint) for v in own), *constants]))
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from meshjit.core.local import LocalEquation
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
+from meshjit.core.types import TensorType
 from meshjit.partition.moves import Moves
+from sharding.reshard import plan_reshard
 from sharding.spec import Placement
 
 OwnRule = Callable[[LocalEquation], Sequence[Var]]
@@ -34,6 +37,14 @@ def write_by(
     return rule(
         LocalEquation(
             eqn, tuple(operands), plan.operands, plan.results, plan.assignment, moves.mesh, moves.target,
-            moves.index, moves.mask, bring, plan.manual,
+            moves.index, moves.mask, bring, functools.partial(_moved, moves), plan.manual,
         )
     )  # fmt: skip
+
+
+def _moved(moves: Moves, local: Var, type: TensorType, here: Placement, there: Placement) -> Var:
+    """A value that lies `here` under another placement."""
+    walk = plan_reshard(type.shape, type.dtype.itemsize, here, there, moves.mesh, moves.topology)
+    for step, before in zip(walk.steps, walk.placements, strict=False):
+        local = moves.take(step, local, before, type.shape)
+    return local

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from meshjit.core.printer import print_program
 from meshjit.core.program import Program
+from meshjit.core.region import USERS
 from meshjit.core.target import Target
 from meshjit.errors import InternalError
 from meshjit.ops.control.check import UnaskedCheck
@@ -42,6 +43,8 @@ def lowering(program: Program, mesh: Any, annotations: Annotations, target: Targ
     except _NOT_OURS:
         raise
     except Exception as error:
+        if USERS in error.__dict__:
+            raise
         sections = {
             "what failed": "".join(traceback.format_exception(error)).rstrip(),
             "mesh": str(mesh),

@@ -199,7 +199,7 @@ CALLS: dict[str, list[str]] = {
     ],
     "names": [
         "mj.numpy.int1",
-        "from meshjit.experimental import custom_partitioning",
+        "from meshjit.experimental import control_deps",
         "mj.devicse",
     ],
     "arrays": [

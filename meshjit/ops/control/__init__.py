@@ -13,6 +13,7 @@ from meshjit.ops.control import (
     linear_call,
     manual,
     nested,
+    own_partitioning,
     repeated,
     repeating,
     scan,

@@ -161,10 +161,10 @@ def _partition(local: LocalEquation) -> list[Var]:
     axes, mesh = local.params["mesh"], local.mesh
     if any(mesh.shape.get(name) != size for name, size in axes):
         raise ValueError(f"manual: its body is for a mesh {dict(axes)}, the program is for one of {mesh.shape}")
-    return current_builder().inline(_written(local.params["body"], local), local.operands)
+    return current_builder().inline(written(local.params["body"], local), local.operands)
 
 
-def _written(body: Program, outer: LocalEquation) -> Program:
+def written(body: Program, outer: LocalEquation) -> Program:
     """The body with the collectives that devices of the mesh run."""
     with Builder(body.name) as builder:
         env = {v: builder.input(v.type, v.hint) for v in body.inputs}
@@ -174,7 +174,7 @@ def _written(body: Program, outer: LocalEquation) -> Program:
                 if eqn.op.is_local and eqn.op.partition is not None:
                     outputs = eqn.op.partition(replace(outer, eqn=eqn, operands=operands))
                 else:
-                    params = with_regions_changed(eqn, lambda nested: _written(nested, outer)).params
+                    params = with_regions_changed(eqn, lambda nested: written(nested, outer)).params
                     outputs = builder.emit(eqn.op, operands, params)
             env.update(zip(eqn.outputs, outputs, strict=True))
         return builder.build([env[v] for v in body.outputs])
