@@ -13,7 +13,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary, ref
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -82,7 +82,6 @@ _WIDE = {np.dtype(narrow): np.dtype(wide) for narrow, wide in
 _lock = threading.Lock()
 _numbers = itertools.count(1)
 _alive: WeakKeyDictionary[HostFunction, ref[HostFunction]] = WeakKeyDictionary()  # by nothing that would hold the call
-_by_number: WeakValueDictionary[int, HostFunction] = WeakValueDictionary()
 
 
 def host_function(call: Call, name: str, operands: int, results: Sequence[TensorType]) -> HostFunction:
@@ -93,13 +92,13 @@ def host_function(call: Call, name: str, operands: int, results: Sequence[Tensor
         known = None if alive is None else alive()
         if known is None:
             known, new.number = new, next(_numbers)
-            _alive[new], _by_number[new.number] = ref(new), new
+            _alive[new] = ref(new)
         return known
 
 
 def read_host_function(name: str, number: int, operands: int, results: Sequence[TensorType]) -> HostFunction:
     """The object of a text: itself where it lives, else one that says that it cannot be called."""
-    known = _by_number.get(number)
+    known = next((function for function in list(_alive) if function.number == number), None)
     if known is not None and known.name == name and known.results == tuple(results):
         return known
     return HostFunction(_Absent(name), name, number, operands, tuple(results))

@@ -118,6 +118,7 @@ class Program:
     inputs: tuple[Var, ...]
     eqns: tuple[Eqn, ...]
     outputs: tuple[Var, ...]
+    answers: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False, repr=False)  # see `core/once.py`
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from meshjit.core.collective import Collective, collectives_in
-from meshjit.core.once import once_per_program
+from meshjit.core.once import Once
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import weighted_regions
@@ -88,13 +88,13 @@ class Machine(Walks):
 
     def forget_repeats(self) -> None:
         """What planning repeats came to is worked out anew."""
-        self.uses_of: Callable[[Program], Uses] = once_per_program(Uses)
+        self.uses_of: Callable[[Program], Uses] = Once(Uses)
 
     def again(self) -> Machine:
         """One that knows what this one knows. What it learns of plans goes when it goes; prices of walks are shared."""
         other = copy.copy(self)
         other.effects = dict(self.effects)
-        other.uses_of = once_per_program(lambda program: self.uses_of(program).again())
+        other.uses_of = Once(lambda program: self.uses_of(program).again())
         return other
 
     def seconds(self, type: TensorType, source: Placement, target: Placement) -> float:

@@ -6,8 +6,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar
 
 from meshjit.core.memories import all_on_host
 from meshjit.core.once import once_per_program
@@ -47,6 +46,7 @@ class Subject:
     donated: frozenset[int] = frozenset()  # inputs whose memory the call gives away
     plan_again: PlanAgain = make_plan  # as this plan was made: by annotations, or searching
     program: Program | None = None  # what was planned, before planning rewrote it for this plan
+    answers: dict[Any, Any] = dataclasses.field(default_factory=dict[Any, Any], init=False, repr=False)
 
     def of(self, plan: Plan, annotations: Annotations) -> Subject:
         """The same function under another plan."""
@@ -149,14 +149,13 @@ class Subject:
 
 
 def once_per_subject(function: Callable[[Subject], _T]) -> Callable[[Subject], _T]:
-    """The answer for a Subject is worked out once, as long as that lives. It must not hold the Subject itself."""
-    answers: WeakKeyDictionary[Subject, _T] = WeakKeyDictionary()
+    """The answer for a Subject is worked out once, as long as that lives (`core/once.py`)."""
 
     @functools.wraps(function)
     def once(subject: Subject) -> _T:
-        if subject not in answers:
-            answers[subject] = function(subject)
-        return answers[subject]
+        if function not in subject.answers:
+            subject.answers[function] = function(subject)
+        return subject.answers[function]
 
     return once
 
