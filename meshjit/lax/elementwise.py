@@ -70,7 +70,7 @@ _random_gamma_grad = strict("random_gamma_grad", "float", _of_a_and_x("random_ga
 
 neg, sign, square, abs = (  # noqa: A001
     strict(n, k, f)
-    for n, k, f in (("neg", "number", ufuncs.negative), ("sign", "number", ufuncs.sign), ("square", "number", ufuncs.square),
+    for n, k, f in (("neg", "number", ufuncs.negative), ("sign", "number", ufuncs.sign_of), ("square", "number", ufuncs.square),
                     ("abs", "signed", ufuncs.absolute))
 )  # fmt: skip
 exp, expm1, log, log1p, sin, cos, tan, tanh, sqrt = (

@@ -265,7 +265,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
 
 def _diagonals(shape: tuple[int, int], k: int) -> tuple[Any, Any]:
     """row + k and column of every element."""
-    k = diagonal_number(k)
+    k = min(max(diagonal_number(k), -shape[0]), shape[1])  # beyond these there is nothing
     dtype = place_dtype(*(n + abs(k) for n in shape))
     return counted(shape, 0, dtype, k), counted(shape, 1, dtype)
 

@@ -96,10 +96,11 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     axes = [normal_axis(entry, rank) for entry in entries]
     if isinstance(shift, list | tuple):
         shifts = list(shift)
+    elif isinstance(shift, int) or not shape_of(shift):
+        shifts = [shift]
     else:
-        count = math.prod(shape_of(shift))
         flat = reshape(shift, -1)
-        shifts = [reshape(slice_in_dim(flat, i, i + 1), ()) for i in range(count)] if shape_of(shift) else [shift]
+        shifts = [reshape(slice_in_dim(flat, i, i + 1), ()) for i in range(math.prod(shape_of(shift)))]
     if len(axes) != len(shifts) and 1 not in (len(axes), len(shifts)):
         raise ValueError(f"roll: {len(shifts)} shifts for {len(axes)} axes\n  at {line_of(user_source())}")
     if not axes or not shifts:
@@ -114,8 +115,9 @@ def _rolled(x: Any, amount: Any, dim: int) -> Any:
     extent = shape_of(x)[dim]
     if not extent:
         return x
-    if isinstance(asarray(amount), np.ndarray):
-        shift = int(asarray(amount)) % extent
+    known = amount if isinstance(amount, int) else asarray(amount)
+    if isinstance(known, int | np.ndarray):
+        shift = int(known) % extent
         return bind(ops("roll"), asarray(x), shift=shift, dimension=dim) if shift else x
 
     fits, dtype = bounded(extent, amount) == extent, place_dtype(*(2 * n for n in shape_of(x)))

@@ -27,6 +27,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 def _triangle(n: int, m: int, k: int, is_lower: bool) -> tuple[Any, Any]:
     """Rows and columns of what lies before column row + k (is_lower), or from it on; row by row."""
+    k = min(max(k, -n), m)
     before = _clipped_sum(n, k, m)
     total, kind = before if is_lower else n * m - before, index_dtype()
     if total <= _TABLE and n * m <= 2 * _TABLE:

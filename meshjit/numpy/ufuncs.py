@@ -118,7 +118,7 @@ def floor_divide(x: Any, y: Any) -> Any:
 
 
 def remainder(x: Any, y: Any) -> Any:
-    """`x % y`: has the sign of y; of integers modulo 0 it is 0."""
+    """`x % y`: has the sign of y, a zero, too; of integers modulo 0 it is 0."""
     return _remainder(*_numbers(x, y))
 
 
@@ -126,8 +126,18 @@ def _remainder(x: Any, y: Any, weak: bool) -> Any:
     rest = _truncated_remainder(x, y, weak)
     if kind_of(dtype_of(x)) == "u":
         return rest
-    wrong = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), less(y, 0)))
-    return _select(wrong, add(rest, y), rest, weak)
+    is_below = less(y, 0)
+    wrong = logical_and(not_equal(rest, 0), not_equal(less(rest, 0), is_below))
+    result = _select(wrong, add(rest, y), rest, weak)
+    if not is_inexact(dtype_of(x)):
+        return result
+    return _select(equal(rest, 0), _signed_zero(rest, is_below, weak), result, weak)
+
+
+def _signed_zero(rest: Any, is_below: Any, weak: bool) -> Any:
+    """-0 or +0, with the derivative of `rest`, which is a zero, too: what is taken away here is +0."""
+    plus, minus = (broadcast_to(np.array(zero, dtype_of(rest)), shape_of(rest)) for zero in (0.0, -0.0))
+    return subtract(_select(is_below, minus, plus, weak), subtract(bind(ops("stop_gradient"), rest), rest))
 
 
 mod = remainder
@@ -201,11 +211,20 @@ def positive(x: Any) -> Any:
     return lifted(x)
 
 
-def _sign(x: Any) -> Any:
+def sign_of(x: Any) -> Any:
+    """`jax.lax.sign`: -1, 0 or 1, of complex numbers x / abs(x); a zero stays the zero that it is."""
     x = asarray(x)
     if kind_of(dtype_of(x)) == "u":
         return cast(not_equal(x, 0), dtype_of(x))
     return apply("sign", x)
+
+
+def _sign(x: Any) -> Any:
+    """`numpy.sign`: -1, 0 or 1, of complex numbers x / abs(x). Of -0.0 it is 0.0."""
+    signs = sign_of(x)
+    if kind_of(dtype_of(x)) != "f":
+        return signs
+    return _select(equal(x, 0), broadcast_to(np.zeros((), dtype_of(x)), shape_of(x)), signs, value(x)[2])
 
 
 sign = _sign
