@@ -85,7 +85,15 @@ def test_the_sign_of_zeros_is_zero(dtype: str) -> None:
         assert [str(value) for value in found.tolist()] == ["0.0", "0.0", "1.0", "-1.0", "nan", "-1.0"] and found.dtype == dtype
     assert mj.grad(lambda x: mnp.sign(x).sum())(x).tolist() == [0.0] * 6
     assert str(float(mj.lax.sign(x)[0])) == "-0.0"
-    assert mnp.sign(-0.0).weak_type and mnp.sign(np.array([2 - 2j, -0j])).tolist()[1] == 0
+    assert mnp.sign(-0.0).weak_type and mnp.sign(-3).tolist() == -1 and mnp.sign(np.uint8(3)).dtype == np.uint8
+
+
+@pytest.mark.device
+def test_the_sign_of_complex_zeros_is_zero_and_that_of_nan_is_nan() -> None:
+    x = np.array([complex(-0.0, -0.0), complex(-0.0, 0.0), complex(0.0, -0.0), 3 - 4j, complex(np.nan, 1), complex(0, np.nan)], np.complex64)
+    for found in (mnp.sign(x), mj.jit(mnp.sign)(x)):
+        assert [str(value) for value in found.tolist()[:3]] == ["0j"] * 3 and abs(found[3] - (0.6 - 0.8j)) < 1e-6
+        assert np.isnan(np.asarray(found)[4:].real).all() and np.isnan(np.asarray(found)[4:].imag).all()
 
 
 @pytest.mark.device
