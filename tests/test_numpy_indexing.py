@@ -106,6 +106,24 @@ def test_wrong_indices(index: Any, kind: Any, text: str):
     assert str(caught.value).startswith(text) and "\n  at test_numpy_indexing.py:" in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (4, 0), (0, 0), (0,)])
+def test_a_mask_with_an_extent_of_0_selects_nothing(shape: tuple[int, ...]) -> None:
+    x, mask = grid(4, 3), np.zeros(shape, np.bool_)
+    assert_same(host(x)[mask], x[mask])
+    assert_same(host(x)[host(mask)], x[mask])
+    assert_same(host(x).at[mask].set(7.0), x)
+    assert_same(host(x).at[mask].add(np.zeros((0, *x.shape[len(shape) :]), np.float32)), x)
+    made = mj.make_jaxpr(lambda x, mask: x.at[mask].set(7.0))(x, mask)
+    assert made.out_avals[0].shape == (4, 3) and not made.eqns
+    with pytest.raises(IndexError, match=r"a boolean mask of shape \(5, 0\) indexes dims of shape \(4, 3\)"):
+        host(x)[np.zeros((5, 0), np.bool_)]
+
+
+def test_a_mask_of_an_empty_dim_has_its_extent() -> None:
+    with pytest.raises(IndexError, match=r"a boolean mask of shape \(2, 3\) indexes dims of shape \(0, 3\)"):
+        host(np.zeros((0, 3), np.float32))[np.zeros((2, 3), np.bool_)]
+
+
 def test_traced_slice_bounds_are_refused():
     with pytest.raises(IndexError) as caught:
         mj.eval_shape(lambda x, n: x[:n], np.zeros(3, np.float32), np.int32(1))

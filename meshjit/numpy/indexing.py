@@ -244,7 +244,7 @@ def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None,
 
 
 def check_masks(x: Any, parts: tuple[Any, ...]) -> None:
-    """Masks must have the extents of the dims they stand for."""
+    """Masks must have the extents of the dims they stand for, or 0."""
     widths = [0 if p is None else np.ndim(p) if is_mask(p) else 1 for p in parts]
     dim = 0
     for i, part in enumerate(parts):
@@ -252,12 +252,17 @@ def check_masks(x: Any, parts: tuple[Any, ...]) -> None:
             dim = len(shape_of(x)) - sum(widths[i + 1 :])
             continue
         shape = shape_of(x)[max(dim, 0) : dim + widths[i]]
-        if is_mask(part) and tuple(np.shape(part)) != tuple(shape):
-            raise IndexError(
-                f"a boolean mask of shape {tuple(np.shape(part))} indexes dims of shape {tuple(shape)}\n"
-                f"  at {line_of(user_source())}"
-            )
+        if is_mask(part):
+            check_mask(np.shape(part), shape)
         dim += widths[i]
+
+
+def check_mask(mask: tuple[int, ...], shape: tuple[int, ...]) -> None:
+    """IndexError for the shape of a mask that is not the one of the dims; an extent of 0 selects nothing, as in NumPy."""
+    if len(mask) != len(shape) or any(m not in (n, 0) for m, n in zip(mask, shape, strict=True)):
+        raise IndexError(
+            f"a boolean mask of shape {tuple(mask)} indexes dims of shape {tuple(shape)}\n  at {line_of(user_source())}"
+        )
 
 
 def sliced(x: Any, slices: tuple[tuple[int, int, int], ...]) -> Any:

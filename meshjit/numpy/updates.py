@@ -14,6 +14,7 @@ from meshjit.numpy import ufuncs
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import (
     Index,
+    check_mask,
     check_masks,
     getitem,
     index_vectors,
@@ -216,10 +217,9 @@ _OF_BOOLEANS = {"add": "max", "mul": "min"}  # or, and
 def _masked_update(x: Any, mask: Any, value: Any, kind: str) -> Any:
     """One value wherever a traced mask holds: its shape is known, so no indices are needed."""
     rank = len(shape_of(mask))
-    if shape_of(x)[:rank] != shape_of(mask):
-        raise IndexError(
-            f"a boolean mask of shape {shape_of(mask)} indexes dims of shape {shape_of(x)[:rank]}\n  at {line_of(user_source())}"
-        )
+    check_mask(shape_of(mask), shape_of(x)[:rank])
+    if 0 in shape_of(mask):
+        return x
     mask = reshape(mask, shape_of(mask) + (1,) * (len(shape_of(x)) - rank))
     return ufuncs.where(mask, value if kind == "set" else _COMBINE[kind](x, value), x)
 

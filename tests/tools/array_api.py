@@ -203,6 +203,8 @@ xp.linalg.solve(xp.stack([xp.eye(2)] * 3), xp.ones((2,))).shape → (3, 2)
 [xp.ones((1, 2, 3)).mT.shape, xp.ones((2, 3)).T.shape, xp.ones((2, 3)).size] → [(1, 3, 2), (3, 2), 6]
 [xp.ones((2, 3))[..., None, 0].shape, xp.ones((2, 3))[xp.ones((2, 3)) > 0].shape, xp.ones(())[()].shape] → [(2, 1), (6,), ()]
 xp.ones((4, 3, 2))[a([0, 1]), :, 1].shape → (2, 3)
+[xp.ones((4, 3))[xp.zeros(x, dtype=xp.bool)].shape for x in ((0, 3), (4, 0), (0,))] → [(0,), (0,), (0, 3)]
+[float(xp.sum(f(xp.ones((2, 3)), k=2**70))) for f in (xp.tril, xp.triu)] → [6.0, 0.0]
 l(xp.sort(a([nan, 1.0, inf, -inf])))[:3] → [-inf, 1.0, inf]
 [d(f(a([1]))) for f in (xp.ceil, xp.floor, xp.round, xp.trunc)] → ['int64', 'int64', 'int64', 'int64']
 [complex(xp.round(a(1.5 + 2.5j))), float(xp.abs(a(3 + 4j)))] → [(2+2j), 5.0]
