@@ -222,7 +222,7 @@ def linspace(
     start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0, *,
     device: Any = None,
 ) -> Any:  # fmt: skip
-    """`numpy.linspace` of scalars or arrays."""
+    """`numpy.linspace` of scalars or arrays. The last value is `stop` itself, not a sum that is rounded."""
     dtype = float_of(dtype_of(promoted(start, stop)[0][0])) if dtype is None else _dtype(dtype)
     wide = float_of(dtype)
     start, stop = cast(start, wide), cast(stop, wide)
@@ -232,6 +232,11 @@ def linspace(
     gaps = float(gaps)  # i32 does not hold every number of gaps
     count = ufuncs.true_divide(iota(wide, (num,) + (1,) * rank, 0), max(gaps, 1.0))
     result = ufuncs.add(ufuncs.multiply(start, ufuncs.subtract(1, count)), ufuncs.multiply(stop, count))
+    if endpoint and num > 1:
+        dtype_of_places = place_dtype(num)
+        last = np.asarray(num - 1, dtype_of_places)
+        is_last = ufuncs.equal(counted((num,) + (1,) * rank, 0, dtype_of_places), last)
+        result = ufuncs.where(is_last, stop, result)
     result = ufuncs.floor(result) if dtype.kind in "iu" else result
     if axis != 0:
         result = moveaxis(result, 0, axis)
