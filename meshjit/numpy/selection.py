@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from meshjit.numpy.promote import (
     no_out,
     normal_axes,
     normal_axis,
+    ops,
     promoted,
     shape_of,
 )
@@ -30,7 +32,7 @@ from meshjit.numpy.rearranging import resize
 from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim
 from meshjit.numpy.sorting import nonzero, searchsorted, sort
 from meshjit.numpy.updates import IndexUpdater
-from meshjit.trace import Tracer, line_of, user_source
+from meshjit.trace import Tracer, bind, line_of, user_source
 
 
 def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise") -> Any:
@@ -52,17 +54,36 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
 
 
 def piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
-    """functions[i](x) (or that value) where conditions[i] holds, the last that does; 0 or functions[-1] elsewhere."""
+    """functions[i](element, *args), or that number, where conditions[i] holds, the last that does; elsewhere functions[-1] or 0.
+
+    Each function is given one element of x, as a scalar, and gives a scalar, which is converted to x's dtype. No derivative
+    passes into a function whose condition does not hold: there it may be infinite."""
+    from meshjit.autodiff import vmap  # which stands above numpy
+
     x = asarray(x)
     if len(funclist) not in (len(condlist), len(condlist) + 1):
         raise ValueError(f"piecewise: {len(funclist)} functions for {len(condlist)} conditions")
+    choice: Any = np.zeros((), np.int32)
+    for i, condition in enumerate(condlist, 1):
+        choice = ufuncs.where(condition, i, choice)
+    rest = funclist[-1] if len(funclist) > len(condlist) else 0
+    choose: Callable[..., Any] = partial(_piece, [rest, *funclist[: len(condlist)]], args, kw)
+    for _ in shape_of(x):
+        choose = vmap(choose)
+    return choose(x, broadcast_to(choice, shape_of(x)))
 
-    def run(function: Any) -> Any:
-        return cast(function(x, *args, **kw) if callable(function) else function, dtype_of(x))
 
-    result = run(funclist[-1]) if len(funclist) > len(condlist) else cast(0, dtype_of(x))
-    for condition, function in zip(condlist, funclist, strict=False):
-        result = ufuncs.where(condition, run(function), result)
+def _piece(functions: Sequence[Any], args: Sequence[Any], kw: dict[str, Any], x: Any, choice: Any) -> Any:
+    """The function of number `choice`, of a scalar."""
+    result = None
+    for i, function in enumerate(functions):
+        here = ufuncs.equal(choice, i)
+        guarded = ufuncs.where(here, x, bind(ops("stop_gradient"), x))
+        own = function(guarded, *args, **kw) if callable(function) else function
+        if shape_of(own):
+            raise TypeError(f"piecewise: a piece is one number, not {shape_of(own)}\n  at {line_of(user_source())}")
+        own = cast(own, dtype_of(x))
+        result = own if result is None else ufuncs.where(here, own, result)
     return result
 
 
