@@ -75,8 +75,9 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = None) -> Any:
-    """Central differences inside, one-sided ones at the borders; spacings are numbers (one, or one per axis).
-    NotImplementedError for an edge_order, as in JAX, which has the one of order 1."""
+    """Central differences inside, one-sided ones at the borders. Spacings: one number, or per axis a number or the
+    coordinates of the places [extent]. ValueError for coordinates of another shape; NotImplementedError for an edge_order,
+    as in JAX, which has the one of order 1."""
     if edge_order not in (None, 1):
         raise NotImplementedError(
             f"gradient: edge_order={edge_order} is not there"
@@ -92,15 +93,28 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
 
 
 def _slopes(f: Any, step: Any, dim: int) -> Any:
-    extent = shape_of(f)[dim]
+    extent, rank = shape_of(f)[dim], len(shape_of(f))
     if extent < 2:
         raise ValueError(f"gradient: dim {dim} has extent {extent}; at least 2 are needed")
-    if shape_of(step):
-        raise ValueError("gradient: spacings must be numbers; coordinates are not supported")
-    inner = ufuncs.subtract(slice_in_dim(f, 2, extent, axis=dim), slice_in_dim(f, 0, extent - 2, axis=dim))
-    first = diff(slice_in_dim(f, 0, 2, axis=dim), axis=dim)
-    last = diff(slice_in_dim(f, extent - 2, extent, axis=dim), axis=dim)
-    return ufuncs.true_divide(concatenate([first, ufuncs.multiply(inner, 0.5), last], dim), step)
+    if shape_of(step) not in ((), (extent,)):
+        raise ValueError(
+            f"gradient: the coordinates of dim {dim} are {shape_of(step)}, the dim has extent {extent}"
+            f"\n  at {line_of(user_source())}\n  fix: coordinates of shape ({extent},), or one number"
+        )
+    rises = diff(f, axis=dim)
+    if not shape_of(step):
+        ahead, behind = slice_in_dim(rises, 1, extent - 1, axis=dim), slice_in_dim(rises, 0, extent - 2, axis=dim)
+        inner = ufuncs.multiply(ufuncs.add(ahead, behind), 0.5)
+        first, last = slice_in_dim(rises, 0, 1, axis=dim), slice_in_dim(rises, extent - 2, extent - 1, axis=dim)
+        return ufuncs.true_divide(concatenate([first, inner, last], dim), step)
+    gaps = reshape(diff(step), (-1,) + (1,) * (rank - dim - 1))
+    slopes = ufuncs.true_divide(rises, gaps)
+    ahead, behind = slice_in_dim(slopes, 1, extent - 1, axis=dim), slice_in_dim(slopes, 0, extent - 2, axis=dim)
+    after, before = getitem(gaps, slice(1, None)), getitem(gaps, slice(None, -1))
+    weighted = ufuncs.add(ufuncs.multiply(ahead, before), ufuncs.multiply(behind, after))
+    inner = ufuncs.true_divide(weighted, ufuncs.add(before, after))
+    first, last = slice_in_dim(slopes, 0, 1, axis=dim), slice_in_dim(slopes, extent - 2, extent - 1, axis=dim)
+    return concatenate([first, inner, last], dim)
 
 
 def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
@@ -117,7 +131,10 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
     """Piecewise linear interpolation of (xp, fp), xp rising; outside `left` and `right` (the end values), or "extrapolate".
     With a period all repeats, and xp may stand in any order."""
-    (x, xp, fp), _ = promoted(x, xp, fp, inexact=True)
+    (x, xp), _ = promoted(x, xp, inexact=True)
+    (fp,), _ = promoted(fp, inexact=True)
+    if dtype_of(x).kind == "c":
+        raise ValueError(f"interp: x and xp must be real, got {dtype_of(x)}\n  at {line_of(user_source())}")
     if period is not None:
         x, xp, fp = _periodic(x, xp, fp, period)
         left = right = None
