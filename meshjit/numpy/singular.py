@@ -31,7 +31,7 @@ def svd(
 ) -> Any:
     """`jax.numpy.linalg.svd`: (U, S, Vh) with a = U S Vh, S falling, or S alone; U and Vh are square with full_matrices.
 
-    With `hermitian` it is had from eigh. subset_by_index (i, j) keeps the values from i to before j."""
+    With `hermitian` it is had from eigh of (a + aᴴ) / 2. subset_by_index (i, j) keeps the values from i to before j."""
     (a,) = matrices("svd", a, square=hermitian)
     if not compute_uv and not hermitian:
         u, s, vh = a, bind(ops("svd"), a, vectors=False), a
@@ -55,7 +55,7 @@ def svd(
 
 def _hermitian(a: Any) -> tuple[Any, Any, Any]:
     """|eigenvalues| falling; a negative one turns its left vector round."""
-    v, w = factoring.eigh(a, True, False)
+    v, w = factoring.eigh(a, True, True)
     order = argsort(ufuncs.negative(ufuncs.absolute(w)), axis=-1)
     w = take_along_axis(w, order, -1)
     v = take_along_axis(v, shaping.broadcast_arrays(shaping.expand_dims(order, -2), v)[0], -1)
@@ -82,13 +82,16 @@ def _eps(x: Any) -> float:
 
 
 def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None) -> Any:
-    """`jax.numpy.linalg.pinv`: singular values up to rtol (10 max(m, n) eps) times the largest count as zero."""
+    """`jax.numpy.linalg.pinv`: singular values up to rtol (10 max(m, n) eps) times the largest count as zero.
+
+    With `hermitian` it is that of (a + aᴴ) / 2."""
     (a,) = matrices("pinv", a, square=hermitian)
+    a = factoring.symmetrized(a) if hermitian else a
     rtol = rcond if rtol is None else rtol
     tolerance = 10.0 * max(shape_of(a)[-2:]) * _eps(a) if rtol is None else rtol
-    if not hermitian and isinstance(tolerance, int | float | np.number):
+    if isinstance(tolerance, int | float | np.number):
         return bind(ops("pinv"), a, rtol=float(tolerance), weak_type=False)
-    u, s, vh = _hermitian(a) if hermitian else bind(ops("svd"), a, vectors=True)
+    u, s, vh = bind(ops("svd"), a, vectors=True)
     limit = ufuncs.multiply(s[..., :1], shaping.expand_dims(tolerance, -1) if shape_of(tolerance) else tolerance)
     inverse = ufuncs.where(ufuncs.greater(s, limit), ufuncs.divide(1, s), 0)
     weighted = ufuncs.multiply(vh, shaping.expand_dims(cast(inverse, dtype_of(s)), -1))
