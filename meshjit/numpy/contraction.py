@@ -87,6 +87,9 @@ def _multiplied(lhs: Any, rhs: Any, preferred: np.dtype[Any] | None) -> tuple[li
     common = max(dtypes, key=_size_of_numbers)
     if preferred is not None and is_integer(common) and is_integer(preferred) and bits_of(preferred) > bits_of(common):
         common = preferred
+    halves = all(is_float(t) and bits_of(t) == 16 for t in dtypes)  # neither holds the numbers of the other
+    if preferred is not None and halves and is_float(preferred) and bits_of(preferred) > 16:
+        common = preferred
     return [exactly(lhs, common), exactly(rhs, common)], False
 
 
