@@ -301,15 +301,15 @@ def _ratio(coefficients: Any, x: Any) -> Any:
 
 
 def ndtri(p: Any) -> Any:
-    """The x with ndtr(x) = p; ±inf at 1 and 0, nan outside."""
+    """The x with ndtr(x) = p; ±inf at 1 and 0, nan outside, and so is the derivative there."""
     (p,) = _floats(p)
     q = p - 0.5
-    inside = (p > 0) & (p < 1)
+    finite = (p != 0) & (p != 1)
     central = q * _ratio(_CENTER, 0.180625 - q * q)
-    r = mnp.sqrt(-mnp.log(_safe(inside, mnp.minimum(p, 1 - p), 0.5)))
+    r = mnp.sqrt(-mnp.log(_safe(finite, mnp.minimum(p, 1 - p), 0.5)))
     tail = mnp.copysign(mnp.where(r <= 5, _ratio(_TAIL, r - 1.6), _ratio(_FAR_TAIL, r - 5)), q)
     x = mnp.where(mnp.abs(q) <= 0.425, central, tail)
-    return mnp.where(inside, x, mnp.where(p == 0, -np.inf, mnp.where(p == 1, np.inf, np.nan)))
+    return mnp.where(finite, x, mnp.where(p == 0, -np.inf, np.inf))
 
 
 _LATER = {

@@ -46,8 +46,9 @@ expon = continuous(
 
 
 def _laplace_cdf(x: Any) -> Any:
-    tail = mnp.exp(-mnp.abs(x)) / 2
-    return mnp.where(x <= 0, tail, 1 - tail)
+    below = x <= 0
+    tail = mnp.exp(mnp.where(below, x, -x)) / 2
+    return mnp.where(below, tail, 1 - tail)
 
 
 laplace = continuous("laplace", "", lambda x: -mnp.abs(x) - math.log(2), cdf=_laplace_cdf, sf=lambda x: _laplace_cdf(-x))
