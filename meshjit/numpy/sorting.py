@@ -33,6 +33,7 @@ from meshjit.numpy.promote import (
     shape_of,
 )
 from meshjit.numpy.shaping import concatenate, flip, moveaxis, ravel, reshape, slice_in_dim, stack
+from meshjit.numpy.unique_slices import unique_slices
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import bind, line_of, user_source
 
@@ -276,13 +277,14 @@ def unique(
 ) -> Any:
     """The sorted distinct elements. With `size` there are as many: more are cut, missing ones are fill_value (the
     smallest element). Then also where each stands first, which one each element is, and how often each occurs.
-    Every NaN is one of its own unless equal_nan. Without `sorted` they are sorted, too."""
+    Every NaN is one of its own unless equal_nan. With an axis it is about the slices along it. Without `sorted` they are
+    sorted, too."""
     del sorted
-    if axis is not None:
-        raise ValueError(f"unique: only axis=None (all elements) is supported, got {axis}")
     ar = asarray(ar)
     if dtype_of(ar).kind == "c":  # numbers of which one part is NaN are one NaN
         ar = ufuncs.where(ufuncs.isnan(ar), np.nan, ar)
+    if axis is not None:
+        return unique_slices(ar, axis, (return_index, return_inverse, return_counts), size, fill_value, equal_nan)
     flat = ravel(ar)
     if size is None:
         known = concrete(ar, "unique needs the elements to know the result's extent", "unique(x, size=...)")
