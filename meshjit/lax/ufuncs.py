@@ -12,9 +12,11 @@ from meshjit.lax.loops import scan
 from meshjit.lax.reducing import cummax, cummin
 from meshjit.numpy.promote import asarray, no_out, normal_axes, normal_axis, shape_of
 from meshjit.numpy.views import copy
-from meshjit.trace import line_of, user_source
+from meshjit.trace import Tracer, line_of, user_source
 
 Function = Callable[..., Any]
+
+_WRITTEN_OUT = 16  # ranges of reduceat that a program holds one by one; beyond them its length would be that of an array
 
 # name → (identity, what reduces by it, what accumulates, x.at's update)
 _KNOWN: dict[str, tuple[Any, Any, Any, str]] = {
@@ -133,16 +135,33 @@ class ufunc:  # noqa: N801 - JAX's name
         return mnp.moveaxis(mnp.concatenate([lines[:1], scan(step, lines[0], lines[1:])[1]]), 0, axis)
 
     def reduceat(self, a: Any, indices: Any, axis: int = 0, dtype: Any = None, out: None = None) -> Any:
-        """For each i the elements from indices[i] to before indices[i + 1] reduced; a[indices[i]] where these are none. Places
-        are known numbers."""
+        """For each i the elements from indices[i] to before indices[i + 1] reduced; a[indices[i]] where these are none."""
         self._of_two("reduceat")
         no_out("reduceat", out)
         a = asarray(a) if dtype is None else asarray(a).astype(dtype)
         axis = normal_axis(axis, len(shape_of(a)))
-        lines, places = mnp.moveaxis(a, axis, 0), [int(i) for i in np.asarray(indices)]
-        ends = [*places[1:], shape_of(lines)[0]]
-        parts = [self.reduce(lines[i : max(j, i + 1)]) for i, j in zip(places, ends, strict=True)]
+        lines, places = mnp.moveaxis(a, axis, 0), asarray(indices)
+        if isinstance(places, Tracer) or not 0 < places.size <= _WRITTEN_OUT:
+            return mnp.moveaxis(self._between(lines, places), 0, axis)
+        starts = np.asarray(places).tolist()
+        ends = [*starts[1:], shape_of(lines)[0]]
+        parts = [self.reduce(lines[i : max(j, i + 1)]) for i, j in zip(starts, ends, strict=True)]
         return mnp.moveaxis(mnp.stack(parts), 0, axis)
+
+    def _between(self, lines: Any, places: Any) -> Any:
+        """reduceat of places that are not known, or many: each line joins the results whose range holds it."""
+        extent, rank = shape_of(lines)[0], len(shape_of(lines))
+        kind = self.reduce(lines[:1]).dtype
+        starts = mnp.where(places < 0, places + extent, places)
+        ends = mnp.concatenate([starts[1:], mnp.full_like(starts[:1], extent)])
+
+        def step(results: Any, numbered: Any) -> tuple[Any, None]:
+            number, line = numbered
+            inside = mnp.expand_dims((number > starts) & (number < ends), range(1, rank))
+            return mnp.where(inside, self._function(results, line), results).astype(kind), None
+
+        first = mnp.take(lines, starts, axis=0).astype(kind)
+        return scan(step, first, (mnp.arange(extent, dtype=starts.dtype), lines))[0]
 
     def outer(self, A: Any, B: Any, /) -> Any:  # noqa: N803 - NumPy's names
         """f(a, b) of every element of A with every one of B."""
