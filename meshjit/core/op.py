@@ -112,8 +112,8 @@ Types = tuple[TensorType, ...]
 Inside = Callable[[int, tuple[int, ...]], Var | None]
 
 
-class MissingRule(TypeError):
-    """An op lacks the rule that a transformation or pass asked for; the message holds the stated reason."""
+class MissingRule(NotImplementedError):
+    """An op lacks the rule that a transformation or pass asked for; the message holds the stated reason. As in JAX."""
 
 
 @dataclass(frozen=True)

@@ -154,7 +154,7 @@ def _polygamma(n: Array, x: Array) -> Array:
 def _polygamma_jvp(primals, tangents, outs, params):
     (n, x), (dn, dx) = primals, tangents
     if dn is not None:
-        return Absent("no derivative by the order is known", "polygamma", "jvp")()
+        return Absent("polygamma: no derivative by the order is known", "polygamma", "jvp", ValueError)()
     return [None if dx is None else multiply(dx, polygamma(_shift(n, 1), x))]
 
 

@@ -66,7 +66,7 @@ def _meaning(a: Array, b: Array, x: Array) -> Array:
 def _jvp(primals: Sequence[Var], tangents: Sequence[Var | None], outs: Sequence[Var], params: Params) -> list[Var | None]:
     """x^(a - 1) (1 - x)^(b - 1) / B(a, b)."""
     if tangents[0] is not None or tangents[1] is not None:
-        return Absent("no derivative by a and b is known", "betainc", "jvp")()
+        return Absent("betainc: no derivative by a and b is known", "betainc", "jvp", ValueError)()
     if tangents[2] is None:
         return [None]
     a, b, x = map(Value, primals)
