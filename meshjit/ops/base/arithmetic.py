@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,6 @@ from meshjit import ops
 from meshjit.core.op import Params, Types
 from meshjit.core.program import Var
 from meshjit.core.types import is_inexact
-from meshjit.ops.base.bits import and_
 from meshjit.ops.base.comparison import compare, select
 from meshjit.ops.base.constants import emit_splat, full_like, zeros_like
 from meshjit.ops.base.families import elementwise, elementwise_type, part_dtype, require_param, zero_jvp
@@ -214,24 +214,24 @@ integer_pow = elementwise(
 # -- maximum and minimum: nan if either is; gradients of ties are halved
 
 
-def _choice_jvp(primals, tangents, outs, params):
-    """Each operand's tangent where it is the result, half of it where both are."""
+def _choice_jvp(primals, tangents, outs, params, beyond):
+    """Each operand's tangent where it is `beyond` the other, half of it where they are equal. The result is not asked: XLA may
+    compute an operand once for it and once for the comparison, and round otherwise."""
     a, b = primals
-    shares = [_share(a, b, outs[0]), _share(b, a, outs[0])]
+    shares = [_share(a, b, beyond), _share(b, a, beyond)]
     return [add_tangents(*(None if t is None else multiply(t, s()) for t, s in zip(tangents, shares, strict=True)))]
 
 
-def _share(chosen: Var, other: Var, out: Var) -> Callable[[], Var]:
+def _share(own: Var, other: Var, beyond: str) -> Callable[[], Var]:
     def build() -> Var:
-        is_out = compare(chosen, out, direction="EQ")
-        weight = select(and_(is_out, compare(other, out, direction="EQ")), full_like(out, 0.5), full_like(out, 1))
-        return select(is_out, weight, zeros_like(out))
+        tie = select(compare(own, other, direction="EQ"), full_like(own, 0.5), zeros_like(own))
+        return select(compare(own, other, direction=beyond), full_like(own, 1), tie)
 
     return build
 
 
-maximum = elementwise("maximum", np.maximum, arity=2, accepts="ordered", jvp=_choice_jvp)
-minimum = elementwise("minimum", np.minimum, arity=2, accepts="ordered", jvp=_choice_jvp)
+maximum = elementwise("maximum", np.maximum, arity=2, accepts="ordered", jvp=functools.partial(_choice_jvp, beyond="GT"))
+minimum = elementwise("minimum", np.minimum, arity=2, accepts="ordered", jvp=functools.partial(_choice_jvp, beyond="LT"))
 
 
 # -- abs and sign
