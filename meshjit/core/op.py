@@ -116,6 +116,10 @@ class MissingRule(NotImplementedError):
     """An op lacks the rule that a transformation or pass asked for; the message holds the stated reason. As in JAX."""
 
 
+class NoDerivative(MissingRule, ValueError):
+    """An op has no derivative by one of its operands; a ValueError in JAX."""
+
+
 @dataclass(frozen=True)
 class Absent:
     """Stands where a rule would stand and says why there is none. Calling it raises MissingRule, or `error` with the reason."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Absent, Params, Types
+from meshjit.core.op import Absent, NoDerivative, Params, Types
 from meshjit.core.program import Var
 from meshjit.ops.base.arithmetic import add, add_tangents, divide, multiply, negate, scale, subtract
 from meshjit.ops.base.constants import full_like
@@ -154,7 +154,7 @@ def _polygamma(n: Array, x: Array) -> Array:
 def _polygamma_jvp(primals, tangents, outs, params):
     (n, x), (dn, dx) = primals, tangents
     if dn is not None:
-        return Absent("polygamma: no derivative by the order is known", "polygamma", "jvp", ValueError)()
+        return Absent("polygamma: no derivative by the order is known", "polygamma", "jvp", NoDerivative)()
     return [None if dx is None else multiply(dx, polygamma(_shift(n, 1), x))]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.core.op import Absent, Params
+from meshjit.core.op import Absent, NoDerivative, Params
 from meshjit.core.program import Var
 from meshjit.ops.base.arithmetic import multiply
 from meshjit.ops.base.families import elementwise
@@ -66,7 +66,7 @@ def _meaning(a: Array, b: Array, x: Array) -> Array:
 def _jvp(primals: Sequence[Var], tangents: Sequence[Var | None], outs: Sequence[Var], params: Params) -> list[Var | None]:
     """x^(a - 1) (1 - x)^(b - 1) / B(a, b)."""
     if tangents[0] is not None or tangents[1] is not None:
-        return Absent("betainc: no derivative by a and b is known", "betainc", "jvp", ValueError)()
+        return Absent("betainc: no derivative by a and b is known", "betainc", "jvp", NoDerivative)()
     if tangents[2] is None:
         return [None]
     a, b, x = map(Value, primals)
