@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.lax import linalg as lax_linalg
+from meshjit.lax import custom_linear_solve, linalg as lax_linalg, stop_gradient
 from meshjit.missing import explain as _explain
 from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, sorting, ufuncs
 from meshjit.numpy.creation import eye, iota, tril, triu, zeros
@@ -49,9 +49,11 @@ from meshjit.trace import line_of, user_source
 
 
 def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True) -> Any:
-    """`jax.scipy.linalg.cholesky`: upper R with a = R* R, or lower L with a = L L*."""
+    """`jax.scipy.linalg.cholesky`: upper R with a = R* R, or lower L with a = L L*, of the matrix whose upper, or lower, triangle
+    `a` holds."""
     del overwrite_a, check_finite
-    factor = factoring.cholesky(a, True)
+    (a,) = matrices("cholesky", a, square=True)
+    factor = factoring.cholesky(a if lower else adjoint(a), False)
     return factor if lower else adjoint(factor)
 
 
@@ -174,17 +176,18 @@ def eigh(
     type: int = 1,  # noqa: A002
     check_finite: bool = True,
 ) -> Any:
-    """`scipy.linalg.eigh`: (eigenvalues, rising, eigenvectors) of Hermitian `a`, or the eigenvalues alone.
+    """`scipy.linalg.eigh`: (eigenvalues, rising, eigenvectors) of Hermitian `a`, or the eigenvalues alone. As in
+    JAX it is of (a + aᴴ) / 2, whatever `lower` is.
 
     With a positive definite `b`, for all three types (JAX has none of them): a v = w b v (1), a b v = w v (2) or b a v = w v
-    (3); vectors have v* b v = 1, of type 3 v* b⁻¹ v = 1. One triangle of both is read."""
+    (3); vectors have v* b v = 1, of type 3 v* b⁻¹ v = 1. Then the triangle of both that `lower` says is read."""
     del overwrite_a, overwrite_b, turbo, check_finite
     if eigvals is not None:
         raise NotImplementedError("eigh: eigvals must be None; take a slice of all of them\n  fix: eigh(a)[0][first:end]")
     if type not in (1, 2, 3):
         raise ValueError(f"eigh: type is {type!r}; write 1, 2 or 3\n  at {line_of(user_source())}")
     if b is None:
-        vectors, values = factoring.eigh(a, lower, False)
+        vectors, values = factoring.eigh(a, lower, True)
     else:
         vectors, values = _generalised(a, b, lower, type)
     return values if eigvals_only else (values, vectors)
@@ -219,15 +222,22 @@ def solve(
     check_finite: bool = True,
     assume_a: str = "gen",
 ) -> Any:
-    """`jax.scipy.linalg.solve`: a x = b; assume_a="pos" goes by Cholesky, reading the triangle that `lower` says."""
+    """`jax.scipy.linalg.solve`: a x = b; assume_a="pos" goes by Cholesky, reading the triangle that `lower` says. Derivatives are
+    those of the equation, by all elements of `a`."""
     del overwrite_a, overwrite_b, debug, check_finite
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ValueError(f'solve: assume_a is {assume_a!r}; write "gen", "sym", "her" or "pos"\n  at {line_of(user_source())}')
     if assume_a != "pos":
         return factoring.solve("solve", a, b)
     (a,) = matrices("solve", a, square=True)
-    factor = lax_linalg.cholesky(a if lower else adjoint(a), symmetrize_input=False)
-    return cho_solve((factor, True), b)
+    a, b = promoted(a, b, inexact=True)[0]
+    batch = shape_of(a)[:-1]
+    if batch not in (shape_of(b), shape_of(b)[:-1]):
+        line = line_of(user_source())
+        raise ValueError(f"solve: a is {shape_of(a)}, so b must be {batch} or one dim more, not {shape_of(b)}\n  at {line}")
+    known = stop_gradient(a)
+    factor = lax_linalg.cholesky(known if lower else adjoint(known), symmetrize_input=False)
+    return custom_linear_solve(lambda x: _product(a, x), b, lambda _, y: cho_solve((factor, True), y), symmetric=True)
 
 
 def svd(
