@@ -92,8 +92,9 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:  # noqa: N803 - Sc
     n, k = _floats(N, k)
     if repetition:
         n = n + k - 1
-    count = mnp.exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
-    return mnp.where((k < 0) | (k > n) | (n < 0), 0, count)
+    none = (k < 0) | (k > n) | (n < 0)
+    n, k = mnp.where(none, 1, n), mnp.where(none, 0, k)  # where the formula may have no derivative
+    return mnp.where(none, 0, mnp.exp(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)))
 
 
 def betaln(a: Any, b: Any) -> Any:
@@ -148,7 +149,33 @@ def zeta(x: Any, q: Any = None) -> Any:
     """Hurwitz's zeta function Σ 1 / (q + n)^x from n = 0 on. NotImplementedError without q, as in JAX."""
     if q is None:
         raise NotImplementedError("zeta: Riemann's function is not there\n  fix: zeta(x, 1)")
-    return lax.zeta(*_floats(x, q))
+    return _zeta(*_floats(x, q))
+
+
+@custom_jvp
+def _zeta(x: Any, q: Any) -> Any:
+    return lax.zeta(x, q)
+
+
+_zeta.defjvps(lambda t, y, x, q: t * _zeta_by_exponent(x, q), lambda t, y, x, q: -t * x * lax.zeta(x + 1, q))
+
+_ZETA_TERMS = 9
+_ZETA_TAIL = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)  # Bernoulli's numbers by factorials: B₂ / 2!, B₄ / 4!, …
+
+
+def _zeta_by_exponent(x: Any, q: Any) -> Any:
+    """-Σ log(q + n) / (q + n)^x, the first terms one by one, the others by the formula of Euler and Maclaurin."""
+    terms = mnp.expand_dims(q, -1) + mnp.arange(_ZETA_TERMS, dtype=q.dtype)
+    first = -mnp.sum(mnp.log(terms) * terms ** -mnp.expand_dims(x, -1), -1)
+    a = q + _ZETA_TERMS
+    log, power = mnp.log(a), a**-x
+    total = first - power * (a * (log / (x - 1) + 1 / (x - 1) ** 2) + log / 2)
+    rising, slope = x, 1 / x
+    for k, factor in enumerate(_ZETA_TAIL):
+        total += factor * rising * power / a ** (2 * k + 1) * (slope - log)
+        for j in (2 * k + 1, 2 * k + 2):
+            rising, slope = rising * (x + j), slope + 1 / (x + j)
+    return total
 
 
 # -- modified Bessel functions of the first kind
