@@ -10,7 +10,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit.scipy import special, stats
+from meshjit.scipy import linalg, special, stats
 
 F32 = np.float32
 
@@ -102,6 +102,7 @@ def test_interp_of_complex_values() -> None:
     ("f", "x", "slopes"),
     [
         (special.ndtri, [-0.5, 0, 0.1, 0.5, 1, 1.5], [np.nan, 0, 5.6981, 2.5066, 0, np.nan]),
+        (lambda n: special.comb(n, F32(2)), [-np.inf, -2, -1, 1, 4], [0, 0, 0, 0, 3.5]),
         (stats.norm.isf, [-0.5, 0, 0.1, 0.5, 1, 1.5], [np.nan, 0, -5.6981, -2.5066, 0, np.nan]),
         (stats.laplace.cdf, [-np.inf, -1, 0, 1, np.inf], [0, 0.18394, 0.5, 0.18394, 0]),
     ],
@@ -198,3 +199,67 @@ def test_reduceat_of_many_places_and_of_none() -> None:
 def test_a_derivative_that_is_not_there_is_an_error_of_the_kind_that_jax_has(f: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         mj.grad(f)(F32(0.5))
+
+
+SYMMETRIC = F32([[4, 1, 0], [1, 5, 2], [0, 2, 6]])
+SKEWED = SYMMETRIC + F32([[0, 1, 2], [0, 0, 1], [0, 0, 0]])
+
+
+def test_cholesky_of_scipy_reads_one_triangle() -> None:
+    low, high = np.tril(SKEWED), np.triu(SKEWED)
+    np.testing.assert_allclose(linalg.cholesky(SKEWED, lower=True), np.linalg.cholesky(low + np.tril(low, -1).T), rtol=1e-5)
+    np.testing.assert_allclose(linalg.cholesky(SKEWED), np.linalg.cholesky(high + np.triu(high, 1).T).T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(linalg.cho_factor(SKEWED)[0], linalg.cholesky(SKEWED))
+
+
+def test_eigh_of_scipy_is_of_the_symmetric_part() -> None:
+    values = np.linalg.eigvalsh((SKEWED + SKEWED.T) / 2)
+    for lower in (True, False):
+        np.testing.assert_allclose(linalg.eigh(SKEWED, eigvals_only=True, lower=lower), values, rtol=1e-5)
+    slopes = np.asarray(mj.grad(lambda a: linalg.eigh(a, eigvals_only=True)[0])(SYMMETRIC))
+    np.testing.assert_allclose(slopes, slopes.T, rtol=1e-5, atol=1e-6)
+
+
+def test_solve_of_a_positive_matrix_has_the_derivative_of_the_equation() -> None:
+    b = F32([[1, 2], [0, 1], [3, 1]])
+    for lower in (False, True):
+        for rhs in (b, b[:, 0]):
+            pulled = mj.vjp(lambda a, b, lower=lower: linalg.solve(a, b, lower=lower, assume_a="pos"), SYMMETRIC, rhs)[1](rhs)
+            expected = mj.vjp(mnp.linalg.solve, SYMMETRIC, rhs)[1](rhs)
+            for mine, other in zip(pulled, expected, strict=True):
+                np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+    with pytest.raises(ValueError, match=r"solve: a is \(3, 3\), so b must be \(3,\) or one dim more, not \(4,\)"):
+        linalg.solve(SYMMETRIC, np.ones(4, F32), assume_a="pos")
+
+
+def test_zeta_has_a_derivative_by_the_exponent() -> None:
+    x, q = F32([1.5, 2, 3, 6, 1.1]), F32([0.5, 1, 2, 0.1, 3])
+    slopes = mj.grad(lambda x: special.zeta(x, q).sum())(x)
+    np.testing.assert_allclose(slopes, [-2.0682094, -0.93754822, -0.19812626, 2.302585e6, -99.604752], rtol=1e-5)
+    assert float(mj.grad(mj.grad(special.zeta))(F32(2), F32(1))) == pytest.approx(1.98928, rel=1e-4)
+
+
+@pytest.mark.parametrize(("choose", "slopes"), [(mnp.maximum, [0, 0.5, 1, 0, 0]), (mnp.minimum, [1, 0.5, 0, 0, 0])])
+def test_the_derivative_of_a_choice_compares_the_operands_alone(choose: Any, slopes: list[float]) -> None:
+    x, y = F32([1, 2, 3, np.nan, 1]), F32([2, 2, 2, 1, np.nan])
+    assert mj.grad(lambda x: choose(x, y).sum())(x).tolist() == slopes
+    text = mj.jit(mj.grad(lambda x: choose(x, y).sum())).lower(x).as_text()
+    assert "stablehlo.compare" in text and "stablehlo.m" not in text.replace("stablehlo.multiply", "")
+
+
+@pytest.mark.parametrize("places", [[1, 2], [3, 0, -1, 3], [4], 2, -3])
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_insert_takes_places_that_are_traced(places: Any, axis: int | None) -> None:
+    x, where = np.arange(16, dtype=F32).reshape(4, 4), np.array(places, np.int32)
+    values = -np.arange(1, 1 + np.size(places), dtype=F32)
+    values = values[:, None] if axis == 0 and where.ndim else values
+    expected = np.insert(x, where, values, axis)
+    np.testing.assert_array_equal(mj.jit(lambda x, i: mnp.insert(x, i, values, axis))(x, where), expected)
+
+
+def test_insert_in_a_batch_of_places() -> None:
+    x, places = F32([1, 2, 3]), np.array([[0, 3], [2, 1]])
+    rows = mj.vmap(lambda i: mnp.insert(x, i, F32([8, 9])))(places)
+    assert rows.tolist() == [[8, 1, 2, 3, 9], [1, 9, 2, 8, 3]]
+    slopes = mj.grad(lambda v: (mj.jit(lambda i: mnp.insert(x, i, v))(places[1]) * F32([1, 2, 3, 4, 5])).sum())(F32([8, 9]))
+    assert slopes.tolist() == [4, 2]

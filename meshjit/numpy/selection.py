@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import take
 from meshjit.numpy.key_arrays import takes_keys
-from meshjit.numpy.places import around, bounded, iota_dtype
+from meshjit.numpy.places import around, bounded, from_front, iota_dtype
 from meshjit.numpy.promote import (
     asarray,
     broadcast_all,
@@ -30,7 +31,7 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.rearranging import resize
 from meshjit.numpy.shaping import concatenate, expand_dims, moveaxis, ravel, reshape, slice_in_dim
-from meshjit.numpy.sorting import nonzero, searchsorted, sort
+from meshjit.numpy.sorting import argsort, nonzero, searchsorted, sort
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import Tracer, bind, line_of, user_source
 
@@ -216,14 +217,16 @@ def _delete_traced(arr: Any, obj: Any, axis: int | None) -> Any:
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """With values inserted before these (concrete) places."""
+    """With values inserted before these places."""
     arr = ravel(arr) if axis is None else asarray(arr)
     dim = normal_axis(axis or 0, len(shape_of(arr)))
     extent, rank = shape_of(arr)[dim], len(shape_of(arr))
     if isinstance(obj, slice):
         obj = np.arange(*obj.indices(extent))
-    obj = concrete(obj, "insert needs the places", "mnp.concatenate of slices")
     values = atleast(cast(values, dtype_of(arr)), rank)
+    if isinstance(obj, Tracer):
+        return _insert_traced(arr, obj, values if shape_of(obj) else moveaxis(values, 0, dim), dim)
+    obj = np.asarray(obj)
     if np.ndim(obj) == 0:  # one place takes all of the values
         values = moveaxis(values, 0, dim)
         obj = [int(obj)]
@@ -235,6 +238,24 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     source[new] = extent + np.argsort(np.where(obj < 0, obj + extent, obj), stable=True)
     values = broadcast_to(values, tuple(len(new) if d == dim else n for d, n in enumerate(shape_of(arr))))
     return take(concatenate([arr, values], dim), source.astype(np.int32), axis=dim)
+
+
+def _insert_traced(x: Any, places: Any, values: Any, dim: int) -> Any:
+    """Before places that are not known: every slice of the result is looked up in x and the values, one behind the other."""
+    extent = shape_of(x)[dim]
+    count = shape_of(values)[dim] if not shape_of(places) else math.prod(shape_of(places))
+    places = broadcast_to(from_front(ravel(places), extent), (count,))
+    values = broadcast_to(values, tuple(count if d == dim else n for d, n in enumerate(shape_of(x))))
+    if not count:
+        return x
+    order = argsort(places)
+    new = ufuncs.add(take(places, order), iota(dtype_of(places), (count,), 0))
+    own = iota(dtype_of(places), (extent + count,), 0)
+    before = searchsorted(new, own, "right")
+    last = ufuncs.maximum(ufuncs.subtract(before, 1), 0)
+    is_new = ufuncs.equal(take(new, last), own)
+    source = ufuncs.where(is_new, ufuncs.add(take(order, last), extent), ufuncs.subtract(own, before))
+    return take(concatenate([x, values], dim), source, axis=dim)
 
 
 def _inserted(x: Any, places: list[int], values: Any, dim: int) -> Any:
