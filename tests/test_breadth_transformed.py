@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import meshjit as mj
-import meshjit.numpy as mnp
-from meshjit.scipy import linalg, special, stats
+from meshjit import numpy, scipy
+from meshjit.scipy import linalg, special
 
-F32 = np.float32
+mnp: Any = numpy
+stats: Any = scipy.stats
+F32: Any = np.float32
 
 
 def grad_of_sum(f: Any, x: Any) -> np.ndarray[Any, Any]:
@@ -90,7 +92,7 @@ def test_gradient_takes_coordinates() -> None:
 
 
 def test_interp_of_complex_values() -> None:
-    x, places, values = F32([1, 2, 4, 8.5]), F32([0, 1, 3]), np.complex64([1j, 2, 3 + 1j])
+    x, places, values = F32([1, 2, 4, 8.5]), F32([0, 1, 3]), np.array([1j, 2, 3 + 1j], np.complex64)
     np.testing.assert_allclose(mnp.interp(x, places, values), np.interp(x, places, values), rtol=1e-6)
     np.testing.assert_allclose(mnp.interp(x, places, values, period=4), np.interp(x, places, values, period=4), rtol=1e-6)
     assert mnp.interp(x, places, np.ones(3, ml_dtypes.bfloat16)).dtype == F32
@@ -104,22 +106,27 @@ def test_interp_of_complex_values() -> None:
         (special.ndtri, [-0.5, 0, 0.1, 0.5, 1, 1.5], [np.nan, 0, 5.6981, 2.5066, 0, np.nan]),
         (lambda n: special.comb(n, F32(2)), [-np.inf, -2, -1, 1, 4], [0, 0, 0, 0, 3.5]),
         (stats.norm.isf, [-0.5, 0, 0.1, 0.5, 1, 1.5], [np.nan, 0, -5.6981, -2.5066, 0, np.nan]),
+        (stats.logistic.pdf, [-np.inf, -1, 0, 1, np.inf], [0, 0.090858, 0, -0.090858, 0]),
         (stats.laplace.cdf, [-np.inf, -1, 0, 1, np.inf], [0, 0.18394, 0.5, 0.18394, 0]),
     ],
 )
 def test_derivatives_at_the_edges_of_distributions(f: Any, x: list[float], slopes: list[float]) -> None:
-    np.testing.assert_allclose(grad_of_sum(f, x), slopes, rtol=1e-4)
+    np.testing.assert_allclose(grad_of_sum(f, x), slopes, rtol=1e-4, atol=1e-7)
+
+
+def test_logistic_far_out() -> None:
+    assert stats.logistic.logpdf(F32([-np.inf, -200, 200, np.inf])).tolist() == [-np.inf, -200, -200, -np.inf]
 
 
 ROWS = np.array([[1, 2], [0, 3], [1, 2], [0, 1]], F32)
-ALL = {"return_index": True, "return_inverse": True, "return_counts": True}
+ALL: Any = {"return_index": True, "return_inverse": True, "return_counts": True}
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex64, np.bool_, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_unique_slices_are_those_of_numpy(dtype: Any, axis: int) -> None:
     x = np.random.default_rng(3).integers(0, 2, (5, 3, 2)).astype(dtype)
-    known = np.unique(x.astype(F32) if dtype == ml_dtypes.bfloat16 else x, axis=axis, **ALL)
+    known: Any = np.unique(x.astype(F32) if dtype == ml_dtypes.bfloat16 else x, axis=axis, **ALL)
     count = known[0].shape[axis]
     for ours in (mnp.unique(x, axis=axis, **ALL), mj.jit(lambda x: mnp.unique(x, axis=axis, size=count, **ALL))(x)):
         assert ours[0].dtype == dtype

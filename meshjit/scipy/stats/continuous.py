@@ -55,7 +55,7 @@ laplace = continuous("laplace", "", lambda x: -mnp.abs(x) - math.log(2), cdf=_la
 logistic = continuous(
     "logistic",
     "",
-    lambda x: -x - 2 * mnp.logaddexp(0, -x),
+    lambda x: -2 * mnp.logaddexp(x / 2, -x / 2),
     cdf=special.expit,
     sf=lambda x: special.expit(-x),
     ppf=special.logit,
