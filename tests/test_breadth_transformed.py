@@ -270,3 +270,9 @@ def test_insert_in_a_batch_of_places() -> None:
     assert rows.tolist() == [[8, 1, 2, 3, 9], [1, 9, 2, 8, 3]]
     slopes = mj.grad(lambda v: (mj.jit(lambda i: mnp.insert(x, i, v))(places[1]) * F32([1, 2, 3, 4, 5])).sum())(F32([8, 9]))
     assert slopes.tolist() == [4, 2]
+
+
+def test_qdwh_counts_its_steps_in_an_array() -> None:
+    count, converged = mj.lax.linalg.qdwh(np.eye(3, dtype=F32))[2:]
+    assert isinstance(count, mj.Array) and count.dtype == np.int32 and bool(converged)
+    assert mj.vmap(lambda x: mj.lax.linalg.qdwh(x)[2])(np.ones((2, 3, 3), F32)).shape == (2,)

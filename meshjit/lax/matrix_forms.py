@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit.lax.loops import fori_loop
 from meshjit.numpy import factoring, linalg as numpy_linalg, ufuncs
-from meshjit.numpy.creation import eye, iota, tril
+from meshjit.numpy.creation import array, eye, iota, tril
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.promote import asarray, cast, dtype_of, shape_of
 from meshjit.numpy.reductions import sum as total
@@ -160,7 +160,7 @@ def qdwh(
         a = ufuncs.where(ufuncs.logical_and(*inside), a, 0)
     u, count, small = _unitary(a, is_hermitian, max_iterations, eps)
     h = factoring.symmetrized(_product(adjoint(u), a))
-    return u, h, np.int32(count), small
+    return u, h, array(count, np.int32), small
 
 
 def _unitary(a: Any, is_hermitian: bool, most: int | None, eps: float | None) -> tuple[Any, int, Any]:
