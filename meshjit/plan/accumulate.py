@@ -9,11 +9,11 @@ is read inside the loop (such as a momentum that updates parameters) must be red
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
-from meshjit.core.program import Eqn, Var
-from meshjit.core.region import Region
-from meshjit.plan.delay import Delays, PartialAxes
+from meshjit.core.program import Eqn, Program, Var
+from meshjit.core.region import Region, expected_trips
+from meshjit.plan.delay import Delays, PartialAxes, Price
 from meshjit.plan.uses import USES_OF_OUTPUT
 from sharding.axes import overlap
 from sharding.spec import Placement
@@ -21,7 +21,7 @@ from sharding.spec import Placement
 
 def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placement]) -> dict[int, Placement]:
     """Inputs of the region that might stay partial, with the placement they would have. Planning has to confirm it."""
-    users = {v: eqn for eqn in region.program.eqns for v in eqn.inputs}
+    users = _users(region.program)
     collectors: dict[int, Placement] = {}
     for i, output in region.carried:
         axes = _collected(region.program.inputs[i], region.program.outputs[output], users, delays)
@@ -32,10 +32,35 @@ def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placem
     return collectors
 
 
-def confirmed(region: Region, delays: Delays, sums: Mapping[int, Placement]) -> dict[int, Placement]:
-    """Those of `sums`, inputs of the region that were planned to be partial, that leave as they came."""
-    outputs = region.program.outputs
-    return {i: sums[i] for i, output in region.carried if i in sums and delays.pending.get(outputs[output]) == sums[i]}
+def confirmed(
+    region: Region, delays: Delays, sums: Mapping[int, Placement], targets: Sequence[Placement | None]
+) -> dict[int, Placement]:
+    """Those of `sums`, inputs of the region that were planned to be partial, that leave as they came, and cost no more after the
+    loop, as `targets`, than in every iteration: an array may be much larger than the parts of it that are collected."""
+    trips, program, users = expected_trips(region), region.program, _users(region.program)
+    kept: dict[int, Placement] = {}
+    for i, output in region.carried:
+        var, end, target = program.inputs[i], program.outputs[output], targets[output]
+        if i in sums and delays.pending.get(end) == sums[i]:
+            after = delays.price(var.type, sums[i], target or sums[i].without_partial())
+            if after.is_within(_inside(var, end, users, delays).times(trips)):
+                kept[i] = sums[i]
+    return kept
+
+
+def _users(program: Program) -> dict[Var, Eqn]:
+    return {v: eqn for eqn in program.eqns for v in eqn.inputs}
+
+
+def _inside(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -> Price:
+    """Of reducing in every iteration what is added between start and end."""
+    prices, var = list[Price](), start
+    while var is not end:
+        chain = delays.delayed[users[var].outputs[0]]
+        beside = delays.addends_of(chain.eqn, chain.plain, chain.group)
+        prices += [delays.share(chain.eqn, v, there) for v, there in beside if v is not var]
+        var = chain.eqn.outputs[0]
+    return Price.of(prices)
 
 
 def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -> PartialAxes:
@@ -48,7 +73,7 @@ def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -
         eqn = users.get(var)
         if eqn is None or len(eqn.outputs) != 1 or delays.uses[var] != 1 or eqn.op.regions is not None:
             return ()
-        others = _beside(eqn, var)
+        others = _beside(eqn, var, delays.zeros)
         for other in others or ():
             pending = delays.possible.get(other)
             if pending is None or (axes and pending.partial != axes):
@@ -60,10 +85,10 @@ def _collected(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -
     return axes
 
 
-def _beside(eqn: Eqn, var: Var) -> list[Var] | None:
-    """The operands that the equation is linear in together with var; None if it is not linear in var."""
+def _beside(eqn: Eqn, var: Var, zeros: Collection[Var]) -> list[Var] | None:
+    """The operands that the equation is linear in together with var, zeros aside; None if it is not linear in var."""
     place = eqn.inputs.index(var)
     for group in eqn.op.sum_groups(eqn.input_types, eqn.params):
         if place in group:
-            return [eqn.inputs[i] for i in group if i != place]
+            return [v for i in group if i != place and (v := eqn.inputs[i]) not in zeros]
     return None

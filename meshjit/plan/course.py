@@ -8,14 +8,23 @@ chain may be reduced before its last equation after all.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.cost import Machine
 from meshjit.plan.delay import ChainEnd, Delayed, Delays
 from meshjit.plan.events import Reduction
-from meshjit.plan.flow import Flow
+from meshjit.plan.flow import Flow, Log
 from sharding.spec import Placement
+
+
+@dataclass(frozen=True)
+class _Undo:
+    """What is left to do once the addends of a chain are reduced; `log` is the flow's from then on."""
+
+    chain: Delayed
+    log: Log | None
 
 
 class Course:
@@ -34,6 +43,7 @@ class Course:
         self.placements = {**placements, **(pending or {})}
         self.delays = Delays(program, machine, pending, unreduced)
         self.flow = flow or Flow(program, machine)  # prices the equations so far
+        self.homes: dict[Var, Placement] = {}  # where values were placed that are sums and flow on
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
         self.flow.start([self.placements[v] for v in program.inputs])
 
@@ -45,8 +55,9 @@ class Course:
             if i not in group:
                 self.settle(var, target)
         if group:
-            before = tuple([self.placements[eqn.inputs[i]] for i in group])
-            delays.delayed.update(dict.fromkeys(eqn.outputs, Delayed(eqn, step, group, before)))
+            before = tuple([self.homes.setdefault(v, self.placements[v]) for v in map(eqn.inputs.__getitem__, group)])
+            chain = Delayed(eqn, step, group, before, delays.before(eqn, step, group))
+            delays.delayed.update(dict.fromkeys(eqn.outputs, chain))
             step = delays.with_sums(eqn, step, group)
             self.placements.update((v, step.operands[i]) for i in group if (v := eqn.inputs[i]) in delays.pending)
         for var, natural in zip(eqn.outputs, step.results, strict=True):
@@ -57,25 +68,35 @@ class Course:
 
     def settle(self, var: Var, target: Placement) -> None:
         """`var` is used as `target`: where it is a sum that was delayed, reduce it sooner if that costs no more."""
-        end = self.delays.chain_end(var, target) if var in self.delays.delayed else None
-        if end is not None:
-            self.finish(end)
+        waiting: list[tuple[Var, Placement] | _Undo] = [(var, target)]
+        while waiting:  # no recursion, however long chains are
+            task = waiting.pop()
+            if isinstance(task, _Undo):
+                self.undo(task.chain)
+                self.flow.log = task.log
+            elif task[0] in self.delays.delayed and (end := self.delays.chain_end(*task)) is not None:
+                log = self.flow.log
+                self.finish(end)
+                if end.is_late:
+                    self.flow.log = log
+                else:
+                    chain = end.chain
+                    waiting += [_Undo(chain, log), *reversed(self.delays.addends_of(chain.eqn, chain.plain, chain.group))]
 
     def finish(self, end: ChainEnd) -> None:
-        """Reduce the sum of a chain where it costs less."""
-        flow, delays, chain = self.flow, self.delays, end.chain
-        log = flow.log
-        if log is not None and end.var in log.outer:  # done anew for the next repeat of the kind
-            log.moves.append((log.outer[end.var], end.target, flow.eqn))
+        """Note where the sum of a chain is reduced; if sooner, its addends are to be settled, and its equation undone."""
+        flow, delays = self.flow, self.delays
+        if flow.log is not None and end.var in flow.log.outer:  # done anew for the next repeat of the kind
+            flow.log.moves.append((flow.log.outer[end.var], end.target, flow.eqn))
             flow.log = None
-        delays.reductions.append(Reduction(chain.eqn, end.late, end.sooner, end.is_late))
+        delays.reductions.append(Reduction(end.chain.eqn, end.late.seconds, end.sooner.seconds, end.is_late))
         if flow.log is not None:
             flow.log.moves.append(delays.reductions[-1])
         if not end.is_late:
             del delays.pending[end.var], delays.delayed[end.var]
-            self.placements.update(zip([chain.eqn.inputs[i] for i in chain.group], chain.before, strict=True))
-            for addend in end.addends:
-                self.finish(addend)
-            self.changed[chain.eqn] = chain.plain
-            flow.change(chain.eqn, chain.plain)
-        flow.log = log
+
+    def undo(self, chain: Delayed) -> None:
+        """An equation has reduced sums as operands after all."""
+        self.placements.update(zip([chain.eqn.inputs[i] for i in chain.group], chain.before, strict=True))
+        self.changed[chain.eqn] = chain.plain
+        self.flow.change(chain.eqn, chain.plain)

@@ -155,7 +155,8 @@ class _Description:
         return self.of(event.eqn, "remake", f"computed again as {event.plan.results[0]}", reason)
 
     def delay(self, event: Delay) -> Decision:
-        return self.of(event.eqn, "delay", f"on a partial sum, {event.partial}", "it is linear in the sum, whose only use it is")
+        reason = "it is linear in the sum, " + ("which only joins others" if event.shared else "whose only use it is")
+        return self.of(event.eqn, "delay", f"on a partial sum, {event.partial}", reason)
 
     def reduction(self, event: Reduction) -> Decision:
         ways = ("reduced after it", event.late), ("reduced before it", event.sooner)

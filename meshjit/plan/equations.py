@@ -133,7 +133,7 @@ class Planner:
         kept = accumulators(region, course.delays, course.placements)
         while kept != sums:
             sums, (course, steps) = kept, attempt(kept)
-            kept = confirmed(region, course.delays, sums)
+            kept = confirmed(region, course.delays, sums, _wanted(eqn, region, outside))
         hoists = list(self.bring_before(eqn, region, steps, outside, course.placements))
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
@@ -184,6 +184,11 @@ def _as_they_are(eqn: Eqn, regions: Sequence[Region], placements: Mapping[Var, P
         for region in regions
         for operand, inner in zip(region.operands, region.program.inputs, strict=True)
     }
+
+
+def _wanted(eqn: Eqn, region: Region, outside: Mapping[Var, Placement]) -> list[Placement | None]:
+    """Where the results are wanted that the region's outputs become."""
+    return [None if result is None else outside[eqn.outputs[result]].without_partial() for result in region.results]
 
 
 def _output_placements(

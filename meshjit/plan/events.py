@@ -47,10 +47,11 @@ class Remake:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """A partial sum stayed unreduced through an equation."""
+    """A partial sum stayed unreduced through an equation; `shared`, if others read it as well."""
 
     eqn: Eqn
     partial: Placement
+    shared: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ class PlanRecall(FlowRecall):
         delays.possible.update((values[i], placement) for i, placement in outcome.possible)
         for i, number, old in outcome.delayed:
             eqn = self.program.eqns[repeat.start + number]
-            delays.delayed[values[i]] = Delayed(eqn, old.plain, old.group, old.before)
+            delays.delayed[values[i]] = dataclasses.replace(old, eqn=eqn)
 
     def move(self, move: Any, values: Sequence[Var], start: int) -> None:
         if len(move) == 3:  # a sum from outside is settled

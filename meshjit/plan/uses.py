@@ -1,16 +1,24 @@
-"""How a Program uses its values, whatever the plan is: how often, up to which equation, as addends of which sums."""
+"""How a Program uses its values, whatever the plan is: how often, up to which equation, and which of them only join sums.
+
+    %1 = dot(..)    %2 = pad(%1, 0.0)    %3 = pad(%1, 0.0)    %4 = add(%2, %3)
+
+%2 and %3 are addends. So is %1: zeros are addends of zero, so that a pad of its addends is an addend of its pad.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Collection, Iterator
+from typing import Any, Final, TypeAlias
 
 from meshjit.core.memories import values_in
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.repeats import repeats
+from meshjit.core.repeats import Repeat, repeats
 from meshjit.core.rules import rule_of, work_passes
+from meshjit.ops.base.constants import is_zero
+
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
 
 USES_OF_OUTPUT: Final = 2  # an output is reduced when it leaves, so it never counts as used once
 
@@ -23,14 +31,20 @@ class Uses:
         self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
-        self.addends = {v for v in _addends(program) if self.counts[v] == 1}
+        self.zeros = frozenset([eqn.outputs[0] for eqn in program.eqns if is_zero(eqn)])
+        self.addends = _addends(program, self.zeros)
         self.on_host = frozenset(values_in(program))  # values in the hosts' memory, where the machine has it
         self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
         self.reads = dict(_contractions(program))
         self.readers = Counter([key for keys in self.reads.values() for key in keys])
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
-        self.joins = {at: tuple([v in self.addends for v in repeat.inner]) for at, repeat in self.repeats.items()}
+        self.joins = {at: self._joins(repeat) for at, repeat in self.repeats.items()}
         self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
+
+    def _joins(self, repeat: Repeat) -> tuple[bool, ...]:
+        """What else partial sums in a repeat depend on."""
+        values = *repeat.inner, *repeat.outer
+        return (*[v in self.addends for v in values], *[v in self.zeros for v in repeat.outer])
 
     def again(self) -> Uses:
         """With outcomes of its own besides those so far."""
@@ -56,18 +70,33 @@ def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
                 yield eqn, [(var, i, eqn.op, tuple(eqn.params.items())) for i, var in enumerate(eqn.inputs)]
 
 
-def _addends(program: Program) -> Iterator[Var]:
-    """The operands of equations that are linear in several of them together, and those that are asked for as addends."""
-    copies: dict[tuple[int, ...], list[int]] = {}
-    for eqn in program.eqns:
+def _addends(program: Program, zeros: Collection[Var]) -> set[Var]:
+    """The values that are read only as addends of sums, also through equations that are linear in them alone, and those that are
+    asked for as addends."""
+    addends, otherwise = set[Var](), set(program.outputs)
+    copies: dict[tuple[int, ...], Groups] = {}
+    for eqn in reversed(program.eqns):
         if eqn.op.pinned is not None:
-            yield from [v for v, spec in zip(eqn.inputs, eqn.op.pinned(eqn.params)[0], strict=True) if spec.unreduced]
-        elif len(eqn.inputs) > 1 and eqn.op.linear != ():
-            positions = copies.get(eqn.identity)
-            if positions is None:
-                groups = [group for group in eqn.op.linear_groups(eqn.input_types, eqn.params) if len(group) > 1]
-                positions = copies[eqn.identity] = [i for group in groups for i in group if i < len(eqn.inputs)]
-            yield from [eqn.inputs[i] for i in positions]
+            joining = {v for v, spec in zip(eqn.inputs, eqn.op.pinned(eqn.params)[0], strict=True) if spec.unreduced}
+        elif len(eqn.outputs) != 1 or eqn.op.linear == ():
+            joining = set[Var]()
+        else:
+            (result,) = eqn.outputs
+            groups = copies.get(eqn.identity)
+            if groups is None:
+                groups = copies[eqn.identity] = eqn.op.linear_groups(eqn.input_types, eqn.params)
+            joining = set(_joining(eqn, groups, zeros, result in addends and result not in otherwise))
+        addends |= joining
+        otherwise.update([v for v in eqn.inputs if v not in joining])
+    return addends - otherwise
+
+
+def _joining(eqn: Eqn, groups: Groups, zeros: Collection[Var], joins: bool) -> Iterator[Var]:
+    """The operands of an equation that are addends of its result, or of what its result is an addend of, if it is one."""
+    for group in groups:
+        members = {v for i in group if (v := eqn.inputs[i]) not in zeros}
+        if (joins or len(members) > 1) and not any(v in members for i, v in enumerate(eqn.inputs) if i not in group):
+            yield from members
 
 
 def _unreduced(program: Program) -> Iterator[Var]:

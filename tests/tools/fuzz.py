@@ -24,6 +24,7 @@ from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.transpose import gradient
 from tests.tools.fuzz_control import control, scanned
 from tests.tools.fuzz_indexing import INDEXING
+from tests.tools.fuzz_parts import parts_case
 from tests.tools.laws import MESHES, check_law, random_spec
 
 EXTENTS = (1, 2, 3, 4, 5, 6, 8)
@@ -269,6 +270,11 @@ def drawn_by(seed: int) -> tuple[Program, Any, list[Any], list[Any], list[Any]]:
     return case(seed, 4 + seed % 12, CONTROL if kind == 1 else None)
 
 
+def any_case(seed: int) -> tuple[Program, Any, list[Any], list[Any], list[Any]]:
+    """One in five is a loop over parts of one array."""
+    return parts_case(seed) if seed % 5 == 4 else drawn_by(seed)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=1.0)
@@ -277,7 +283,7 @@ def main() -> None:
     end = time.time() + 60 * args.minutes
     seed = args.seed
     while time.time() < end:
-        drawn = drawn_by(seed)
+        drawn = any_case(seed)
         if fails(*drawn):
             small = shrink(*drawn)
             print(f"seed {seed} on {small[1]}: inputs {small[2]}, outputs {small[3]}\n{small[0]}\n{fails(*small)!s:.4000}")

@@ -11,8 +11,8 @@ from meshjit import ops
 from meshjit.core.access import Access
 from meshjit.core.local import LocalEquation
 from meshjit.core.op import Absent, Op, Params, Sample, Types
-from meshjit.core.program import Var
-from meshjit.core.splat import element_of, is_splat, splat
+from meshjit.core.program import Eqn, Var
+from meshjit.core.splat import element_of, is_known_splat, is_splat, splat
 from meshjit.core.stored import wide_of
 from meshjit.core.types import DTYPES, TensorType, tensor_type
 from meshjit.emit.emitter import literal, tensor
@@ -101,6 +101,14 @@ constant = Op(
     transpose=NO_OPERANDS,
     partition=_constant_partition,
 )
+
+
+def is_zero(eqn: Eqn) -> bool:
+    """Whether the equation makes an array of zeros, none of them -0.0."""
+    if eqn.op is not constant:
+        return False
+    value = eqn.params["value"]
+    return value.size > 0 and is_known_splat(value) and not any(element_of(value).tobytes())
 
 
 def emit_splat(e: Any, type: TensorType, value: Any) -> str:

@@ -1,0 +1,190 @@
+"""Gradients of parts of one array (gates in one matrix, layers in one stack): reduced once after a loop, not in each iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax, nn
+from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import PartitionSpec as P
+from sharding.mesh import AbstractMesh
+from tests.tools.fuzz import fails
+from tests.tools.fuzz_parts import parts_case
+from tests.tools.wire import moved, traced
+
+X8 = AbstractMesh((8,), ("x",))
+ROWS, TIMES = P("x"), P(None, "x")
+Loss = Callable[..., Any]
+
+
+def recurrent(cell: Callable[..., Any], states: int = 1) -> Loss:
+    """Of weights and a sequence: the sum of what `cell(state, x, *weights)` makes of it."""
+
+    def loss(*arguments: Any) -> Any:
+        *weights, xs = arguments
+        start = (mnp.zeros(xs.shape[1:]),) * states
+        return lax.scan(lambda state, x: (cell(state, x, *weights), None), start, xs)[0][0].sum() * 0.125
+
+    return loss
+
+
+def lstm(state: Any, gates: Any) -> Any:
+    (_, c), (i, f, g, o) = state, gates
+    c = nn.sigmoid(f) * c + nn.sigmoid(i) * mnp.tanh(g)
+    return nn.sigmoid(o) * mnp.tanh(c), c
+
+
+def split_gates(state: Any, x: Any, w: Any, b: Any) -> Any:
+    inputs = mnp.concatenate([state[0], x], axis=1)
+    return lstm(state, [inputs @ part + bias for part, bias in zip(mnp.split(w, 4, axis=1), mnp.split(b, 4), strict=True)])
+
+
+def columns(state: Any, x: Any, w: Any, u: Any) -> Any:
+    d = x.shape[1]
+    return lstm(state, [state[0] @ w[:, i * d : i * d + d] + x @ u[:, i * d : i * d + d] for i in range(4)])
+
+
+def gru(state: Any, x: Any, w: Any, u: Any, b: Any) -> Any:
+    (h,) = state
+    z, r = (nn.sigmoid(h @ w[i] + x @ u[i] + b[i]) for i in range(2))
+    return (z * h + (1 - z) * mnp.tanh((r * h) @ w[2] + x @ u[2] + b[2]),)
+
+
+def layers(state: Any, x: Any, w: Any) -> Any:
+    return (mnp.tanh(mnp.tanh(state[0] @ w[0] + x) @ w[1]),)
+
+
+def alike(state: Any, x: Any, w: Any) -> Any:
+    """All parts have the same gradient, which is one sum with several uses."""
+    return (mnp.tanh(sum(state[0] @ w[i] for i in range(4)) + x),)
+
+
+def dynamic(state: Any, x: Any, w: Any) -> Any:
+    return (mnp.tanh(state[0] @ lax.dynamic_index_in_dim(w, 1, keepdims=False) + x),)
+
+
+def indexed(state: Any, x: Any, w: Any) -> Any:
+    return (lax.fori_loop(0, w.shape[0], lambda i, h: mnp.tanh(h @ w[i] + x), state[0]),)
+
+
+def rows_of(state: Any, x: Any, w: Any) -> Any:
+    return (mnp.tanh(state[0] @ w[: x.shape[1]] + x),)
+
+
+def nested(state: Any, x: Any, w: Any) -> Any:
+    inner = lax.scan(lambda h, y: (mnp.tanh(h @ w[0] + y @ w[1]), None), state[0], mnp.stack([x, 2 * x]))
+    return (inner[0],)
+
+
+CELLS: dict[str, tuple[Loss, tuple[str, ...], int]] = {  # loss, types of the weights, elements of their gradients
+    "gates split off one matrix, and biases": (recurrent(split_gates, 2), ("f32[16, 32]", "f32[32]"), 16 * 32 + 32),
+    "gates as columns": (recurrent(columns, 2), ("f32[8, 32]", "f32[8, 32] #2"), 2 * 8 * 32),
+    "gates in a stack, and biases": (recurrent(gru), ("f32[3, 8, 8]", "f32[3, 8, 8] #2", "f32[3, 8]"), 2 * 3 * 64 + 24),
+    "stacked layers": (recurrent(layers), ("f32[2, 8, 8]",), 2 * 64),
+    "several parts with one gradient": (recurrent(alike), ("f32[4, 8, 8]",), 4 * 64),
+    "a dynamic slice": (recurrent(dynamic), ("f32[3, 8, 8]",), 3 * 64),
+    "a loop over layers": (recurrent(indexed), ("f32[3, 8, 8]",), 3 * 64),
+    "half of the rows": (recurrent(rows_of), ("f32[16, 8]",), 16 * 8),
+    "a loop in the loop": (recurrent(nested), ("f32[2, 8, 8]",), 2 * 64),
+    "checkpointed": (recurrent(mj.checkpoint(layers)), ("f32[2, 8, 8]",), 2 * 64),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_gradients_of_parts_are_reduced_after_the_loop(name: str) -> None:
+    loss, types, elements = CELLS[name]
+    gradient = mj.grad(loss, tuple(range(len(types))))
+    arguments: dict[str, P | None] = {**dict.fromkeys(types, P()), "f32[12, 16, 8]": TIMES}
+    rows = [row.split() for row in moved(gradient, arguments, [P()] * len(types), X8)]
+    assert {kind for _, kind, _ in rows} == {"all_reduce(x)"}
+    assert sum(int(sent) for _, _, sent in rows) == 2 * 7 / 8 * 4 * elements
+
+
+@pytest.mark.parametrize("batch", [16, 13])
+@pytest.mark.parametrize("name", ["gates as columns", "gates in a stack, and biases", "a loop in the loop", "checkpointed"])
+def test_on_two_axes(name: str, batch: int) -> None:
+    """Along `model` weights are sharded: slices lie at other places than what they are cut from."""
+    loss, types, _ = CELLS[name]
+    gradient = mj.grad(loss, tuple(range(len(types))))
+    specs: dict[str, P | None] = {t: P(*[None] * t.count(","), "model") for t in types}
+    rows = [row.split() for row in moved(gradient, {**specs, f"f32[5, {batch}, 8]": P(None, "data")}, [*specs.values()])]
+    reductions = [int(count) for count, kind, _ in rows if kind.endswith("(data)")]
+    assert reductions and sum(reductions) <= len(types)
+
+
+def microbatches(body: Callable[[Any, Any], Any], loop: str) -> Callable[..., Any]:
+    def total(w: Any, xs: Any) -> Any:
+        if loop == "scan":
+            return lax.scan(lambda total, x: (total + body(w, x), None), mnp.zeros(w.shape), xs)[0]
+        return lax.fori_loop(0, xs.shape[0], lambda i, total: total + body(w, xs[i]) / 4, mnp.zeros(w.shape))
+
+    return total
+
+
+@pytest.mark.parametrize("loop", ["scan", "fori_loop"])
+@pytest.mark.parametrize("inner", ["plain", "recurrent"])
+def test_gradients_of_parts_are_collected_over_microbatches(loop: str, inner: str) -> None:
+    losses = {"plain": lambda w, x: mnp.tanh(x @ w[0]) @ w[1], "recurrent": lambda w, x: recurrent(layers)(w, x[None])}
+    gradient = mj.grad(lambda w, x: mnp.sum(losses[inner](w, x)))
+    arguments: dict[str, P | None] = {"f32[2, 8, 8]": P(), "f32[4, 16, 8]": TIMES}
+    assert moved(microbatches(gradient, loop), arguments, [P()], X8) == [f"1 all_reduce(x) {2 * 7 * 2 * 64 * 4 // 8}"]
+
+
+def test_gradients_of_parts_that_make_up_the_whole_are_one_reduction() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        for i in range(4):
+            x = mnp.tanh(x @ w[i])
+        return x.sum()
+
+    arguments: dict[str, P | None] = {"f32[4, 8, 8]": P(), "f32[16, 8]": ROWS}
+    assert moved(mj.grad(loss), arguments, [P()], X8) == ["1 all_reduce(x) 1792"]
+
+
+@pytest.mark.parametrize("trips", [2, 12])
+def test_a_small_part_of_a_large_array_is_reduced_where_it_is_small(trips: int) -> None:
+    """In every iteration, unless there are so many that together they send more."""
+    gradient = mj.grad(recurrent(rows_of))
+    arguments: dict[str, P | None] = {"f32[64, 8]": P(), f"f32[{trips}, 16, 8]": TIMES}
+    once, inside = f"1 all_reduce(x) {2 * 7 * 64 * 8 * 4 // 8}", f"2 all_reduce(x) {2 * 2 * 7 * 64 * 4 // 8}"
+    assert moved(gradient, arguments, [P()], X8) == [once if trips > 8 else inside]
+
+
+def test_parts_that_update_the_whole_are_reduced_before_they_are_enlarged() -> None:
+    def steps(w: Any, xs: Any) -> Any:
+        gradient = mj.grad(lambda w, x: mnp.sum(mnp.tanh(x @ w[0]) @ w[1]))
+        return lax.scan(lambda w, x: (w - 0.125 * gradient(w, x), None), w, xs)[0]
+
+    arguments: dict[str, P | None] = {"f32[8, 8, 8]": P(), "f32[3, 16, 8]": TIMES}
+    assert moved(steps, arguments, [P()], X8) == [f"6 all_reduce(x) {6 * 2 * 7 * 64 * 4 // 8}"]
+
+
+def test_one_gradient_of_several_parts_is_reduced_once_where_it_is_small() -> None:
+    gradient = mj.grad(lambda w, x: mnp.sum(sum(mnp.tanh(x) @ w[i] for i in range(4))))
+    arguments: dict[str, P | None] = {"f32[4, 8, 8]": P(), "f32[16, 8]": ROWS}
+    (row,) = moved(gradient, arguments, [P()], X8)
+    assert row.startswith("1 all_reduce(x)") and int(row.split()[-1]) <= 2 * 7 * 64 * 4 // 8
+
+
+def test_many_small_parts_of_a_large_array() -> None:
+    """As many as a recursion would not bear."""
+
+    def parts(x: Any) -> Any:
+        gradient = x.T @ x
+        return mnp.tanh(sum(mnp.pad(gradient, ((i, 599 - i), (0, 15))) for i in range(1, 600)))
+
+    program = traced(parts, ["f32[8, 1]"])
+    plan = make_plan(program, X8, Annotations([ROWS], [P()]))
+    assert [str(each) for each in plan.collectives] == ["all_reduce over x, 4 bytes"]
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_drawn_loops_over_parts(first: int) -> None:
+    for seed in range(first, first + 20):
+        case = parts_case(seed)
+        error = fails(*case)
+        assert error is None, f"parts_case({seed}): {error}"
