@@ -9,6 +9,7 @@ is read inside the loop (such as a momentum that updates parameters) must be red
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from meshjit.core.program import Eqn, Program, Var
@@ -43,7 +44,7 @@ def confirmed(
         var, end, target = program.inputs[i], program.outputs[output], targets[output]
         if i in sums and delays.pending.get(end) == sums[i]:
             after = delays.price(var.type, sums[i], target or sums[i].without_partial())
-            if after.is_within(_inside(var, end, users, delays).times(trips)):
+            if after.is_within(_inside(var, end, users, delays).times(max(trips, 1.0))):
                 kept[i] = sums[i]
     return kept
 
@@ -53,13 +54,16 @@ def _users(program: Program) -> dict[Var, Eqn]:
 
 
 def _inside(start: Var, end: Var, users: Mapping[Var, Eqn], delays: Delays) -> Price:
-    """Of reducing in every iteration what is added between start and end."""
+    """Of reducing in every iteration what is added between start and end; without bound where a user leaves it unreduced."""
     prices, var = list[Price](), start
     while var is not end:
-        chain = delays.delayed[users[var].outputs[0]]
+        result = users[var].outputs[0]
+        chain = delays.delayed.get(result)
+        if chain is None or not delays.unreduced.isdisjoint(chain.eqn.inputs):
+            return Price(math.inf, math.inf)
         beside = delays.addends_of(chain.eqn, chain.plain, chain.group)
         prices += [delays.share(chain.eqn, v, there) for v, there in beside if v is not var]
-        var = chain.eqn.outputs[0]
+        var = result
     return Price.of(prices)
 
 
