@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from meshjit.core.memories import values_in
@@ -31,8 +31,8 @@ class Uses:
         self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
-        self.zeros = frozenset([eqn.outputs[0] for eqn in program.eqns if is_zero(eqn)])
-        self.addends = _addends(program, self.zeros)
+        self.zeros = frozenset(_zeros(program))
+        self.addends = self.counts.keys() - _read_otherwise(program, self.zeros)
         self.on_host = frozenset(values_in(program))  # values in the hosts' memory, where the machine has it
         self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
         self.reads = dict(_contractions(program))
@@ -70,32 +70,48 @@ def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
                 yield eqn, [(var, i, eqn.op, tuple(eqn.params.items())) for i, var in enumerate(eqn.inputs)]
 
 
-def _addends(program: Program, zeros: Collection[Var]) -> set[Var]:
-    """The values that are read only as addends of sums, also through equations that are linear in them alone, and those that are
-    asked for as addends."""
-    addends, otherwise = set[Var](), set(program.outputs)
-    copies: dict[tuple[int, ...], Groups] = {}
+def _zeros(program: Program) -> Iterator[Var]:
+    copies: dict[int, bool] = {}
+    for eqn in program.eqns:
+        if not eqn.inputs:
+            zero = copies.get(id(eqn.params))
+            if zero is None:
+                zero = copies[id(eqn.params)] = is_zero(eqn)
+            if zero:
+                yield eqn.outputs[0]
+
+
+def _read_otherwise(program: Program, zeros: frozenset[Var]) -> set[Var]:
+    """The values that are read otherwise than as addends of sums, also through equations that are linear in them alone, or as
+    those who ask for addends read them."""
+    otherwise = set(program.outputs)
+    copies: dict[tuple[int, ...], tuple[Groups, bool, bool]] = {}
     for eqn in reversed(program.eqns):
-        if eqn.op.pinned is not None:
-            joining = {v for v, spec in zip(eqn.inputs, eqn.op.pinned(eqn.params)[0], strict=True) if spec.unreduced}
-        elif len(eqn.outputs) != 1 or eqn.op.linear == ():
-            joining = set[Var]()
+        op, inputs = eqn.op, eqn.inputs
+        if op.pinned is not None:
+            otherwise.update([v for v, spec in zip(inputs, op.pinned(eqn.params)[0], strict=True) if not spec.unreduced])
+        elif not op.linear or len(eqn.outputs) != 1:
+            otherwise.update(inputs)
         else:
-            (result,) = eqn.outputs
-            groups = copies.get(eqn.identity)
-            if groups is None:
-                groups = copies[eqn.identity] = eqn.op.linear_groups(eqn.input_types, eqn.params)
-            joining = set(_joining(eqn, groups, zeros, result in addends and result not in otherwise))
-        addends |= joining
-        otherwise.update([v for v in eqn.inputs if v not in joining])
-    return addends - otherwise
+            known = copies.get(eqn.identity)
+            if known is None:
+                groups = op.linear_groups(eqn.input_types, eqn.params)
+                in_all = sorted([i for group in groups for i in group]) == [*range(len(inputs))]
+                known = copies[eqn.identity] = groups, in_all, any(len(group) > 1 for group in groups)
+            groups, in_all, adds = known
+            joins = eqn.outputs[0] not in otherwise
+            if not (joins or adds):
+                otherwise.update(inputs)
+            elif not (in_all and joins and len(set(inputs)) == len(inputs)):  # else all of them are addends
+                otherwise.update(set(inputs).difference(_joining(inputs, groups, zeros, joins)))
+    return otherwise
 
 
-def _joining(eqn: Eqn, groups: Groups, zeros: Collection[Var], joins: bool) -> Iterator[Var]:
+def _joining(inputs: Sequence[Var], groups: Groups, zeros: Collection[Var], joins: bool) -> Iterator[Var]:
     """The operands of an equation that are addends of its result, or of what its result is an addend of, if it is one."""
     for group in groups:
-        members = {v for i in group if (v := eqn.inputs[i]) not in zeros}
-        if (joins or len(members) > 1) and not any(v in members for i, v in enumerate(eqn.inputs) if i not in group):
+        members = {v for i in group if (v := inputs[i]) not in zeros}
+        if (joins or len(members) > 1) and not any(v in members for i, v in enumerate(inputs) if i not in group):
             yield from members
 
 
