@@ -24,7 +24,7 @@ QUICK: dict[str, dict[str, int]] = {
         "test_transform_goldens": 2, "test_transform_simplify": 1, "test_transform_merge_permutes": 1,
         "test_transform_pair_permutes": 1, "test_transform_fold_slices": 1,
     },
-    "plan": {"test_automatic_experts": 3, "test_plan_bytes": 2, "test_plan_decisions": 1, "test_plan_delay": 1, "test_plan_memory": 1, "test_plan_priorities": 1, "test_golden_programs": 2},
+    "plan": {"test_automatic_experts": 3, "test_plan_bytes": 2, "test_plan_decisions": 1, "test_plan_delay": 1, "test_plan_memory": 1, "test_plan_parts": 6, "test_plan_priorities": 1, "test_golden_programs": 2},
     "partition": {"test_partition_counting": 5, "test_partition_ops": 100, "test_partition_made_again": 3},
     "simulate": {"test_law_fuzz": 12, "test_fuzz_functions": 9},
     "targets": {"test_targets": 1, "test_targets_files": 5},
