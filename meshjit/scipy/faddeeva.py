@@ -15,8 +15,7 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.lax import elementwise as lax
-from meshjit.numpy.promote import promoted
-from meshjit.trace import line_of, user_source
+from meshjit.scipy.operands import floats, reals, strong
 
 _SQRT_PI = math.sqrt(math.pi)
 
@@ -71,7 +70,7 @@ def _upper(z: Any) -> Any:
 @custom_jvp
 def wofz(z: Any) -> Any:
     """Faddeeva's function exp(-z²) erfc(-iz), complex; real z become complex numbers of as many bits in each part."""
-    (z,), _ = promoted(z, inexact=True)
+    (z,) = floats(z)
     z = mnp.asarray(z)
     z = z if z.dtype.kind == "c" else z.astype(np.complex128 if z.dtype == np.float64 else np.complex64)
     below = z.imag < 0
@@ -82,19 +81,9 @@ def wofz(z: Any) -> Any:
 wofz.defjvps(lambda t, w, z: t * (2j / _SQRT_PI - 2 * z * w))
 
 
-def real_operand(x: Any) -> Any:
-    """The operand in a float dtype, not weak. TypeError for lists, ValueError for complex numbers."""
-    if isinstance(x, (list, tuple)):
-        what = type(x).__name__
-        raise TypeError(f"a special function takes arrays, not a {what}\n  at {line_of(user_source())}\n  fix: jnp.asarray(x)")
-    (x,), _ = promoted(x, inexact=True)
-    x = mnp.asarray(x)
-    if x.dtype.kind == "c":
-        raise ValueError(
-            f"this special function takes real numbers, not {x.dtype}\n  at {line_of(user_source())}\n"
-            "  fix: wofz and erfcx take complex ones"
-        )
-    return mnp.asarray(x, x.dtype)
+def real_operand(x: Any, error: type[Exception] = ValueError) -> Any:
+    """The operand in a float dtype, not weak. TypeError for lists, `error` for complex numbers."""
+    return strong(reals("this special function", x, error=error)[0])
 
 
 @widened
@@ -157,7 +146,7 @@ def _fresnel(x: Any) -> Any:
 @custom_jvp
 def fresnel(x: Any) -> tuple[Any, Any]:
     """Fresnel's integrals S and C: those of sin(π t² / 2) and cos(π t² / 2) from 0 to x."""
-    return _fresnel(real_operand(x))
+    return _fresnel(real_operand(x, NotImplementedError))
 
 
 @fresnel.defjvp

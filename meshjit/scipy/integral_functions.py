@@ -10,7 +10,8 @@ import numpy as np
 from meshjit import lax, numpy as mnp
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.scipy.faddeeva import horner, real_operand, widened
-from meshjit.scipy.special import _floats, digamma, gammaln, ndtr
+from meshjit.scipy.operands import floats
+from meshjit.scipy.special import digamma, gammaln, ndtr
 
 _FRACTION = 90  # terms of the continued fraction: to 1e-16 where |z| is 1, and 2 on the imaginary axis
 _SERIES = 24  # terms of the series below 2: 2^24 / 24! is 3e-17
@@ -48,13 +49,14 @@ def _expn(n: Any, x: Any) -> Any:
     value = mnp.where(n == 0, mnp.exp(-x) / x, value)
     value = mnp.where(x == 0, mnp.where(n > 1, 1 / mnp.where(n > 1, n - 1, 1), np.inf), value)
     value = mnp.where(x == np.inf, 0, value)
-    return mnp.where((x < 0) | (n < 0) | mnp.isnan(x), np.nan, value)
+    fraction = small & (n != mnp.floor(n))  # which the series is not for
+    return mnp.where((x < 0) | (n < 0) | mnp.isnan(x) | fraction, np.nan, value)
 
 
 @custom_jvp
 def expn(n: Any, x: Any) -> Any:
     """The exponential integral E_n(x) = ∫ exp(-x t) / t^n dt from 1 on, n a whole number from 0 on; differentiable by x."""
-    return _expn(*_floats(n, real_operand(x)))
+    return _expn(*floats(n, real_operand(x)))
 
 
 def _order_below(y: Any, n: Any, x: Any) -> Any:
@@ -195,11 +197,11 @@ def _owens_integral(h: Any, a: Any) -> Any:
 @custom_jvp
 def owens_t(h: Any, a: Any) -> Any:
     """Owen's T: the probability that X > h and 0 < Y < a X, for two independent standard normal numbers."""
-    return _owens_t(*(real_operand(x) for x in _floats(h, a)))
+    return _owens_t(*(real_operand(x) for x in floats(h, a)))
 
 
 def _by_height(h: Any, a: Any) -> Any:
-    h, a = _floats(h, a)
+    h, a = floats(h, a)
     return -mnp.exp(-h * h / 2) * (ndtr(a * h) - 0.5) / math.sqrt(2 * math.pi)
 
 

@@ -15,7 +15,8 @@ from meshjit import lax, numpy as mnp
 from meshjit.autodiff import jvp
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.scipy.faddeeva import real_operand, widened
-from meshjit.scipy.special import _floats, gamma
+from meshjit.scipy.operands import floats
+from meshjit.scipy.special import gamma
 from meshjit.trace import line_of, user_source
 
 
@@ -92,7 +93,7 @@ def sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, diff_n: int | None = None, 
     if diff_n is not None:
         raise NotImplementedError("sph_harm_y: diff_n is not there\n  fix: jvp by theta and phi")
     top = int(mnp.max(n)) if n_max is None else operator.index(n_max)
-    theta, phi = _floats(mnp.atleast_1d(theta), phi)
+    theta, phi = floats(mnp.atleast_1d(theta), phi)
     degree, order = mnp.minimum(mnp.asarray(n), top), mnp.asarray(m)
     degree, size = (mnp.broadcast_to(x, np.broadcast_shapes(x.shape, theta.shape)) for x in (degree, mnp.abs(order)))
     value = _legendre(degree, size, mnp.cos(theta), mnp.sin(theta), top)
@@ -132,7 +133,7 @@ def _by_parameter(function: Callable[..., Any], index: int) -> Callable[..., Any
     """The derivative by one parameter, of the recurrence itself."""
 
     def slope(t: Any, y: Any, *operands: Any) -> Any:
-        operands = tuple(_floats(*operands))
+        operands = tuple(floats(*operands))
 
         def along(x: Any) -> Any:
             return function(*operands[:index], x, *operands[index + 1 :])
@@ -168,7 +169,7 @@ def _hyp1f1(a: Any, b: Any, x: Any) -> Any:
 @custom_jvp
 def hyp1f1(a: Any, b: Any, x: Any) -> Any:
     """Kummer's confluent hypergeometric function ₁F₁(a; b; x) of real numbers; differentiable by all three."""
-    return _hyp1f1(*_floats(a, b, x))
+    return _hyp1f1(*floats(a, b, x))
 
 
 hyp1f1.defjvps(
@@ -248,7 +249,7 @@ def hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
     """Gauss's hypergeometric function ₂F₁(a, b; c; x) of real numbers, inf beyond x = 1 unless it is a polynomial.
 
     Differentiable by all four."""
-    a, b, c, x = _floats(a, b, c, x)
+    a, b, c, x = floats(a, b, c, x)
     value, ends = _hyp2f1(a, b, c, x), _is_degree(a) | _is_degree(b)
     outside = mnp.where((x == 1) & (c - a - b > 0), _at_one(a, b, c), np.inf)
     return mnp.where(mnp.isnan(x), np.nan, mnp.where((x >= 1) & ~ends, outside, value))

@@ -11,20 +11,19 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
+from meshjit.core.types import is_integer
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.lax import elementwise as lax
 from meshjit.missing import explain as _explain
 from meshjit.nn import log_softmax as _log_softmax, logsumexp as logsumexp, softmax as _softmax
-from meshjit.numpy.promote import apply, broadcast_all, promoted
-
-
-def _floats(*xs: Any) -> list[Any]:
-    """The operands in one float dtype and shape."""
-    return [mnp.asarray(x) for x in broadcast_all(promoted(*xs, inexact=True)[0])]
+from meshjit.numpy.promote import apply, dtype_of
+from meshjit.scipy.operands import floats, reals, refuse_lists, strong
+from meshjit.trace import line_of, user_source
 
 
 def _unary(name: str, op: str, doc: str) -> Any:
     def function(x: Any) -> Any:
+        refuse_lists(x)
         return apply(op, x, inexact=True)
 
     function.__name__ = function.__qualname__ = name
@@ -48,13 +47,12 @@ erfinv = _unary("erfinv", "erf_inv", "The inverse of erf on (-1, 1).")
 digamma = _unary("digamma", "digamma", "The derivative of gammaln.")
 gammaln = _unary("gammaln", "lgamma", "log |Γ(x)|.")
 expit = _unary("expit", "logistic", "1 / (1 + exp(-x)).")
-loggamma = gammaln
 
 
 @custom_jvp
 def logit(x: Any) -> Any:
     """log(p / (1 - p)), the inverse of expit."""
-    (x,) = _floats(x)
+    (x,) = floats(x)
     return mnp.log(x / (1 - x))
 
 
@@ -66,7 +64,7 @@ logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 def gammasgn(x: Any) -> Any:
     """The sign of Γ(x): nan at negative whole numbers and -inf; at -0, -1."""
-    (x,) = _floats(x)
+    (x,) = reals("gammasgn", x)
     floor = mnp.floor(x)
     below = mnp.where(mnp.mod(floor, 2) == 0, 1.0, -1.0)
     below = mnp.where(mnp.isnan(x) | (x == floor), np.nan, below)
@@ -74,22 +72,52 @@ def gammasgn(x: Any) -> Any:
 
 
 def gamma(x: Any) -> Any:
-    """Γ(x)."""
-    (x,) = _floats(x)
-    return gammasgn(x) * mnp.exp(gammaln(x))
+    """Γ(x); x may be complex."""
+    (x,) = floats(x)
+    return mnp.exp(_complex_loggamma(x)) if x.dtype.kind == "c" else gammasgn(x) * mnp.exp(gammaln(x))
+
+
+def loggamma(x: Any) -> Any:
+    """log Γ(x), the branch that is continuous but for the negative numbers; of these, and of 0, nan where x is real."""
+    (x,) = floats(x)
+    return _complex_loggamma(x) if x.dtype.kind == "c" else mnp.where(x > 0, gammaln(x), np.nan)
+
+
+_SHIFT = 7  # Stirling's series is precise from here on
+_STIRLING = tuple(b / (2 * k * (2 * k - 1)) for k, b in enumerate((1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730), 1))
+
+
+def _complex_loggamma(z: Any) -> Any:
+    """By Stirling's series on the right (DLMF 5.11.1), by reflection (DLMF 5.5.3) on the left; nan at the poles."""
+    left = z.real < 0.5
+    right = _stirling(mnp.where(left, 1 - z, z))
+    upper = mnp.where(mnp.signbit(z.imag), mnp.conj(z), z)
+    turned = mnp.where(left, upper, 0.5)
+    sine = 1j * math.pi * (0.5 - turned) - math.log(2) + mnp.log1p(-mnp.exp(2j * math.pi * turned))
+    sine = mnp.where(mnp.signbit(z.imag), mnp.conj(sine), sine)
+    pole = (z.imag == 0) & (z.real <= 0) & (z.real == mnp.floor(z.real))
+    return mnp.where(pole, np.nan, mnp.where(left, math.log(math.pi) - sine - right, right)).astype(z.dtype)
+
+
+def _stirling(z: Any) -> Any:
+    """log Γ(z) of a real part of 0.5 and more: that of z + _SHIFT less log z + log(z + 1) + …"""
+    below = sum((mnp.log(z + k) for k in range(1, _SHIFT)), mnp.log(z))
+    z = z + _SHIFT
+    series = sum((c / z ** (2 * k + 1) for k, c in enumerate(_STIRLING)), 0)
+    return (z - 0.5) * mnp.log(z) - z + 0.5 * math.log(2 * math.pi) + series - below
 
 
 def factorial(n: Any, exact: bool = False) -> Any:
     """Γ(n + 1), and 0 for negative n. NotImplementedError for exact=True."""
     if exact:
         raise NotImplementedError("factorial: exact=True is not there\n  fix: math.factorial of a Python integer")
-    (n,) = _floats(n)
+    (n,) = floats(n)
     return mnp.where(n < 0, 0, mnp.exp(gammaln(n + 1)))
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:  # noqa: N803 - SciPy's name
     """The number of ways to choose k of N, with repetition those of N + k - 1; 0 where there are none."""
-    n, k = _floats(N, k)
+    n, k = floats(N, k)
     if repetition:
         n = n + k - 1
     none = (k < 0) | (k > n) | (n < 0)
@@ -99,26 +127,26 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:  # noqa: N803 - Sc
 
 def betaln(a: Any, b: Any) -> Any:
     """log |B(a, b)|."""
-    a, b = _floats(a, b)
+    a, b = floats(a, b)
     return gammaln(a) + (gammaln(b) - gammaln(a + b))
 
 
 def beta(a: Any, b: Any) -> Any:
     """B(a, b) = Γ(a) Γ(b) / Γ(a + b)."""
-    a, b = _floats(a, b)
+    a, b = reals("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * mnp.exp(betaln(a, b))
 
 
 def poch(z: Any, m: Any) -> Any:
     """The rising factorial Γ(z + m) / Γ(z); 1 for m = 0."""
-    z, m = _floats(z, m)
+    z, m = reals("poch", z, m)
     ratio = gammasgn(z + m) * gammasgn(z) * mnp.exp(gammaln(z + m) - gammaln(z))
     return mnp.where((m == 0) & mnp.isnan(ratio), 1, ratio)
 
 
 def multigammaln(a: Any, d: Any) -> Any:
     """log Γ_d(a), the gamma function of d × d matrices; d is a Python integer."""
-    (a,) = _floats(a)
+    (a,) = floats(a)
     size = int(d)
     half = mnp.arange(size, dtype=a.dtype) / 2
     return gammaln(a[..., None] - half).sum(-1) + size * (size - 1) / 4 * math.log(math.pi)
@@ -126,30 +154,32 @@ def multigammaln(a: Any, d: Any) -> Any:
 
 def polygamma(n: Any, x: Any) -> Any:
     """The derivative of order n of digamma."""
-    n, x = _floats(n, x)
-    return lax.polygamma(n, x)
+    if not is_integer(dtype_of(n)):
+        at = f"\n  at {line_of(user_source())}"
+        raise ValueError(f"polygamma: n is of {dtype_of(n)}, not of integers{at}\n  fix: n.astype(int)")
+    return lax.polygamma(*reals("polygamma", n, x))
 
 
 def gammainc(a: Any, x: Any) -> Any:
     """The regularized lower incomplete gamma function P(a, x); differentiable by both."""
-    return lax.igamma(*_floats(a, x))
+    return lax.igamma(*floats(a, x))
 
 
 def gammaincc(a: Any, x: Any) -> Any:
     """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), precise where it is small."""
-    return lax.igammac(*_floats(a, x))
+    return lax.igammac(*floats(a, x))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
     """The regularized incomplete beta function I_x(a, b); differentiable by x."""
-    return lax.betainc(*_floats(a, b, x))
+    return lax.betainc(*reals("betainc", a, b, x))
 
 
 def zeta(x: Any, q: Any = None) -> Any:
     """Hurwitz's zeta function Σ 1 / (q + n)^x from n = 0 on. NotImplementedError without q, as in JAX."""
     if q is None:
         raise NotImplementedError("zeta: Riemann's function is not there\n  fix: zeta(x, 1)")
-    return _zeta(*_floats(x, q))
+    return _zeta(*floats(x, q))
 
 
 @custom_jvp
@@ -187,14 +217,14 @@ i1e = _unary("i1e", "bessel_i1e", "exp(-|x|) I₁(x).")
 @custom_jvp
 def i0(x: Any) -> Any:
     """I₀(x)."""
-    (x,) = _floats(x)
+    (x,) = floats(x)
     return mnp.exp(mnp.abs(x)) * i0e(x)
 
 
 @custom_jvp
 def i1(x: Any) -> Any:
     """I₁(x)."""
-    (x,) = _floats(x)
+    (x,) = floats(x)
     return mnp.exp(mnp.abs(x)) * i1e(x)
 
 
@@ -208,7 +238,7 @@ i1.defjvps(lambda t, y, x: t * (i0(x) - mnp.where(x == 0, 0.5, y / mnp.where(x =
 @custom_jvp
 def xlogy(x: Any, y: Any) -> Any:
     """x log y, and 0 where x is 0 and y is a number."""
-    x, y = _floats(x, y)
+    x, y = floats(x, y)
     return mnp.where((x == 0) & ~mnp.isnan(y), 0, x * mnp.log(y))
 
 
@@ -218,7 +248,7 @@ xlogy.defjvps(lambda t, z, x, y: t * mnp.log(y), lambda t, z, x, y: t * x / y)
 @custom_jvp
 def xlog1py(x: Any, y: Any) -> Any:
     """x log(1 + y), and 0 where x is 0 and y is a number."""
-    x, y = _floats(x, y)
+    x, y = floats(x, y)
     return mnp.where((x == 0) & ~mnp.isnan(y), 0, x * mnp.log1p(y))
 
 
@@ -228,7 +258,7 @@ xlog1py.defjvps(lambda t, z, x, y: t * mnp.log1p(y), lambda t, z, x, y: t * x / 
 @custom_jvp
 def entr(x: Any) -> Any:
     """-x log x, 0 at 0 and -inf below."""
-    (x,) = _floats(x)
+    (x,) = reals("entr", x)
     return mnp.where(x < 0, -np.inf, -xlogy(x, x))
 
 
@@ -242,7 +272,7 @@ def _safe(holds: Any, value: Any, fallback: float) -> Any:
 
 def rel_entr(p: Any, q: Any) -> Any:
     """p log(p / q), 0 where p is 0 and q at least 0, inf elsewhere outside of p, q > 0."""
-    p, q = _floats(p, q)
+    p, q = reals("rel_entr", p, q)
     inside, zero = (p > 0) & (q > 0), (p == 0) & (q >= 0)
     value = _safe(inside, p, 1) * (mnp.log(_safe(inside, p, 1)) - mnp.log(_safe(inside, q, 1)))
     value = mnp.where(inside, value, mnp.where(zero, 0, np.inf))
@@ -251,19 +281,19 @@ def rel_entr(p: Any, q: Any) -> Any:
 
 def kl_div(p: Any, q: Any) -> Any:
     """rel_entr(p, q) - p + q."""
-    p, q = _floats(p, q)
+    p, q = reals("kl_div", p, q)
     return rel_entr(p, q) - p + q
 
 
 def boxcox(x: Any, lmbda: Any) -> Any:
     """(x^λ - 1) / λ, and log x for λ = 0."""
-    x, power = _floats(x, lmbda)
+    x, power = floats(x, lmbda)
     return _power_law(mnp.log(x), power)
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """boxcox(1 + x, λ), precise where x is small."""
-    x, power = _floats(x, lmbda)
+    x, power = floats(x, lmbda)
     return _power_law(mnp.log1p(x), power)
 
 
@@ -278,19 +308,21 @@ def _power_law(log: Any, power: Any) -> Any:
 
 def ndtr(x: Any) -> Any:
     """The probability of a standard normal number below x."""
-    (x,) = _floats(x)
-    return erfc(-x * math.sqrt(0.5)) / 2
+    (x,) = reals("ndtr", x, error=TypeError)
+    return strong(erfc(-x * math.sqrt(0.5)) / 2)
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
     """log ndtr(x). Far below 0 by its asymptotic series of series_order terms (Abramowitz and Stegun 26.2.12)."""
-    if not 0 < int(series_order) <= 30:
-        raise ValueError(f"log_ndtr: series_order is {series_order}, not 1 to 30")
-    (x,) = _floats(x)
+    if not isinstance(series_order, int):
+        raise TypeError(f"log_ndtr: series_order must be a Python integer, got {type(series_order).__name__}")
+    if not 0 <= series_order <= 30:
+        raise ValueError(f"log_ndtr: series_order is {series_order}, not 0 to 30")
+    (x,) = (strong(v) for v in reals("log_ndtr", x, error=TypeError))
     low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
     middle = mnp.log(ndtr(mnp.clip(x, low, high)))
     above = -ndtr(-mnp.maximum(x, high))
-    return mnp.where(x > high, above, mnp.where(x > low, middle, _log_ndtr_tail(mnp.minimum(x, low), int(series_order))))
+    return mnp.where(x > high, above, mnp.where(x > low, middle, _log_ndtr_tail(mnp.minimum(x, low), series_order)))
 
 
 def _log_ndtr_tail(x: Any, order: int) -> Any:
@@ -329,7 +361,7 @@ def _ratio(coefficients: Any, x: Any) -> Any:
 
 def ndtri(p: Any) -> Any:
     """The x with ndtr(x) = p; ±inf at 1 and 0, nan outside, and so is the derivative there."""
-    (p,) = _floats(p)
+    (p,) = (strong(v) for v in reals("ndtri", p, error=TypeError))
     q = p - 0.5
     finite = (p != 0) & (p != 1)
     central = q * _ratio(_CENTER, 0.180625 - q * q)

@@ -45,15 +45,17 @@ def _fraction(a: Value, b: Value, x: Value, active: Value, most: int) -> Value:
 
 
 def _formula(a: Value, b: Value, x: Value) -> Value:
-    wrong = (a < 0) | (b < 0) | (x < 0) | (x > 1) | (a != a) | (b != b) | (x != x) | ((a == 0) & (b == 0))
+    wrong = (a < 0) | (b < 0) | (x < 0) | (x > 1) | (a != a) | (b != b) | (x != x)
+    low, high = (a == 0) | (b == np.inf), (b == 0) | (a == np.inf)  # all probability is at 0, at 1
+    wrong = wrong | (low & high)
     swapped = x > (a + 1) / (a + b + 2)
     p, q, y = where(swapped, b, a), where(swapped, a, b), where(swapped, 1 - x, x)
-    edge = (x == 0) | (x == 1) | (a == 0) | (b == 0)
+    edge = (x == 0) | (x == 1) | low | high
     f = _fraction(p, q, y, ~(wrong | edge), 200 if x.var.dtype == np.float32 else 600)
     scale = exp(q * log1p(-y) + p * log(y) - (lgamma(p) + lgamma(q) - lgamma(p + q))) / p
     value = where(swapped, 1 - scale * f, scale * f)
+    value = where(low, 1.0, where(high, 0.0, value))
     value = where(x == 0, 0.0, where(x == 1, 1.0, value))
-    value = where(a == 0, 1.0, where(b == 0, 0.0, value))
     return where(wrong, np.nan, value)
 
 

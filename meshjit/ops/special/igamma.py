@@ -79,10 +79,11 @@ def _fraction(a: Value, x: Value, active: Value, by_a: bool) -> tuple[Value, Val
 
 def _parts(a: Value, x: Value) -> tuple[Value, Value, Value]:
     """(x^a e^-x / Γ(a), which elements have a number to compute, which have none)."""
-    wrong = (x < 0) | (a <= 0) | (a != a) | (x != x)
+    wrong = (x < 0) | (a < 0) | (a != a) | (x != x) | ((a == 0) & (x == 0))
     power = a * log(x) - x - lgamma(a)
     underflows = power < -float(np.log(infos(x).max))
-    return exp(power), ~(wrong | (x == 0) | (x == np.inf) | underflows), wrong
+    edge = (x == 0) | (x == np.inf) | (a == 0) | (a == np.inf)
+    return exp(power), ~(wrong | edge | underflows), wrong
 
 
 def _igamma(a: Value, x: Value) -> Value:
@@ -90,8 +91,9 @@ def _igamma(a: Value, x: Value) -> Value:
     power, active, wrong = _parts(a, x)
     below = _series(a, x, active & ~upper, False)[0] * power / a
     value = where(upper, 1 - _fraction(a, x, active & upper, False)[0] * power, below)
+    value = where(a == np.inf, 0.0, where(a == 0, 1.0, value))
     value = where(x == 0, 0.0, where(x == np.inf, 1.0, value))
-    return where(wrong, np.nan, value)
+    return where(wrong | ((a == np.inf) & (x == np.inf)), np.nan, value)
 
 
 def _igammac(a: Value, x: Value) -> Value:
@@ -99,8 +101,9 @@ def _igammac(a: Value, x: Value) -> Value:
     power, active, wrong = _parts(a, x)
     above = _fraction(a, x, active & ~lower, False)[0] * power
     value = where(lower, 1 - _series(a, x, active & lower, False)[0] * power / a, above)
+    value = where(a == np.inf, 1.0, where(a == 0, 0.0, value))
     value = where(x == 0, 1.0, where(x == np.inf, 0.0, value))
-    return where(wrong, np.nan, value)
+    return where(wrong | ((a == np.inf) & (x == np.inf)), np.nan, value)
 
 
 def _by_a(a: Value, x: Value, of_sample: bool) -> Value:
@@ -113,7 +116,7 @@ def _by_a(a: Value, x: Value, of_sample: bool) -> Value:
     above = df + f * (log(x) - digamma(a))
     value = where(upper, above * x, below * x / -a) if of_sample else where(upper, -(above * power), below * power / a)
     value = where((x == 0) | (x == np.inf), 0.0, value)
-    return where(wrong, np.nan, value)
+    return where(wrong | (a == 0), np.nan, value)
 
 
 def _igamma_grad_a(a: Value, x: Value) -> Value:
@@ -132,7 +135,7 @@ def _scipy(name: str) -> Any:
     def run(a: Array, x: Array) -> Array:
         import scipy.special  # takes 0.2 s to load; only evaluation needs it
 
-        return np.where((a > 0) & (x >= 0), getattr(scipy.special, name)(a, x), np.nan)
+        return np.where((a >= 0) & (x >= 0), getattr(scipy.special, name)(a, x), np.nan)
 
     return run
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.scipy import special
-from meshjit.scipy.stats.distribution import Distribution, continuous, quantile, within
+from meshjit.scipy.stats.distribution import Distribution, continuous, quantile, with_density, within
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -23,6 +23,9 @@ norm = continuous(
     logsf=lambda x: special.log_ndtr(-x),
     ppf=special.ndtri,
     isf=lambda q: -special.ndtri(q),
+    even=True,
+    complex="logpdf",
+    default_float="ppf isf",
 )
 cauchy = continuous(
     "cauchy",
@@ -32,16 +35,20 @@ cauchy = continuous(
     sf=lambda x: 0.5 - mnp.arctan(x) / math.pi,
     ppf=lambda q: quantile(q, lambda q: mnp.tan(math.pi * (q - 0.5))),
     isf=lambda q: quantile(q, lambda q: mnp.tan(math.pi * (0.5 - q))),
+    complex="logpdf cdf sf logcdf logsf",
 )
 expon = continuous(
     "expon",
     "",
-    lambda x: within(x < 0, mnp.negative, x, 0),
-    cdf=lambda x: mnp.where(x < 0, 0, -mnp.expm1(-x)),
-    sf=lambda x: mnp.where(x < 0, 1, mnp.exp(-x)),
-    logsf=lambda x: mnp.where(x < 0, 0, -x),
-    logcdf=lambda x: within(x < 0, lambda x: mnp.log1p(-mnp.exp(-x)), x, 1),
+    mnp.negative,
+    cdf=lambda x: -mnp.expm1(-x),
+    sf=lambda x: mnp.exp(-x),
+    logsf=mnp.negative,
+    logcdf=lambda x: mnp.log1p(-mnp.exp(-x)),
     ppf=lambda q: quantile(q, lambda q: -mnp.log1p(-q)),
+    support=(0, None, 1),
+    bounded="logpdf cdf sf logcdf logsf",
+    weak="*",
 )
 
 
@@ -60,7 +67,16 @@ logistic = continuous(
     sf=lambda x: special.expit(-x),
     ppf=special.logit,
     isf=lambda q: -special.logit(q),
+    complex="*",
+    weak="cdf sf ppf isf",
 )
+
+
+def _scaled_up(scale: Any, *shapes: Any) -> Any:
+    return scale > 0
+
+
+
 gumbel_r = continuous(
     "gumbel_r",
     "",
@@ -69,6 +85,8 @@ gumbel_r = continuous(
     logcdf=lambda x: -mnp.exp(-x),
     sf=lambda x: -mnp.expm1(-mnp.exp(-x)),
     ppf=lambda q: -mnp.log(-mnp.log(q)),
+    valid=_scaled_up,
+    weak="*",
 )
 gumbel_l = continuous(
     "gumbel_l",
@@ -78,47 +96,58 @@ gumbel_l = continuous(
     sf=lambda x: mnp.exp(-mnp.exp(x)),
     logsf=lambda x: -mnp.exp(x),
     ppf=lambda q: mnp.log(-mnp.log1p(-q)),
+    valid=_scaled_up,
+    weak="*",
 )
 uniform = continuous(
     "uniform",
     "",
-    lambda x: within((x < 0) | (x > 1), lambda x: 0 * x, x, 0),
-    cdf=lambda x: mnp.clip(x, 0, 1),
+    lambda x: 0 * x,
+    cdf=lambda x: x,
     ppf=lambda q: quantile(q, lambda q: q),
+    support=(0, 1, 0.5),
+    bounded="logpdf cdf sf logcdf logsf",
+    weak="logpdf ppf",
 )
 pareto = continuous(
     "pareto",
     "b",
-    lambda x, b: within(x < 1, lambda x: mnp.log(b) - (b + 1) * mnp.log(x), x, 1),
-    cdf=lambda x, b: -mnp.expm1(-b * mnp.log(mnp.maximum(x, 1))),
-    sf=lambda x, b: mnp.maximum(x, 1) ** -b,
-    logsf=lambda x, b: -b * mnp.log(mnp.maximum(x, 1)),
+    lambda x, b: mnp.log(b) - (b + 1) * mnp.log(x),
+    cdf=lambda x, b: -mnp.expm1(-b * mnp.log(x)),
+    sf=lambda x, b: x**-b,
+    logcdf=lambda x, b: mnp.log1p(-(x**-b)),
+    logsf=lambda x, b: -b * mnp.log(x),
     ppf=lambda q, b: quantile(q, lambda q: mnp.exp(-mnp.log1p(-q) / b)),
+    support=(1, None, 2),
+    bounded="logpdf cdf sf logcdf logsf",
 )
 gamma = continuous(
     "gamma",
     "a",
-    lambda x, a: within(x < 0, lambda x: special.xlogy(a - 1, x) - x - special.gammaln(a), x, 1),
+    lambda x, a: special.xlogy(a - 1, x) - x - special.gammaln(a),
     cdf=lambda x, a: special.gammainc(a, mnp.maximum(x, 0)),
     sf=lambda x, a: special.gammaincc(a, mnp.maximum(x, 0)),
+    support=(0, None, 1),
 )
 chi2 = continuous(
     "chi2",
     "df",
-    lambda x, df: within(
-        x < 0, lambda x: special.xlogy(df / 2 - 1, x) - x / 2 - df / 2 * math.log(2) - special.gammaln(df / 2), x, 1
-    ),
+    lambda x, df: special.xlogy(df / 2 - 1, x) - x / 2 - df / 2 * math.log(2) - special.gammaln(df / 2),
     cdf=lambda x, df: special.gammainc(df / 2, mnp.maximum(x, 0) / 2),
     sf=lambda x, df: special.gammaincc(df / 2, mnp.maximum(x, 0) / 2),
+    support=(0, None, 1),
 )
 beta = continuous(
     "beta",
     "a b",
-    lambda x, a, b: within(
-        (x < 0) | (x > 1), lambda x: special.xlogy(a - 1, x) + special.xlog1py(b - 1, -x) - special.betaln(a, b), x, 0.5
-    ),
+    lambda x, a, b: special.xlogy(a - 1, x) + special.xlog1py(b - 1, -x) - special.betaln(a, b),
     cdf=lambda x, a, b: special.betainc(a, b, mnp.clip(x, 0, 1)),
     sf=lambda x, a, b: special.betainc(b, a, 1 - mnp.clip(x, 0, 1)),
+    support=(0, 1, 0.5),
+    valid=lambda scale, a, b: (a > 0) & (b > 0) & (scale > 0),
+    valid_of="logpdf",
+    complex="cdf sf logcdf logsf",  # betainc refuses them, with an error of its own
+    weak="sf logsf",
 )
 t = continuous(
     "t",
@@ -126,16 +155,21 @@ t = continuous(
     lambda x, df: (
         special.gammaln((df + 1) / 2) - special.gammaln(df / 2) - (mnp.log(df * math.pi) + (df + 1) * mnp.log1p(x * x / df)) / 2
     ),
+    even=True,
 )
-gennorm = Distribution(
-    "gennorm",
-    "beta",
-    {
-        "logpdf": lambda x, beta: mnp.log(beta / 2) - special.gammaln(1 / beta) - mnp.abs(x) ** beta,
-        "pdf": lambda x, beta: mnp.exp(mnp.log(beta / 2) - special.gammaln(1 / beta) - mnp.abs(x) ** beta),
-        "cdf": lambda x, beta: 0.5 + mnp.sign(x) * special.gammainc(1 / beta, mnp.abs(x) ** beta) / 2,
-    },
-    moves=False,
+gennorm = with_density(
+    Distribution(
+        "gennorm",
+        "beta",
+        {
+            "logpdf": lambda x, beta: mnp.log(beta / 2) - special.gammaln(1 / beta) - mnp.abs(x) ** beta,
+            "cdf": lambda x, beta: 0.5 + mnp.sign(x) * special.gammainc(1 / beta, mnp.abs(x) ** beta) / 2,
+        },
+        moves=False,
+        weak="*",
+    ),
+    "logpdf",
+    "pdf",
 )
 vonmises = continuous(
     "vonmises",
@@ -144,6 +178,7 @@ vonmises = continuous(
         kappa > 0, kappa * (mnp.cos(x) - 1) - math.log(2 * math.pi) - mnp.log(special.i0e(mnp.maximum(kappa, 0))), np.nan
     ),
     moves=False,
+    weak="*",
 )
 wrapcauchy = continuous(
     "wrapcauchy",
@@ -159,6 +194,7 @@ wrapcauchy = continuous(
         np.nan,
     ),
     moves=False,
+    weak="*",
 )
 
 
@@ -196,4 +232,5 @@ truncnorm = continuous(
     logsf=_truncated_logsf,
     cdf=lambda *xs: mnp.exp(_truncated_logcdf(*xs)),
     sf=lambda *xs: mnp.exp(_truncated_logsf(*xs)),
+    even=True,
 )

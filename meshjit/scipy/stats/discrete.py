@@ -8,11 +8,12 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.scipy import special
-from meshjit.scipy.stats.distribution import Distribution, discrete, floats, within
+from meshjit.scipy.operands import floats, strong
+from meshjit.scipy.stats.distribution import Distribution, discrete, within
 
 
-def _strong(x: Any) -> Any:
-    return x.astype(x.dtype)
+def _no_probability(p: Any) -> Any:
+    return (p < 0) | (p > 1)
 
 
 def _log_choose(n: Any, k: Any) -> Any:
@@ -24,11 +25,15 @@ bernoulli = Distribution(
     "p",
     {
         "logpmf": lambda k, p: within((k != 0) & (k != 1), lambda k: special.xlogy(k, p) + special.xlog1py(1 - k, -p), k, 0),
-        "pmf": lambda k, p: mnp.where((k == 0) | (k == 1), mnp.where(k == 1, p, 1 - p), 0),
-        "cdf": lambda k, p: mnp.where((p < 0) | (p > 1), np.nan, mnp.where(k < 0, 0, mnp.where(k < 1, 1 - p, 1))),
-        "ppf": lambda q, p: mnp.where((q < 0) | (q > 1) | (p < 0) | (p > 1), np.nan, mnp.where(q <= 1 - p, 0, 1)),
+        "pmf": lambda k, p: mnp.where(
+            (k == 0) | (k == 1), mnp.where(_no_probability(p), np.nan, mnp.where(k == 1, p, 1 - p)), 0
+        ),
+        "cdf": lambda k, p: mnp.where(k < 0, 0, mnp.where(k < 1, 1 - p, 1)),
+        "ppf": lambda q, p: mnp.where((q < 0) | (q > 1) | _no_probability(p), np.nan, mnp.where(q <= 1 - p, 0, 1)),
     },
     discrete=True,
+    valid=lambda scale, p: ~_no_probability(p),
+    valid_of="cdf",
 )
 binom = discrete(
     "binom",
@@ -54,7 +59,7 @@ poisson = discrete(
     "poisson",
     "mu",
     lambda k, mu: within((k < 0) | (k != mnp.floor(k)), lambda k: special.xlogy(k, mu) - special.gammaln(k + 1) - mu, k, 0),
-    cdf=lambda k, mu: mnp.where(k < 0, 0, special.gammaincc(_strong(mnp.floor(mnp.maximum(k, 0)) + 1), mu)),
+    cdf=lambda k, mu: mnp.where(k < 0, 0, special.gammaincc(strong(mnp.floor(mnp.maximum(k, 0)) + 1), mu)),
 )
 _ASKED = 300  # beyond mu + 20 sqrt(mu) of mu = 100 no number has a probability that float32 can tell from 0
 

@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
+from meshjit.core.types import is_integer
 from meshjit.numpy import linalg
-from meshjit.numpy.promote import promoted
+from meshjit.numpy.promote import dtype_of, promoted
 from meshjit.scipy import special
 from meshjit.scipy.linalg import solve_triangular
+from meshjit.scipy.operands import floats, refuse_lists
 from meshjit.scipy.stats.continuous import HALF_LOG_2PI
+from meshjit.trace import line_of, user_source
 
 
 class multivariate_normal:  # noqa: N801
@@ -74,8 +77,14 @@ class multinomial:  # noqa: N801
 
     @staticmethod
     def logpmf(x: Any, n: Any, p: Any) -> Any:
-        """Of counts x (..., k) that sum to n, and probabilities p (..., k)."""
-        x, n, p = (mnp.asarray(a) for a in promoted(x, n, p, inexact=True)[0])
+        """Of counts x (..., k) that sum to n, and probabilities p (..., k). ValueError for counts that are no integers."""
+        refuse_lists(x, n, p)
+        (x, n), _ = promoted(x, n)
+        if not is_integer(dtype_of(x)):
+            at = f"\n  at {line_of(user_source())}"
+            raise ValueError(f"multinomial: x and n must be integers, got {dtype_of(x)}{at}\n  fix: x.astype(int)")
+        (p,) = floats(p)
+        x, n = (mnp.asarray(a).astype(p.dtype) for a in (mnp.atleast_1d(x), n))
         log = special.gammaln(n + 1) + (special.xlogy(x, p) - special.gammaln(x + 1)).sum(-1)
         return mnp.where(x.sum(-1) == n, log, -np.inf)
 
