@@ -157,7 +157,7 @@ from meshjit.lax.loops import (
     scan as scan,
     while_loop as while_loop,
 )
-from meshjit.lax.operands import require_alike as _require_alike
+from meshjit.lax.operands import dims_from_front as _dims_from_front, require_alike as _require_alike
 from meshjit.lax.platforms import platform_dependent as platform_dependent, stage as stage
 from meshjit.lax.ragged import (
     RaggedDotDimensionNumbers as RaggedDotDimensionNumbers,
@@ -216,7 +216,7 @@ from meshjit.lax.solving import custom_linear_solve as custom_linear_solve, cust
 from meshjit.lax.windows import reduce_window as reduce_window, reduce_window_shape_tuple as reduce_window_shape_tuple
 from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
-from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.arguments import axis_number as _axis_number, shape_tuple
 from meshjit.numpy.bits import bitcast_convert_type as bitcast_convert_type
 from meshjit.numpy.contraction import dot_general as dot_general
 from meshjit.numpy.creation import iota as _iota
@@ -293,7 +293,9 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: int | None = No
 def padtype_to_pads(
     in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: str
 ) -> list[tuple[int, int]]:
-    """"SAME" and "VALID" as (low, high) per dim."""
+    """"SAME" and "VALID" as (low, high) per dim. TypeError for no word, RuntimeError for another one."""
+    if not isinstance(padding, str):
+        raise TypeError(f"padtype_to_pads: padding is {padding!r:.60}, not a word\n  at {line_of(user_source())}")
     return _padding_of(padding, in_shape, window_shape, window_strides)
 
 
@@ -303,23 +305,32 @@ def reshape(operand: Any, new_sizes: Sequence[int], dimensions: Sequence[int] | 
 
 
 def transpose(operand: Any, permutation: Sequence[int]) -> Any:
-    return mnp.transpose(operand, permutation)
+    """Dim permutation[i] of x becomes dim i. TypeError for what names not every dim once, counted from the front."""
+    dims = tuple(permutation)
+    if sorted(dims) != list(range(len(shape_of(operand)))):
+        raise TypeError(
+            f"lax.transpose: {dims} is no order of the dims of shape {shape_of(operand)}\n  at {line_of(user_source())}\n"
+            "  fix: every dim once, counted from the front; jnp.transpose also counts from the end"
+        )
+    return mnp.transpose(operand, dims)
 
 
 def rev(operand: Any, dimensions: Sequence[int]) -> Any:
-    return _flip(operand, tuple(dimensions))
+    """x with these dims backwards. TypeError for dims that there are not, counted from the front, or that are named twice."""
+    return _flip(operand, _dims_from_front("rev", dimensions, len(shape_of(operand)), TypeError))
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Any:
+    """Arrays of one dtype side by side along a dim."""
     _require_alike("concatenate", *operands)
-    return _concatenate(operands, dimension)
+    return _concatenate(operands, _axis_number(dimension))
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
     """(low, high, interior) per dim; negative low and high crop."""
-    _require_alike("pad", operand, padding_value)
     operand, config = asarray(operand), [tuple(c) for c in padding_config]
     _check_padding(shape_of(operand), shape_of(padding_value), config)
+    _require_alike("pad", operand, padding_value)
     low, high, interior = (tuple(int(c[i]) for c in config) for i in range(3))
     weak, filling = weak_of(operand) and weak_of(padding_value), exactly(padding_value, dtype_of(operand))
     return bind(ops("pad"), operand, filling, low=low, high=high, interior=interior, weak_type=weak)
@@ -372,12 +383,15 @@ def squeeze(array: Any, dimensions: Sequence[int]) -> Any:
 def dot(
     lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any = None, *, dimension_numbers: Any = None
 ) -> Any:
-    """The product of vectors and matrices; with dimension_numbers that of dot_general."""
+    """The product of vectors and matrices; with dimension_numbers that of dot_general. ValueError for other ranks without."""
     if dimension_numbers is None and 1 <= mnp.ndim(lhs) <= 2 and 1 <= mnp.ndim(rhs) <= 2:
         dimension_numbers = ((mnp.ndim(lhs) - 1,), (0,)), ((), ())
     if dimension_numbers is not None:
         return dot_general(lhs, rhs, dimension_numbers, precision, preferred_element_type)
-    return mnp.dot(lhs, rhs, precision=precision, preferred_element_type=preferred_element_type)
+    raise ValueError(
+        f"lax.dot: operands have {mnp.ndim(lhs)} and {mnp.ndim(rhs)} dims; without dimension_numbers they have 1 or 2\n"
+        f"  at {line_of(user_source())}\n  fix: dimension_numbers=..., or jnp.dot"
+    )
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:

@@ -29,7 +29,18 @@ add, sub, _mul = (
 )  # fmt: skip
 div, rem = strict("div", "number", _divide), strict("rem", "real", ufuncs.fmod)
 max, min = strict("max", "any", ufuncs.maximum), strict("min", "any", ufuncs.minimum)  # noqa: A001
-atan2, nextafter = strict("atan2", "inexact", ufuncs.arctan2), strict("nextafter", "float", elementwise.nextafter)
+nextafter = strict("nextafter", "float", elementwise.nextafter)
+
+
+def _angle(x: Any, y: Any) -> Any:
+    """The angle of the point (y, x); of complex numbers by its logarithm: -i log((y + ix) / sqrt(x² + y²))."""
+    if kind_of(dtype_of(x)) != "c":
+        return ufuncs.arctan2(x, y)
+    x, y = (lifted(v) for v in (x, y))
+    return -1j * ufuncs.log((y + 1j * x) / ufuncs.sqrt(x * x + y * y))
+
+
+atan2 = strict("atan2", "inexact", _angle)
 eq, ne = strict("eq", "any", ufuncs.equal), strict("ne", "any", ufuncs.not_equal)
 lt, le = strict("lt", "ordered", ufuncs.less), strict("le", "ordered", ufuncs.less_equal)
 gt, ge = strict("gt", "ordered", ufuncs.greater), strict("ge", "ordered", ufuncs.greater_equal)
@@ -92,9 +103,16 @@ bitwise_not = strict("bitwise_not", "bits", ufuncs.bitwise_not)
 real, imag = strict("real", "complex", ufuncs.real), strict("imag", "complex", ufuncs.imag)
 
 
+_number = strict("mul", "number", lambda x: x)
+
+
 def mul(x: Any, y: Any, *, out_dtype: Any = None) -> Any:
     """x * y; with out_dtype in that dtype, to which both are converted before."""
-    return _mul(x, y) if out_dtype is None else _mul(*(cast(v, out_dtype) for v in (x, y)))
+    if out_dtype is None:
+        return _mul(x, y)
+    for v in (x, y):
+        _number(v)
+    return _mul(*(cast(v, out_dtype) for v in (x, y)))
 
 
 def conj(x: Any) -> Any:

@@ -16,6 +16,7 @@ from meshjit.lax.matrix_forms import (
     householder_product as householder_product,
     ormqr as ormqr,
     qdwh as qdwh,
+    require_inexact,
     schur as schur,
     symmetric_product as symmetric_product,
     tridiagonal as tridiagonal,
@@ -24,7 +25,7 @@ from meshjit.lax.matrix_forms import (
 from meshjit.missing import explain as _explain
 from meshjit.numpy import factoring, singular, ufuncs
 from meshjit.numpy.creation import arange
-from meshjit.numpy.promote import asarray, broadcast_to, cast, shape_of
+from meshjit.numpy.promote import asarray, broadcast_to, cast, dtype_of, shape_of
 from meshjit.numpy.reductions import sum as total
 from meshjit.trace import line_of, user_source, vary, varying_of
 
@@ -33,6 +34,8 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
     """Lower L with x = L L*, of the Hermitian positive definite x [..., n, n]; nan where there is none.
 
     symmetrize_input takes (x + x*) / 2; otherwise only the lower triangle is read."""
+    if not symmetrize_input:  # which makes floats of integers
+        require_inexact("cholesky", x)
     return factoring.cholesky(x, symmetrize_input)
 
 
@@ -50,6 +53,7 @@ def eig(
     On CPU alone. Eigenvectors have length 1 and their largest element real and positive; so they have derivatives wherever
     no two eigenvalues are equal."""
     del enable_eigvec_derivs, implementation, use_magma
+    require_inexact("eig", x)
     return factoring.eig(x, bool(compute_left_eigenvectors), bool(compute_right_eigenvectors))
 
 
@@ -66,6 +70,7 @@ def eigh(
 
     With subset_by_index (a, b) those from a to before b. They are rising whatever sort_eigenvalues says."""
     del sort_eigenvalues, implementation
+    require_inexact("eigh", x)
     v, w = factoring.eigh(x, lower, symmetrize_input)
     if subset_by_index is None:
         return v, w
@@ -78,11 +83,17 @@ def eigh(
 def lu(x: Any) -> tuple[Any, Any, Any]:
     """(L and U in one matrix, i32 [..., k] the row that row i was exchanged with, i32 [..., m] the order of the rows) of
     x [..., m, n], k = min(m, n): the rows of x in this order are L U."""
+    require_inexact("lu", x)
     return factoring.lu(x)
 
 
 def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     """i32 [..., permutation_size]: the order of rows of which row i was exchanged with row pivots[..., i], in turn."""
+    if isinstance(pivots, list | tuple) or not shape_of(pivots) or dtype_of(pivots) != np.int32:
+        raise TypeError(
+            f"lu_pivots_to_permutation takes int32 [..., k], got {dtype_of(pivots)} of shape {shape_of(pivots)}"
+            f"\n  at {line_of(user_source())}\n  fix: the second result of lax.linalg.lu"
+        )
     *batch, steps = shape_of(pivots)
     if steps > permutation_size:
         raise ValueError(f"lu_pivots_to_permutation: {steps} exchanges of {permutation_size} rows\n  at {line_of(user_source())}")
@@ -104,6 +115,7 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
 
     With pivoting (Q, R, i32 [..., n] p) with x[..., p] = Q R, the diagonal of R falling in size; on CPU alone."""
     del use_magma
+    require_inexact("qr", x)
     if pivoting:
         return tuple(factoring.qr_pivoted(x, full_matrices))
     return factoring.qr(x, full_matrices)
@@ -119,6 +131,7 @@ def svd(
 ) -> Any:
     """(U, S, Vh) with x = U S Vh, of x [..., m, n], S falling; or S alone. See jax.lax.linalg.svd."""
     del algorithm
+    require_inexact("svd", x)
     results = singular.svd(x, full_matrices, compute_uv, False, subset_by_index)
     return tuple(results) if compute_uv else results
 
@@ -136,6 +149,7 @@ def triangular_solve(
     """x with op(a) x = b (left_side) or x op(a) = b, for a triangular `a` [..., n, n] of which one triangle is read.
 
     `b` is [..., n, k] (left_side) or [..., k, n], or a vector [..., n]."""
+    require_inexact("triangular_solve", a, b)
     how = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
     return factoring.triangular_solve("triangular_solve", a, b, *how)
 

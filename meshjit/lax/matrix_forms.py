@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.core.types import is_inexact
 from meshjit.lax.loops import fori_loop
 from meshjit.numpy import factoring, linalg as numpy_linalg, ufuncs
 from meshjit.numpy.creation import array, eye, iota, tril
@@ -49,10 +50,10 @@ def _product(a: Any, b: Any) -> Any:
     return numpy_linalg.matmul(a, b, precision="highest")
 
 
-def _require_inexact(name: str, *xs: Any) -> None:
+def require_inexact(name: str, *xs: Any) -> None:
     """TypeError for integers, as in JAX's own lax."""
     for x in xs:
-        if dtype_of(x).kind not in "fc":
+        if not is_inexact(dtype_of(x)):
             raise TypeError(
                 f"{name} takes floats or complex numbers, got {dtype_of(x)}\n  at {line_of(user_source())}"
                 "\n  fix: convert it first, with .astype(float)"
@@ -62,14 +63,14 @@ def _require_inexact(name: str, *xs: Any) -> None:
 def hessenberg(a: Any) -> tuple[Any, Any]:
     """(H, scales) of a [..., n, n]: H is on and above the first subdiagonal of the first result, Householder reflections below
     it, their scales [..., n - 1] the second; Q* a Q = H. On CPU alone."""
-    _require_inexact("hessenberg", a)
+    require_inexact("hessenberg", a)
     return factoring.hessenberg(a)
 
 
 def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     """(reflections beside the three diagonals, the diagonal [..., n], the one below (above) [..., n - 1], scales [..., n - 1]) of
     the Hermitian matrix whose lower (upper) triangle a [..., n, n] holds. On CPU alone."""
-    _require_inexact("tridiagonal", a)
+    require_inexact("tridiagonal", a)
     return factoring.tridiagonal(a, lower)
 
 
@@ -79,7 +80,7 @@ def schur(
     """[T, Z] with x = Z T Z*, of x [..., n, n], or [T] alone. T is upper triangular; of real x it has 2 x 2 blocks for pairs of
     conjugate eigenvalues. On CPU alone. NotImplementedError for sort_eig_vals, as in JAX."""
     del select_callable
-    _require_inexact("schur", x)
+    require_inexact("schur", x)
     if sort_eig_vals:
         raise NotImplementedError("schur: eigenvalues stand in LAPACK's order\n  fix: sort_eig_vals=False")
     return factoring.schur(x, compute_schur_vectors)
@@ -88,21 +89,21 @@ def schur(
 def householder_product(a: Any, taus: Any) -> Any:
     """The first n columns of the product of k reflections, whose vectors stand below the diagonal of a [..., m, n] and whose
     scales are taus [..., k]; m ≥ n ≥ k."""
-    _require_inexact("householder_product", a, taus)
+    require_inexact("householder_product", a, taus)
     return factoring.householder_product(a, taus)
 
 
 def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = False) -> Any:
     """Q c, or c Q without `left`, where Q [..., m, m] is the product of the reflections in a [..., m, n] and taus [..., k]; with
     `transpose` Q*. Q itself is not made on CPU."""
-    _require_inexact("ormqr", a, taus, c)
+    require_inexact("ormqr", a, taus, c)
     return factoring.ormqr(a, taus, c, left, transpose)
 
 
 def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
     """x with A x = b [..., n, k]: A[i, i - 1] = dl[i], A[i, i] = d[i], A[i, i + 1] = du[i], all [..., n]; dl[0] and du[n - 1] are
     not read. With perturb_singular, on CPU alone, pivots that vanish are made small instead."""
-    _require_inexact("tridiagonal_solve", dl, d, du, b)
+    require_inexact("tridiagonal_solve", dl, d, du, b)
     return factoring.tridiagonal_solve(dl, d, du, b, perturb_singular)
 
 
@@ -150,7 +151,7 @@ def qdwh(
 
     By Halley's iteration with weights (Nakatsukasa, Bai, Gygi 2010). Its weights follow from the dtype alone, so that as many
     steps are made as the smallest singular value can need: there are derivatives, unlike in JAX, and batches."""
-    _require_inexact("qdwh", x)
+    require_inexact("qdwh", x)
     (a,) = matrices("qdwh", x)
     rows, columns = shape_of(a)[-2:]
     if rows < columns:

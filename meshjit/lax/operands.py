@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.core.types import is_float, is_inexact, kind_of
+from meshjit.numpy.arguments import axis_number
 from meshjit.numpy.promote import dtype_of, shape_of
 from meshjit.trace import Tracer, line_of, user_source
 
@@ -64,6 +65,26 @@ def require_alike(name: str, *xs: Any) -> None:
     dtypes = [dtype_of(x) for x in xs]
     if any(d != dtypes[0] for d in dtypes):
         raise _unfit(name, "any", xs, dtypes)
+
+
+def dims_from_front(name: str, dims: Sequence[Any], rank: int, error: type[Exception] = ValueError) -> tuple[int, ...]:
+    """Dims of jax.lax's functions, which count none from the end: `error`, with the user's line, for one that there is not, or
+    that is named twice."""
+    numbers = tuple(d if type(d) is int else axis_number(d) for d in dims)
+    problem = next((f"dim {d} is out of range" for d in numbers if not 0 <= d < rank), None)
+    if problem is None and len(set(numbers)) < len(numbers):
+        problem = "a dim is named twice"
+    if problem is not None:
+        raise error(
+            f"lax.{name}: dims {numbers} of an array of {rank}: {problem}\n  at {line_of(user_source())}\n"
+            "  fix: jax.lax counts dims from the front; the function of meshjit.numpy also from the end"
+        )
+    return numbers
+
+
+def dim_from_front(name: str, dim: Any, rank: int) -> int:
+    """One such dim; ValueError where there is none."""
+    return dims_from_front(name, (dim,), rank)[0]
 
 
 def _is_list(x: Any) -> bool:

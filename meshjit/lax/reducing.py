@@ -12,8 +12,11 @@ import numpy as np
 from meshjit import numpy as mnp
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
+from meshjit.core.promotion import canonical
+from meshjit.core.types import is_float, kind_of
 from meshjit.lax import elementwise
 from meshjit.lax.combining import combined
+from meshjit.lax.operands import dim_from_front, dims_from_front
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
@@ -32,7 +35,11 @@ def _reduction(op: str) -> Any:
                 f"reduce_sum of {dtype_of(operand)}[{','.join(map(str, shape_of(operand)))}], and config.allow_f16_reductions is"
                 f" False\n  at {line_of(user_source())}\n  fix: convert it to float32 first"
             )
-        return bind(ops(op), operand, axes=normal_axes(tuple(axes), len(shape_of(operand))))
+        if op in ("reduce_and", "reduce_or") and kind_of(dtype_of(operand)) not in "iub":
+            raise TypeError(
+                f"lax.{op} takes booleans and integers, got {dtype_of(operand)}\n  at {line_of(user_source())}\n  fix: x != 0"
+            )
+        return bind(ops(op), operand, axes=dims_from_front(op, axes, len(shape_of(operand))))
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`: over `axes`, in the operand's dtype."
@@ -50,19 +57,22 @@ def reduce_xor(operand: Any, axes: Sequence[int]) -> Any:
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any = np.int32) -> Any:
-    """The first place of the largest element."""
-    operand = asarray(operand)
-    dim = normal_axis(axis, len(shape_of(operand)))
-    check_not_empty("argmax", shape_of(operand), dim)
-    return bind(ops("argmax"), operand, axis=dim, index_dtype=np.dtype(index_dtype))
+    """The first place of the largest element; ValueError for no index_dtype, and for dims that there are not."""
+    return _place_of("argmax", operand, axis, index_dtype)
 
 
 def argmin(operand: Any, axis: int, index_dtype: Any = np.int32) -> Any:
-    """The first place of the smallest element."""
+    """The first place of the smallest element; errors as of argmax."""
+    return _place_of("argmin", operand, axis, index_dtype)
+
+
+def _place_of(op: str, operand: Any, axis: Any, index_dtype: Any) -> Any:
     operand = asarray(operand)
-    dim = normal_axis(axis, len(shape_of(operand)))
-    check_not_empty("argmin", shape_of(operand), dim)
-    return bind(ops("argmin"), operand, axis=dim, index_dtype=np.dtype(index_dtype))
+    if index_dtype is None:
+        raise ValueError(f"lax.{op}: index_dtype is None\n  at {line_of(user_source())}\n  fix: np.int32")
+    dim = dim_from_front(op, axis, len(shape_of(operand)))
+    check_not_empty(op, shape_of(operand), dim)
+    return bind(ops(op), operand, axis=dim, index_dtype=canonical(np.dtype(index_dtype), config.enable_x64))
 
 
 def _monoids() -> dict[Any, str]:
@@ -127,10 +137,16 @@ def _fold(xs: list[Any], starts: list[Any], combine: Callable[..., list[Any]]) -
     return combine(result, [mnp.squeeze(x, -1) for x in xs]) if shape_of(xs[0])[-1] else result
 
 
+_EXTREMES = {"cummax": elementwise.max, "cummin": elementwise.min}
+
+
 def _cumulative(op: str) -> Any:
     def function(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
         operand = asarray(operand)
-        return bind(ops(op), operand, axis=normal_axis(axis, len(shape_of(operand))), reverse=bool(reverse))
+        dim = dim_from_front(op, axis, len(shape_of(operand)))
+        if op in _EXTREMES and kind_of(dtype_of(operand)) == "c":  # complex numbers have an order in max and min alone
+            return associative_scan(_EXTREMES[op], operand, reverse=bool(reverse), axis=dim)
+        return bind(ops(op), operand, axis=dim, reverse=bool(reverse))
 
     function.__name__ = op
     function.__doc__ = f"`jax.lax.{op}`."
@@ -142,7 +158,9 @@ cumsum, cumprod, cummax, cummin = (_cumulative(n) for n in ("cumsum", "cumprod",
 
 def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """log(cumsum(exp(x))) without overflow."""
-    return associative_scan(mnp.logaddexp, operand, reverse=reverse, axis=axis)
+    operand = asarray(operand)
+    dim = dim_from_front("cumlogsumexp", axis, len(shape_of(operand)))
+    return associative_scan(mnp.logaddexp, operand, reverse=reverse, axis=dim)
 
 
 def associative_scan(fn: Callable[..., Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
@@ -211,6 +229,11 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
     """`jax.lax.sort`: an array, or several (a tuple) together by the first num_keys of them."""
     several = isinstance(operand, tuple | list)
     operands = [asarray(x) for x in (operand if several else [operand])]
+    if not isinstance(num_keys, int) or not 1 <= num_keys <= len(operands):
+        raise ValueError(
+            f"lax.sort: num_keys is {num_keys}, there are {len(operands)} operands\n  at {line_of(user_source())}\n"
+            "  fix: a number from 1 to that of the operands"
+        )
     dim = normal_axis(dimension, len(shape_of(operands[0])))
     results = sort_together(operands, dim, num_keys, is_stable)
     return tuple(results) if several else results[0]
@@ -234,6 +257,13 @@ def approx_max_k(
     ValueError for aggregate_to_topk=False, whose result has as many candidates as the machine finds handy.
     """
     del recall_target, reduction_input_size_override
+    operand = asarray(operand)
+    if not shape_of(operand):
+        raise TypeError(f"approx_max_k: an array of 0 dims has nothing to choose from\n  at {line_of(user_source())}")
+    if not is_float(dtype_of(operand)):
+        raise ValueError(
+            f"approx_max_k: takes floating numbers, got {dtype_of(operand)}\n  at {line_of(user_source())}\n  fix: lax.top_k"
+        )
     if not aggregate_to_topk:
         raise ValueError("approx_max_k: only aggregate_to_topk=True is supported, where the result has k elements")
     return top_k(operand, k, axis=reduction_dimension)
@@ -249,5 +279,7 @@ def approx_min_k(
 ) -> tuple[Any, Any]:
     """`jax.lax.approx_min_k`, exact: the k smallest along a dim, smallest first, and their places; see approx_max_k."""
     options = recall_target, reduction_input_size_override, aggregate_to_topk
-    values, places = approx_max_k(elementwise.neg(operand), k, reduction_dimension, *options)
+    operand = asarray(operand)
+    turned = elementwise.neg(operand) if is_float(dtype_of(operand)) else operand  # which approx_max_k refuses
+    values, places = approx_max_k(turned, k, reduction_dimension, *options)
     return elementwise.neg(values), places

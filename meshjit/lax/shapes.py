@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ PrecisionLike: TypeAlias = Any  # a word, a lax.Precision, or a pair of either
 
 def broadcast_like(arr: Any, like_arr: Any) -> Any:
     """`arr` spread to the shape of `like_arr`, by NumPy's rules."""
-    return broadcast_to(arr, shape_of(like_arr))
+    return lifted(broadcast_to(arr, shape_of(like_arr)))
 
 
 def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
@@ -29,8 +30,8 @@ def empty(shape: Sequence[int], dtype: Any, *, out_sharding: Any = None) -> Any:
 
 
 def shape_as_value(shape: Sequence[int]) -> Any:
-    """The extents as a vector of i32."""
-    return lifted(np.array(shape, np.int32).reshape(len(shape)))
+    """The extents, which are known, as a vector of i32 of NumPy. TypeError for what is no integer."""
+    return np.array([operator.index(n) for n in shape], np.int32)
 
 
 def composite(decomposition: Callable[..., Any], name: str, version: int = 0) -> Callable[..., Any]:
@@ -43,5 +44,5 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
         body = functools.partial(decomposition, **attributes)
         return jit(functools.update_wrapper(lambda *args: body(*args), decomposition, updated=()))(*args)
 
-    called.__name__ = name
+    called.__name__ = str(name)
     return called

@@ -42,7 +42,13 @@ def _starts(x: Any, start_indices: Any, from_end: Any = True) -> list[Any]:
     """One scalar per dim, of one dtype that holds all places; negative ones counted from the end, where `from_end` (one, or per
     dim) says so, else clamped as they are."""
     wraps = list(from_end) if isinstance(from_end, list | tuple) else [bool(from_end)] * len(shape_of(x))
-    starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(len(shape_of(x)))]
+    count = len(start_indices) if isinstance(start_indices, list | tuple) else (*shape_of(start_indices), 0)[0]
+    if count != len(shape_of(x)):
+        raise ValueError(
+            f"there are {count} starts for the {len(shape_of(x))} dims of shape {shape_of(x)}\n  at {line_of(user_source())}\n"
+            "  fix: one start per dim"
+        )
+    starts = start_indices if isinstance(start_indices, list | tuple) else [start_indices[i] for i in range(count)]
     dtype, operands = place_dtype(*shape_of(x)), []
     for start, extent, wrap in zip(starts, shape_of(x), wraps, strict=True):
         if isinstance(start, int | np.integer):
@@ -64,9 +70,10 @@ def dynamic_slice(
 
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Any, *, allow_negative_indices: Any = True) -> Any:
     """x with a block replaced; starts are clamped so that it fits."""
-    require_alike("dynamic_update_slice", operand, update)
     operand, update = asarray(operand), asarray(update)
-    return bind(ops("dynamic_update_slice"), operand, update, *_starts(operand, start_indices, allow_negative_indices))
+    starts = _starts(operand, start_indices, allow_negative_indices)
+    require_alike("dynamic_update_slice", operand, update)
+    return bind(ops("dynamic_update_slice"), operand, update, *starts)
 
 
 def dynamic_slice_in_dim(

@@ -42,7 +42,7 @@ def _split_bits(x: Any, dtype: np.dtype[Any]) -> Any:
 def _join_bits(x: Any, dtype: np.dtype[Any]) -> Any:
     size, count = bits_of(dtype_of(x)), bits_of(dtype) // bits_of(dtype_of(x))
     if not shape_of(x) or shape_of(x)[-1] != count:
-        raise TypeError(f"bitcast_convert_type: {dtype} takes {count} elements of {dtype_of(x)}, the shape is {shape_of(x)}")
+        raise ValueError(f"bitcast_convert_type: {dtype} takes {count} elements of {dtype_of(x)}, the shape is {shape_of(x)}")
     parts = cast(bind(ops("bitcast_convert"), x, dtype=_unsigned(dtype_of(x))), _unsigned(dtype))
     shifted = ufuncs.left_shift(parts, (np.arange(count) * size).astype(_unsigned(dtype)))
     joined = total(shifted, axis=-1, dtype=_unsigned(dtype))

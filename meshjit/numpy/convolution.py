@@ -89,7 +89,7 @@ def dimension_specs(numbers: Any, rank: int) -> tuple[tuple[int, ...], ...]:
     specs = []
     for text, heads in zip(parts, ("NC", "OI", "NC"), strict=True):
         if len(text) != rank or set(text) != set(heads) | set(spatial):
-            raise ValueError(f"dimension_numbers {numbers}: {text!r} must name {heads[0]}, {heads[1]} and {spatial} once each")
+            raise TypeError(f"dimension_numbers {numbers}: {text!r} must name {heads[0]}, {heads[1]} and {spatial} once each")
         specs.append(tuple(text.index(c) for c in (*heads, *spatial)))
     return tuple(specs)
 
@@ -99,7 +99,7 @@ def padding_of(kind: str, extents: Sequence[int], windows: Sequence[int], stride
     if kind.upper() == "VALID":
         return [(0, 0)] * len(extents)
     if kind.upper() not in ("SAME", "SAME_LOWER"):
-        raise ValueError(f"padding {kind!r}: use 'SAME', 'SAME_LOWER', 'VALID' or (low, high) per spatial dim")
+        raise RuntimeError(f"padding {kind!r}: use 'SAME', 'SAME_LOWER', 'VALID' or (low, high) per spatial dim")
     pads = []
     for extent, window, stride in zip(extents, windows, strides, strict=True):
         need = max((-(-extent // stride) - 1) * stride + window - extent, 0)

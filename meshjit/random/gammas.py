@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -185,4 +186,4 @@ def _ball(data: Any, p: Any, *, shape: Shape, dtype: Any, partitionable: bool) -
 def ball(key: Any, d: int, p: Any = 2, shape: Any = (), dtype: Any = None) -> Any:
     """Points in the unit ball of the p-norm in d dims, uniformly distributed, f[*shape, d]. Source: jax.random.ball."""
     data, dtype = single(key, "ball"), float_dtype(dtype, "ball")
-    return _ball(data, p, **options((*shape_tuple(shape), int(d)), dtype))
+    return _ball(data, p, **options((*shape_tuple(shape), operator.index(d)), dtype))

@@ -21,7 +21,7 @@ from meshjit.numpy.promote import broadcast_to, cast, normal_axis, ops, shape_of
 from meshjit.random.floats import check_mode, common_shape, gumbel_floats, options, scaled, unit_floats
 from meshjit.random.keys import single
 from meshjit.random.threefry import Shape, random_bits, split_data
-from meshjit.trace import bind, line_of, user_source
+from meshjit.trace import Tracer, bind, line_of, user_source
 
 
 def _size(shape: Shape) -> int:
@@ -160,7 +160,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
     data, form = single(key, "permutation"), config.threefry_partitionable
     operand, type, _ = value(x, "x of random.permutation")
     if not type.shape:
-        if type.dtype.kind not in "iu" or not isinstance(x, int | np.ndarray | np.generic):
+        if type.dtype.kind not in "iu" or isinstance(x, Tracer):
             raise TypeError(
                 f"random.permutation: x must be a Python int or an array of one dim or more, got {type}\n"
                 f"  at {line_of(user_source())}"
@@ -191,7 +191,7 @@ def choice(
         return mnp.take(a, choice(key, a.shape[normal_axis(axis, a.ndim)], shape, replace, p, mode=mode), axis=axis)
     data, shape = single(key, "choice"), shape_tuple(shape)
     operand, type, _ = value(a, "a of random.choice")
-    if not type.shape and not isinstance(a, int | np.integer | np.ndarray):
+    if not type.shape and (isinstance(a, Tracer) or type.dtype.kind not in "iu"):
         raise TypeError(f"random.choice: a must be a Python int or an array, got {type}\n  at {line_of(user_source())}")
     axis = normal_axis(axis, type.rank) if type.shape else 0
     count = type.shape[axis] if type.shape else int(a)  # pyright: ignore[reportArgumentType]
@@ -305,7 +305,7 @@ def categorical(
     data = single(key, "categorical")
     operand, type, _ = value(logits, "logits of random.categorical")
     if type.dtype.kind in "iubc":
-        raise TypeError(f"random.categorical: logits must be floats, got {type}\n  at {line_of(user_source())}")
+        raise ValueError(f"random.categorical: logits must be floats, got {type}\n  at {line_of(user_source())}")
     axis = normal_axis(axis, type.rank)
     batch = type.shape[:axis] + type.shape[axis + 1 :]
     shape = batch if shape is None else shape_tuple(shape)

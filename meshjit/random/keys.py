@@ -26,6 +26,9 @@ def implementation(impl: Any, function: str) -> KeyType:
     if isinstance(impl, KeyType):
         return impl
     name = config.default_prng_impl if impl is None else impl
+    if not isinstance(name, str):
+        what = f"{type(name).__name__} {name!r:.60}"
+        raise TypeError(f"random.{function}: an implementation is a string or a dtype of keys, got {what}")
     kind = IMPLEMENTATIONS.get(name) or next((k for k in IMPLEMENTATIONS.values() if k.tag == name), None)
     if kind is None:
         known = ", ".join(f'"{k}"' for k in IMPLEMENTATIONS)

@@ -9,8 +9,8 @@ import numpy as np
 
 from meshjit import numpy as mnp
 from meshjit.config import config
-from meshjit.core.promotion import canonical
-from meshjit.numpy.promote import broadcast_to, cast, shape_of
+from meshjit.core.promotion import TypePromotionError, canonical
+from meshjit.numpy.promote import broadcast_to, cast, dtype_of, shape_of
 from meshjit.random.floats import common_shape, float_dtype, options, unit_floats
 from meshjit.random.keys import single
 from meshjit.random.threefry import Shape, split_data
@@ -20,6 +20,11 @@ from meshjit.trace import line_of, user_source
 def drawn(law: Any, name: str, key: Any, parameters: Sequence[Any], shape: Any, dtype: Any, integer: bool = False) -> Any:
     """`law(data, *parameters, shape, dtype, partitionable)` of a public function's arguments; shape None: the parameters'."""
     data, dtype = single(key, name), int_dtype(dtype, name) if integer else float_dtype(dtype, name)
+    for i, p in enumerate(parameters):
+        if dtype_of(p).kind == "c":
+            raise TypePromotionError(
+                f"random.{name}: parameter {i} is {dtype_of(p)}, not real\n  at {line_of(user_source())}\n  fix: p.real"
+            )
     return law(data, *parameters, **options(common_shape(shape, [shape_of(p) for p in parameters], name), dtype))
 
 

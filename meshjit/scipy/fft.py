@@ -44,6 +44,9 @@ def _along_axes(name: str, x: Any, kind: int, s: Any, axes: Any, norm: str | Non
     rank = len(shape_of(x))
     if axes is None:
         axes = range(rank) if s is None else range(rank - len(s), rank)
+    axes = tuple(axes) if hasattr(axes, "__iter__") else (axes,)
+    if s is not None and len(s) > rank:
+        raise ValueError(f"{name}: {len(s)} lengths for {rank} dims\n  at {line_of(user_source())}\n  fix: one per dim of axes")
     lengths = [None] * len(axes) if s is None else list(s)
     if len(lengths) != len(axes) or len({normal_axis(a, rank) for a in axes}) != len(axes):
         raise ValueError(
@@ -52,7 +55,7 @@ def _along_axes(name: str, x: Any, kind: int, s: Any, axes: Any, norm: str | Non
         )
     for axis, n in zip(axes, lengths, strict=True):
         x = _transform(name, x, kind, n, axis, norm, inverse)
-    return x
+    return mnp.asarray(x)
 
 
 def _transform(name: str, x: Any, kind: int, n: int | None, axis: int, norm: str | None, inverse: bool) -> Any:

@@ -12,8 +12,8 @@ from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, sortin
 from meshjit.numpy.creation import eye, iota, tril, triu, zeros
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
-from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
-from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
+from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, promoted, shape_of
+from meshjit.numpy.shaping import atleast_1d, concatenate, expand_dims, squeeze
 from meshjit.ops.base.families import part_dtype
 from meshjit.scipy.matrix_forms import (
     hessenberg as hessenberg,
@@ -29,6 +29,7 @@ from meshjit.scipy.matrix_functions import (
     solve_sylvester as solve_sylvester,
     sqrtm as sqrtm,
 )
+from meshjit.scipy.operands import refuse_lists
 from meshjit.scipy.special_matrices import (
     circulant as circulant,
     companion as companion,
@@ -109,6 +110,7 @@ def lu_solve(lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: b
     """`jax.scipy.linalg.lu_solve`: op(a) x = b from the factors of `a`; trans as in solve_triangular."""
     del overwrite_b, check_finite
     factors, pivots = lu_and_piv
+    (factors,) = matrices("lu_solve", factors, square=True)
     order = lax_linalg.lu_pivots_to_permutation(pivots, shape_of(factors)[-1])
     b = promoted(factors, b)[0][1]
     is_vector = len(shape_of(b)) == 1
@@ -160,6 +162,7 @@ def qr(
     del overwrite_a, lwork, check_finite
     if mode not in ("full", "economic", "r"):
         raise ValueError(f'qr: mode is {mode!r}; write "full", "economic" or "r"\n  at {line_of(user_source())}')
+    (a,) = matrices("qr", a)
     factors = lax_linalg.qr(a, pivoting=pivoting, full_matrices=mode != "economic")
     return factors[1:] if mode == "r" else factors
 
@@ -250,6 +253,7 @@ def svd(
 ) -> Any:
     """`jax.scipy.linalg.svd`: (U, s, Vh), or s alone."""
     del overwrite_a, check_finite, lapack_driver
+    (a,) = matrices("svd", a)
     return lax_linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
 
 
@@ -267,6 +271,7 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
 
 def block_diag(*arrs: Any) -> Any:
     """`jax.scipy.linalg.block_diag`: matrices along the diagonal of one; vectors are rows."""
+    refuse_lists(*arrs)
     blocks, _ = promoted(*(arrs or (np.zeros((1, 0), np.float32),)))
     if any(len(shape_of(x)) > 2 for x in blocks):
         raise ValueError(f"block_diag: takes arrays of 2 dims at most, got {[shape_of(x) for x in blocks]}")
@@ -283,26 +288,37 @@ def block_diag(*arrs: Any) -> Any:
 
 
 def toeplitz(c: Any, r: Any = None) -> Any:
-    """`jax.scipy.linalg.toeplitz`: first column c, first row r (of which the first is not read; default conj(c))."""
-    c = asarray(c)
-    r = ufuncs.conj(c) if r is None else asarray(r)
-    if len(shape_of(c)) != 1 or len(shape_of(r)) != 1:
-        raise ValueError(f"toeplitz: c and r must be vectors, got {shape_of(c)} and {shape_of(r)}\n  at {line_of(user_source())}")
-    (c, r), _ = promoted(c, r)
-    rows, columns = shape_of(c)[0], shape_of(r)[0]
-    line = concatenate([rearranging.flip(c), r[1:]], 0)
+    """`jax.scipy.linalg.toeplitz`: first column c [..., m], first row r [..., n] (of which the first is not read; default
+    conj(c)), whose leading dims are broadcast."""
+    refuse_lists(c, r)
+    c = atleast_1d(c)
+    r = ufuncs.conj(c) if r is None else atleast_1d(r)
+    line, rows, columns = _line(rearranging.flip(c, -1), r)
     row, column = (iota(np.int32, (rows, columns), d) for d in (0, 1))
-    return line[ufuncs.add(ufuncs.subtract(rows - 1, row), column)]
+    place = ufuncs.add(ufuncs.subtract(rows - 1, row), column)
+    return line[..., place] if rows and columns else zeros((*shape_of(line)[:-1], rows, columns), dtype_of(line))
 
 
 def hankel(c: Any, r: Any = None) -> Any:
-    """`jax.scipy.linalg.hankel`: first column c, last row r (of which the first is not read; default zeros)."""
+    """`jax.scipy.linalg.hankel`: first column c [..., m], last row r [..., n] (of which the first is not read; default zeros),
+    whose leading dims are broadcast. ValueError for scalars."""
+    refuse_lists(c, r)
     c = asarray(c)
     r = ufuncs.multiply(c, 0) if r is None else asarray(r)
-    (c, r), _ = promoted(c, r)
-    rows, columns = shape_of(c)[0], shape_of(r)[0]
-    line = concatenate([c, r[1:]], 0)
-    return line[ufuncs.add(*(iota(np.int32, (rows, columns), d) for d in (0, 1)))]
+    if not shape_of(c) or not shape_of(r):
+        raise ValueError(f"hankel: c and r are vectors, got {shape_of(c)} and {shape_of(r)}\n  at {line_of(user_source())}")
+    line, rows, columns = _line(c, r)
+    place = ufuncs.add(*(iota(np.int32, (rows, columns), d) for d in (0, 1)))
+    return line[..., place] if rows and columns else zeros((*shape_of(line)[:-1], rows, columns), dtype_of(line))
+
+
+def _line(first: Any, second: Any) -> tuple[Any, int, int]:
+    """The vectors [..., m] and [..., n] one behind the other, without the first of the second; m; n."""
+    (first, second), _ = promoted(first, second)
+    m, n = shape_of(first)[-1], shape_of(second)[-1]
+    batch = broadcast_shapes(shape_of(first)[:-1], shape_of(second)[:-1])
+    first, second = broadcast_to(first, (*batch, m)), broadcast_to(second, (*batch, n))
+    return concatenate([first, second[..., 1:]], -1), m, n
 
 
 _explain(__name__)

@@ -137,4 +137,10 @@ def qr_multiply(
         raise refuse(f"qr_multiply: Q of a {shape_of(a)} has {extent} {own}, c {shape_of(c)} has {shape_of(c)[side]} {other}")
     q = mnp.conj(q) if conjugate else q
     result = product(q, c) if mode == "left" else product(c, q)
+    rest = [_for_all(r, shape_of(result)[:-2], len(shape_of(q)) - 2) for r in rest]
     return (mnp.ravel(result) if is_vector else result, *rest)
+
+
+def _for_all(x: Any, batch: tuple[int, ...], dims: int) -> Any:
+    """One per batch of the result, also where `a` was one for all of c's."""
+    return mnp.broadcast_to(x, (*batch, *shape_of(x)[dims:]))

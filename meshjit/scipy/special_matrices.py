@@ -13,6 +13,7 @@ from meshjit.core.promotion import canonical
 from meshjit.numpy.arguments import count_of
 from meshjit.numpy.promote import promoted, shape_of
 from meshjit.ops.base.families import part_dtype
+from meshjit.scipy.operands import refuse_lists
 from meshjit.trace import line_of, user_source
 
 
@@ -99,13 +100,17 @@ def _product_modulo(rows: Any, columns: Any, n: int) -> Any:
 
 def fiedler(a: Any) -> Any:
     """`scipy.linalg.fiedler`: |a_i - a_j|."""
-    a = _vector("fiedler", a, 0)
+    refuse_lists(a)
+    a = mnp.atleast_1d(a)
     return mnp.abs(a[..., :, None] - a[..., None, :])
 
 
 def fiedler_companion(a: Any) -> Any:
     """`scipy.linalg.fiedler_companion`: a companion matrix with five diagonals."""
-    (a,), _ = promoted(_vector("fiedler_companion", a, 2), inexact=True)
+    refuse_lists(a)
+    (a,), _ = promoted(mnp.atleast_1d(a), inexact=True)
+    if shape_of(a)[-1] < 2 and len(shape_of(a)) == 1:
+        return mnp.zeros((0, 0), a.dtype)
     if len(shape_of(a)) != 1:
         raise ValueError(f"fiedler_companion takes one vector, got shape {shape_of(a)}\n  at {line_of(user_source())}")
     a, n = a / a[0], shape_of(a)[0] - 1

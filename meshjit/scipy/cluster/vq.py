@@ -7,6 +7,7 @@ from typing import Any
 from meshjit import numpy as mnp
 from meshjit.missing import explain as _explain
 from meshjit.numpy.promote import promoted, shape_of
+from meshjit.scipy.operands import refuse_lists
 from meshjit.trace import line_of, user_source
 
 
@@ -15,6 +16,7 @@ def vq(obs: Any, code_book: Any, check_finite: bool = True) -> tuple[Any, Any]:
 
     Vectors [n] and [k] are rows of one number. ValueError for other ranks, or where the rows differ in length."""
     del check_finite
+    refuse_lists(obs, code_book)
     (obs, code_book), _ = promoted(obs, code_book, inexact=True)
     if len(shape_of(obs)) != len(shape_of(code_book)) or len(shape_of(obs)) not in (1, 2):
         raise ValueError(

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.signal.windows import get_window
 
 from meshjit import numpy as mnp
-from meshjit.numpy.promote import normal_axis, promoted, shape_of
+from meshjit.numpy.promote import broadcast_shapes, normal_axis, promoted, shape_of
 from meshjit.ops.base.families import part_dtype
 from meshjit.scipy.signal.trends import detrend as _detrend
 from meshjit.trace import line_of, user_source
@@ -73,6 +73,10 @@ def stft(
     window, size, shared, wide = _settings("stft", window, nperseg, noverlap, nfft, shape_of(x)[dim])
     if boundary is not None and boundary not in _BOUNDARIES:
         raise ValueError(f"stft: boundary is {boundary!r}; there are {', '.join(_BOUNDARIES)} and None\n  at {line}")
+    if 0 in shape_of(x):
+        kind = x.dtype if x.dtype.kind == "c" else np.dtype(np.complex64)
+        empty = mnp.zeros(shape_of(x), part_dtype(kind))
+        return empty, empty, mnp.zeros(shape_of(x), kind)
     onesided = return_onesided and x.dtype.kind != "c"
     signal = mnp.moveaxis(x, dim, -1)
     if boundary is not None:
@@ -120,9 +124,9 @@ def istft(
         signal, total = (x[..., size // 2 : shape_of(x)[-1] - size // 2] for x in (signal, total))
     signal = signal / mnp.where(total > 1e-10, total, 1)
     times = mnp.arange(shape_of(signal)[-1], dtype=part_dtype(z.dtype)) / fs
-    if rank > 2:  # the signal's dim stands where that of the frequencies was, less the one of the times
-        place = normal_axis(freq_axis, rank)
-        signal = mnp.moveaxis(signal, -1, place - (normal_axis(time_axis, rank) < place))
+    if rank > 2:  # the signal's dim stands where that of the times was, less the one of the frequencies
+        place = normal_axis(time_axis, rank)
+        signal = mnp.moveaxis(signal, -1, place - (normal_axis(freq_axis, rank) < place))
     return times, signal
 
 
@@ -147,8 +151,14 @@ def csd(
             f"csd: scaling {scaling!r} is no density or spectrum, or average {average!r} no mean or median"
             f"\n  at {line}"
         )
+    if any(0 in shape_of(a) for a in arrays):
+        shape = broadcast_shapes(*(shape_of(a) for a in arrays))
+        kind = arrays[0].dtype if arrays[0].dtype.kind == "c" else np.dtype(np.complex64)
+        return mnp.zeros(shape, part_dtype(kind)), mnp.zeros(shape, part_dtype(kind) if same else kind)
     arrays = [mnp.moveaxis(a, axis, -1) for a in arrays]
     length = max(shape_of(a)[-1] for a in arrays)
+    if not isinstance(window, str | tuple) and len(np.asarray(window)) > length:
+        raise ValueError(f"csd: the window has {len(np.asarray(window))} elements, the signal {length}\n  at {line}")
     window, size, shared, wide = _settings("csd", window, nperseg, noverlap, nfft, length)
     arrays = [_extended(a, 0, length - shape_of(a)[-1], "constant", {}) for a in arrays]
     onesided = return_onesided and all(a.dtype.kind != "c" for a in arrays)
