@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from meshjit.missing import FAMILIES, NOT_THERE
+from tests.tools.differences import DIFFERENT
 from tests.tools.jax_names import Known, compared
 
 # Parameters of JAX's that ours do not have, by reason: "module.name parameter ..." each. `*` is every name that has the parameter.
@@ -55,7 +56,7 @@ def excused(item: Known, parameter: str) -> bool:
 
 def text() -> str:
     found = compared()
-    return "\n".join([_HEAD, *_shares(found), "", *_absences(), "", *_parameters(found), "", *_every_name(found)]) + "\n"
+    return "\n".join([_HEAD, *_shares(found), "", *_absences(), "", *_differences(), "", *_parameters(found), "", *_every_name(found)]) + "\n"
 
 
 def _by_module(found: dict[Known, list[str] | None]) -> dict[str, dict[Known, list[str] | None]]:
@@ -81,6 +82,13 @@ def _absences() -> list[str]:
         lines.append(f"- {family.why[0].upper()}{family.why[1:]}." + (f" Instead: {family.instead}." if family.instead else ""))
         lines += [f"  `{module}`: {' '.join(f'`{n}`' for n in names.split())}" for module, names in family.names.items()]
     return lines
+
+
+def _differences() -> list[str]:
+    lines = ["## Different in scipy, lax and random, and why", ""]
+    for family, texts in DIFFERENT.items():
+        lines += [f"{family}:", "", *(f"- {text[0].upper()}{text[1:]}" for text in texts), ""]
+    return lines[:-1]
 
 
 def _parameters(found: dict[Known, list[str] | None]) -> list[str]:
