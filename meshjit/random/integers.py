@@ -165,7 +165,7 @@ def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> A
                 f"random.permutation: x must be a Python int or an array of one dim or more, got {type}\n"
                 f"  at {line_of(user_source())}"
             )
-        return _permuted_range(data, size=int(x), dtype=type.dtype, partitionable=form)
+        return _permuted_range(data, size=int(operand), dtype=type.dtype, partitionable=form)
     axis = normal_axis(axis, type.rank)
     return _permuted(data, operand, axis=axis, independent=bool(independent), partitionable=form)
 
