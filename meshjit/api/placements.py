@@ -24,6 +24,7 @@ from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.executable import default_mesh, fits, spec_on
 from meshjit.trace import Traced as TracedProgram, line_of, user_source
+from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree
 from sharding.named import NamedSharding, Sharding, is_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec, placement_of
@@ -72,6 +73,7 @@ class _Finder:
     def find(self) -> Placements:
         named_mesh = self._mesh()
         mesh = default_mesh() if named_mesh is None else named_mesh
+        require_axes(self.traced.program, mesh)
         inputs = [self._input(i, mesh) for i in range(len(self.keys))]
         outputs = [
             self._output(i, s, var.shape, mesh)

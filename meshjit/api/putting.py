@@ -24,6 +24,7 @@ from meshjit.runtime.assembling import make_array_from_process_local_data as _fr
 from meshjit.runtime.placing import device_put as _put_one
 from meshjit.trace import Tracer
 from meshjit.trace.float0 import is_float0
+from meshjit.trace.shaped import shaped_array_of
 from meshjit.trees import USERS, WORDS as tree
 from sharding.axis_types import AxisType
 from sharding.manual_type import ManualAxisType
@@ -36,7 +37,8 @@ from sharding.spec import PartitionSpec, ShardingError, check_spec
 class ShapeDtypeStruct:
     """Shape, dtype and, if wanted, sharding of an array that need not exist (`jax.ShapeDtypeStruct`).
 
-    manual_axis_type: how it stands to the axes of shard_map around it, as `typeof` says; nothing here depends on it."""
+    manual_axis_type: how it stands to the axes of shard_map around it, as `typeof` says; by `eval_shape`, for `typeof` and
+    `full_like`."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -55,6 +57,18 @@ class ShapeDtypeStruct:
             )
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "dtype", self.dtype if isinstance(self.dtype, KeyType) else np.dtype(self.dtype))
+
+    @classmethod
+    def like(cls, x: Any) -> ShapeDtypeStruct:
+        """That of an array, a traced value or a number; TypeError for anything else."""
+        if isinstance(x, ShapeDtypeStruct):
+            return x
+        if isinstance(x, PRNGKeyArray):
+            return cls(x.shape, x.dtype)
+        type = shaped_array_of(x)
+        placed = type.sharding if isinstance(x, Tracer) else x.sharding if isinstance(x, Array) and x.committed else None
+        sharding = None if isinstance(placed, NamedSharding) and placed.mesh.empty else placed
+        return cls(type.shape, type.dtype, sharding, type.weak_type, None if type.mat.empty else type.mat)
 
     def update(self, **fields: Any) -> ShapeDtypeStruct:
         """The same with other fields."""

@@ -65,7 +65,10 @@ def typeof(x: Any) -> Any:
         varying = words.manual_axis_type if words else ManualAxisType()
         return ShapedArray(tuple(keys.shape), keys.dtype, sharding=sharding, manual_axis_type=varying)
     if isinstance(x, ShapeDtypeStruct):
-        return ShapedArray(x.shape, x.dtype, x.weak_type, sharding=without_devices(_on_mesh(x.sharding, len(x.shape))))
+        sharding = without_devices(_on_mesh(x.sharding, len(x.shape)))
+        return ShapedArray(
+            x.shape, x.dtype, x.weak_type, sharding=sharding, manual_axis_type=x.manual_axis_type or ManualAxisType()
+        )
     return shaped_array_of(x)
 
 

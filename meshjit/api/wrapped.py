@@ -22,6 +22,7 @@ from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_ar
 from meshjit.api.memories import input_memories, with_output_memories
 from meshjit.api.options import checked_options, compiler_settings
 from meshjit.api.putting import ShapeDtypeStruct, with_words
+from meshjit.api.shapes_of_shards import shapes_of_shards
 from meshjit.api.shardings import (
     UNSPECIFIED,
     broadcast,
@@ -57,6 +58,7 @@ from meshjit.trace import (
 )
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import is_float0, without_float0
+from meshjit.trace.members import is_checked
 from meshjit.trace.names import function_name
 from meshjit.trace.once import context_key, traced_once
 from meshjit.trace.refs import check_distinct, lend, refs_in, store_outputs
@@ -354,6 +356,8 @@ class Wrapped:
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's shapes and dtypes."""
+        if is_checked():
+            return shapes_of_shards(self._nested, self._title(), args, kwargs)
         info = self.staged(*args, **kwargs).out_info
         return tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype) if is_float0(x) else x, info)
 

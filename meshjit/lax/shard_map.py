@@ -22,6 +22,7 @@ from meshjit.lax.shard_map_checks import (
     check_specs,
     is_spec,
     manual_axes,
+    mesh_of_arguments,
     mesh_of_call,
     named,
 )
@@ -135,6 +136,8 @@ class _Call:
     def __init__(self, f: Function, settings: Settings, args: tuple[Any, ...]) -> None:
         self.f, self.settings, self.name = f, settings, function_name(f)
         self.mesh = mesh_of_call(settings.mesh, self.name)
+        if isinstance(self.mesh, AbstractMesh) and active_trace() is None:
+            self.mesh = mesh_of_arguments(self.mesh, self.name, tree.leaves(args))
         self.names = manual_axes(settings.axis_names, self.mesh)
         self.axes = tuple((name, size) for name, size in self.mesh.shape_tuple if name in self.names)
         self.auto = [n for n in self.mesh.axis_names if n not in self.names and n not in device_axis_names()]

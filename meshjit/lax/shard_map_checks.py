@@ -10,13 +10,14 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import TensorType
 from meshjit.core.varying import NOWHERE, REDUCED, UNREDUCED, Axes, with_mark
+from meshjit.runtime.array import Array
 from meshjit.trace import Argument, Traced, line_of, user_source
 from meshjit.trace.members import device_axis_names
 from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
 from sharding.axis_types import AxisType
 from sharding.mesh import AbstractMesh, BaseMesh, Mesh, current_mesh
-from sharding.named import refuse_auto
+from sharding.named import NamedSharding, refuse_auto
 from sharding.spec import PartitionSpec, entry_axes, padded, placement_of
 
 Names = frozenset[str]
@@ -55,6 +56,24 @@ def mesh_of_call(mesh: Any, name: str) -> BaseMesh:
     if isinstance(mesh, AbstractMesh) and isinstance(context, Mesh) and mesh.shape_tuple == context.shape_tuple:
         return context
     return mesh
+
+
+def mesh_of_arguments(mesh: AbstractMesh, name: str, leaves: Sequence[Any]) -> Mesh:
+    """Outside of jit, a mesh without devices on those of the arrays: ValueError where none is on a mesh, or one on another."""
+    meshes = [x.sharding.mesh for x in leaves if isinstance(x, Array) and isinstance(x.sharding, NamedSharding)]
+    other = next((m for m in meshes if m.shape_tuple != mesh.shape_tuple), None)
+    if other is not None:
+        raise ValueError(
+            f"shard_map of {name}: the mesh is {mesh}, and an argument is on {other}\n  at {line_of(user_source())}\n"
+            "  fix: mesh=x.sharding.mesh, or meshjit.device_put(x, NamedSharding(...)) with a mesh of these axes"
+        )
+    if not meshes:
+        raise ValueError(
+            f"shard_map of {name}: the mesh has no devices, {mesh}, and no argument is on some of such a mesh\n"
+            f"  at {line_of(user_source())}\n"
+            "  fix: pass a Mesh, or call it inside of set_mesh(mesh), or with arrays whose shardings are NamedShardings"
+        )
+    return meshes[0] if meshes[0].axis_types == mesh.axis_types else meshes[0].update(axis_types=mesh.axis_types)
 
 
 def manual_axes(axis_names: Names, mesh: BaseMesh) -> Names:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
-from meshjit.api.putting import device_put
+from meshjit.api.putting import ShapeDtypeStruct, device_put
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.types import TensorType, is_float
@@ -39,6 +39,7 @@ from meshjit.runtime.placing import default_sharding, place as place_array
 from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
+from meshjit.trace.shaped import axes_of
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, check_spec
 
@@ -138,7 +139,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     type, weak = _kind(a)
     extents = type.shape if shape is None else shape_tuple(shape)
     place = _place_of(a, type.shape, extents) if device is None else device
-    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place), varying_of(a))
+    axes = axes_of(a.manual_axis_type) if isinstance(a, ShapeDtypeStruct) else varying_of(a)
+    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place), axes)
 
 
 def _kind(x: Any) -> tuple[TensorType, bool]:

@@ -22,6 +22,7 @@ from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.runtime.placing import move, place
 from meshjit.trace.explicit import unclear_placement
+from meshjit.trace.meshes import require_axes
 from meshjit.trace.source import line_of, user_source
 from meshjit.transform.checkify import checkify, first_error, has_checks, values_of
 from meshjit.transform.checks import JaxRuntimeError
@@ -65,6 +66,7 @@ def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool
         return _run_checked(program, operands, weak, named)
     keys = tuple(_key(x) for x in operands)
     mesh = common_mesh(operands, program.name) if named is None else _named_mesh(named, operands, program.name)
+    require_axes(program, mesh)
     numbers = numbers_of(program)
     splats = tuple(n.splat for n in numbers)
     key = (print_program(without_numbers(program), sources=False), splats, mesh, tuple(weak), keys)

@@ -10,9 +10,10 @@ from typing import Any
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_programs, run_regions, with_regions_changed
 from meshjit.core.rename_axes import can_rename
-from sharding.mesh import AbstractMesh, Mesh
+from meshjit.trace.source import line_of
+from sharding.mesh import AbstractMesh, BaseMesh, Mesh
 from sharding.placement import Placement
-from sharding.spec import PartitionSpec, padded, placement_of
+from sharding.spec import PartitionSpec, ShardingError, padded, placement_of
 from sharding.translate import translate
 
 
@@ -50,8 +51,9 @@ def _differ_in_types_alone(target: Any, mesh: Any) -> bool:
 
 
 def is_without_devices(mesh: Any, other: Any) -> bool:
-    """Whether `mesh` is `other` but for the devices: what `get_abstract_mesh()` gives beside the mesh itself."""
-    return isinstance(mesh, AbstractMesh) and isinstance(other, Mesh) and mesh.shape_tuple == other.shape_tuple
+    """Whether `mesh` is `other` but for the devices: what `get_abstract_mesh()` gives beside the mesh itself, and what code for
+    single devices has of the mesh of the code around it, where fewer axes are Manual."""
+    return isinstance(mesh, AbstractMesh) and isinstance(other, BaseMesh) and mesh.shape_tuple == other.shape_tuple
 
 
 class _CannotSay(Exception):
@@ -93,6 +95,22 @@ def _of_other_mesh(eqn: Eqn, target: Any, mesh: Any) -> Eqn:
     if translate(Placement(tuple([(name,) for name, _ in axes])), own, target) is None:
         raise _CannotSay
     return eqn if is_marked else eqn.with_params({**eqn.params, "foreign": True})
+
+
+def require_axes(program: Program, mesh: BaseMesh) -> None:
+    """ShardingError where the Program has code for the devices of axes that `mesh` has not: a
+    shard_map over an AbstractMesh whose arguments are elsewhere."""
+    for eqn in program.eqns:
+        axes = dict(eqn.params["mesh"]) if eqn.op.pinned is not None and eqn.op.regions is not None else {}
+        if any(mesh.shape.get(name) != size for name, size in axes.items()) and not eqn.params.get("foreign", False):
+            mine = ", ".join(f"{name!r}: {size}" for name, size in axes.items())
+            raise ShardingError(
+                f"{program.name}: the shard_map at {line_of(eqn.source)} is over a mesh without devices, of axes {mine}, and the"
+                f" arguments are on {mesh if mesh.size > 1 else 'one device'}\n"
+                "  fix: shard_map(..., mesh=) of a Mesh, a call inside of set_mesh(mesh), or arguments placed on such a mesh"
+            )
+        for body in run_programs(eqn):
+            require_axes(body, mesh)
 
 
 def why_apart(a: Any, b: Any, program: Program | None = None) -> str:
