@@ -1,4 +1,4 @@
-"""eval_shape in code for single devices, where a shape alone does not say what a value is: along which mesh axes it varies, too."""
+"""eval_shape in code for single devices, where a shape does not say all of a value: along which mesh axes it varies, too."""
 
 from __future__ import annotations
 
