@@ -594,3 +594,44 @@ def test_the_symbolic_tangent_of_an_integer_is_float0() -> None:
 
     f.defjvp(jvp, symbolic_zeros=True)
     assert mj.grad(f)(2.0, 3) == 3.0 and seen == [(FLOAT0, ())]
+
+
+def test_a_function_with_arguments_given_before_has_rules() -> None:
+    fun = partial(lambda x, y, a: x + y * a, a=0.1)
+    f = mj.custom_jvp(fun)
+    f.defjvp(lambda primals, tangents: mj.jvp(fun, primals, tangents))
+    close(mj.grad(lambda xs: f(*xs))((1.0, 2.0)), (1.0, 0.1))
+    g = mj.custom_vjp(fun)
+    g.defvjp(lambda x, y: (fun(x, y), y), lambda y, ct: (ct * y, ct))
+    close(mj.jit(mj.grad(g, argnums=(0, 1)))(1.0, 2.0), (2.0, 1.0))
+    with pytest.raises(TypeError, match="has no signature that could place a"):
+        f(1.0, 2.0, a=3.0)
+
+
+def test_bwd_gives_nodes_of_users_that_refuse_none() -> None:
+    class Strict(list[Any]):
+        pass
+
+    def rebuilt(_: Any, children: Any) -> Strict:
+        assert all(x is not None for x in children)
+        return Strict(children)
+
+    mj.tree_util.register_pytree_node(Strict, lambda x: (x, None), rebuilt)
+    f = mj.custom_vjp(lambda x: x[0] * x[1])
+    f.defvjp(lambda x: (x[0] * x[1], x), lambda x, g: (Strict([g * x[1], g * x[0]]),))
+    close(tuple(mj.grad(f)(Strict([2.0, 3.0]))), (3.0, 2.0))
+
+
+def test_functions_of_functions_with_rules_take_rules_of_either() -> None:
+    vmapped = mj.custom_batching.custom_vmap(mj.custom_jvp(lambda x: mnp.sin(x)))
+    vmapped.defjvp(lambda primals, tangents: (vmapped(*primals), 2.0 * tangents[0]))
+    vmapped.def_vmap(lambda size, batched, x: (mnp.cos(x), batched[0]))
+    close(mj.vmap(vmapped)(mnp.arange(3.0)), np.cos(np.arange(3.0)))
+    close(mj.jvp(vmapped, (1.0,), (1.0,)), (np.sin(1.0), 2.0))
+    backwards = mj.custom_vjp(mj.custom_batching.custom_vmap(lambda x: mnp.sin(x)))
+    backwards.def_vmap(lambda size, batched, x: (mnp.cos(x), batched[0]))
+    backwards.defvjp(lambda x: (backwards(x), None), lambda _, g: (3.0 * g,))
+    close(mj.vmap(backwards)(mnp.arange(3.0)), np.cos(np.arange(3.0)))
+    close(mj.grad(backwards)(1.0), 3.0)
+    with pytest.raises(AttributeError, match="'custom_jvp' object has no attribute 'def_vmap'"):
+        mj.custom_jvp(mnp.sin).def_vmap  # noqa: B018

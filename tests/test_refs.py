@@ -668,3 +668,106 @@ def test_cotangents_go_into_refs_in_loops():
     outside = mj.new_ref(mnp.ones(3))
     mj.jit(lambda x, r: mj.vjp(mnp.sin, x)[1].with_refs(r)(mnp.ones(3)))(x, outside)
     np.testing.assert_allclose(value(outside), 1 + np.cos(np.arange(3.0)), rtol=1e-5)
+
+
+# -- slices of refs
+
+
+def add_number(c, ix):
+    i, x = ix
+    x[...] += i
+    return c + x[...].sum(), x[...]
+
+
+def whole():
+    return mj.new_ref(mnp.arange(12.0).reshape(4, 3))
+
+
+ADDED = np.arange(12.0).reshape(4, 3) + np.arange(4.0)[:, None]
+
+
+@pytest.mark.parametrize("more", [{}, {"reverse": True}, {"unroll": 3}])
+@pytest.mark.parametrize("jitted", [False, True])
+def test_an_iteration_has_a_ref_of_its_slice(jitted, more):
+    r = whole()
+
+    def run(r):
+        return lax.scan(add_number, 0.0, (mnp.arange(4.0), r), **more)
+
+    total, ys = (mj.jit(run) if jitted else run)(r)
+    assert float(total) == ADDED.sum()
+    np.testing.assert_array_equal(ys, ADDED)
+    np.testing.assert_array_equal(value(r), ADDED)
+
+
+def test_slices_without_jit_of_keys_and_by_map():
+    r, keys, s = whole(), mj.new_ref(mj.random.split(mj.random.key(0), 3)), mj.new_ref(mnp.arange(4.0))
+    with mj.disable_jit():
+        lax.scan(add_number, 0.0, (mnp.arange(4.0), r))
+    np.testing.assert_array_equal(value(r), ADDED)
+    before = keys[...]
+
+    def fold(c, k):
+        k[...] = mj.random.fold_in(k[...], 1)
+        return c, None
+
+    lax.scan(fold, None, keys)
+    expected = mj.vmap(lambda k: mj.random.fold_in(k, 1))(before)
+    np.testing.assert_array_equal(mj.random.key_data(keys[...]), mj.random.key_data(expected))
+
+    def count(x):
+        x[...] += 1
+        return x[...]
+
+    np.testing.assert_array_equal(lax.map(count, s), [1, 2, 3, 4])
+    np.testing.assert_array_equal(lax.map(count, s, batch_size=2), [2, 3, 4, 5])
+    np.testing.assert_array_equal(value(s), [2, 3, 4, 5])
+
+
+def test_slices_of_slices_and_derivatives():
+    r = mj.new_ref(mnp.arange(6.0).reshape(2, 3))
+
+    def square(c, x):
+        x[...] = x[...] ** 2
+        return c, None
+
+    lax.scan(lambda c, row: lax.scan(square, c, row), None, r)
+    np.testing.assert_array_equal(value(r), np.arange(6.0).reshape(2, 3) ** 2)
+
+    def f(x):
+        r = mj.new_ref(mnp.arange(4.0) * x)
+        lax.scan(square, None, r)
+        return r[...].sum()
+
+    for g in (mj.grad(f), mj.jit(mj.grad(f)), mj.grad(mj.checkpoint(f))):
+        assert float(g(2.0)) == 56
+    np.testing.assert_array_equal(mj.vmap(f)(mnp.arange(3.0)), [0, 14, 56])
+
+
+def test_slices_of_a_sharded_ref():
+    mesh = Mesh(np.array(mj.devices()[:4]), ("x",))
+    r = mj.new_ref(mj.device_put(mnp.arange(24.0).reshape(3, 8), NamedSharding(mesh, P(None, "x"))))
+
+    @mj.jit
+    def run(r):
+        return lax.scan(lambda c, x: (c, x.__setitem__(..., x[...] + 1)), None, r)[1]
+
+    run(r)
+    np.testing.assert_array_equal(value(r), np.arange(24.0).reshape(3, 8) + 1)
+
+
+def test_a_ref_is_sliced_or_used_whole():
+    r = mj.new_ref(mnp.arange(4.0))
+    with pytest.raises(ValueError, match=r"(?s)scan: the function uses a Ref\{float32\[4\]\} that it gets slices of, too.*fix:"):
+        lax.scan(lambda c, x: (c, x[...] + r[0]), None, r)
+    with pytest.raises(ValueError, match=r"only one reference .*appeared at both args\[0\]\[0\] and args\[0\]\[1\]"):
+        lax.scan(lambda c, x: (c, x[0][...]), None, (r, r))
+    with pytest.raises(TypeError, match="scan: no_pair must return a pair"):
+        lax.scan(no_pair, None, r)
+    with pytest.raises(ValueError, match="mutable array references cannot be returned"):
+        lax.scan(lambda c, x: (c, x), None, r)
+    np.testing.assert_array_equal(value(r), np.arange(4.0))
+
+
+def no_pair(c, x):
+    return c

@@ -93,13 +93,24 @@ class CustomFunction:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
+    def __getattr__(self, name: str) -> Any:
+        """The methods that give a function that this one is made of its rules: `custom_vmap(custom_jvp(f)).defjvp`."""
+        if name in _DEFINING and isinstance(self.fun, CustomFunction):
+            return getattr(self.fun, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def __repr__(self) -> str:
         return f"<{self.what} of {function_name(self.fun)}>"
+
+
+_DEFINING = frozenset({"defjvp", "defjvps", "defvjp", "def_vmap"})
 
 
 def positional(fun: Function, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> tuple[Any, ...]:
     """The arguments by position, with the defaults; TypeError where they do not fit the function, or one has no position."""
     try:
+        if isinstance(fun, functools.partial):  # whose own arguments have no position
+            raise ValueError
         signature = inspect.signature(fun)
     except (ValueError, TypeError):
         if kwargs:

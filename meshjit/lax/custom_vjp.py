@@ -249,17 +249,13 @@ def _spread(value: Any, structure: Any) -> list[Any]:
     """The leaves of a cotangent of this structure, in which None stands for a whole subtree; ValueError for another structure."""
     if value is None:
         return [None] * structure.num_leaves
-    dummy = tree.unflatten(structure, [object()] * structure.num_leaves)
-    flat: list[Any] = []
-
-    def put(ct: Any, below: Any) -> None:
-        flat.extend([ct] * len(tree.leaves(below)))
-
+    below = tree.unflatten(structure, [object()] * structure.num_leaves)
+    cts, prefix = tree.flatten(value, lambda x: x is None)
     try:
-        tree.map(put, value, dummy, is_leaf=lambda x: x is None)
+        parts = prefix.flatten_up_to(below)
     except TypeError as error:
         raise ValueError(str(error)) from None
-    return flat
+    return [ct for ct, part in zip(cts, parts, strict=True) for _ in tree.leaves(part)]
 
 
 def _closed_first(program: Program, outs: int, count: int) -> Program:

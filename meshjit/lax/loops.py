@@ -26,6 +26,7 @@ from meshjit.lax.regions import (
     trace_region,
     written_first,
 )
+from meshjit.lax.sliced_refs import has_sliced_refs, scan_of_slices
 from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
 from meshjit.trace import Argument, Traced, bind_program, function_name, line_of, user_source
 from meshjit.trace.float0 import with_float0_shapes
@@ -57,7 +58,7 @@ def scan(
     Args:
       f: gets the carry and one slice of xs (None where xs is None); gives the next carry, of the same structure, shapes
         and dtypes, and a pytree y of anything. Traced once.
-      xs: pytree of arrays of one leading extent; None to run `length` times without.
+      xs: pytree of arrays of one leading extent; None to run `length` times without. Of a Ref f gets one of its slice.
       reverse: from the last slice to the first; ys stay in the order of xs.
       unroll: so many iterations become one step of the compiled loop; True for all.
       _split_transpose: how JAX cuts the loop's derivative; changes nothing here.
@@ -73,6 +74,8 @@ def _scanned(
     what: str, f: Function, of: Function, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool
 ) -> tuple[Any, Any]:
     """`what`: the function that the user called, for messages; `of`: the function that f was made of for it."""
+    if has_sliced_refs(xs):
+        return scan_of_slices(what, f, xs, lambda g, x: _scanned(what, g, of, init, x, length, reverse, unroll))
     carry, slices = leaves_of(init, "init"), leaves_of(xs, "xs")
     count, steps = _length(slices, length), _unrolled(unroll)
     if in_python():
@@ -371,7 +374,7 @@ def _is_static(bound: Any) -> bool:
 
 def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001
     """f of every slice of xs along dim 0, one after another, stacked (`jax.lax.map`); `batch_size` at a time by vmap."""
-    if batch_size is None:
+    if batch_size is None or has_sliced_refs(xs):
         return _map(f, f, xs)
     count = _length(leaves_of(xs, "xs"), None)
     whole = count - count % batch_size
