@@ -771,3 +771,75 @@ def test_a_ref_is_sliced_or_used_whole():
 
 def no_pair(c, x):
     return c
+
+
+# -- shards of refs
+
+
+LINE = Mesh(np.array(mj.devices()[:4]), ("x",))
+
+
+AXIS = P("x")
+
+
+def sharded(f, in_specs=AXIS, out_specs=None):
+    return mj.shard_map(f, mesh=LINE, in_specs=in_specs, out_specs=out_specs)
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, mj.jit])
+def test_code_for_single_devices_has_a_ref_of_its_shard(transform):
+    r, s = mj.new_ref(mnp.arange(8.0)), mj.new_ref(1.0)
+
+    def f(d, s, x):
+        assert d["r"].shape == (2,)
+        d["r"][0] += s[...] * lax.axis_index("x")
+        s[...] += 1
+        return d["r"][...] + x
+
+    run = transform(sharded(f, (P("x"), P(), P("x")), P("x")))
+    np.testing.assert_array_equal(run({"r": r}, s, mnp.ones(8)), [1, 2, 4, 4, 7, 6, 10, 8])
+    np.testing.assert_array_equal(value(r), [0, 1, 3, 3, 6, 5, 9, 7])
+    assert float(s[...]) == 2
+    run({"r": r}, s, mnp.ones(8))
+    np.testing.assert_array_equal(value(r), [0, 1, 5, 3, 10, 5, 15, 7])
+
+
+def test_shards_of_refs_on_explicit_axes_of_keys_and_under_derivatives():
+    mesh = mj.make_mesh((4,), ("x",), axis_types=mj.sharding.AxisType.Explicit, devices=mj.devices()[:4])
+    with mj.set_mesh(mesh):
+        r = mj.new_ref(mnp.zeros(8, out_sharding=P("x")))
+
+        @mj.jit
+        @mj.shard_map(out_specs=None)
+        def count(r):
+            r[...] += lax.axis_index("x")
+
+        count(r)
+        np.testing.assert_array_equal(value(r), [0, 0, 1, 1, 2, 2, 3, 3])
+        assert r.sharding.spec == P("x")
+
+    keys = mj.new_ref(mj.random.split(mj.random.key(0), 4))
+    expected = mj.vmap(lambda k: mj.random.fold_in(k, 1))(keys[...])
+    sharded(lambda k: k.__setitem__(0, mj.random.fold_in(k[0], 1)))(keys)
+    np.testing.assert_array_equal(mj.random.key_data(keys[...]), mj.random.key_data(expected))
+
+    def f(x):
+        r = mj.new_ref(x * 1.0)
+        sharded(lambda r: r.__setitem__(..., mnp.sin(r[...])))(r)
+        return r[...].sum()
+
+    x = np.arange(8, dtype=np.float32)
+    for g in (mj.grad(f), mj.jit(mj.grad(f))):
+        np.testing.assert_allclose(g(x), np.cos(x), rtol=1e-5)
+    np.testing.assert_allclose(mj.vmap(f)(x.reshape(2, 4)), np.sin(x).reshape(2, 4).sum(1), rtol=1e-5)
+
+
+def test_shards_of_refs_that_cannot_be_put_together():
+    r = mj.new_ref(mnp.arange(8.0))
+    with pytest.raises(TypeError, match=r"in_specs are None for a Ref, whose shards the function changes\n  fix: P\(...\)"):
+        sharded(lambda r: None, (None,))(r)
+    with pytest.raises(ValueError, match=r"result\['refs'\]\[0\] f32\[8\] may differ between the devices along 'x'"):
+        sharded(lambda r: r.__setitem__(0, mnp.float32(lax.axis_index("x"))), P())(r)
+    with pytest.raises(ValueError, match="only one reference"):
+        sharded(lambda a, b: None)(r, r)
+    np.testing.assert_array_equal(value(r), np.arange(8.0))

@@ -374,7 +374,7 @@ def _is_static(bound: Any) -> bool:
 
 def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:  # noqa: A001
     """f of every slice of xs along dim 0, one after another, stacked (`jax.lax.map`); `batch_size` at a time by vmap."""
-    if batch_size is None or has_sliced_refs(xs):
+    if not batch_size or has_sliced_refs(xs):
         return _map(f, f, xs)
     count = _length(leaves_of(xs, "xs"), None)
     whole = count - count % batch_size

@@ -26,6 +26,7 @@ from meshjit.lax.shard_map_checks import (
     mesh_of_call,
     named,
 )
+from meshjit.lax.sharded_refs import has_sharded_refs, specs_of_refs, store_shards, with_shards_of_refs
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
 from meshjit.trace import Argument, Traced, active_trace, argument_of, as_operand, bind_program, trace_to_program, user_source
@@ -83,7 +84,7 @@ def shard_map(
       in_specs, out_specs: a PartitionSpec per array, or a pytree prefix of them. Without in_specs arguments stay where they
         are: all axes that f is written for have to be Explicit then. Extents are divided evenly. An axis that
         in_specs do not name brings the same to all devices along it; one that out_specs do not name promises that all have
-        the same. None among in_specs hands the argument over as it is.
+        the same. None among in_specs hands the argument over as it is. Of a Ref f has one of its shard.
       mesh: by default that of the context (`set_mesh`, `with mesh:`).
       axis_names: the axes that f is written for; along the others it computes with whole arrays, which the compiler spreads.
       check_vma: know for every value along which axes it varies, so that a promise of out_specs that does not hold is an
@@ -125,9 +126,20 @@ def map_shards(settings: Settings, f: Function) -> Function:
     @boundary
     @functools.wraps(f)
     def mapped(*args: Any) -> Any:
-        return _Call(f, settings, args).run()
+        return _with_refs(settings, f, args) if has_sharded_refs(args) else _Call(f, settings, args).run()
 
     return mapped
+
+
+def _with_refs(settings: Settings, f: Function, args: tuple[Any, ...]) -> Any:
+    of_shards, lent = with_shards_of_refs(f, args)
+    call = _Call(of_shards, settings, lent)
+    own, of_refs = settings.out_specs, specs_of_refs(lent, call.specs)
+    both = (lambda: [*of_refs, *own()]) if callable(own) else {"refs": of_refs, "value": own}
+    call.settings = replace(settings, out_specs=both)
+    results = call.run()
+    store_shards(args, results["refs"])
+    return results["value"]
 
 
 class _Call:
