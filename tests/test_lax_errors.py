@@ -43,6 +43,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: lax.scan(lambda c, x: {"c": c, "y": x}, 0.0, V), TypeError,
         rf"scan: .*, it returned a dict with keys \['c', 'y'\]{NO_PAIR}",
     ),
+    "associative_scan of no function": (
+        lambda: lax.associative_scan(3, V), TypeError, rf"associative_scan needs a function, was given int: 3{LINE}",  # type: ignore[arg-type]
+    ),
     "scan of no function": (lambda: lax.scan(3, 0.0, V), TypeError, rf"scan needs a function, was given int: 3{LINE}"),  # type: ignore[arg-type]
     "unroll": (
         lambda: lax.scan(lambda c, x: (c, x), 0.0, V, unroll=-1), ValueError,

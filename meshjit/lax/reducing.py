@@ -17,6 +17,7 @@ from meshjit.core.types import is_float, kind_of
 from meshjit.lax import elementwise
 from meshjit.lax.combining import combined
 from meshjit.lax.operands import dim_from_front, dims_from_front
+from meshjit.lax.regions import check_callable
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
 from meshjit.numpy.rearranging import flip
@@ -170,6 +171,7 @@ def associative_scan(fn: Callable[..., Any], elems: Any, reverse: bool = False, 
     in 2 log2(n) rounds (Brent and Kung, "A regular layout for parallel adders", 1982). Elements 2i and 2i + 1 are of one
     device where a dim is sharded evenly, so that a round sends one element over each border.
     """
+    check_callable("associative_scan", fn)
     leaves, structure = tree.flatten(elems)
     axes = [normal_axis(axis, len(shape_of(x))) for x in leaves]
     xs = [asarray(x) for x in leaves]
