@@ -123,3 +123,17 @@ def test_shape_dtype_struct_like() -> None:
         return mj.pure_callback(lambda x: x + 1, shape, x)
 
     np.testing.assert_array_equal(mj.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(DATA), DATA + 1)
+
+
+def test_what_is_handed_over_needs_no_hash() -> None:
+    class Unhashable:
+        def __hash__(self) -> int:
+            raise RuntimeError("no hash")
+
+    thing = Unhashable()
+
+    def f(own: Any, x: Any) -> Any:
+        assert own is thing
+        return x + 1
+
+    np.testing.assert_array_equal(mj.shard_map(f, mesh=MESH, in_specs=(None, P("x")), out_specs=P("x"))(thing, DATA), DATA + 1)

@@ -44,9 +44,10 @@ def traced_once(fun: Any, key: Hashable, trace: Callable[[], Traced], share: boo
     `fun` is the user's function that is traced; `key` all else that the caller's trace depends on."""
     whole = (key, *context_key())
     try:
-        entry = _look_up(fun, whole)
-    except TypeError:  # something in the key has no hash
+        hash(whole)
+    except Exception:  # of whatever a user's object says instead of a hash
         return trace()
+    entry = _look_up(fun, whole)
     if entry is not None:
         note_copies(entry.traced.copies)
         return entry.traced if share else replace(entry.traced, program=copied(entry.traced.program))
