@@ -134,12 +134,19 @@ def map_shards(settings: Settings, f: Function) -> Function:
 def _with_refs(settings: Settings, f: Function, args: tuple[Any, ...]) -> Any:
     of_shards, lent = with_shards_of_refs(f, args)
     call = _Call(of_shards, settings, lent)
-    own, of_refs = settings.out_specs, specs_of_refs(lent, call.specs)
-    both = (lambda: [*of_refs, *own()]) if callable(own) else {"refs": of_refs, "value": own}
-    call.settings = replace(settings, out_specs=both)
+    of_refs = specs_of_refs(lent, call.specs)
+    call.settings = replace(settings, out_specs=_beside(of_refs, settings.out_specs))
     results = call.run()
     store_shards(args, results["refs"])
     return results["value"]
+
+
+def _beside(of_refs: list[PartitionSpec], own: Any) -> Any:
+    """out_specs of what is written to Refs, before those of the value."""
+    if not callable(own):
+        return {"refs": of_refs, "value": own}
+    of_values: Callable[[], list[PartitionSpec]] = own  # pyright: ignore[reportAssignmentType]
+    return lambda: [*of_refs, *of_values()]
 
 
 class _Call:

@@ -60,7 +60,8 @@ def mesh_of_call(mesh: Any, name: str) -> BaseMesh:
 
 def mesh_of_arguments(mesh: AbstractMesh, name: str, leaves: Sequence[Any]) -> Mesh:
     """Outside of jit, a mesh without devices on those of the arrays: ValueError where none is on a mesh, or one on another."""
-    meshes = [x.sharding.mesh for x in leaves if isinstance(x, Array) and isinstance(x.sharding, NamedSharding)]
+    shardings = [x.sharding for x in leaves if isinstance(x, Array)]
+    meshes = [s.mesh for s in shardings if isinstance(s, NamedSharding) and isinstance(s.mesh, Mesh)]
     other = next((m for m in meshes if m.shape_tuple != mesh.shape_tuple), None)
     if other is not None:
         raise ValueError(
