@@ -241,6 +241,8 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
                 f"Mesh: devices have {mesh.devices.ndim} dims {mesh.devices.shape} but there are {len(names)} axis "
                 f"names {tuple(names)}; give one name per dim"
             )
+        if not mesh.devices.size:
+            raise ValueError(f"Mesh: there are no devices, their shape is {mesh.devices.shape} for axes {tuple(names)}")
         mesh._set_axes(mesh.devices.shape, names, axis_types)
         key = cls, mesh.axis_names, mesh.axis_sizes, mesh.axis_types, tuple(map(id, mesh.devices.flat))
         known = cls._known.get(key)  # which keeps its devices, so that their ids are theirs

@@ -60,6 +60,7 @@ def test_processes() -> None:
         (lambda: Mesh(devices(4, 2), ("x", 3)), TypeError, "must be str, got 3 of type int"),  # type: ignore[arg-type]
         (lambda: Mesh(devices(2), ("a b",)), ValueError, "no usable mesh axis name"),
         (lambda: AbstractMesh((4, 2), ("x",)), ValueError, "needs 2 axis names"),
+        (lambda: Mesh([], ("x",)), ValueError, "there are no devices, their shape is .0,. for axes .'x',."),
         (lambda: AbstractMesh((0,), ("x",)), ValueError, "1 or more"),
         (
             lambda: AbstractMesh((4,), ("x",)).axis_size("y"),
