@@ -207,3 +207,16 @@ def test_a_roll_along_the_minor_dim_is_no_slice() -> None:
     passes = 2 * 10 * 4 * 4096 * 1024 / target_of(MESH).topology.memory_bandwidth
     assert rows.cost.work_seconds - columns.cost.work_seconds == pytest.approx(passes, rel=0.1)
     assert str(mj.auto(lambda u: lax.fori_loop(0, 10, lambda _, u: step(u), u), mesh=MESH).trace(grid).plan().plan.inputs[0]) == "[-, x]"
+
+
+def test_rolls_are_cut_from_whole_values_on_tpus_alone() -> None:
+    """A border and most of the shard would be written to memory before they are put together: 512 rows, 128 of each shard."""
+
+    def step(u: Any) -> Any:
+        return mnp.roll(u, 1, 0) + mnp.roll(u, -1, 1)
+
+    texts = {p: lowered(step, (512, 64), p).as_text("local") for p in PLATFORMS}
+    joined = ["f32[129, 64] = concatenate(", "f32[128, 65] = concatenate("]
+    assert {p: [line in text for line in joined] for p, text in texts.items()} == {
+        "cpu": [False, False], "gpu": [False, False], "tpu": [True, True],
+    }  # fmt: skip

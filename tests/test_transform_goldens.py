@@ -50,6 +50,7 @@ from meshjit.transform.separate_uses import separate_uses
 from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
+from meshjit.transform.slice_late import slice_late
 from meshjit.transform.split import split
 from meshjit.transform.taylor import taylor
 from meshjit.transform.transpose import backward, gradient
@@ -195,6 +196,7 @@ PASSES = {
     "inline_calls": Pass(inline_calls, lambda p: inline_calls(p, final=True)),
     "dce": plain(dce),
     "slice_early": plain(slice_early),
+    "slice_late": plain(slice_late),
     "fold": plain(fold),
     "fold_slices": plain(fold_slices),
     "batch_gathers": plain(batch_gathers),

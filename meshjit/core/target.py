@@ -35,6 +35,7 @@ class Target:
 
     # What the compiler writes poorly, and what is written instead.
     shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
+    slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
     isolates_random_words: float = float("inf")  # elements from which random words are made in a loop of one trip
     has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead
     most_choices: int = 0  # up to so many choices between scalars replace a lookup in a table

@@ -18,12 +18,17 @@ LANES = 128  # of a vector register: blocks of running totals are as wide. The c
 
 
 def target(mesh: BaseMesh, figures: Figures) -> Target:
-    """TPUs of a chip of `sharding.figures.DEVICES`, or of a file."""
+    """TPUs of a chip of `sharding.figures.DEVICES`, or of a file.
+
+    Parts that are put together are written to memory first: the sum of the four neighbours of every place of f32[4096, 4096], by
+    rolls, takes 2.06 million cycles where a roll is two parts, 0.83 where it is cut from a border and the whole (libtpu 0.0.52).
+    """
     return Target(
         "tpu",
         topology_of(figures, mesh, slice_axes(mesh)),
         has_host_memory=True,
         has_slow_gathers=True,
+        slices_late=True,
         most_choices=CHOICES,
         running_total_block=LANES,
         blocks_running_totals=True,

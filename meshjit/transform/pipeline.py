@@ -28,8 +28,9 @@ Before emission (`clean`, on local Programs):
     19 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
     20 fuse              after all else that moves or cuts transforms: several dims in one
     21 share_shifts      where the target needs it: after 19, which makes shifts of pads
-    22 hide_constants    where the target needs it; after 19, which folds constants
-    23 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    22 slice_late        where the target needs it; after 19, which takes slices as early as it can
+    23 hide_constants    where the target needs it; after 19, which folds constants
+    24 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from meshjit.transform.rewriting import in_regions
 from meshjit.transform.share_halos import share_halos
 from meshjit.transform.share_shifts import share_shifts
 from meshjit.transform.slice_early import slice_early
+from meshjit.transform.slice_late import slice_late
 from sharding.mesh import BaseMesh
 from sharding.topology import Topology
 
@@ -76,8 +78,9 @@ def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 18 to 22: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 19 to 24: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
+    local = slice_late(local) if target.slices_late else local
     local = hide_constants(local) if target.ends_at_sums_of_constants else local
     return materialize_updates(local) if target.materializes_updates else local
