@@ -72,7 +72,8 @@ def seconds_over(
     wire = collective_bytes(kind, local_bytes, group_size) * topology.slowdown.get(kind, 1.0)
     if is_minor:
         wire *= topology.minor_slowdown.get(kind, 1.0)
-    return links[0] + wire / links[1]
+    start = links[0] + topology.latency_growth * (math.log2(group_size) - 1)
+    return start + wire / links[1]
 
 
 def slice_seconds(shards: int, topology: Topology) -> float:

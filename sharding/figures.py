@@ -23,9 +23,9 @@ class Figures:
     link: bytes a second that a device sends along a ring of neighbours; of a torus, over one link in one direction. wraps: a
     torus closes dims of multiples of this into rings, which are used both ways; 0: no torus.
     host: consecutive devices that `link` connects. network: bytes a second that one device sends beyond them, and
-    network_latency the seconds that it takes to start. latency: the same inside, of a torus per hop; step_latency: seconds
-    that a local op costs at least. slowdown, minor_slowdown: as in Topology. overlaps: collectives that run while the
-    device computes.
+    network_latency the seconds that it takes to start. latency: the same inside, of a torus per hop; latency_growth: seconds more
+    for every doubling of a group beyond two; step_latency: seconds that a local op costs at least. slowdown, minor_slowdown: as
+    in Topology. overlaps: collectives that run while the device computes.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Figures:
     wraps: int = 0
     kinds: tuple[str, ...] = ()
     step_latency: float = 1e-6
+    latency_growth: float = 0.0
     slowdown: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
     minor_slowdown: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
     overlaps: frozenset[str] = frozenset()

@@ -26,7 +26,8 @@ class Topology:
     other than the first. Such a collective runs along the first dim, and a local transposition makes that dim the
     right one; where a collective is not listed, the machine does as well along any dim.
     flops, memory_bandwidth (bytes/s), memory (bytes): of one device; flops_of: dtype -> flops where they differ; step_latency:
-    seconds that a local op costs at least. overlaps: the collectives that run while the device computes.
+    seconds that a local op costs at least. latency_growth: seconds more to start a collective for every doubling of a
+    group beyond two. overlaps: the collectives that run while the device computes.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Topology:
     step_latency: float = 1e-6
     flops_of: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
     overlaps: frozenset[str] = frozenset()
+    latency_growth: float = 0.0
 
     def __hash__(self) -> int:
         return self._hash
@@ -47,8 +49,8 @@ class Topology:
     @functools.cached_property
     def _hash(self) -> int:
         tables = (self.latency, self.bandwidth, self.slowdown, self.minor_slowdown, self.flops_of)
-        scalars = (self.name, self.flops, self.memory_bandwidth, self.memory, self.step_latency, self.overlaps)
-        return hash((scalars, *(frozenset(table.items()) for table in tables)))
+        scalars = (self.name, self.flops, self.memory_bandwidth, self.memory, self.step_latency, self.latency_growth)
+        return hash((scalars, self.overlaps, *(frozenset(table.items()) for table in tables)))
 
     @functools.cached_property
     def is_uniform(self) -> bool:
@@ -104,6 +106,7 @@ def topology_of(figures: Figures, mesh: BaseMesh, slow_axes: Sequence[str] = ())
         figures.step_latency,
         {dtype: rate for dtype, rate in figures.flops.items() if rate != first},
         figures.overlaps,
+        figures.latency_growth,
     )
 
 

@@ -52,3 +52,9 @@ def test_machines() -> None:
     assert Topology.cpu(MESH).is_uniform and not topology_of(DEVICES["cpu-ethernet"], AbstractMesh((2, 8), ("a", "b"))).is_uniform
     assert hash(Topology.cpu(MESH)) == hash(Topology.cpu(MESH)) and Topology.cpu(MESH) == Topology.cpu(MESH)
     assert all(figures.source and hash(figures) == hash(dataclasses.replace(figures)) for figures in DEVICES.values())
+
+
+def test_larger_groups_take_longer_to_start_where_figures_say_so() -> None:
+    grows = topology_of(dataclasses.replace(DEVICES["cpu"], latency=40e-6, latency_growth=15e-6), MESH)
+    seconds = [collective_seconds("all_gather", 0, axes, MESH, grows) for axes in (("model",), ("data",), ("data", "model"))]
+    assert seconds == pytest.approx([40e-6, 55e-6, 70e-6])

@@ -61,6 +61,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     window_reads(in_types, params) -> (int, int)
                                 how many places of windows are read, each for all features, and how many
                                 features operands and results have at most; for pricing
+    best_orders(params) -> orders
+                                of operands and results: their dims, major to minor, as windows are read best; for pricing
     seed(params) -> PartitionSpec
                                 where the user pinned the result
     pinned(params) -> (specs, specs, names)
@@ -201,6 +203,7 @@ class Op:
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
+    best_orders: Callable[[Params], Sequence[Sequence[int]]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
     split: Callable[..., list[Var]] | None = None
     regions: Callable[[Params], tuple[Region, ...]] | None = None

@@ -36,6 +36,7 @@ class Target:
     # What the compiler writes poorly, and what is written instead.
     shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
     slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
+    pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that
     isolates_random_words: float = float("inf")  # elements from which random words are made in a loop of one trip
     has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead
     most_choices: int = 0  # up to so many choices between scalars replace a lookup in a table
@@ -43,6 +44,9 @@ class Target:
     blocks_running_totals: bool = False  # the compiler cuts such windows into blocks itself
 
     narrow_windows: int = 0  # features up to which a convolution copies its windows, place by place
+    reordering: float = 0.0  # how often an operand could be read while a convolution brings its dims into the best order
+    lanes: int = 1  # the minor dim of what a convolution reads and writes is rounded up to a multiple of so many,
+    window_passes: float = 0.0  # and so often what is so long could be read meanwhile
     window_flops: float = 0.0  # what copying a place takes, in multiplications and additions
 
     # Searching and sorting.

@@ -3,7 +3,8 @@
 All devices work at once, as they do in programs: eight devices over two cores have a quarter of a core each. Every program runs a
 few times, and the quickest run counts; one that takes long runs less often. A few seconds; between processes, up to twenty.
 
-    collective     chains of one kind over the devices of a process, and over one of each: 4 KiB to start it, 1 MiB to move bytes
+    collective     chains of one kind over the devices of a process, and over one of each: 4 KiB to start it,
+                   256 KiB and 1 MiB to move bytes; of two devices and of all, for larger groups take longer to start
     flops          products of square matrices, by dtype
     memory         a loop that only reads and writes 8 MiB; a chain of small products, for what a step costs at least
 """
@@ -11,6 +12,7 @@ few times, and the quickest run counts; one that takes long runs less often. A f
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import statistics
 import time
@@ -34,7 +36,8 @@ from sharding.named import NamedSharding
 from sharding.spec import PartitionSpec as P
 
 SMALL: Final = 1 << 12  # bytes of a device
-LARGE: Final = 1 << 20
+# 8 CPU devices take half as long again a byte for 1 MiB as for 256 KiB, which caches hold. The rate is between both.
+LARGE: Final = (1 << 18, 1 << 20)
 CHAIN: Final = 4  # collectives in a program: each waits for the one before
 RUNS: Final = 5  # of each program; the quickest counts
 PATIENCE: Final = 1.0  # seconds that the runs of a program may take together; one counts, however long it takes
@@ -65,7 +68,8 @@ class Calibration:
         self.device, self.platform = devices[0], family(devices[0].platform)
         self.hosts = len({device.process_index for device in devices})
         self.each = len(devices) // self.hosts
-        self.mesh = make_mesh((self.hosts, self.each), ("hosts", "each"), devices=devices)
+        pair = 2 if self.each % 2 == 0 else 1
+        self.mesh = make_mesh((self.hosts, self.each // pair, pair), ("hosts", "pairs", "pair"), devices=devices)
         self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         self.clock: Callable[[], float] = time.perf_counter
         if self.platform == "cpu" and self.hosts == 1 and self._is_busy():
@@ -88,12 +92,13 @@ class Calibration:
             host=FOREVER if self.hosts == 1 else self.each,
             kinds=(),
         )
-        links = {axis: self.links(axis) for axis, size in self.mesh.shape.items() if size > 1}
-        if "hosts" in links:
-            latency, rates = links["hosts"]
+        if self.hosts > 1:
+            latency, rates = self.links(("hosts",))
             figures = dataclasses.replace(figures, network=rates[BASE], network_latency=latency)
-        if links:
-            figures = self._with_links(figures, *links.get("each", links.get("hosts", (0.0, {}))))
+            figures = self._with_links(figures, latency, rates)
+        if self.each > 1:
+            latency, rates = self.links(("pairs", "pair"))
+            figures = dataclasses.replace(self._with_links(figures, latency, rates), **self._latencies(latency))
         return figures, (self.hosts, self.each) if self.hosts > 1 < self.each else (self.mesh.device_count,)
 
     def _with_links(self, figures: Figures, latency: float, rates: Mapping[str, float]) -> Figures:
@@ -104,6 +109,14 @@ class Calibration:
         return dataclasses.replace(
             figures, link=rates[BASE], latency=latency, slowdown=slowdown, minor_slowdown=minor, wraps=0
         )
+
+    def _latencies(self, of_all: float) -> Mapping[str, float]:
+        """Seconds to start a collective of two devices, and by how much a group of twice as many takes longer."""
+        doublings = math.log2(self.each) - 1
+        if self.mesh.shape["pair"] == 1 or not doublings:
+            return {"latency": of_all}
+        of_two = min(of_all, statistics.median(self._seconds_by_kind(("pair",), 2, SMALL).values()))
+        return {"latency": of_two, "latency_growth": (of_all - of_two) / doublings}
 
     # -- time
 
@@ -147,18 +160,20 @@ class Calibration:
 
     # -- collectives
 
-    def links(self, axis: str) -> tuple[float, Mapping[str, float]]:
-        """Seconds to start a collective over an axis, and bytes a second on the wire by kind; "minor …" along the second dim."""
-        size = self.mesh.shape[axis]
-        small, large = (self._seconds_by_kind(axis, size, nbytes) for nbytes in (SMALL, LARGE))
-        rates = dict[str, float]()
-        for name in large:
+    def links(self, axes: tuple[str, ...]) -> tuple[float, Mapping[str, float]]:
+        """Seconds to start a collective over axes, and bytes a second on the wire by kind; "minor …" along the second dim."""
+        size = self.mesh.axes_size(axes)
+        small, *large = (self._seconds_by_kind(axes, size, nbytes) for nbytes in (SMALL, *LARGE))
+
+        def rate(name: str, nbytes: int, seconds: Mapping[str, float]) -> float:
             kind = name.removeprefix("minor ")
-            operand = LARGE / size if kind == "all_gather" else LARGE  # of an all-gather the result is as large
-            rates[name] = collective_bytes(kind, operand, size) / _less(large[name], small[name])
+            operand = nbytes / size if kind == "all_gather" else nbytes  # of an all-gather the result is as large
+            return collective_bytes(kind, operand, size) / _less(seconds[name], small[name])
+
+        rates = {name: statistics.geometric_mean(map(rate, (name,) * len(LARGE), LARGE, large)) for name in small}
         return statistics.median(small.values()), rates
 
-    def _seconds_by_kind(self, axis: str, size: int, nbytes: int) -> dict[str, float]:
+    def _seconds_by_kind(self, axis: tuple[str, ...], size: int, nbytes: int) -> dict[str, float]:
         """Of one collective of each kind on arrays of `nbytes`. A link of a chain ends with an array like that at its beginning;
         the collective that brings it back is taken off."""
         block = max(1, round((nbytes / 4) ** 0.5 / size))

@@ -12,13 +12,13 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import Once
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program
-from meshjit.core.region import weighted_regions
+from meshjit.core.region import run_regions, weighted_regions
 from meshjit.core.rules import rule_of, work_passes
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
@@ -75,6 +75,16 @@ class OwnCost:
 NO_EXCHANGE: Final = OwnCost()
 
 
+class Windows(NamedTuple):
+    """What reading windows takes beside multiplying: multiplications and additions, and bytes of memory."""
+
+    flops: float = 0.0
+    bytes: float = 0.0
+
+
+NO_WINDOWS: Final = Windows()
+
+
 class Machine(Walks):
     """Prices on one mesh of a target; every question is answered once."""
 
@@ -116,13 +126,14 @@ class Machine(Walks):
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
         """Seconds that one device computes for an equation, nested Programs aside, and what the op's own rule exchanges."""
         if plan.bodies:
-            return 0.0, self.in_blocks(eqn, plan) if plan.block else NO_EXCHANGE
+            exchange = self.in_blocks(eqn, plan) if plan.block else NO_EXCHANGE
+            return exchange.work, exchange
         rule = own_rule(eqn, plan) if eqn.inputs or eqn.op.pinned is not None else None
         if rule is not None:
             exchange = self.exchange(rule, eqn, plan)
             return exchange.work, exchange
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        return self.work(plan.rule, types, placements, work_passes(eqn), self.window_flops(eqn)), NO_EXCHANGE
+        return self.work(plan.rule, types, placements, work_passes(eqn), self.windows(eqn)), NO_EXCHANGE
 
     def even_share(self, eqn: Eqn, plan: EquationPlan) -> float:
         """Seconds of the equation's own work that no spread over the devices goes below; 0 where the op has a rule of its own."""
@@ -144,7 +155,13 @@ class Machine(Walks):
     def in_blocks(self, eqn: Eqn, plan: EquationPlan) -> OwnCost:
         """Of a loop that does several iterations at once, their work aside."""
         cost = self.cost_of_local(write_block(eqn, plan, self.mesh, self.target))
-        return dataclasses.replace(cost, work=0.0)
+        (region,), (body,) = run_regions(eqn), plan.bodies
+        carried = sum(self.local_bytes(region.program.inputs[i].type, body.inputs[i]) for i, _ in region.carried)
+        return dataclasses.replace(cost, work=eqn.params["length"] * self.padding(carried))
+
+    def padding(self, nbytes: float) -> float:
+        """Seconds that an iteration of a block takes to make what it carries as long as before, beside computing it."""
+        return self.target.pad_passes * nbytes / self.topology.memory_bandwidth
 
     def cost_of_local(self, local: Program, requests: tuple[tuple[int, Placement], ...] = ()) -> OwnCost:
         """Of local equations; collectives take the time that they take once they are shared, merged and paired."""
@@ -183,7 +200,7 @@ class Machine(Walks):
                 seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
             elif eqn.op.simulate is None and not (rule := rule_of(eqn)).is_passthrough:
                 types = (*eqn.input_types, *eqn.output_types)
-                seconds += self.local_seconds(rule, types, work_passes(eqn), self.window_flops(eqn))
+                seconds += self.local_seconds(rule, types, work_passes(eqn), self.windows(eqn))
         return seconds
 
     def _work(
@@ -192,31 +209,39 @@ class Machine(Walks):
         types: tuple[TensorType, ...],
         placements: tuple[Placement, ...],
         passes: float = 0.0,
-        window_flops: float = 0.0,
+        windows: Windows = NO_WINDOWS,
     ) -> float:
         """`types` and `placements` are those of the operands, then of the results."""
         shapes = (p.local_shape(t.shape, self.mesh) for t, p in zip(types, placements, strict=True))
         local = [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
-        return self.local_seconds(rule, local, passes, window_flops)
+        return self.local_seconds(rule, local, passes, windows)
 
-    def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float, window_flops: float = 0.0) -> float:
+    def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float, windows: Windows = NO_WINDOWS) -> float:
         """Seconds of an equation on local types: memory that it touches, or multiplications of a contraction.
 
-        `passes`: further reads of the operands that the op makes; `window_flops`: what reading its windows takes.
+        `passes`: further reads of the operands that the op makes; `windows`: what reading its windows takes.
         """
         seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
-            flops = 2 * _multiplications(rule, types) + window_flops
-            seconds = max(seconds, flops / self._flops(types[0]))
+            flops = 2 * _multiplications(rule, types) + windows.flops
+            seconds = max(seconds, flops / self._flops(types[0])) + windows.bytes / self.topology.memory_bandwidth
         operands = sum(type.nbytes for type in types[: len(rule.operands)])
         return seconds + passes * operands / self.topology.memory_bandwidth
 
-    def window_flops(self, eqn: Eqn) -> float:
-        """What reading the windows of an equation takes besides, on machines that copy narrow ones."""
-        if eqn.op.window_reads is None or not self.target.narrow_windows:
-            return 0.0
-        reads, features = eqn.op.window_reads(eqn.input_types, eqn.params)
-        return self.target.window_flops * reads if features <= self.target.narrow_windows else 0.0
+    def windows(self, eqn: Eqn) -> Windows:
+        """What a local equation that reads windows takes besides, for what the machine copies or reorders before."""
+        op, target = eqn.op, self.target
+        if op.window_reads is None or op.best_orders is None:
+            return NO_WINDOWS
+        reads, features = op.window_reads(eqn.input_types, eqn.params)
+        flops = target.window_flops * reads if features <= target.narrow_windows else 0.0
+        nbytes = 0.0
+        for type, order in zip((*eqn.input_types, *eqn.output_types), op.best_orders(eqn.params), strict=True):
+            minor = type.shape[-1]
+            lanes = math.ceil(minor / target.lanes) * target.lanes
+            nbytes += target.window_passes * type.nbytes / max(1, minor) * lanes
+            nbytes += target.reordering * type.nbytes if tuple(order) != tuple(range(type.rank)) else 0.0
+        return Windows(flops, nbytes)
 
     def _flops(self, type: TensorType) -> float:
         rates = self.topology.flops_of

@@ -268,6 +268,12 @@ def _window_reads(in_types: Types, params: Params) -> tuple[int, int]:
     return places * math.prod(rhs.shape[d] for d in kernel), max(rhs.shape[i], rhs.shape[o] // groups)
 
 
+def _best_orders(params: Params) -> Sequence[Dims]:
+    """Features behind one another: NHWC, HWIO -> NHWC. The gradient of a kernel has the batch as its features."""
+    (n, c, *places), (o, i, *kernel), (m, f, *results) = params["dimension_numbers"]
+    return (n, *places, c), (*kernel, i, o), (m, *results, f)
+
+
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """A device has its share of the groups."""
     lhs, rhs = in_types
@@ -347,4 +353,5 @@ convolution = Op(
     localize=_localize,
     partition=_partition,
     window_reads=_window_reads,
+    best_orders=_best_orders,
 )

@@ -37,7 +37,9 @@ def with_slow_links(target: Target) -> Target:
     topology = target.topology
     latency = {axis: DEARER * seconds for axis, seconds in topology.latency.items()}
     bandwidth = {axis: speed / DEARER for axis, speed in topology.bandwidth.items()}
-    return dataclasses.replace(target, topology=dataclasses.replace(topology, latency=latency, bandwidth=bandwidth))
+    growth = DEARER * topology.latency_growth
+    slow = dataclasses.replace(topology, latency=latency, bandwidth=bandwidth, latency_growth=growth)
+    return dataclasses.replace(target, topology=slow)
 
 
 def _sent(candidate: Candidate) -> float:

@@ -44,7 +44,8 @@ def best_block(loop: BlockedLoop, machine: Machine) -> int | None:
     moves = Moves(machine.mesh, machine.target)
     work = [_work(loop, stretches, machine) for stretches in loop.needs]
     borders = [(0.0, 0.0), *(machine.moving(fetch_borders(loop, n, moves)) for n in range(1, len(work) + 1))]
-    blocks = [0.0, *(n * w + borders[n][0] for n, w in enumerate(work, 1))]
+    padding = machine.padding(sum(loop.divisions.type(v, loop.divisions.own(v)).nbytes for v in loop.carried))
+    blocks = [0.0, *(n * (w + padding) + borders[n][0] for n, w in enumerate(work, 1))]
     ordinary = PlanCost(loop.length * work[0], loop.length * exchange, loop.length * sent, 0.0)
     costs: dict[int, float] = {}
     for n in range(1, len(blocks)):
@@ -62,7 +63,7 @@ def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machin
         if eqn.inputs and eqn.outputs[0] in stretches:
             types = [loop.divisions.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
             passes = 0.0 if eqn in plans and _is_framed(plans[eqn]) else work_passes(eqn)
-            seconds += machine.local_seconds(rule_of(eqn), types, passes, machine.window_flops(eqn))
+            seconds += machine.local_seconds(rule_of(eqn), types, passes, machine.windows(eqn))
     return seconds
 
 
