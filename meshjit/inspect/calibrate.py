@@ -1,7 +1,7 @@
 """Measure the machine at hand: what its devices compute and send a second, as Figures that `meshjit/targets/files.py` writes.
 
 All devices work at once, as they do in programs: eight devices over two cores have a quarter of a core each. Every program runs a
-few times, and the quickest run counts; one that takes long runs less often. A few seconds; between processes, up to twenty.
+few times, and the quickest run counts; one that takes long runs less often. Some ten seconds; between processes, up to twenty.
 
     collective     chains of one kind over the devices of a process, and over one of each: 4 KiB to start it,
                    256 KiB and 1 MiB to move bytes; of two devices and of all, for larger groups take longer to start
