@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -13,10 +14,13 @@ import meshjit.numpy as mnp
 from meshjit import nn
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
-from meshjit.plan.automatic import limits, prove, solve
+from meshjit.plan.automatic import floors, limits, prove, solve
 from meshjit.plan.automatic.floors import Floors
+from meshjit.plan.automatic.price_list import NEVER, PriceList
 from meshjit.plan.automatic.relax import bound_on, with_alike_axes
 from meshjit.plan.automatic.solve import Search
+from meshjit.plan.automatic.spreads import placements_of
+from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.cost import Machine
 from meshjit.sharding import PartitionSpec as P
 from meshjit.targets import target_of
@@ -129,6 +133,65 @@ def test_what_a_sum_takes_at_least(home: Any, other: Any) -> None:
     target = Placement((tuple(other), ()))
     floor, exact = Floors(machine).seconds(type, source, [target]), machine.seconds(type, source, target)
     assert 0.5 * exact < floor <= exact * EQUAL
+
+
+@pytest.mark.parametrize("largest", [floors.LARGEST, 1])
+def test_what_devices_lack_is_counted_at_once(monkeypatch: pytest.MonkeyPatch, largest: int) -> None:
+    """Tables of bounds against every element on every device, uneven shards and shards of padding too."""
+    monkeypatch.setattr(floors, "LARGEST", largest)
+    mesh = AbstractMesh((2, 3), ("x", "y"), abstract_device=CHIP)
+    machine, shape = Machine(mesh, target_of(mesh)), (5, 4)
+    placements = placements_of(shape, mesh)
+    bounds = Floors(machine)
+    table = bounds.table(TensorType(shape, np.dtype(np.float32)), placements, placements)
+
+    def held(placement: Placement, x: int, y: int) -> set[tuple[int, ...]]:
+        at, ranges = {"x": (x, 2), "y": (y, 3)}, list[range]()
+        for extent, axes in zip(shape, placement.dims, strict=True):
+            block = shards = 0
+            for axis in axes:
+                block, shards = block * at[str(axis)][1] + at[str(axis)][0], max(shards, 1) * at[str(axis)][1]
+            local = -(-extent // max(shards, 1))
+            ranges.append(range(block * local, min(block * local + local, extent)))
+        return set(itertools.product(*ranges))
+
+    for (i, home), (j, other) in itertools.product(enumerate(placements), repeat=2):
+        lacks = [len(held(other, x, y) - held(home, x, y)) for x in range(2) for y in range(3)]
+        needed = sum(lacks) / len(lacks) * 4
+        assert table[i, j] == pytest.approx(bounds.start + needed * bounds.moved_byte if needed else 0.0)
+
+
+def test_prices_are_numbered_once() -> None:
+    """Whoever asks, for one or for many at once, gets the same number; a sharpened price is that of the walk."""
+    program = traced(lambda x: mnp.sin(x) * 2, ["f32[64, 32]"])
+    mesh = AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP)
+    machine, var = Machine(mesh, target_of(mesh)), program.inputs[0]
+    prices, versions = PriceList(machine), VersionPrices(machine, program)
+    placements = placements_of(var.shape, mesh)
+    some = prices.numbers(versions, var, placements[:3], placements[2:5])
+    every = prices.numbers(versions, var, placements, placements)
+    assert np.array_equal(every[:3, 2:5], some) and np.array_equal(np.diagonal(every), np.zeros(len(placements)))
+    assert len({*every.ravel().tolist()}) == len(placements) * (len(placements) - 1) + 1
+    for home, other in itertools.product(placements, repeat=2):
+        number = prices.number(versions, var, home, [other])
+        assert number == every[placements.index(home), placements.index(other)]
+        if home != other:
+            prices.sharpen(number)
+            assert prices.array()[number] == pytest.approx(machine.seconds(var.type, home, other))
+    assert prices.number(versions, var, placements[0], [Placement(((), ()), (("x", "sum"),))]) == NEVER
+
+
+def test_long_programs_begin_with_a_round_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Descents follow where its bound lets them gain something."""
+    draft = drafted(program(3), AbstractMesh((4, 2), ("x", "y"), abstract_device=CHIP))
+    monkeypatch.setattr(solve, "SMALL", 0)
+    descended = searched(draft).plan()
+    found = Search(draft, {}, effort=limits.FIRST, later=EFFORT).plan()
+    assert found.cost is not None and descended.cost is not None and found.optimum is not None
+    assert found.cost.seconds <= solve.NEAR * descended.cost.seconds and found.optimum.bound <= found.cost.seconds
+    monkeypatch.setattr(prove.Proof, "_plan", lambda *_: False)
+    again = Search(draft, {}, effort=limits.FIRST, later=EFFORT).plan()
+    assert again.cost is not None and again.cost.seconds == pytest.approx(descended.cost.seconds)
 
 
 def test_annotations_on_other_axes_are_left_out() -> None:

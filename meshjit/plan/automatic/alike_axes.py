@@ -14,6 +14,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import numpy as np
+
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.rules import work_passes
@@ -21,6 +23,7 @@ from meshjit.partition.own_rule import own_rule
 from meshjit.plan.assign import consistent, stays_whole
 from meshjit.plan.automatic.domain import Plans
 from meshjit.plan.automatic.floors import Floors
+from meshjit.plan.automatic.problem import Table
 from meshjit.plan.automatic.spreads import Spread, factor_extents
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from sharding.axes import AxisRef
@@ -115,7 +118,7 @@ class Counts(Plans):
 class AlikeFloors(Floors):
     """Blocks lie in one another, as far as their extents let them."""
 
-    def _needed(self, shape: tuple[int, ...], home: Placement, other: Placement) -> float:
-        whole, (have, asked) = math.prod(shape), (p.local_shape(shape, self.mesh) for p in (home, other))
-        shards = math.prod(self.mesh.axes_size(axes) for axes in other.dims)
-        return max(0.0, whole / shards - math.prod(map(min, have, asked)))
+    def _needed(self, shape: tuple[int, ...], homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
+        have, asked = (np.array([p.local_shape(shape, self.mesh) for p in side], float) for side in (homes, others))
+        shards = np.array([math.prod(self.mesh.axes_size(axes) for axes in other.dims) for other in others])
+        return np.maximum(0.0, math.prod(shape) / shards - np.minimum(have[:, None], asked).prod(axis=-1))

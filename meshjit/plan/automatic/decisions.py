@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
+from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.problem import Table
 from meshjit.plan.automatic.versions import VersionPrices
 from sharding.placement import Placement
 
-Demands: TypeAlias = Sequence[tuple[Placement, ...]]
+Demands: TypeAlias = ByChoice[tuple[Placement, ...]]
 
 
 @dataclass(eq=False)
@@ -33,17 +33,25 @@ class Decision:
     latest: Any = None  # Kind of the last equation that joined
 
 
+@dataclass(frozen=True, eq=False)
+class Effects:
+    """Of an equation by choice: what it costs, how it is computed, where its results are (by result), and what it asks of its
+    operands (by operand)."""
+
+    costs: Table
+    spreads: list[EquationPlan]
+    homes: list[ByChoice[Placement]]
+    demands: list[Demands]
+
+
 @dataclass(eq=False)
 class Kind:
-    """Of `count` equations that are alike in their decision, by choice: what one costs, how it is computed, where its results are
-    (by result), and what it asks of its operands (by operand). `number`: of its places among all."""
+    """Of `count` equations that are alike in their decision. `number`: of its places among all; `weight`: how often they run."""
 
     decision: int
     number: int
-    costs: Table
-    spreads: list[EquationPlan]
-    homes: list[list[Placement]]
-    demands: list[Demands]
+    weight: float
+    effects: Effects
     count: int = 0
 
 
@@ -56,7 +64,7 @@ class Value:
     result: int
     weight: float
     prices: VersionPrices
-    homes: list[Placement]
+    homes: ByChoice[Placement]
     uses: list[tuple[Decision, int, Demands]] = field(default_factory=list[tuple[Decision, int, Demands]])
 
     @property
@@ -64,10 +72,10 @@ class Value:
         """The same for values whose tables are the same."""
         return self.maker.number, self.result, self.weight, self.var.type, tuple([(by.number, i) for by, i, _ in self.uses])
 
-    def demanded(self) -> dict[Decision, list[tuple[Placement, ...]]]:
+    def demanded(self) -> dict[Decision, Demands]:
         """By reader and its choice, the placements that it asks for."""
-        together: dict[Decision, list[tuple[Placement, ...]]] = {}
+        together: dict[Decision, Demands] = {}
         for by, _, demands in self.uses:
             before = together.get(by)
-            together[by] = [*demands] if before is None else [(*a, *b) for a, b in zip(before, demands, strict=True)]
+            together[by] = demands if before is None else ByChoice((*a, *b) for a, b in zip(before, demands, strict=True))
         return together

@@ -46,9 +46,10 @@ class State:
 
 
 def descend(
-    draft: Draft, ties: Mapping[int, int], deadline: float, prices: Mapping[int, float] = FREE
+    draft: Draft, ties: Mapping[int, int], deadline: float, prices: Mapping[int, float] = FREE, is_told_early: bool = False
 ) -> Iterator[State]:
-    """Where descents end, one for each start; the first whatever the deadline. Bytes held at equations have `prices`."""
+    """Where descents end, one for each start; the first whatever the deadline. Bytes held at equations have `prices`.
+    `is_told_early`: before that, where the first of them stands after its first step."""
     names = tuple(name for name, size in draft.machine.mesh.shape.items() if size > 1)
     common = Plans(draft.machine.mesh)
     starts: list[tuple[str, ...]] = [(name,) for name in names]
@@ -58,6 +59,8 @@ def descend(
         if i and time.perf_counter() > deadline:
             return
         state = step(draft, ties, common, State(float("inf")), start, prices)
+        if is_told_early and not i:
+            yield state
         if len(names) > 1:
             others = [*[name for name in names if name not in start], *[name for name in names if name in start]]
             state = _cycles(draft, ties, common, state, others, deadline, prices)
@@ -92,15 +95,18 @@ def step(
         draft.program, draft.flat, draft.machine, draft.annotations, ties, domain, VERSIONS, estimates=True, joins=True
     )  # fmt: skip
     problem, hints, spared = with_memory(model, prices), _hints(model, state), set[int]()
+    rounded = problem.rounded()  # estimates have no more digits
     best: tuple[float, Sequence[int]] | None = None
     largest = LARGEST if len(draft.program.eqns) < LONG else LARGEST_OF_LONG
     for _ in range(ROUNDS):
         try:
-            elimination = Elimination(problem, largest=largest, hints=hints, spared=spared)
+            elimination = Elimination(rounded, largest=largest, hints=hints, spared=spared)
         except TooWide:
             break
-        if best is None or elimination.least < best[0]:
-            best = elimination.least, elimination.best()
+        choices = elimination.best()
+        seconds = problem.cost(choices)
+        if best is None or seconds < best[0]:
+            best = seconds, choices
         if not elimination.fixed:
             break
         spared |= elimination.fixed.keys()

@@ -27,6 +27,10 @@ class Domain(Protocol):
         """What versions of values were found to cost."""
         ...
 
+    def alike(self, eqn: Eqn) -> object:
+        """The same for equations with the same spreads."""
+        ...
+
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
         """Of an equation."""
         ...
@@ -51,6 +55,9 @@ class Plans:
         self.mesh = mesh
         self.plans: dict[object, EquationPlan] = {}
         self.prices: dict[object, float] = {}
+
+    def alike(self, eqn: Eqn) -> object:
+        return eqn.identity
 
     def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
         key = eqn.identity, tuple(sorted(spread.items()))
@@ -83,6 +90,9 @@ class Along:
     @property
     def prices(self) -> dict[object, float]:
         return self.common.prices
+
+    def alike(self, eqn: Eqn) -> object:
+        return eqn.identity, id(self.eqns.get(eqn))
 
     def plan(self, eqn: Eqn, rule: FactorRule, spread: Spread) -> EquationPlan:
         return self.common.plan(eqn, rule, spread)

@@ -20,12 +20,15 @@ from typing import Any, Final
 import numpy as np
 
 from meshjit.core.types import TensorType
+from meshjit.plan.automatic.by_choice import ByChoice
+from meshjit.plan.automatic.problem import Table
 from meshjit.plan.cost import Machine
 from sharding.axes import AxisRef
 from sharding.cost import COLLECTIVES
 from sharding.placement import Placement
 
 REDUCING: Final = ("all_reduce", "reduce_scatter")
+LARGEST: Final = 1 << 20  # numbers by home, placement and device that are worked out at once
 
 
 class Floors:
@@ -46,48 +49,60 @@ class Floors:
 
     def seconds(self, type: TensorType, home: Placement, others: Sequence[Placement]) -> float:
         """At least what it costs to have a value that was made at `home` under all of `others`, too: the dearest of them."""
-        return max((self._one(type, home, other) for other in others if other != home), default=0.0)
-
-    def _one(self, type: TensorType, home: Placement, other: Placement) -> float:
-        key = type, home, other
+        key = type, home, tuple(others)
         seconds = self.known.get(key)
         if seconds is None:
-            seconds = self.known[key] = self._floor(type, home, other)
+            elsewhere = [other for other in others if other != home]
+            seconds = self.known[key] = float(self.table(type, [home], elsewhere).max()) if elsewhere else 0.0
         return seconds
 
-    def _floor(self, type: TensorType, home: Placement, other: Placement) -> float:
-        size = type.dtype.itemsize
-        if home.partial and not other.partial:
-            addends, holders = self.mesh.axes_size(home.partial_axes), self._holders(other)
-            messages = (addends + holders - 2) / self.mesh.device_count
-            bytes_ = max(messages * type.nbytes, float(self.machine.local_bytes(type, other)))
-            return self.start + bytes_ * self.byte
-        needed = self._needed(type.shape, home, other)
-        return self.start + needed * size * self.moved_byte if needed else 0.0
+    def table(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
+        """By home and other placement, at least what it costs to have the value there, too."""
+        needed = self._needed(type.shape, homes, others)
+        seconds = np.where(needed > 0, self.start + needed * type.dtype.itemsize * self.moved_byte, 0.0)
+        sums = [i for i, home in enumerate(homes) if home.partial]
+        whole = [i for i, other in enumerate(others) if not other.partial]
+        if sums and whole:
+            seconds[np.ix_(sums, whole)] = self._of_sums(type, [homes[i] for i in sums], [others[i] for i in whole])
+        return seconds
+
+    def _of_sums(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
+        addends = np.array([self.mesh.axes_size(home.partial_axes) for home in homes])
+        holders = np.array([self._holders(other) for other in others])
+        local = np.array([float(self.machine.local_bytes(type, other)) for other in others])
+        messages = (addends[:, None] + holders - 2) / self.mesh.device_count
+        return self.start + np.maximum(messages * type.nbytes, local) * self.byte
 
     def _holders(self, placement: Placement) -> float:
         """How many devices have each element."""
         return self.mesh.device_count / math.prod([self.mesh.axes_size(axes) for axes in placement.dims])
 
-    def _needed(self, shape: tuple[int, ...], home: Placement, other: Placement) -> float:
-        """The elements that a device needs and does not have, on average."""
-        (low, high), (first, last) = self._block(shape, home), self._block(shape, other)
-        have = np.clip(np.minimum(high, last) - np.maximum(low, first), 0, None).prod(axis=0)
-        return float(((last - first).prod(axis=0) - have).mean())
+    def _needed(self, shape: tuple[int, ...], homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
+        """By home and other placement, the elements that a device needs and does not have, on average."""
+        most = max(1, LARGEST // max(1, len(others) * self.mesh.device_count))
+        if len(homes) > most:
+            parts = [self._needed(shape, homes[i : i + most], others) for i in range(0, len(homes), most)]
+            return np.concatenate(parts)
+        have = np.ones((len(homes), len(others), self.mesh.device_count))
+        asked = np.ones((len(others), self.mesh.device_count))
+        for dim, extent in enumerate(shape):
+            before, after = (ByChoice(placement.dims[dim] for placement in side) for side in (homes, others))
+            (low, high), (first, last) = (self._blocks(extent, side.different) for side in (before, after))
+            common = np.minimum(high[:, None], last) - np.maximum(low[:, None], first)
+            have *= np.clip(common, 0, None)[before.at[:, None], after.at]
+            asked *= (last - first)[after.at]
+        return (asked - have).mean(axis=-1)
 
-    def _block(self, shape: tuple[int, ...], placement: Placement) -> Any:
-        """By dim and device, where its block begins and ends."""
-        key = shape, placement.dims
-        block = self.blocks.get(key)
+    def _blocks(self, extent: int, dims: Sequence[tuple[AxisRef, ...]]) -> tuple[Any, Any]:
+        """By axes of a dim and device, where its block begins and ends."""
+        blocks = [self._block(extent, axes) for axes in dims]
+        return np.array([first for first, _ in blocks]), np.array([last for _, last in blocks])
+
+    def _block(self, extent: int, axes: tuple[AxisRef, ...]) -> tuple[Any, Any]:
+        block = self.blocks.get((extent, axes))
         if block is None:
-            firsts, lasts = list[Any](), list[Any]()
-            for extent, axes in zip(shape, placement.dims, strict=True):
-                at = self._index(axes)
-                local = -(-extent // self.mesh.axes_size(axes))
-                firsts.append(np.minimum(at * local, extent))
-                lasts.append(np.minimum(at * local + local, extent))
-            ends = (len(shape), self.mesh.device_count)
-            block = self.blocks[key] = np.reshape(firsts, ends), np.reshape(lasts, ends)
+            at, local = self._index(axes), -(-extent // self.mesh.axes_size(axes))
+            block = self.blocks[extent, axes] = np.minimum(at * local, extent), np.minimum(at * local + local, extent)
         return block
 
     def _index(self, axes: Sequence[AxisRef]) -> Any:

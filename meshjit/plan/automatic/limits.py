@@ -13,8 +13,8 @@ EFFORT: Final = 3e9  # entries of tables that an effort of 1 goes through: some 
 BRIEF: Final = 0.1  # effort of a search that is one of many
 LATER: Final = 1e9  # entries for the bound of a long Program, once somebody asks for it: some 10 s
 LONG: Final = 3000  # equations from which no proof is sought unless somebody asks for it
-LONGER: Final = 6000  # equations from which planning takes a second in any case, and a few rounds of a proof find better plans
-ROUNDS: Final = 8e7  # entries for these: some 1 s, and as much for the tables
+LONGER: Final = 4500  # equations from which the first round of a proof is made for the better plans that it finds
+FIRST: Final = 1.0  # entries for it
 
 
 # What limits a search, by name: which numbers do, and a fix. Comparisons with NaN are false.
@@ -31,7 +31,7 @@ class Limits:
 
     effort: how much is gone through to prove that no plan is cheaper; counted, so it ends at the same place everywhere. By
     default 1. Of Programs of LONG equations and more a bound is worked out when somebody asks for it, with the effort of LATER;
-    of LONGER ones a few rounds of the proof are made at once, for the plans that they find.
+    of LONGER ones the first round of the proof is made at once, for the plans that it finds.
     time_limit: seconds after which the search ends in any case; none by default, for the plan would depend on how busy the
     machine is.
     """
@@ -71,5 +71,5 @@ class Limits:
     def entries(self, equations: int) -> float:
         """Of tables, to be gone through for a proof for so many equations."""
         if self.effort is None:
-            return EFFORT if equations < LONG else ROUNDS if equations >= LONGER else 0.0
+            return EFFORT if equations < LONG else FIRST if equations >= LONGER else 0.0
         return EFFORT * self.effort

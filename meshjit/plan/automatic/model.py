@@ -25,7 +25,8 @@ from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, run_regions, weighted_regions
 from meshjit.core.rules import rule_of
-from meshjit.plan.automatic.decisions import Decision, Demands, Kind, Value
+from meshjit.plan.automatic.by_choice import ByChoice
+from meshjit.plan.automatic.decisions import Decision, Demands, Effects, Kind, Value
 from meshjit.plan.automatic.domain import Domain, Everything
 from meshjit.plan.automatic.layers import alike_equations, alike_inputs, separate_parts
 from meshjit.plan.automatic.price_list import PriceList
@@ -67,6 +68,8 @@ class Model:
         self.values: dict[Var, Value] = {}
         self.repeated: dict[object, Decision] = {}  # by kind of repeat and position in it
         self.kinds: dict[object, Kind] = {}  # likewise
+        self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
+        self.effects: dict[object, Effects] = {}  # by equation and list of plans
         self.places = 1
         self.parts: dict[Eqn, Eqn] = {}  # parts of equations that are decided separately → the equation
         self.tables = Tables(self.problem, versions, bounds)
@@ -82,7 +85,7 @@ class Model:
         for i, (var, spec) in enumerate(zip(program.outputs, annotations.outputs, strict=True)):
             pin = pin_of(spec, var.rank, machine.mesh)
             decision = inputs[ties[i]] if i in ties else self._source(var, pin, 1)
-            self._read(var, decision, -1, [(p,) for p in decision.placements])
+            self._read(var, decision, -1, ByChoice((p,) for p in decision.placements))
             self.outputs.append(decision)
         self.tables.decisions(self.decisions, self.kinds, machine)
         self.tables.values(self.values)
@@ -125,9 +128,9 @@ class Model:
         result: int,
         weight: float,
         prices: VersionPrices,
-        homes: Sequence[Placement] | None = None,
+        homes: ByChoice[Placement] | None = None,
     ) -> None:
-        homes = [self.machine.normal(p) for p in maker.placements] if homes is None else list(homes)
+        homes = ByChoice(map(self.machine.normal, maker.placements)) if homes is None else homes
         self.values[var] = Value(var, maker, result, weight, prices, homes)
 
     def _read(self, var: Var, by: Decision, operand: int, demands: Demands) -> None:
@@ -165,11 +168,11 @@ class Model:
             self.kinds[key] = decision.latest
         kind = self.kinds[key]
         kind.count += 1
-        decision.eqns.append((eqn, kind.spreads))
+        decision.eqns.append((eqn, kind.effects.spreads))
         for i, var in enumerate(eqn.inputs):
-            self._read(var, decision, kind.number + i, kind.demands[i])
+            self._read(var, decision, kind.number + i, kind.effects.demands[i])
         for i, var in enumerate(eqn.outputs):
-            self._made(var, decision, kind.number + i, weight, prices, kind.homes[i])
+            self._made(var, decision, kind.number + i, weight, prices, kind.effects.homes[i])
 
     def _decided(self, eqn: Eqn, counts: Mapping[Var, int], weight: float) -> Decision:
         plans, spreads = self._plans(eqn, counts)
@@ -188,18 +191,25 @@ class Model:
         spreads: list[EquationPlan] | None = None,
     ) -> None:
         """One more equation in the decision, with what it costs, makes and reads by choice."""
-        if plans is None or spreads is None:
-            rule = self._rule(eqn)
-            plans = spreads = [self.domain.plan(eqn, rule, _spread(rule, plan)) for plan in decision.plans]
+        key = eqn.identity, id(decision.plans)
+        effects = self.effects.get(key)
+        if effects is None:
+            if plans is None or spreads is None:
+                rule = self._rule(eqn)
+                plans = spreads = [self.domain.plan(eqn, rule, _spread(rule, plan)) for plan in decision.plans]
+            effects = self.effects[key] = self._effects(eqn, plans, spreads)
+        decision.latest = Kind(decision.number, self.places, weight, effects)
+        self.places += len(eqn.inputs) + len(eqn.outputs)
+
+    def _effects(self, eqn: Eqn, plans: list[EquationPlan], spreads: list[EquationPlan]) -> Effects:
         effects, normal = [self.machine.effect(eqn, plan) for plan in spreads], self.machine.normal
-        costs = np.array([weight * (e.work + e.exchange.moving) for e in effects])
-        homes = [[normal(plan.results[i]) for plan in plans] for i in range(len(eqn.outputs))]
+        costs = np.array([e.work + e.exchange.moving for e in effects])
+        homes = [ByChoice(normal(plan.results[i]) for plan in plans) for i in range(len(eqn.outputs))]
         demands: list[Demands] = []
         for i in range(len(eqn.inputs)):
             requests = [[normal(p) for n, p in e.exchange.requests if n == i] for e in effects]
-            demands.append([(normal(p.operands[i]), *more) for p, more in zip(plans, requests, strict=True)])
-        decision.latest = Kind(decision.number, self.places, costs, spreads, homes, demands)
-        self.places += len(eqn.inputs) + len(eqn.outputs)
+            demands.append(ByChoice((normal(p.operands[i]), *more) for p, more in zip(plans, requests, strict=True)))
+        return Effects(costs, spreads, homes, demands)
 
     def _dims(self, eqn: Eqn) -> Any:
         """The factors of the result's dims, if the equation goes element by element."""
@@ -225,22 +235,32 @@ class Model:
         return None
 
     def _plans(self, eqn: Eqn, counts: Mapping[Var, int]) -> tuple[list[EquationPlan], list[EquationPlan]]:
-        if eqn.op.pinned is not None:
-            plan = _pinned_plan(eqn, self._rule(eqn))
-            return [plan], [plan]
+        """By choice, with partial sums that flow through and without; the same lists for equations that have the same."""
+        sums = [] if self.joins or eqn.op.pinned is not None else list(self._flowing(eqn, counts))
+        key = self.domain.alike(eqn), *[(group, *axes) for group, axes in sums]
+        both = self.choices.get(key)
+        if both is None:
+            allowed = self._allowed(eqn)
+            through = [(_with_sums(p, *each), p) for p in allowed for each in _apart(p, sums)]
+            both = [*allowed, *(flowing for flowing, _ in through)], [*allowed, *(p for _, p in through)]
+            self.choices[key] = both
+        return both
+
+    def _allowed(self, eqn: Eqn) -> list[EquationPlan]:
         rule, mesh = self._rule(eqn), self.machine.mesh
+        if eqn.op.pinned is not None:
+            return [_pinned_plan(eqn, rule)]
         spreads = [self.domain.plan(eqn, rule, spread) for spread in self.domain.spreads(eqn, rule)]
         pin = None if eqn.op.seed is None else pin_of(eqn.op.seed(eqn.params), eqn.outputs[0].rank, mesh)
         allowed = [s for s in spreads if pin is None or pin.allows(self.machine.normal(s.results[0]))]
         if not allowed:
             assert pin is not None
             allowed = [equation_plan(rule, rule.project(rule.results[0], pin.placement, mesh), mesh)]
-        through = [(p, flowing) for p in allowed for flowing in self._flowing(eqn, p, counts)] if not self.joins else []
-        return [*allowed, *(flowing for _, flowing in through)], [*allowed, *(plan for plan, _ in through)]
+        return allowed
 
-    def _flowing(self, eqn: Eqn, plan: EquationPlan, counts: Mapping[Var, int]) -> Iterator[EquationPlan]:
-        """The plan with partial sums flowing through, see `Delays.accepted`."""
-        if not is_pure(eqn) or any(kind != "sum" for kind in plan.rule.reductions.values()) or len(eqn.outputs) != 1:
+    def _flowing(self, eqn: Eqn, counts: Mapping[Var, int]) -> Iterator[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]:
+        """Operands through which partial sums may flow together, and over which axes; see `Delays.accepted`."""
+        if not is_pure(eqn) or any(kind != "sum" for kind in self._rule(eqn).reductions.values()) or len(eqn.outputs) != 1:
             return
         for group in eqn.op.sum_groups(eqn.input_types, eqn.params):
             together = [eqn.inputs[i] for i in group]
@@ -250,11 +270,9 @@ class Model:
                 continue
             if sum(v.type.nbytes for v in eqn.outputs) > sum(v.type.nbytes for v in together):
                 continue
-            busy = {name_of(axis) for p in (*plan.operands, *plan.results) for axis in p.axes()}
-            partial = {p.partial_axes for v in together[:1] for p in self.values[v].homes if p.partial_kind == "sum"}
-            for axes in self.domain.partials(sorted(partial, key=str)):
-                if not busy & {name_of(axis) for axis in axes}:
-                    yield _with_sums(plan, group, tuple((axis, "sum") for axis in axes))
+            homes = self.values[together[0]].homes.different
+            partial = {p.partial_axes for p in homes if p.partial_kind == "sum"}
+            yield tuple(group), list(self.domain.partials(sorted(partial, key=str)))
 
     def _rule(self, eqn: Eqn) -> FactorRule:
         rule = self.flat.rules.get(eqn)
@@ -273,7 +291,7 @@ class Model:
                 if home is None:
                     home = self._source(inner)
                     outer = [_stacked(p) if i in region.sliced else p for p in home.placements]
-                    self._read(eqn.inputs[operand], home, -1, [(p,) for p in outer])
+                    self._read(eqn.inputs[operand], home, -1, ByChoice((p,) for p in outer))
                 if operand in carries:
                     homes[operand] = home
                 self._made(inner, home, 0, weight * times, inside)
@@ -292,14 +310,26 @@ class Model:
         carried = {output: homes[region.operands[i]] for i, output in region.carried}
         for i, (result, inner) in enumerate(zip(region.results, region.program.outputs, strict=True)):
             home = carried.get(i) or (results.get(result) if result is not None else None) or self._source(inner)
-            self._read(inner, home, -1, [(p,) for p in home.placements])
+            self._read(inner, home, -1, ByChoice((p,) for p in home.placements))
             if result is not None and result not in results:
                 results[result] = home
                 placements = [_stacked(p) if i in region.stacked else p for p in home.placements]
-                self._made(eqn.outputs[result], home, 1, weight, prices, [self.machine.normal(p) for p in placements])
+                self._made(eqn.outputs[result], home, 1, weight, prices, ByChoice(map(self.machine.normal, placements)))
 
 
-def _with_sums(plan: EquationPlan, group: Sequence[int], partial: tuple[tuple[AxisRef, str], ...]) -> EquationPlan:
+def _apart(
+    plan: EquationPlan, sums: Sequence[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]
+) -> Iterator[tuple[tuple[int, ...], tuple[AxisRef, ...]]]:
+    """Those of the sums whose axes the plan does not use."""
+    busy = {name_of(axis) for p in (*plan.operands, *plan.results) for axis in p.axes()} if sums else set[str]()
+    for group, partials in sums:
+        for axes in partials:
+            if not busy & {name_of(axis) for axis in axes}:
+                yield group, axes
+
+
+def _with_sums(plan: EquationPlan, group: Sequence[int], axes: tuple[AxisRef, ...]) -> EquationPlan:
+    partial = tuple((axis, "sum") for axis in axes)
     operands = tuple(Placement(p.dims, partial) if i in group else p for i, p in enumerate(plan.operands))
     results = tuple(Placement(p.dims, (*p.partial, *partial)) for p in plan.results)
     return EquationPlan(plan.rule, plan.assignment, operands, results)

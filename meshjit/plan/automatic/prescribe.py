@@ -96,8 +96,9 @@ def _joined(model: Model, plans: dict[Eqn, EquationPlan]) -> dict[Eqn, EquationP
 def _home(model: Model, var: Var, choices: Mapping[int, int] | Sequence[int]) -> Placement:
     value = model.values[var]
     natural = value.homes[choices[value.maker.number]]
-    demands = [p for by, _, demands in value.uses for p in demands[choices[by.number]]]
-    return home_of(natural, demands)
+    if not natural.partial:
+        return natural
+    return home_of(natural, [p for by, _, demands in value.uses for p in demands[choices[by.number]]])
 
 
 def _outputs(model: Model, choices: Mapping[int, int] | Sequence[int]) -> list[Placement]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -20,8 +21,43 @@ from meshjit.plan.cost import Machine
 from sharding.placement import Placement
 
 Asked: TypeAlias = tuple[VersionPrices, Var, Placement, tuple[Placement, ...], Sequence[Placement]]  # the last: by way of any
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int32]]"
 FREE: Final = 0
 NEVER: Final = 1  # the numbers of the prices 0 and inf
+UNKNOWN: Final = -1
+
+
+class Grid:
+    """Numbers of prices by home and other placement, of values that cost the same to bring; UNKNOWN where nobody asked."""
+
+    def __init__(self) -> None:
+        self.places: dict[Placement, int] = {}
+        self.numbers = np.full((0, 0), UNKNOWN, np.int32)
+
+    def at(self, homes: Sequence[Placement], others: Sequence[Placement]) -> tuple[Any, Any]:
+        """Indices of rows and of columns."""
+        places = self.places
+        rows, columns = ([places.setdefault(p, len(places)) for p in side] for side in (homes, others))
+        if len(places) > len(self.numbers):
+            before, room = self.numbers, 2 * len(places)
+            self.numbers = np.full((room, room), UNKNOWN, np.int32)
+            self.numbers[: len(before), : len(before)] = before
+        return np.array(rows, np.intp)[:, None], np.array(columns, np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """What the numbers from `first` on are the prices of: of one value, from homes to other placements."""
+
+    first: int
+    prices: VersionPrices
+    var: Var
+    pairs: Sequence[tuple[Placement, Placement]]
+    among: Sequence[Placement]
+
+    def asked(self, number: int) -> Asked:
+        home, other = self.pairs[number - self.first]
+        return self.prices, self.var, home, (other,), self.among
 
 
 class PriceList:
@@ -30,12 +66,13 @@ class PriceList:
 
     def __init__(self, machine: Machine, stays: bool = False, floors: Floors | None = None) -> None:
         self.floors, self.stays = floors or Floors(machine), stays
-        self.seconds = [0.0, math.inf]
-        self.is_exact = [True, True]
-        self.numbers: dict[object, int] = {}
+        self.count = 2
+        self.seconds, self.is_exact = np.array([0.0, math.inf]), np.array([True, True])  # and room for more
+        self.numbers_of: dict[object, int] = {}  # of having a value under several placements
         self.groups: dict[tuple[Placement, ...], int] = {}
-        self.tables: dict[object, tuple[Any, Any]] = {}
-        self.asked: list[Asked | None] = [None, None]
+        self.grids: dict[object, Grid] = {}
+        self.ways: dict[object, Table] = {}  # bounds on bringing values to and from groups of placements
+        self.asked: list[Asked | Block | None] = [None, None]
 
     def number(self, prices: VersionPrices, var: Var, home: Placement, others: Sequence[Placement]) -> int:
         """The price of having a value that is made at `home` under all of `others`, too."""
@@ -44,66 +81,107 @@ class PriceList:
             return FREE
         if any(p.partial for p in elsewhere):
             return NEVER
+        if len(elsewhere) == 1:
+            return int(self.numbers(prices, var, (home,), elsewhere)[0, 0])
         key = prices.key(var, home, elsewhere)
-        number = self.numbers.get(key)
+        number = self.numbers_of.get(key)
         if number is None:
             floor = 0.0 if var in prices.makers else self.floors.seconds(var.type, home, elsewhere)
-            number = self.numbers[key] = self._add(floor, (prices, var, home, elsewhere, ()))
+            number = self.numbers_of[key] = self._add(np.array([floor]), (prices, var, home, elsewhere, ()))
         return number
 
-    def at_least(self, prices: VersionPrices, var: Var, home: Placement, other: Placement, asked: tuple[Placement, ...]) -> int:
-        """A price below that of having the value under `other` and any more of the placements that are asked for."""
-        key = prices.key(var, home, (other,)), self.groups.setdefault(asked, len(self.groups))
-        number = self.numbers.get(key)
-        if number is None:
-            floor = 0.0 if var in prices.makers else self.floors.seconds(var.type, home, (other,))
-            number = self.numbers[key] = self._add(floor, (prices, var, home, (other,), asked))
-        return number
+    def numbers(
+        self,
+        prices: VersionPrices,
+        var: Var,
+        homes: Sequence[Placement],
+        others: Sequence[Placement],
+        among: tuple[Placement, ...] = (),
+    ) -> Numbers:
+        """By home and other placement, all different ones, the number of the price of having the value there; or a price below
+        that of having it there and under any more of the placements `among`."""
+        key = prices.kind(var), self.groups.setdefault(among, len(self.groups))
+        grid = self.grids.get(key)
+        if grid is None:
+            grid = self.grids[key] = Grid()
+        at = grid.at(homes, others)
+        numbers = grid.numbers[at]
+        if (numbers == UNKNOWN).any():
+            numbers = grid.numbers[at] = self._numbered(numbers, at, prices, var, homes, others, among)
+        return numbers
 
-    def matrices(
-        self, prices: VersionPrices, var: Var, homes: tuple[Placement, ...], asked: tuple[Placement, ...]
-    ) -> tuple[Any, Any]:
-        """By home and placement that is asked for: the number of its price alone, and of that with any others."""
-        key = prices.key(var, homes[0], ()), homes, asked
-        both = self.tables.get(key)
-        if both is None:
-            alone = [[self.number(prices, var, home, (p,)) for p in asked] for home in homes]
-            whole = tuple(p for p in asked if not p.partial)
-            among = [[n if n <= NEVER else self.at_least(prices, var, home, p, whole) for p, n in zip(asked, row, strict=True)]
-                     for home, row in zip(homes, alone, strict=True)]  # fmt: skip
-            both = self.tables[key] = np.array(alone), np.array(among)
-        return both
+    def _numbered(
+        self,
+        numbers: Numbers,
+        at: tuple[Any, Any],
+        prices: VersionPrices,
+        var: Var,
+        homes: Sequence[Placement],
+        others: Sequence[Placement],
+        among: tuple[Placement, ...],
+    ) -> Numbers:
+        """The same with new prices for those that are not known."""
+        numbers = np.where(at[0] == at[1], FREE, numbers)
+        numbers[(numbers == UNKNOWN) & [p.partial != () for p in others]] = NEVER
+        unknown = np.nonzero(numbers == UNKNOWN)
+        if len(unknown[0]):
+            floors = np.zeros(len(unknown[0]))
+            if var not in prices.makers:
+                floors = self.floors.table(var.type, homes, others)[unknown]
+            pairs = [(homes[i], others[j]) for i, j in zip(*(side.tolist() for side in unknown), strict=True)]
+            first = self._add(floors, Block(self.count, prices, var, pairs, among))
+            numbers[unknown] = np.arange(first, self.count)
+        return numbers
 
-    def _add(self, floor: float, asked: Asked) -> int:
-        self.seconds.append(floor)
-        self.is_exact.append(self.stays)
-        self.asked.append(asked)
-        return len(self.seconds) - 1
+    def _add(self, floors: Table, asked: Asked | Block) -> int:
+        """Prices of which bounds are known; the number of the first."""
+        first, self.count = self.count, self.count + len(floors)
+        if self.count > len(self.seconds):
+            self.seconds, self.is_exact = (np.resize(each, 2 * self.count) for each in (self.seconds, self.is_exact))
+        self.seconds[first : self.count], self.is_exact[first : self.count] = floors, self.stays
+        self.asked += [asked] * len(floors)
+        return first
 
     def sharpen(self, number: int) -> None:
         """Find the exact price."""
         asked = self.asked[number]
         assert asked is not None and not self.is_exact[number]
-        prices, var, home, others, by_way_of = asked
+        prices, var, home, others, by_way_of = asked.asked(number) if isinstance(asked, Block) else asked
         exact = prices.seconds(var, home, others)
-        for between in by_way_of:
-            if between not in (home, *others):
-                exact = min(exact, self._by_way_of(prices, var, home, between, others[0], exact))
-        floor = self.seconds[number]
+        if by_way_of:
+            exact = self._by_way_of(prices, var, home, others[0], tuple(by_way_of), exact)
+        floor = float(self.seconds[number])
         assert exact >= floor * (1 - 1e-9), f"{var.type}: {home} -> {others} takes {exact}, and the bound is {floor}"
         self.seconds[number], self.is_exact[number] = exact, True
 
     def _by_way_of(
-        self, prices: VersionPrices, var: Var, home: Placement, between: Placement, other: Placement, most: float
+        self, prices: VersionPrices, var: Var, home: Placement, other: Placement, among: tuple[Placement, ...], exact: float
     ) -> float:
-        """Seconds to another placement by way of one that the walk there may not pass; inf where that is clearly dearer."""
-        floors = [0.0] * 2
-        if var not in prices.makers:
-            floors = [self.floors.seconds(var.type, *pair) for pair in ((home, (between,)), (between, (other,)))]
-        if sum(floors) >= most:
-            return math.inf
-        first = prices.seconds(var, home, (between,))
-        return math.inf if first + floors[1] >= most else first + prices.seconds(var, between, (other,))
+        """Seconds to another placement by way of one that the walk there may not pass, if those are fewer than `exact`."""
+        before, after = self._floors(prices, var, home, other, among)
+        for i in np.flatnonzero(before + after < exact).tolist():
+            between = among[i]
+            if between in (home, other) or before[i] + after[i] >= exact:
+                continue
+            first = prices.seconds(var, home, (between,))
+            if first + after[i] < exact:
+                exact = min(exact, first + prices.seconds(var, between, (other,)))
+        return exact
+
+    def _floors(
+        self, prices: VersionPrices, var: Var, home: Placement, other: Placement, among: tuple[Placement, ...]
+    ) -> tuple[Table, Table]:
+        """Bounds on the way to each of `among`, and from there."""
+        if var in prices.makers:
+            return np.zeros(len(among)), np.zeros(len(among))
+        group = self.groups[among]
+        before, after = self.ways.get((var.type, group, home)), self.ways.get((var.type, group))
+        if before is None:
+            before = self.ways[var.type, group, home] = self.floors.table(var.type, (home,), among)[0]
+        if after is None:
+            after = self.ways[var.type, group] = self.floors.table(var.type, among, among)
+        return before, after[:, among.index(other)]
 
     def array(self) -> Table:
-        return np.array(self.seconds)
+        """Seconds by number, as they are now."""
+        return self.seconds[: self.count].copy()

@@ -28,7 +28,7 @@ from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
 from meshjit.plan.automatic.problem import Problem, Scope, Table
-from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, links
+from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, grouped, links
 from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
 
@@ -39,6 +39,8 @@ WALK: Final = 50_000  # entries of tables that are gone through in the time in w
 ROUND: Final = 400_000  # likewise, of what a round costs besides
 IDLE: Final = 3  # rounds without a gain, and without a price to be found, after which messages are given up
 STALLED: Final = 5  # rounds without a gain after which sets of placements are grouped anew
+IN_VAIN: Final = 10  # rounds without a gain, a refinement, a better plan or shorter tables, after which they are given up, too
+SHORTER: Final = 0.99  # of the entries of tables
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 MOST_STATES: Final = 3000  # sets of placements of one value
 MOST_TOGETHER: Final = 5  # placements in one of them
@@ -81,7 +83,7 @@ class Proof:
         self.messages = Messages(own, pairs, self._order())
         self.bound = 0.0
         self.refined = set[int]()  # variables of sets whose members are all told apart
-        self.grouping: dict[int, tuple[list[Placement], list[frozenset[Placement]]]] = {}  # of others, as it was last
+        self.grouping: dict[int, Grouping] = {}  # of others, as it was last
 
     @property
     def is_closed(self) -> bool:
@@ -105,14 +107,14 @@ class Proof:
 
     def run(self) -> None:
         """Rounds until the bound reaches the best plan, rises no more, or the effort is spent."""
-        idle, stalled, tried = 0, 0, set[tuple[int, ...]]()
+        idle, stalled, in_vain, tried = 0, 0, 0, set[tuple[int, ...]]()
         for number in itertools.count():
-            if self.effort <= 0 or idle >= IDLE or time.perf_counter() > self.deadline:
+            if self.effort <= 0 or idle >= IDLE or in_vain >= IN_VAIN or time.perf_counter() > self.deadline:
                 return
             for _ in range(SWEEPS):
                 self.messages.sweep()
             self.effort -= 2 * SWEEPS * self.messages.size + ROUND
-            before, (bound, excess, parts) = self.bound, self.messages.bound()
+            before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.messages.size, self.messages.bound()
             self.bound = max(before, bound)
             self._note()
             if self.is_closed:
@@ -122,16 +124,17 @@ class Proof:
                 self._try_decoded(tried)
                 if number % SEARCHES == 0:
                     self._improved(tried)
-            if self.is_closed:
+            if self.is_closed or self.effort <= 0:
                 return
             _, excess, parts = self.messages.bound()
             count = self._sharpen(excess, parts)
             is_stalled = self.bound - before < GAIN * (self.upper - self.bound)
             stalled = stalled + 1 if is_stalled else 0
             idle = idle + 1 if is_stalled and not count else 0
-            if (idle == IDLE or stalled == STALLED) and self._refine():
-                idle = 0
-            stalled %= STALLED
+            is_refined = (idle == IDLE or stalled == STALLED) and self._refine()
+            idle, stalled = 0 if is_refined else idle, stalled % STALLED
+            is_shorter = self.messages.size < SHORTER * size or self.upper < upper / EQUAL
+            in_vain = in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
 
     def _note(self) -> None:
         """For who watches."""
@@ -154,39 +157,35 @@ class Proof:
             states = self._states(sets)
             if states is not None:
                 self.refined.add(sets.number)
-                homes, have, numbers = self._apart(sets, states)
+                grouping = self._apart(sets, states)
             else:
-                homes, have, numbers = self._grouped(sets)
-                if self.grouping.get(sets.number) == (homes, have):
+                grouping = self._grouped(sets)
+                if grouping.is_like(self.grouping.get(sets.number)):
                     continue
-                self.grouping[sets.number] = homes, have
-            self._regroup(sets, homes, have, numbers)
+                self.grouping[sets.number] = grouping
+            self._regroup(sets, grouping)
             changed = True
         return changed
 
     def _apart(self, sets: Sets, states: Sequence[State]) -> Grouping:
         prices, var = sets.value.prices, sets.value.var
-        numbers = [self.prices.number(prices, var, home, tuple(rest)) for home, rest in states]
-        return [home for home, _ in states], [frozenset((home, *rest)) for home, rest in states], numbers
+        return grouped([(h, *rest) for h, rest in states], [self.prices.number(prices, var, h, rest) for h, rest in states])
 
     def _grouped(self, sets: Sets) -> Grouping:
         value, asked = sets.value, dict[Placement, None]()
         for by, demands in sets.uses:
-            asked |= dict.fromkeys([p for c in self.alive[by.number].tolist() for p in demands[c] if not p.partial])
-        homes = list(dict.fromkeys([value.homes[c] for c in self.alive[value.maker.number].tolist()]))
-        return by_dearest(self.prices, value, homes, list(asked))
+            asked |= dict.fromkeys([p for d in demands.of(self.alive[by.number]) for p in d if not p.partial])
+        return by_dearest(self.prices, value, value.homes.of(self.alive[value.maker.number]), list(asked))
 
-    def _regroup(
-        self, sets: Sets, homes: Sequence[Placement], have: Sequence[frozenset[Placement]], numbers: Sequence[int]
-    ) -> None:
+    def _regroup(self, sets: Sets, grouping: Grouping) -> None:
         """The variable of the sets gets these choices."""
         self.seconds = self.prices.array()
         at, scope = sets.number, (sets.number,)
-        self.alive[at] = np.arange(len(have))
-        self.fixed[scope], self.terms[scope] = np.zeros(len(have)), [Term(sets.weight, np.array(numbers))]
+        self.alive[at] = np.arange(len(grouping.homes))
+        self.fixed[scope], self.terms[scope] = np.zeros(len(grouping.homes)), [Term(sets.weight, grouping.prices)]
         self.messages.own[at] = self._table(scope)
         whole: dict[Scope, Table] = {}
-        for pair, table in links(at, sets.value, sets.uses, homes, have):
+        for pair, table in links(at, sets.value, sets.uses, grouping):
             whole[pair] = table if pair not in whole else whole[pair] + table
         for pair, table in whole.items():
             self.fixed[pair] = table[self.alive[pair[0]]]
@@ -195,10 +194,10 @@ class Proof:
     def _states(self, sets: Sets) -> list[State] | None:
         """Homes, and what may be asked for together; None where there are too many."""
         value = sets.value
-        homes = list(dict.fromkeys([value.homes[c] for c in self.alive[value.maker.number].tolist()]))
+        homes = value.homes.of(self.alive[value.maker.number])
         unions: dict[frozenset[Placement], None] = {frozenset(): None}
         for by, demands in sets.uses:
-            asked = [frozenset(p for p in demands[c] if not p.partial) for c in self.alive[by.number].tolist()]
+            asked = [frozenset(p for p in d if not p.partial) for d in demands.of(self.alive[by.number])]
             unions = dict.fromkeys([union | each for union in unions for each in dict.fromkeys(asked)])
             if len(unions) * len(homes) > MOST_STATES or any(len(union) > MOST_TOGETHER for union in unions):
                 return None
@@ -241,7 +240,7 @@ class Proof:
     def _sharpen(self, excess: Excess, parts: Parts) -> int:
         """Exact prices of the entries with least excess; how many."""
         slack, most = (self.upper - self.bound) * EQUAL, SHARPENED + self.messages.size // ENTRIES
-        least, exact = np.full(len(self.seconds), np.inf), np.array(self.prices.is_exact)
+        least, exact = np.full(len(self.seconds), np.inf), self.prices.is_exact[: len(self.seconds)].copy()
         pairs = list[tuple[float, Scope, int, int]]()  # excess, and which entry of which term has two prices that are exact
         for scope, terms in self.terms.items():
             each = (excess[scope[0]] if len(scope) == 1 else self.messages.excess_of(scope, excess, parts)).ravel()
@@ -252,8 +251,9 @@ class Proof:
                 if term.others is not None:
                     others = term.others.ravel()[near]
                     np.minimum.at(least, others, each[near])
-                    ready = np.flatnonzero((others != FREE) & exact[numbers] & exact[others])
-                    pairs += [(float(each[i]), scope, n, i) for i in near[ready].tolist()]
+                    ready = near[(others != FREE) & exact[numbers] & exact[others]]
+                    first = ready[np.argsort(each[ready], kind="stable")[:most]]
+                    pairs += [(float(each[i]), scope, n, i) for i in first.tolist()]
         least[exact] = np.inf
         first = [int(n) for n in np.argsort(least, kind="stable")[:most] if least[n] <= slack]
         for number in first:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from meshjit.core.region import weighted_regions
 from meshjit.core.rules import work_passes
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
-from meshjit.plan.automatic.descend import descend
+from meshjit.plan.automatic.descend import State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, with_slow_links
 from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
@@ -46,6 +47,7 @@ QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
 WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced; a quarter on three axes,
 # where a way takes 1 to 4 ms to find
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
+NEAR: Final = 1.03  # times the bound of the first round of a proof: a plan that descents need not better
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
 IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits
@@ -81,6 +83,8 @@ class Search:
         self.fastest: Candidate | None = None  # likewise
         self.close: list[Candidate] = []  # those that fit and are about as fast as the best
         self.searched = 0
+        self.ahead: Iterator[State] = iter(())  # descents
+        self.ends = set[float]()  # seconds of those that are behind
 
     @functools.cached_property
     def model(self) -> Model:
@@ -91,7 +95,9 @@ class Search:
     def plan(self) -> Plan:
         """The best plan, with its Optimum."""
         is_small = self.is_small()
-        bound, is_complete = self.in_order() if is_small else self.descents()
+        bound, is_complete = self.in_order() if is_small else self.descents(self.begins_early)
+        if self.best is None:
+            self._descend()
         if self.best is None and self.leanest is not None:
             self.within_memory(is_small, self._lighter())
             is_complete = False
@@ -99,6 +105,8 @@ class Search:
         if not is_complete and self.effort > 0 and self.best is not None:
             proved, is_complete = self.proof(propagated)
             bound = max(bound, proved)
+            if self.best.seconds > NEAR * bound:
+                self._descend()
         best = self.best or self.leanest
         lighter = self._lighter()
         if lighter is not None and best is not None and lighter.is_better_than(best, self.memory):
@@ -307,14 +315,25 @@ class Search:
 
     # --- one axis at a time -------------------------------------------------------------------------------------------
 
-    def descents(self) -> tuple[float, bool]:
-        """Price the plans where descents end. A bound by the work alone; the search is not complete."""
-        ends = set[float]()
-        for state in descend(self.draft, self.ties, self.deadline):
-            if state.model is not None and state.seconds not in ends:
-                ends.add(state.seconds)
-                self._try(state.model, state.choices)
+    def descents(self, is_begun: bool = False) -> tuple[float, bool]:
+        """Price the plans where descents end; `is_begun`: only where the first stands after a step, the others are for later. A
+        bound by the work alone; the search is not complete."""
+        self.ahead = descend(self.draft, self.ties, self.deadline, is_told_early=is_begun)
+        self._descend(1 if is_begun else None)
         return self._least_work(self.draft.program), False
+
+    def _descend(self, most: int | None = None) -> None:
+        """Price plans where the descents that are ahead end."""
+        for state in itertools.islice(self.ahead, most):
+            if state.model is not None and state.seconds not in self.ends:
+                self.ends.add(state.seconds)
+                self._try(state.model, state.choices)
+
+    @property
+    def begins_early(self) -> bool:
+        """Whether the first round of a proof goes on from the first step of a descent. It often finds more than further steps,
+        which are taken only where its bound lets them gain something."""
+        return self.later > 0 and self.effort > 0 and len(self.machine.mesh.axis_names) <= KEPT
 
     # --- within the memory --------------------------------------------------------------------------------------------
 

@@ -11,10 +11,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
+from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.candidate import rent
 from meshjit.plan.automatic.decisions import Decision, Demands, Kind, Value
 from meshjit.plan.automatic.eliminate import TooWide
@@ -29,8 +30,23 @@ MOST_ENTRIES: Final = 30_000_000  # of tables whose prices are kept by number
 MOST_SETS: Final = 600  # of the largest size: of larger ones there are none where there would be more
 
 
-# of the sets of placements of a value: homes, placements that are there, and the numbers of the prices
-Grouping: TypeAlias = tuple[list[Placement], list[frozenset[Placement]], list[int]]
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """Sets of placements of a value. By set: its home, and its price, or the number of that; by set and placement, whether it is
+    there."""
+
+    homes: ByChoice[Placement]
+    places: Mapping[Placement, int]
+    have: Any
+    prices: Any
+
+    def is_like(self, other: Grouping | None) -> bool:
+        return (
+            other is not None
+            and [*self.homes] == [*other.homes]
+            and self.places == other.places
+            and np.array_equal(self.have, other.have)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +69,7 @@ class Tables:
     prices: PriceList | None = None
     terms: dict[Scope, list[Term]] = field(default_factory=dict[Scope, list[Term]])
     versions_of: dict[object, tuple[int, Sequence[Placement]]] = field(default_factory=dict[object, Any])
+    known: dict[object, Any] = field(default_factory=dict[object, Any])  # small tables of prices
     sets: list[Sets] = field(default_factory=list[Any])
     entries: int = 0
     is_whole: bool = True  # whether every set of placements is among the choices
@@ -60,7 +77,7 @@ class Tables:
     def decisions(self, decisions: Sequence[Decision], kinds: Mapping[object, Kind], machine: Machine) -> None:
         """What decisions cost by themselves: work, and rent for arguments and results."""
         for kind in kinds.values():
-            self.problem.add((kind.decision,), kind.count * kind.costs)
+            self.problem.add((kind.decision,), kind.count * (kind.weight * kind.effects.costs))
         for decision in [decision for decision in decisions if decision.rents]:
             costs = [rent([decision.vars[0].type], [p], machine) for p in decision.placements]
             self.problem.add((decision.number,), decision.rents * np.array(costs))
@@ -74,7 +91,7 @@ class Tables:
                 firsts.setdefault(value.key, value)
         for key, value in firsts.items():
             uses = list(value.demanded().items())
-            fixed = [by for by, demands in uses if len({*demands}) == 1]
+            fixed = [by for by, demands in uses if len(demands.different) == 1]
             if len(uses) == 1:
                 self._pair(value, *uses[0], value.weight * counts[key])
             elif self.prices is not None and len(uses) == TWO and _are_single(value, uses):
@@ -84,13 +101,25 @@ class Tables:
             else:
                 self._versions(value, uses, value.weight * counts[key])
 
-    def _price(self, value: Value, home: Placement, others: Sequence[Placement]) -> float:
-        """Seconds, or the number of the price."""
-        return value.prices.seconds(value.var, home, others) if self.prices is None else self._number(value, home, others)
+    def _prices(self, value: Value, asked: tuple[tuple[Placement, ...], ...]) -> Any:
+        """By home and what is asked for: seconds, or the numbers of the prices."""
+        key = value.prices.kind(value.var), value.homes.different, asked
+        prices = self.known.get(key)
+        if prices is None:
+            prices = self.known[key] = self._worked_out(value, asked)
+        return prices
 
-    def _number(self, value: Value, home: Placement, others: Sequence[Placement]) -> int:
-        assert self.prices is not None
-        return self.prices.number(value.prices, value.var, home, others)
+    def _worked_out(self, value: Value, asked: tuple[tuple[Placement, ...], ...]) -> Any:
+        homes, by, var = value.homes.different, value.prices, value.var
+        if self.prices is None:
+            return np.array([[by.seconds(var, home, each) for each in asked] for home in homes])
+        numbers = np.empty((len(homes), len(asked)), np.int32)
+        single = [i for i, each in enumerate(asked) if len(each) == 1]
+        numbers[:, single] = self.prices.numbers(by, var, homes, [asked[i][0] for i in single])
+        for i, each in enumerate(asked):
+            if len(each) != 1:
+                numbers[:, i] = [self.prices.number(by, var, home, each) for home in homes]
+        return numbers
 
     def _add(self, scope: Scope, table: Table, weight: float) -> None:
         if self.prices is None:
@@ -106,57 +135,64 @@ class Tables:
         self.terms.setdefault(scope, []).append(term)
 
     def _unary(self, value: Value, asked: tuple[Placement, ...], weight: float) -> None:
-        self._add((value.maker.number,), np.array([self._price(value, home, asked) for home in value.homes]), weight)
+        self._add((value.maker.number,), self._prices(value, (asked,))[value.homes.at, 0], weight)
 
     def _pair(self, value: Value, by: Decision, demands: Demands, weight: float) -> None:
-        columns = {d: i for i, d in enumerate(dict.fromkeys(demands))}
-        rows = {home: i for i, home in enumerate(dict.fromkeys(value.homes))}
-        small = np.array([[self._price(value, home, d) for d in columns] for home in rows])
-        table = small[np.ix_([rows[home] for home in value.homes], [columns[d] for d in demands])]
+        prices, rows, columns = self._prices(value, demands.different), value.homes.at, demands.at
         if by is value.maker:
-            self._add((by.number,), np.diagonal(table), weight)
+            self._add((by.number,), prices[rows, columns], weight)
         else:
-            self._add((value.maker.number, by.number), table, weight)
+            self._add((value.maker.number, by.number), prices[rows[:, None], columns], weight)
 
     def _pair_of_readers(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A table over the maker and both readers. At first the dearer of the two placements counts alone."""
         assert self.prices is not None
         (first, firsts), (second, seconds) = uses
-        homes, asked = dict.fromkeys(value.homes), dict.fromkeys(p for d in (*firsts, *seconds) for p in d)
-        alone, least = self.prices.matrices(value.prices, value.var, tuple(homes), tuple(asked))
-        rows, columns = ({p: i for i, p in enumerate(ps)} for ps in (homes, asked))
-        at = np.array([rows[home] for home in value.homes])
-        left, right = (np.array([columns[d] for (d,) in demands]) for demands in (firsts, seconds))
-        a, b = alone[at][:, left][:, :, None], alone[at][:, right][:, None, :]
+        homes, asked = value.homes, dict.fromkeys(p for d in (*firsts.different, *seconds.different) for p in d)
+        whole = tuple(p for p in asked if not p.partial)
+        alone, least = (self._numbers(value, tuple(asked), among) for among in ((), whole))
+        places = {p: i for i, p in enumerate(asked)}
+        left, right = (np.array([places[p] for (p,) in side.different])[side.at] for side in (firsts, seconds))
+        alone, least = alone[homes.at], least[homes.at]
+        a, b = alone[:, left][:, :, None], alone[:, right][:, None, :]
         one = (a == FREE) | (b == FREE) | (left[:, None] == right)
-        numbers = np.where(one, np.where(a == FREE, b, a), least[at][:, left][:, :, None])
-        others = np.where(one, FREE, least[at][:, right][:, None, :])
+        numbers = np.where(one, np.where(a == FREE, b, a), least[:, left][:, :, None])
+        others = np.where(one, FREE, least[:, right][:, None, :])
         scope = (value.maker.number, first.number, second.number)
         order = sorted(range(len(scope)), key=lambda i: scope[i])
 
         def together(choices: Sequence[int]) -> int:
             by = dict(zip(order, choices, strict=True))
-            return self._number(value, value.homes[by[0]], (*firsts[by[1]], *seconds[by[2]]))
+            assert self.prices is not None
+            return self.prices.number(value.prices, value.var, value.homes[by[0]], (*firsts[by[1]], *seconds[by[2]]))
 
         numbers, others = (np.ascontiguousarray(np.transpose(each, order)) for each in (numbers, others))
         self._add_term(tuple(scope[i] for i in order), Term(weight, numbers, others, together))
 
     def _versions(self, value: Value, uses: Sequence[tuple[Decision, Demands]], weight: float) -> None:
         """A variable for the placements under which a value exists, in the middle between its maker and its uses."""
-        homes = list(dict.fromkeys(value.homes))
-        asked = list(dict.fromkeys(p for _, demands in uses for d in demands for p in d if not p.partial))
+        homes = value.homes.different
+        asked = list(dict.fromkeys(p for _, demands in uses for d in demands.different for p in d if not p.partial))
         if self.prices is None:
             sets = [(h, *s) for h in homes for s in self._subsets(h, asked, len(homes), len(uses))]
-            have, costs = [frozenset(s) for s in sets], [self._price(value, s[0], s[1:]) for s in sets]
-            firsts = [s[0] for s in sets]
+            grouping = grouped(sets, [value.prices.seconds(value.var, s[0], s[1:]) for s in sets])
         else:
-            firsts, have, costs = by_dearest(self.prices, value, homes, asked)
-        number = self.problem.variable([0.0] * len(have))
-        self._add((number,), np.array(costs), weight)
-        self.versions_of[value.key] = number, firsts
+            grouping = by_dearest(self.prices, value, homes, asked)
+        number = self.problem.variable([0.0] * len(grouping.homes))
+        self._add((number,), grouping.prices, weight)
+        self.versions_of[value.key] = number, grouping.homes
         self.sets.append(Sets(number, value, uses, weight))
-        for scope, table in links(number, value, uses, firsts, have):
+        for scope, table in links(number, value, uses, grouping):
             self.problem.add(scope, table)
+
+    def _numbers(self, value: Value, asked: tuple[Placement, ...], among: tuple[Placement, ...]) -> Any:
+        """By home and placement that is asked for, the numbers of the prices."""
+        assert self.prices is not None
+        key = value.prices.kind(value.var), value.homes.different, asked, among
+        numbers = self.known.get(key)
+        if numbers is None:
+            numbers = self.known[key] = self.prices.numbers(value.prices, value.var, value.homes.different, asked, among)
+        return numbers
 
     def _subsets(self, home: Placement, asked: Sequence[Placement], homes: int, uses: int) -> list[tuple[Placement, ...]]:
         most = min(self.versions, uses)
@@ -176,35 +212,51 @@ class Sets:
     weight: float
 
 
+def grouped(sets: Sequence[tuple[Placement, ...]], prices: Sequence[float]) -> Grouping:
+    """Sets as they are, each with its home first."""
+    places = {p: i for i, p in enumerate(dict.fromkeys(p for each in sets for p in each))}
+    have = np.zeros((len(sets), len(places)), bool)
+    for row, each in zip(have, sets, strict=True):
+        row[[places[p] for p in each]] = True
+    return Grouping(ByChoice(each[0] for each in sets), places, have, np.array(prices))
+
+
 def by_dearest(prices: PriceList, value: Value, homes: Sequence[Placement], asked: Sequence[Placement]) -> Grouping:
     """All sets of a value in groups by their dearest member, whose price counts alone."""
-    firsts, have, costs = list[Placement](), list[frozenset[Placement]](), list[int]()
-    among = tuple(asked)
-    for home in homes:
-        numbers = {p: prices.at_least(value.prices, value.var, home, p, among) for p in asked if p != home}
-        order = sorted(numbers, key=lambda p: prices.seconds[numbers[p]])
-        firsts += [home] * (len(order) + 1)
-        have += [frozenset((home, *order[:n])) for n in range(len(order) + 1)]
-        costs += [FREE, *(numbers[p] for p in order)]
-    return firsts, have, costs
+    numbers = prices.numbers(value.prices, value.var, homes, asked, tuple(asked))
+    places = {p: i for i, p in enumerate(dict.fromkeys([*homes, *asked]))}
+    firsts, have, costs = list[Placement](), list[Any](), list[Any]()
+    for home, own in zip(homes, numbers, strict=True):
+        others = np.flatnonzero([p != home for p in asked])
+        others = others[np.argsort(prices.seconds[own[others]], kind="stable")]
+        among = np.zeros((len(others) + 1, len(places)), bool)
+        among[:, [places[asked[i]] for i in others]] = np.tri(len(others) + 1, len(others), -1, bool)
+        among[:, places[home]] = True
+        firsts += [home] * len(among)
+        have.append(among)
+        costs.append(np.append(FREE, own[others]))
+    return Grouping(ByChoice(firsts), places, np.concatenate(have), np.concatenate(costs))
 
 
 def _are_single(value: Value, uses: Sequence[tuple[Decision, Demands]]) -> bool:
     """Whether each reader is another decision than the maker, and asks for one placement."""
-    return value.maker not in [by for by, _ in uses] and all(len(d) == 1 for _, demands in uses for d in demands)
+    return value.maker not in [by for by, _ in uses] and all(len(d) == 1 for _, demands in uses for d in demands.different)
 
 
 def links(
-    number: int,
-    value: Value,
-    uses: Sequence[tuple[Decision, Demands]],
-    firsts: Sequence[Placement],
-    have: Sequence[frozenset[Placement]],
+    number: int, value: Value, uses: Sequence[tuple[Decision, Demands]], sets: Grouping
 ) -> Iterator[tuple[Scope, Table]]:
     """Tables between a variable of sets and decisions: the home is where the value is made, and what is asked for is there."""
-    at = {home: np.array([first == home for first in firsts]) for home in dict.fromkeys(value.homes)}
-    yield (value.maker.number, number), np.where(np.array([at[home] for home in value.homes]), 0.0, np.inf)
-    asked = dict.fromkeys(d for _, demands in uses for d in demands)
-    allowed = {d: np.array([have_one.issuperset(d) for have_one in have]) for d in asked}
+    made = {home: i for i, home in enumerate(value.homes.different)}
+    homes = np.array([made[home] for home in sets.homes.different], np.intp)[sets.homes.at]
+    yield (value.maker.number, number), np.where(value.homes.at[:, None] == homes, 0.0, np.inf)
     for by, demands in uses:
-        yield (by.number, number), np.where(np.array([allowed[d] for d in demands]), 0.0, np.inf)
+        there = np.array([_there(sets, each) for each in demands.different])
+        yield (by.number, number), np.where(there, 0.0, np.inf)[demands.at]
+
+
+def _there(sets: Grouping, asked: Sequence[Placement]) -> Any:
+    """In which of the sets all of these placements are."""
+    if not all(p in sets.places for p in asked):
+        return np.zeros(len(sets.have), bool)
+    return sets.have[:, [sets.places[p] for p in asked]].all(axis=1)

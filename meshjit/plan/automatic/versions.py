@@ -45,10 +45,14 @@ class VersionPrices:
             seconds = self.known[key] = min(self._in_order(var, maker, home, order) for order in orders)
         return seconds
 
+    def kind(self, var: Var) -> object:
+        """The same for values that cost the same to bring."""
+        maker = self.makers.get(var)
+        return id(maker) if maker is not None else var.type
+
     def key(self, var: Var, home: Placement, others: Sequence[Placement]) -> object:
         """The same for what costs the same."""
-        maker = self.makers.get(var)
-        return id(maker) if maker is not None else var.type, home, others[0] if len(others) == 1 else frozenset(others)
+        return self.kind(var), home, others[0] if len(others) == 1 else frozenset(others)
 
     def _in_order(self, var: Var, maker: Eqn | None, home: Placement, order: Sequence[Placement]) -> float:
         have, seconds = {home}, 0.0
