@@ -48,7 +48,9 @@ def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits per element."""
+    """Bits per element. ValueError for None, which NumPy takes for float64."""
+    if dtype is None:
+        raise ValueError("itemsize_bits: the dtype is None")
     return bits_of(np.dtype(dtype))
 
 

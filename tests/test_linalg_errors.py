@@ -24,7 +24,7 @@ SQUARE = np.eye(3, dtype=np.float32)
 REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: fft.rfft(COMPLEX), ValueError, "rfft takes real arrays, got complex64"),
     (lambda: fft.fft(REAL, 0), ValueError, "fft: the number of points along axis 1 is 0, it must be at least 1"),
-    (lambda: fft.irfft(REAL[:, :1]), ValueError, "irfft: the number of points along axis 1 is 0"),
+    (lambda: fft.irfft(REAL, n=0), ValueError, "irfft: the number of points along axis 1 is 0"),
     (lambda: fft.fftn(REAL, axes=(0, -2)), ValueError, r"fftn: axes \(0, -2\) name a dim twice"),
     (lambda: fft.fftn(REAL, s=(2,), axes=(0, 1)), ValueError, "fftn: s has 1 entries and axes 2; they must be equally many"),
     (lambda: fft.fft(REAL, axis=2), IndexError, "axis 2 is out of range for an array of 2 dims"),
@@ -37,7 +37,7 @@ REFUSED: list[tuple[Callable[[], Any], type[Exception], str]] = [
     (lambda: linalg.inv(REAL), ValueError, r"inv: argument 0 must have shape \[..., n, n\], got \(2, 3\)"),
     (lambda: linalg.cholesky(REAL), ValueError, r"cholesky: argument 0 must have shape \[..., n, n\], got \(2, 3\)"),
     (lambda: linalg.qr(REAL[0]), ValueError, r"qr: argument 0 must have shape \[..., m, n\], got \(3,\)"),
-    (lambda: linalg.det(SQUARE.astype(np.float16)), TypeError, "det takes float32, float64 or complex arrays, got float16"),
+    (lambda: linalg.inv(SQUARE.astype(np.float16)), TypeError, "inv takes float32, float64 or complex arrays, got float16"),
     (lambda: linalg.solve(SQUARE, np.ones(2)), ValueError, r"matrices \(3, 3\) and right-hand side \(2,\) do not fit: columns have 3"),
     (lambda: linalg.solve(SQUARE, np.ones((2, 2))), ValueError, r"a batch of vectors is solved as b\[..., None\]"),
     (lambda: linalg.norm(REAL, 3), ValueError, "norm: ord 3 is no norm of matrices; write None, 'fro', 'nuc', 1, 2, inf or the negative"),

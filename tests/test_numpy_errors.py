@@ -24,7 +24,7 @@ def ones(*shape: int, dtype: Any = np.float32) -> Any:
 WRONG: list[tuple[Any, type[Exception], str]] = [
     (
         lambda: ones(2, 3) + ones(4),
-        TypeError,
+        ValueError,
         r"Incompatible shapes for broadcasting: shapes \(2, 3\), \(4,\) do not fit together: "
         r"extents must be equal or 1, counted from the last dim"
         rf"{LINE}\n  fix: reshape or transpose one of them, for example x\[:, None\]",

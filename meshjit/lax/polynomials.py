@@ -87,6 +87,8 @@ def polyder(p: Any, m: int = 1) -> Any:
 def polyint(p: Any, m: int = 1, k: Any = None) -> Any:
     """`numpy.polyint`: the m-th antiderivative, with the constants k, one or m of them (zeros). ValueError for negative m."""
     m = _order("polyint", m)
+    if m == 0:
+        return mnp.asarray(promoted(p, inexact=True)[0][0])
     p, constants = _coefficients("polyint", p, 0 if k is None else k, inexact=True)
     if shape_of(constants)[0] not in (1, m):
         raise ValueError(
@@ -108,13 +110,15 @@ def _order(name: str, m: Any) -> int:
 def poly(seq_of_zeros: Any) -> Any:
     """`numpy.poly`: the monic polynomial with these roots, or the characteristic one of a square matrix."""
     (zeros,) = promoted(seq_of_zeros, inexact=True)[0]
-    zeros = mnp.asarray(zeros)
+    zeros = mnp.atleast_1d(mnp.asarray(zeros))
     shape = shape_of(zeros)
     if len(shape) == 2 and shape[0] == shape[1] and shape[0]:
         zeros = mnp.linalg.eigvals(zeros)
     elif len(shape) != 1:
         raise ValueError(f"poly takes a vector of roots or a square matrix, got shape {shape}\n  at {line_of(user_source())}")
     count = shape_of(zeros)[0]
+    if not count:
+        return mnp.ones((), zeros.dtype)
     first = mnp.zeros(count + 1, zeros.dtype).at[0].set(1)
     return fori_loop(0, count, lambda i, p: p - zeros[i] * mnp.roll(p, 1).at[0].set(0), first)
 

@@ -19,7 +19,7 @@ from meshjit.nn.scaling import (
     scaled_matmul as scaled_matmul,
 )
 from meshjit.numpy.arguments import shape_tuple
-from meshjit.numpy.promote import apply, asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, shape_of, weak_of
+from meshjit.numpy.promote import apply, asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of, weak_of
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
 from meshjit.trace import bind
@@ -122,7 +122,7 @@ def sparse_sigmoid(x: Any) -> Any:
 
 def log1mexp(x: Any) -> Any:
     """log(1 - exp(-x)) of positive x, exact near 0 and far from it."""
-    x = normalizing.floated(x)
+    (x,), _ = promoted(x, inexact=True)
     small = mnp.less(x, float(np.log(2.0)))
     near = mnp.log(mnp.negative(mnp.expm1(mnp.negative(mnp.where(small, x, 1.0)))))
     return mnp.where(small, near, mnp.log1p(mnp.negative(mnp.exp(mnp.negative(mnp.where(small, 1.0, x))))))

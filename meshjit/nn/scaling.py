@@ -78,7 +78,8 @@ def scaled_dot_general(
     """dot_general of operands that are quantized, each as its config says (`jax.nn.scaled_dot_general`).
 
     configs: of lhs, of rhs, and of the cotangent. With "mxfp8" derivatives are products of quantized numbers, too; with "nvfp4"
-    they are those of the operands as they are. None: dot_general. TypeError for a result other than float32, bfloat16, float16,
+    they are those of the operands as they are. None: dot_general. dimension_numbers None: the last dim of lhs and the
+    first of rhs are contracted, of matrices and vectors. TypeError for a result other than float32, bfloat16, float16,
     ValueError where blocks do not divide what is contracted. `implementation` is ignored, as in JAX."""
     del implementation
     result = np.dtype(preferred_element_type)
@@ -86,6 +87,8 @@ def scaled_dot_general(
         raise TypeError(
             f"Only support preferred_element_type in (f32, bf16, f16), but got {result}\n  at {line_of(user_source())}"
         )
+    if dimension_numbers is None:
+        dimension_numbers = _of_a_product(lhs, rhs)
     if configs is None:
         return dot_general(lhs, rhs, dimension_numbers, preferred_element_type=result)
     numbers = tuple(tuple(tuple(int(d) for d in side) for side in pair) for pair in dimension_numbers)
@@ -93,6 +96,17 @@ def scaled_dot_general(
     x, lead, rows = _as_matrices(asarray(lhs), lc, lb)
     y, _, columns = _as_matrices(asarray(rhs), rc, rb)
     return mnp.reshape(_product(x, y, result, tuple(configs)), (*lead, *rows, *columns))
+
+
+def _of_a_product(lhs: Any, rhs: Any) -> Any:
+    """The dimension numbers of a product of matrices and vectors; ValueError for others, and where extents differ."""
+    shape, other = shape_of(lhs), shape_of(rhs)
+    if not (1 <= len(shape) <= 2 and 1 <= len(other) <= 2 and shape[-1] == other[0]):
+        raise ValueError(
+            f"scaled_dot_general: without dimension_numbers matrices and vectors are multiplied, got {shape} and {other}"
+            f"\n  at {line_of(user_source())}\n  fix: dimension_numbers=(((contracted), (contracted)), ((batch), (batch)))"
+        )
+    return ((len(shape) - 1,), (0,)), ((), ())
 
 
 def _as_matrices(x: Any, contract: tuple[int, ...], batch: tuple[int, ...]) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:

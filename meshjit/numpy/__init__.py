@@ -60,6 +60,7 @@ from meshjit.numpy.creation import (
     zeros,
     zeros_like,
 )
+from meshjit.numpy.distinct import unique
 from meshjit.numpy.dtypes import (
     ComplexWarning,
     bfloat16,
@@ -278,7 +279,6 @@ from meshjit.numpy.sorting import (
     partition,
     searchsorted,
     sort,
-    unique,
 )
 from meshjit.numpy.triangles import (
     tril_indices,

@@ -129,7 +129,7 @@ def packbits(a: Any, axis: int | None = None, bitorder: str = "big") -> Any:
     if missing:
         x = concatenate([x, zeros((*shape_of(x)[:-1], missing), np.uint8)], -1)
     packed = total(ufuncs.left_shift(_cut(x, 8), _shifts("packbits", bitorder)), axis=-1, dtype=np.uint8)
-    return moveaxis(packed, -1, axis or 0)
+    return moveaxis(packed, -1, 0 if axis is None else axis)
 
 
 def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitorder: str = "big") -> Any:
@@ -148,7 +148,7 @@ def unpackbits(a: Any, axis: int | None = None, count: int | None = None, bitord
         bits = concatenate([bits, zeros((*shape_of(bits)[:-1], count - extent), np.uint8)], -1)
     elif count is not None:
         bits = slice_in_dim(bits, 0, max(count + extent, 0) if count < 0 else count, axis=len(shape_of(bits)) - 1)
-    return moveaxis(bits, -1, axis or 0)
+    return moveaxis(bits, -1, 0 if axis is None else axis)
 
 
 def _shifts(name: str, bitorder: str) -> np.ndarray[Any, Any]:

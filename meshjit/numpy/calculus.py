@@ -10,6 +10,7 @@ import numpy as np
 from meshjit.core.program import Builder
 from meshjit.core.types import TensorType
 from meshjit.numpy import reductions, ufuncs
+from meshjit.numpy.arguments import count_of
 from meshjit.numpy.contraction import matmul
 from meshjit.numpy.indexing import getitem, take
 from meshjit.numpy.promote import (
@@ -69,6 +70,9 @@ def _end(end: Any, x: Any, axis: int) -> Any:
 
 
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
+    """`numpy.ediff1d`: the differences of the flat array's neighbours, between to_begin and to_end. TypeError for booleans."""
+    if dtype_of(ary) == np.bool_:
+        raise TypeError(f"ediff1d: booleans have no differences\n  at {line_of(user_source())}\n  fix: diff, or .astype(int)")
     differences = diff(ravel(ary))
     parts = [ravel(p) for p in (to_begin, differences, to_end) if p is not None]
     return concatenate(parts)
@@ -186,7 +190,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, period: Any = 2 * np.pi)
 
 def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
     """The polynomial with these coefficients, the highest power first, at x (Horner); a loop of which so many steps are written
-    out at once."""
+    out at once. ValueError for negative `unroll`, TypeError for what is no integer."""
+    if count_of(unroll, "polyval: unroll") and not shape_of(p):
+        raise ValueError(f"polyval: coefficients are a vector, got a number\n  at {line_of(user_source())}\n  fix: [p]")
     (p, x), _ = promoted(p, x)
     result = broadcast_to(np.zeros((), dtype_of(x)), shape_of(x))
     if shape_of(p)[0] > _WRITTEN_OUT:

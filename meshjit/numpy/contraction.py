@@ -16,6 +16,7 @@ from meshjit.core.promotion import canonical
 from meshjit.core.stored import wide_of
 from meshjit.core.types import STORED, bits_of, is_float, is_integer, kind_of
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import axis_number
 from meshjit.numpy.dot_algorithms import DotAlgorithmPreset, algorithm_of, text_of
 from meshjit.numpy.promote import (
     asarray,
@@ -148,9 +149,9 @@ def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = 
     return _of_one_dtype(a, b, numbers, precision, preferred_element_type)
 
 
-def _check_contracted(name: str, x: Any, y: Any, i: int, j: int) -> None:
+def _check_contracted(name: str, x: Any, y: Any, i: int, j: int, error: type[Exception] = TypeError) -> None:
     if shape_of(x)[i] != shape_of(y)[j]:
-        raise TypeError(
+        raise error(
             f"{name}: dim {i} of {shape_of(x)} and dim {j} of {shape_of(y)} are contracted,"
             f" but have extents {shape_of(x)[i]} and {shape_of(y)[j]}\n  at {line_of(user_source())}"
         )
@@ -187,9 +188,10 @@ def vdot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any =
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, precision: Any = None, preferred_element_type: Any = None) -> Any:
     """`numpy.vecdot`: products along one dim, the first operand conjugated; the others are broadcast."""
+    axis = axis_number(axis)
     x1, x2 = (moveaxis(x, axis, -1) for x in (ufuncs.conjugate(x1), x2))
     lead = broadcast_shapes(shape_of(x1)[:-1], shape_of(x2)[:-1])
-    _check_contracted("vecdot", x1, x2, len(shape_of(x1)) - 1, len(shape_of(x2)) - 1)
+    _check_contracted("vecdot", x1, x2, len(shape_of(x1)) - 1, len(shape_of(x2)) - 1, ValueError)
     x1, x2 = (broadcast_to(x, (*lead, shape_of(x)[-1])) for x in (x1, x2))
     batch = tuple(range(len(lead)))
     return _of_one_dtype(x1, x2, (((len(lead),), (len(lead),)), (batch, batch)), precision, preferred_element_type)
@@ -218,11 +220,16 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred
     m, n = len(shape_of(a)), len(shape_of(b))
     if isinstance(axes, int):
         if not 0 <= axes <= min(m, n):
-            raise ValueError(
+            raise TypeError(
                 f"tensordot: {axes} dims are contracted of arrays of {m} and {n} dims\n  at {line_of(user_source())}"
             )
         left, right = tuple(range(m - axes, m)), tuple(range(axes))
     else:
+        if isinstance(axes, str) or not hasattr(axes, "__len__") or len(axes) != 2:
+            raise TypeError(
+                f"tensordot: axes are a number, or two lists of dims, got {type(axes).__name__} {axes!r:.60}\n"
+                f"  at {line_of(user_source())}\n  fix: axes=((dims of a), (dims of b))"
+            )
         left, right = ((s,) if isinstance(s, int) else tuple(s) for s in axes)
     left, right = tuple(normal_axis(d, m) for d in left), tuple(normal_axis(d, n) for d in right)
     for i, j in zip(left, right, strict=True):

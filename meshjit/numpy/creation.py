@@ -55,6 +55,15 @@ def placed(x: Any, device: Any) -> Any:
     return x if device is None else device_put(x, device)
 
 
+def check_order(name: str, order: Any) -> None:
+    """NotImplementedError, as in JAX, for an order of elements in memory: arrays have none that a program could see."""
+    if order is not None and (not isinstance(order, str) or order != "K"):
+        raise NotImplementedError(
+            f"{name}: order={order!r:.60} is not there, XLA chooses how arrays lie in memory\n  at {line_of(user_source())}\n"
+            "  fix: leave it out"
+        )
+
+
 @takes_out_sharding
 def array(
     object: Any, dtype: Any = None, copy: bool | None = True, order: str | None = None, ndmin: int = 0, *, device: Any = None
@@ -62,7 +71,7 @@ def array(
     """`numpy.array`: nested lists, scalars, NumPy arrays and Arrays, which are copied unless `copy` is false.
 
     `device`: a device or a sharding."""
-    del order
+    check_order("array", order)
     operand, type, weak = value(object, dtype=dtype)
     weak = weak and dtype is None
     operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)
@@ -140,7 +149,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     extents = type.shape if shape is None else shape_tuple(shape)
     place = _place_of(a, type.shape, extents) if device is None else device
     axes = axes_of(a.manual_axis_type) if isinstance(a, ShapeDtypeStruct) else varying_of(a)
-    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak and dtype is None, place), axes)
+    weak = weak and dtype is None and not shape_of(fill_value)
+    return vary(_filled(extents, fill_value, _dtype(dtype, type.dtype), weak, place), axes)
 
 
 def _kind(x: Any) -> tuple[TensorType, bool]:
@@ -300,12 +310,15 @@ def triu(m: Any, k: int = 0) -> Any:
 
 
 def meshgrid(*xs: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
-    """`numpy.meshgrid` of vectors and numbers. ValueError for copy=False, as in JAX."""
+    """`numpy.meshgrid` of vectors and numbers. ValueError for copy=False, as in JAX, and for arrays of more dims."""
     if not copy:
         raise ValueError(
             f"meshgrid: copy=False asks for views, which there are none of"
             f"\n  at {line_of(user_source())}\n  fix: leave it out"
         )
+    if any(len(shape_of(x)) > 1 for x in xs):
+        shapes = [shape_of(x) for x in xs]
+        raise ValueError(f"meshgrid takes vectors, got shapes {shapes}\n  at {line_of(user_source())}\n  fix: x.ravel()")
     xs = tuple(x if shape_of(x) else bind(ops("reshape"), asarray(x), shape=(1,)) for x in xs)
     rank = len(xs)
     grids = []
@@ -332,7 +345,12 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
-    """`numpy.indices`: for every dim the positions along it."""
+    """`numpy.indices`: for every dim the positions along it. TypeError for dimensions that are no sequence."""
+    if not hasattr(dimensions, "__iter__"):
+        raise TypeError(
+            f"indices: dimensions are a sequence, got {type(dimensions).__name__} {dimensions!r:.60}\n"
+            f"  at {line_of(user_source())}\n  fix: ({dimensions!r:.60},)"
+        )
     shape = shape_tuple(dimensions)
     if sparse:
         return tuple(

@@ -13,6 +13,7 @@ from meshjit.core.keys import KeyType, PRNGKeyArray, extended as extended, prng_
 from meshjit.core.types import kind_of
 from meshjit.numpy.creation import array
 from meshjit.numpy.promote import described, value
+from meshjit.trace import line_of, user_source
 
 
 class _ScalarType(type):
@@ -98,6 +99,8 @@ def result_type_and_weak(*xs: Any) -> tuple[np.dtype[Any], bool]:
     kinds = {x if isinstance(x, KeyType) else x.dtype if isinstance(x, PRNGKeyArray) else None for x in xs}
     if kinds - {None}:
         return _key_type(kinds), False
+    if not xs:
+        raise ValueError(f"result_type of nothing\n  at {line_of(user_source())}\n  fix: at least one array, dtype or number")
     infos = [_dtype_and_weak(x) for x in xs]
     dtype, weak = promotion.promote(infos)
     if config.numpy_dtype_promotion == "strict":
@@ -127,11 +130,17 @@ def _dtype_and_weak(x: Any) -> tuple[np.dtype[Any], bool]:
 
 def promote_types(a: Any, b: Any) -> np.dtype[Any]:
     """The dtype of a binary op on arrays of these dtypes (JAX's lattice; int, float and complex are weak)."""
+    for x in (a, b):
+        if isinstance(x, bool | int | float | complex | np.ndarray):
+            raise TypeError(
+                f"promote_types takes dtypes, got {type(x).__name__}\n  at {line_of(user_source())}\n  fix: result_type"
+            )
     infos = [_dtype_and_weak(a), _dtype_and_weak(b)]
     dtype = promotion.promote(infos)[0]
     if config.numpy_dtype_promotion == "strict":
         promotion.refuse_conversion(infos, dtype)
-    return dtype
+    narrow = all(kind == promotion.canonical(kind, config.enable_x64) for kind, _ in infos)
+    return promotion.canonical(dtype, config.enable_x64) if narrow else dtype
 
 
 _KINDS: dict[str, Any] = {"f": np.floating, "i": np.signedinteger, "u": np.unsignedinteger}  # of dtypes unknown to NumPy

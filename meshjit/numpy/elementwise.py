@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 
 from meshjit.core.types import is_inexact
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import apply, asarray, broadcast_all, cast, dtype_of, exactly, no_out, ops, promoted, weak_of
 from meshjit.numpy.ufuncs import (
     absolute,
@@ -67,6 +68,7 @@ def modf(x: Any, /, out: None = None) -> tuple[Any, Any]:
 def round(a: Any, decimals: int = 0, out: None = None) -> Any:  # noqa: A001
     """To `decimals` places, halves to even; integers stay integers."""
     no_out("round", out)
+    decimals = shape_tuple((decimals,), unknown=True)[0]
     a = asarray(a)
     if dtype_of(a).kind == "c":
         return add(round(real(a), decimals), multiply(round(imag(a), decimals), 1j))
@@ -128,7 +130,9 @@ def logaddexp2(x: Any, y: Any) -> Any:
 
 
 def hypot(x: Any, y: Any) -> Any:
-    """sqrt(x*x + y*y) without overflow: infinite where either is, also beside NaN. At the origin the derivatives are 1/2."""
+    """sqrt(x*x + y*y) without overflow: infinite where either is, also beside NaN. At the origin the derivatives are 1/2.
+    ValueError for complex numbers."""
+    _refuse_complex("hypot", ValueError, "abs(x)", x, y)
     weak = weak_of(x) and weak_of(y)  # an integer array beside 0.5 makes the result a strong float here
     (x, y), _ = promoted(absolute(x), absolute(y), inexact=True)
     x, y = (exactly(v, dtype_of(v), weak) for v in (x, y))
@@ -226,7 +230,7 @@ def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, ne
 def isclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
     (a, b), _ = promoted(a, b, inexact=True)
     close = less_equal(absolute(subtract(a, b)), add(atol, multiply(rtol, absolute(b))))
-    close = where(logical_and(isfinite(a), isfinite(b)), close, equal(a, b))
+    close = logical_or(logical_and(close, logical_and(isfinite(a), isfinite(b))), equal(a, b))
     return logical_or(close, logical_and(isnan(a), isnan(b))) if equal_nan else close
 
 
@@ -255,7 +259,15 @@ def copysign(x: Any, y: Any) -> Any:
     return where(signbit(y), negative(absolute(x)), absolute(x))
 
 
+def _refuse_complex(name: str, error: type[Exception], fix: str, *xs: Any) -> None:
+    for x in xs:
+        if dtype_of(x).kind == "c":
+            raise error(f"{name} takes real numbers, got {dtype_of(x)}\n  at {line_of(user_source())}\n  fix: {fix}")
+
+
 def heaviside(x: Any, y: Any) -> Any:
+    """0 below 0, 1 above, y at 0. TypeError for complex numbers."""
+    _refuse_complex("heaviside", TypeError, "x.real", x, y)
     (x, y), _ = promoted(x, y, inexact=True)
     return where(less(x, 0), 0, where(greater(x, 0), 1, where(isnan(x), x, y)))
 
@@ -280,8 +292,7 @@ def frexp(x: Any) -> tuple[Any, Any]:
     subnormal numbers where the device takes them for 0. TypeError for complex x. Source: jax.numpy.frexp."""
     (x,), _ = promoted(x, inexact=True)
     dtype = dtype_of(x)
-    if dtype.kind == "c":
-        raise TypeError(f"frexp takes real numbers, got {dtype}\n  at {line_of(user_source())}\n  fix: x.real")
+    _refuse_complex("frexp", TypeError, "x.real", x)
     info = ml_dtypes.finfo(dtype)
     tiny = less(absolute(x), float(info.smallest_normal))
     bits = bind(ops("bitcast_convert"), where(tiny, multiply(x, float(2**info.nmant)), x), dtype=_integer_like(dtype))

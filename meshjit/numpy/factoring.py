@@ -18,21 +18,26 @@ class NotAMatrixError(ValueError, TypeError):
     """An argument is no matrix, or not square: NumPy raises a ValueError there, JAX a TypeError for some functions."""
 
 
+class NarrowDtypeError(TypeError, NotImplementedError):
+    """An array of numbers of 16 bits: NumPy raises a TypeError there, JAX a NotImplementedError."""
+
+
 _NARROW = "linear algebra is done in 32 or 64 bits a number"
 
 
-def matrices(name: str, *xs: Any, square: bool = False) -> list[Any]:
-    """The operands in one inexact dtype. TypeError for 16 bits, NotAMatrixError for a first one that is none."""
+def matrices(name: str, *xs: Any, square: bool = False, narrow: bool = False) -> list[Any]:
+    """The operands in one inexact dtype. NotAMatrixError for a first one that is none, NarrowDtypeError for 16 bits unless
+    they are taken."""
     arrays, _ = promoted(*xs, inexact=True)
-    if dtype_of(arrays[0]).itemsize < 4:
-        raise TypeError(
-            f"{name} takes float32, float64 or complex arrays, got {dtype_of(arrays[0])}: {_NARROW}\n"
-            f"  at {line_of(user_source())}\n  fix: convert it first, with .astype('float32')"
-        )
     shape = shape_of(arrays[0])
     if len(shape) < 2 or (square and shape[-1] != shape[-2]):
         form = "[..., n, n]" if square else "[..., m, n]"
         raise NotAMatrixError(f"{name}: argument 0 must have shape {form}, got {shape}\n  at {line_of(user_source())}")
+    if dtype_of(arrays[0]).itemsize < 4 and not narrow:
+        raise NarrowDtypeError(
+            f"{name} takes float32, float64 or complex arrays, got {dtype_of(arrays[0])}: {_NARROW}\n"
+            f"  at {line_of(user_source())}\n  fix: convert it first, with .astype('float32')"
+        )
     return arrays
 
 

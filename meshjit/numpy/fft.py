@@ -17,6 +17,7 @@ from meshjit.core.splat import splat
 from meshjit.core.types import is_float
 from meshjit.missing import explain as _explain
 from meshjit.numpy import ufuncs
+from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota, placed
 from meshjit.numpy.places import counted, place_dtype
 from meshjit.numpy.promote import asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of
@@ -78,6 +79,11 @@ def _fft(name: str, kind: str, x: Any, s: Any, axes: Any, norm: str | None) -> A
     axes = _checked_axes(name, axes, s, len(shape))
     x = real_of(x, name) if kind == "RFFT" else complex_of(x)
     lengths = _lengths(name, kind, shape, s, axes)
+    _factor(name, kind, (1,), norm)
+    if min(lengths, default=1) < 1:
+        extents = dict(zip(axes, lengths, strict=True))
+        nothing = tuple(max(extents.get(d, n), 0) for d, n in enumerate(shape))
+        return _of_nothing(x, kind, nothing, axes)
     for i, (axis, length) in enumerate(zip(axes, lengths, strict=True)):
         half = kind == "IRFFT" and i == len(axes) - 1
         x = _resized(x, axis, length // 2 + 1 if half else length)
@@ -86,8 +92,16 @@ def _fft(name: str, kind: str, x: Any, s: Any, axes: Any, norm: str | None) -> A
     return lifted(result if factor == 1 else ufuncs.multiply(result, factor))
 
 
+def _of_nothing(x: Any, kind: str, shape: Sequence[int], axes: Axes) -> Any:
+    """Complex lines of no points have a transform of none."""
+    if kind == "RFFT":
+        shape = tuple(n // 2 + 1 if d == axes[-1] else n for d, n in enumerate(shape))
+    dtype = dtype_of(complex_of(x)) if kind != "IRFFT" else dtype_of(ufuncs.real(x))
+    return lifted(np.zeros(shape, dtype))
+
+
 def _checked_axes(name: str, axes: Any, s: Any, rank: int) -> Axes:
-    dims = tuple(normal_axis(int(a), rank) for a in axes)
+    dims = tuple(normal_axis(a, rank) for a in axes)
     if len(set(dims)) != len(dims):
         raise ValueError(f"{name}: axes {tuple(axes)} name a dim twice\n  at {line_of(user_source())}")
     if s is not None and len(s) != len(dims):
@@ -99,14 +113,16 @@ def _checked_axes(name: str, axes: Any, s: Any, rank: int) -> Axes:
 
 
 def _lengths(name: str, kind: str, shape: Sequence[int], s: Any, axes: Axes) -> list[int]:
-    """Extents of the lines; of a spectrum by symmetry (IRFFT) that of the last dim defaults to 2 (extent - 1)."""
+    """Extents of the lines; of a spectrum by symmetry (IRFFT) that of the last dim defaults to 2 (extent - 1).
+
+    ValueError for less than 1, but where that is the array's own extent: complex lines of no points have a transform of none."""
     lengths = [shape[a] for a in axes]
     if kind == "IRFFT" and lengths:
         lengths[-1] = 2 * (lengths[-1] - 1)
-    if s is not None:
-        lengths = [n if entry is None else int(entry) for n, entry in zip(lengths, s, strict=True)]
-    for axis, length in zip(axes, lengths, strict=True):
-        if length < 1:
+    given = [None] * len(lengths) if s is None else list(s)
+    lengths = [n if entry is None else shape_tuple((entry,), unknown=True)[0] for n, entry in zip(lengths, given, strict=True)]
+    for axis, length, entry in zip(axes, lengths, given, strict=True):
+        if length < 1 and (entry is not None or (kind == "RFFT" and axis == axes[-1])):
             raise ValueError(
                 f"{name}: the number of points along axis {axis} is {length}, it must be at least 1\n"
                 f"  at {line_of(user_source())}"
@@ -141,27 +157,35 @@ def _one(n: int | None) -> Any:
     return None if n is None else (n,)
 
 
+def _line(name: str, axis: Any) -> Any:
+    """The one dim of fft and its kin; None, as in JAX: the last with n, else all. ValueError for several."""
+    if isinstance(axis, tuple | list):
+        fix = f"{name}n" if name.endswith("fft") and "h" not in name else "one call per axis"
+        raise ValueError(f"{name} transforms along one axis, got {axis}\n  at {line_of(user_source())}\n  fix: {fix}")
+    return None if axis is None else (axis,)
+
+
 # -- one dim
 
 
 def fft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """`jax.numpy.fft.fft`: of `n` points along one axis; complex64, or complex128 of 64-bit operands."""
-    return _fft("fft", "FFT", a, _one(n), (axis,), norm)
+    return _fft("fft", "FFT", a, _one(n), _line("fft", axis), norm)
 
 
 def ifft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """`jax.numpy.fft.ifft`: the inverse of fft."""
-    return _fft("ifft", "IFFT", a, _one(n), (axis,), norm)
+    return _fft("ifft", "IFFT", a, _one(n), _line("ifft", axis), norm)
 
 
 def rfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """`jax.numpy.fft.rfft`: of real lines, the first n // 2 + 1 elements."""
-    return _fft("rfft", "RFFT", a, _one(n), (axis,), norm)
+    return _fft("rfft", "RFFT", a, _one(n), _line("rfft", axis), norm)
 
 
 def irfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """`jax.numpy.fft.irfft`: the inverse of rfft; n defaults to 2 * (extent - 1)."""
-    return _fft("irfft", "IRFFT", a, _one(n), (axis,), norm)
+    return _fft("irfft", "IRFFT", a, _one(n), _line("irfft", axis), norm)
 
 
 _OPPOSITE: dict[str | None, str] = {None: "forward", "backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -170,13 +194,13 @@ _OPPOSITE: dict[str | None, str] = {None: "forward", "backward": "forward", "ort
 def hfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """`jax.numpy.fft.hfft`: the real spectrum of lines with Hermitian symmetry."""
     _factor("hfft", "FFT", (1,), norm)
-    return _fft("hfft", "IRFFT", ufuncs.conj(complex_of(a)), _one(n), (axis,), _OPPOSITE[norm])
+    return _fft("hfft", "IRFFT", ufuncs.conj(complex_of(a)), _one(n), _line("hfft", axis), _OPPOSITE[norm])
 
 
 def ihfft(a: Any, n: int | None = None, axis: int = -1, norm: str | None = None) -> Any:
     """`jax.numpy.fft.ihfft`: the inverse of hfft."""
     _factor("ihfft", "IFFT", (1,), norm)
-    return ufuncs.conj(_fft("ihfft", "RFFT", a, _one(n), (axis,), _OPPOSITE[norm]))
+    return ufuncs.conj(_fft("ihfft", "RFFT", a, _one(n), _line("ihfft", axis), _OPPOSITE[norm]))
 
 
 # -- several dims

@@ -230,6 +230,8 @@ def _integers(part: Any, extent: int, wrap: bool = True) -> Any:
 def getitem(x: Any, index: Any, mode: str | None = None, fill_value: Any = None, wrap: bool = True) -> Any:
     """`x[index]`. What is out of range is clamped, or as `mode` says; what is taken from there by integer arrays has no
     derivative."""
+    if mode is not None:
+        mode_word(mode, "clip")
     x, parts = _split_scalar_masks(asarray(x), index if isinstance(index, tuple) else (index,))
     check_masks(x, parts)
     parsed = parse_index(x, parts, wrap)
@@ -359,8 +361,11 @@ def take(
     del unique_indices, indices_are_sorted  # nothing gets faster by knowing
     if mode == "raise":
         raise NotImplementedError('take: mode="raise" is not there: compiled code cannot raise\n  fix: mode="clip" or "fill"')
+    if dtype_of(indices).kind not in "iub":
+        raise ValueError(f"take: indices must be integers, they are {dtype_of(indices)}\n  at {line_of(user_source())}")
+    indices = cast(indices, np.int32) if dtype_of(indices) == np.bool_ else indices
     a = reshape(a, -1) if axis is None else asarray(a)
-    axis = normal_axis(axis or 0, len(shape_of(a)))
+    axis = normal_axis(0 if axis is None else axis, len(shape_of(a)))
     if mode == "wrap":
         indices, mode = around(indices, shape_of(a)[axis]), "promise_in_bounds"
     if mode == "clip":
@@ -391,6 +396,10 @@ def take_along_axis(
     shape = broadcast_shapes(sizes[:axis] + (1,) + sizes[axis + 1 :], counts[:axis] + (1,) + counts[axis + 1 :])
     if 0 in shape or not counts[axis]:  # nothing is taken, which nothing is large enough for
         return broadcast_to(np.zeros((), dtype_of(arr)), (*shape[:axis], counts[axis], *shape[axis + 1 :]))
+    if not sizes[axis]:
+        raise IndexError(
+            f"take_along_axis: dim {axis} of shape {sizes} is empty, nothing can be taken from it\n  at {line_of(user_source())}"
+        )
     others = [d for d in range(rank) if d != axis]
     blocks = tuple(d for d in others if counts[d] == 1 != sizes[d])
     batch = tuple(d for d in others if counts[d] == sizes[d])

@@ -14,6 +14,7 @@ import numpy as np
 
 from meshjit.missing import explain as _explain
 from meshjit.numpy import calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
+from meshjit.numpy.arguments import axis_number
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.factoring import NotAMatrixError, adjoint, matrices
 from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector_norm as vector_norm
@@ -143,12 +144,18 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:
         order = [d for d in range(rank) if d not in axes] + list(axes)
         a = shaping.transpose(a, order)
     kept = shape_of(a)[len(shape_of(b)) :]
+    if shape_of(a)[: len(shape_of(b))] != shape_of(b):
+        raise ValueError(
+            f"tensorsolve: the first dims of a, {shape_of(a)}, must be those of b, {shape_of(b)}\n  at {line_of(user_source())}\n"
+            "  fix: axes=... names the dims of a that come last"
+        )
     a = shaping.reshape(a, (math.prod(shape_of(b)), math.prod(kept)))
     return shaping.reshape(solve(a, shaping.ravel(b)), kept)
 
 
 def tensorinv(a: Any, ind: int = 2) -> Any:
     """`jax.numpy.linalg.tensorinv`: the inverse of tensordot with `a` over its first `ind` dims."""
+    ind = axis_number(ind)
     if ind <= 0:
         raise ValueError(f"tensorinv: ind must be positive, got {ind}\n  at {line_of(user_source())}")
     first, second = shape_of(a)[:ind], shape_of(a)[ind:]
@@ -162,7 +169,10 @@ def slogdet(a: Any, *, method: str | None = None) -> SlogdetResult:
     """`jax.numpy.linalg.slogdet`: sign (or phase) and log of the size of the determinant."""
     if method not in (None, "lu"):
         raise ValueError(f'slogdet: method is {method!r}; "lu" is the only one\n  at {line_of(user_source())}')
-    (a,) = matrices("slogdet", a, square=True)
+    (a,) = matrices("slogdet", a, square=True, narrow=True)
+    if dtype_of(a).itemsize < 4:
+        whole = det(a)
+        return SlogdetResult(ufuncs.sign(whole), ufuncs.log(ufuncs.absolute(whole)))
     diagonal, parity = _lu_diagonal(a)
     sign = ufuncs.multiply(reductions.prod(ufuncs.sign(diagonal), axis=-1), parity)
     return SlogdetResult(sign, reductions.sum(ufuncs.log(ufuncs.absolute(diagonal)), axis=-1))
@@ -193,8 +203,8 @@ def _det4(a: Any) -> Any:
 
 def det(a: Any) -> Any:
     """`jax.numpy.linalg.det`: written out up to 4 by 4, which also has the derivatives of singular matrices; beyond by LU."""
-    (a,) = matrices("det", a, square=True)
-    size = shape_of(a)[-1]
+    size = shape_of(matrices("det", a, square=True, narrow=True)[0])[-1]
+    (a,) = matrices("det", a, square=True, narrow=1 <= size <= 4)
     if size == 1:
         return a[..., 0, 0]
     if size == 2:

@@ -18,14 +18,24 @@ def _checked(name: str, x: Any, least: int) -> Any:
     return x
 
 
+def _check_fit(name: str, x: Any, i: int, y: Any, j: int) -> None:
+    if shape_of(x)[i] != shape_of(y)[j]:
+        raise ValueError(
+            f"{name}: dim {i} of {shape_of(x)} and dim {j} of {shape_of(y)} are contracted, but have extents {shape_of(x)[i]} and"
+            f" {shape_of(y)[j]}\n  at {line_of(user_source())}"
+        )
+
+
 def matvec(x1: Any, x2: Any, /) -> Any:
     """`numpy.matvec`: matrices [..., m, n] times vectors [..., n]; the dims in front are broadcast."""
-    return mnp.matmul(_checked("matvec", x1, 2), mnp.expand_dims(_checked("matvec", x2, 1), -1))[..., 0]
+    _check_fit("matvec", _checked("matvec", x1, 2), -1, _checked("matvec", x2, 1), -1)
+    return mnp.matmul(x1, mnp.expand_dims(x2, -1))[..., 0]
 
 
 def vecmat(x1: Any, x2: Any, /) -> Any:
     """`numpy.vecmat`: vectors [..., n], conjugated, times matrices [..., n, m]; the dims in front are broadcast."""
-    return mnp.matmul(mnp.expand_dims(mnp.conj(_checked("vecmat", x1, 1)), -2), _checked("vecmat", x2, 2))[..., 0, :]
+    _check_fit("vecmat", _checked("vecmat", x1, 1), -1, _checked("vecmat", x2, 2), -2)
+    return mnp.matmul(mnp.expand_dims(mnp.conj(x1), -2), x2)[..., 0, :]
 
 
 class UniqueAll(NamedTuple):

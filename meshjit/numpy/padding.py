@@ -31,15 +31,15 @@ def pad(array: Any, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     (zeros), maximum, minimum, mean or median (stat_length: of so many elements next to the border), linear_ramp (end_values), or
     a function (row, (before, after), axis, keywords) -> row of the rows that zeros were added to.
 
-    A width or value is one number, a pair for every dim, or a pair per dim; widths also {dim: width}. ValueError for another
-    mode, or a keyword that the mode does not have."""
+    A width or value is one number, a pair for every dim, or a pair per dim; widths also {dim: width}. NotImplementedError for
+    another mode, ValueError for a keyword that the mode does not have, TypeError for widths that are no integers."""
     rank = len(shape_of(array))
     array = asarray(array) if rank else lifted(array)
     widths = _widths(pad_width, rank)
     if callable(mode):
         return _pad_by_function(array, widths, mode, kwargs)
     if mode not in _OPTIONS:
-        raise ValueError(f"pad: mode {mode!r} is not one of {', '.join(_OPTIONS)}\n  at {line_of(user_source())}")
+        raise NotImplementedError(f"pad: mode {mode!r} is not one of {', '.join(_OPTIONS)}\n  at {line_of(user_source())}")
     if set(kwargs) - set(_OPTIONS[mode]):
         wrong = sorted(set(kwargs) - set(_OPTIONS[mode]))
         raise ValueError(f"pad: mode {mode!r} takes no {', '.join(wrong)}\n  at {line_of(user_source())}")
@@ -56,7 +56,10 @@ def _widths(pad_width: Any, rank: int) -> list[list[int]]:
     if isinstance(pad_width, dict):
         by_dim = {normal_axis(d, rank): w for d, w in pad_width.items()}
         pad_width = [(w, w) if isinstance(w, int) else w for w in (by_dim.get(d, 0) for d in range(rank))]
-    widths = np.broadcast_to(np.asarray(pad_width), (rank, 2)).tolist()
+    known = np.asarray(pad_width)
+    if known.size and known.dtype.kind not in "iu":
+        raise TypeError(f"pad: widths must be integers, got {known.dtype} {pad_width!r:.60}\n  at {line_of(user_source())}")
+    widths = np.broadcast_to(known, (rank, 2)).tolist()
     if any(n < 0 for pair in widths for n in pair):
         raise ValueError(f"pad: widths must not be negative, got {pad_width}\n  at {line_of(user_source())}")
     return widths

@@ -239,7 +239,7 @@ def broadcast_to(array: Any, shape: Any) -> Any:
     operand, type, weak = value(array)
     if type.shape == shape:
         return operand
-    shape = shape_tuple(shape, unknown=True)
+    shape = shape_tuple(shape)
     if type.shape == shape:
         return operand
     offset = len(shape) - type.rank
@@ -299,13 +299,16 @@ def _common_dtype(values: Sequence[tuple[Any, TensorType, bool]], inexact: bool)
 
 
 def _common_shape(shapes: set[Shape], error: type[Exception] = ValueError) -> Shape:
-    """What all broadcast to. JAX's elementwise functions raise TypeError where there is nothing, its others ValueError."""
+    """What all broadcast to. Where there is nothing, JAX's elementwise functions raise TypeError for shapes of one rank,
+    ValueError for others; its other functions ValueError for all."""
     if len(shapes) == 1:
         return next(iter(shapes))
     if len(shapes) == 2 and () in shapes:  # scalars go with any shape
         return next(s for s in shapes if s)
-    if config.numpy_rank_promotion != "allow" and len({len(shape) for shape in shapes if shape}) > 1:
-        _mention_ranks(shapes)
+    if len({len(shape) for shape in shapes if shape}) > 1:
+        if config.numpy_rank_promotion != "allow":
+            _mention_ranks(shapes)
+        error = ValueError
     return broadcast_shapes(*shapes, error=error)
 
 

@@ -18,7 +18,6 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
-    no_out,
     normal_axis,
     ops,
     promoted,
@@ -37,8 +36,7 @@ def quantile(
 ) -> Any:  # fmt: skip
     """`numpy.quantile`: dims of q first. NaN anywhere along `axis` gives NaN. `weights` of a's shape or one per element along
     `axis`, with method "inverted_cdf" alone."""
-    no_out("quantile", out)
-    _no_overwriting("quantile", overwrite_input)
+    _nothing_in_place("quantile", out, overwrite_input)
     return _quantile(a, q, axis, keepdims, method, False, weights)
 
 
@@ -47,8 +45,7 @@ def nanquantile(
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
     """`numpy.nanquantile`: of the elements that are not NaN."""
-    no_out("nanquantile", out)
-    _no_overwriting("nanquantile", overwrite_input)
+    _nothing_in_place("nanquantile", out, overwrite_input)
     return _quantile(a, q, axis, keepdims, method, True, weights)
 
 
@@ -79,17 +76,30 @@ def nanmedian(
     return nanquantile(a, 0.5, axis, out, overwrite_input, "midpoint", keepdims)
 
 
-def _no_overwriting(name: str, overwrite_input: bool) -> None:
-    if overwrite_input:
-        raise NotImplementedError(f"{name}: overwrite_input=True is not there, since arrays cannot be changed in place")
+def _nothing_in_place(name: str, out: Any, overwrite_input: bool) -> None:
+    """ValueError, as JAX's quantiles raise; its other functions raise NotImplementedError for out=."""
+    for argument, fix in (("out=", f"out = {name}(...)"), ("overwrite_input=True", "leave it out")):
+        if overwrite_input if argument != "out=" else out is not None:
+            raise ValueError(
+                f"{name}: {argument} is not there, since arrays cannot be changed in place\n  at {line_of(user_source())}\n"
+                f"  fix: {fix}"
+            )
 
 
 def _quantile(x: Any, q: Any, axis: Any, keepdims: bool, method: str, skip_nan: bool, weights: Any) -> Any:
     if method not in _METHODS:
         raise ValueError(f"quantile: method {method!r} is not one of {', '.join(_METHODS)}")
     if weights is not None and method != "inverted_cdf":
-        raise ValueError(f"quantile: weights go with method='inverted_cdf', it is {method!r}\n  at {line_of(user_source())}")
+        raise NotImplementedError(
+            f"quantile: weights go with method='inverted_cdf', it is {method!r}\n  at {line_of(user_source())}"
+        )
     (x,), _ = promoted(x, inexact=True)
+    if dtype_of(x).kind == "c":
+        raise ValueError(
+            f"quantile takes real numbers, got {dtype_of(x)}\n  at {line_of(user_source())}\n  fix: x.real, or abs(x)"
+        )
+    if dtype_of(q).kind == "c":
+        raise TypeError(f"quantile: shares are real numbers, got {dtype_of(q)}\n  at {line_of(user_source())}\n  fix: q.real")
     q, rank = cast(q, dtype_of(x)), len(shape_of(x))
     columns, kept = _one_dim_last(x, axis)
     extent = shape_of(columns)[-1]
@@ -144,10 +154,12 @@ def _interpolated(columns: Any, q: Any, kept: Sequence[int], method: str, nan: A
         is_small = place_dtype(extent) == np.int32
         missing = reductions.sum(nan, axis=-1, dtype=None if is_small else np.float32)
         last = ufuncs.subtract(extent - 1 if is_small else float(extent - 1), missing)
-        place = ufuncs.multiply(reshape(q, lead), cast(ufuncs.maximum(last, 0), dtype_of(columns)))
+        last = cast(ufuncs.maximum(last, 0), dtype_of(columns))
+        place = ufuncs.multiply(reshape(q, lead), last)
     else:
-        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), float(extent - 1))
-    return _between(ordered, place, len(kept), method)
+        last = float(extent - 1)
+        place = ufuncs.multiply(broadcast_to(reshape(q, lead), (*shape_of(q), *kept)), last)
+    return _between(ordered, ufuncs.clip(place, 0, last), len(kept), method)  # q outside of 0 to 1: the ends
 
 
 def _one_dim_last(x: Any, axis: Any) -> tuple[Any, tuple[int, ...]]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.out_sharding import takes_out_sharding
+from meshjit.core.types import is_inexact
 from meshjit.numpy.arguments import diagonal_number, shape_tuple
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.indexing import take
@@ -47,7 +48,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
     the last element."""
     a = ravel(a) if axis is None else asarray(a)
     shape = shape_of(a)
-    dim = normal_axis(axis or 0, len(shape))
+    dim = normal_axis(0 if axis is None else axis, len(shape))
     if shape_of(repeats) in ((), (1,)) and total_repeat_length is None and not isinstance(repeats, int | np.integer):
         repeats = concrete(repeats, "repeat needs the number", "total_repeat_length=...").reshape(())[()]
     if shape_of(repeats) == () and total_repeat_length is None:
@@ -89,6 +90,10 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """`numpy.roll`. A traced shift is one dynamic slice of two copies."""
+    if len(shape_of(shift)) > 1:
+        raise ValueError(f"roll: shifts are a number or a vector, got shape {shape_of(shift)}\n  at {line_of(user_source())}")
+    if not isinstance(shift, list | tuple | float) and is_inexact(dtype_of(shift)):
+        shift = cast(shift, np.int32)
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), shape_of(a))
     rank = len(shape_of(a))

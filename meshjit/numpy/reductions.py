@@ -10,7 +10,7 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical, is_python_number
-from meshjit.core.types import DTYPES, is_integer, kind_of
+from meshjit.core.types import DTYPES, is_inexact, is_integer, kind_of
 from meshjit.numpy import elementwise, ufuncs
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import (
@@ -222,6 +222,8 @@ def var(
     bfloat16 are computed in float32. `mean`, as keepdims gives it, is taken where it is given. ValueError for both ddof and
     correction, or complex numbers in a real dtype."""
     no_out("var", out)
+    if dtype is not None and np.dtype(dtype) == np.bool_:
+        raise TypeError(f"var: a variance is no boolean\n  at {line_of(user_source())}\n  fix: var(x) != 0")
     if correction is not None and not (isinstance(ddof, int) and ddof == 0):
         raise ValueError(
             f"var: ddof={ddof} and correction={correction} mean the same, give one of them\n  at {line_of(user_source())}"
@@ -259,6 +261,11 @@ def std(
 ) -> Any:  # fmt: skip
     """`numpy.std`; arguments as in var."""
     no_out("std", out)
+    if dtype is not None and not is_inexact(np.dtype(dtype)):
+        raise ValueError(
+            f"std: dtype must be floating or complex, it is {np.dtype(dtype)}\n  at {line_of(user_source())}\n"
+            f"  fix: std(x).astype({np.dtype(dtype)})"
+        )
     return ufuncs.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
 
 
@@ -297,7 +304,7 @@ def _cumulative(op: str) -> Any:
         kind = index_dtype() if dtype_of(a) == np.bool_ else dtype_of(a)
         kind = canonical(np.dtype(dtype), config.enable_x64) if dtype is not None else kind
         counted = cast(ufuncs.truth(a), np.int32) if kind == np.bool_ else cast(a, kind)
-        result = bind(ops(op), counted, axis=normal_axis(axis or 0, len(shape_of(a))), reverse=False)
+        result = bind(ops(op), counted, axis=normal_axis(0 if axis is None else axis, len(shape_of(a))), reverse=False)
         return ufuncs.truth(result) if kind == np.bool_ else result
 
     function.__name__ = op

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from meshjit.numpy import ufuncs
-from meshjit.numpy.arguments import shape_tuple
+from meshjit.numpy.arguments import count_of, shape_tuple
 from meshjit.numpy.creation import iota
 from meshjit.numpy.indexing import take
 from meshjit.numpy.key_arrays import takes_keys
@@ -103,11 +103,16 @@ def compress(
     """The slices whose condition holds. With `size` there are as many: more are cut, missing ones are fill_value; without, the
     condition must be concrete."""
     no_out("compress", out)
+    if len(shape_of(condition)) != 1:
+        raise ValueError(
+            f"compress: the condition must be a vector, it has shape {shape_of(condition)}\n  at {line_of(user_source())}"
+        )
     a = ravel(a) if axis is None else asarray(a)
     if size is not None:
-        return _compressed(condition, a, normal_axis(axis or 0, len(shape_of(a))), size, fill_value)
+        size = count_of(size, "compress: size")
+        return _compressed(condition, a, normal_axis(0 if axis is None else axis, len(shape_of(a))), size, fill_value)
     keep = concrete(condition, "compress needs the condition to know the result's extent", "compress(..., size=...)")
-    dim = normal_axis(axis or 0, len(shape_of(a)))
+    dim = normal_axis(0 if axis is None else axis, len(shape_of(a)))
     if np.any(np.ravel(keep)[shape_of(a)[dim] :]):
         raise ValueError(
             f"compress: the condition holds at {np.flatnonzero(keep)[-1]}, dim {dim} of {shape_of(a)} has"
@@ -173,9 +178,10 @@ def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices
     if assume_unique_indices and isinstance(obj, Tracer) and dtype_of(obj).kind in "iu":
         return _delete_traced(arr, obj, axis)
     arr = ravel(arr) if axis is None else asarray(arr)
-    dim = normal_axis(axis or 0, len(shape_of(arr)))
+    dim = normal_axis(0 if axis is None else axis, len(shape_of(arr)))
     if not isinstance(obj, slice | int):
         obj = concrete(obj, "delete needs the places to know the result's extent", "mnp.where with a mask")
+        _check_places("delete", obj, "iub")
     gaps = _gaps(obj, shape_of(arr)[dim])
     if gaps is None:
         return take(arr, np.delete(np.arange(shape_of(arr)[dim]), obj).astype(np.int32), axis=dim)
@@ -205,10 +211,16 @@ def _gaps(places: Any, extent: int) -> list[tuple[int, int]] | None:
     return [(p, p + 1) for p in sorted(gaps)]
 
 
+def _check_places(name: str, places: np.ndarray[Any, Any], kinds: str) -> None:
+    """ValueError for places that are no integers (or booleans)."""
+    if places.size and places.dtype.kind not in kinds:
+        raise ValueError(f"{name}: places must be integers, they are {places.dtype}\n  at {line_of(user_source())}")
+
+
 def _delete_traced(arr: Any, obj: Any, axis: int | None) -> Any:
     """Without the slices at different traced places: what stands behind k of them is k places further."""
     arr = ravel(arr) if axis is None else asarray(arr)
-    dim = normal_axis(axis or 0, len(shape_of(arr)))
+    dim = normal_axis(0 if axis is None else axis, len(shape_of(arr)))
     extent, places = shape_of(arr)[dim], sort(around(ravel(obj), shape_of(arr)[dim]))
     count = shape_of(places)[0]
     kept = iota(np.int32, (max(extent - count, 0),), 0)
@@ -219,14 +231,19 @@ def _delete_traced(arr: Any, obj: Any, axis: int | None) -> Any:
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     """With values inserted before these places."""
     arr = ravel(arr) if axis is None else asarray(arr)
-    dim = normal_axis(axis or 0, len(shape_of(arr)))
+    dim = normal_axis(0 if axis is None else axis, len(shape_of(arr)))
     extent, rank = shape_of(arr)[dim], len(shape_of(arr))
     if isinstance(obj, slice):
         obj = np.arange(*obj.indices(extent))
     values = atleast(cast(values, dtype_of(arr)), rank)
     if isinstance(obj, Tracer):
         return _insert_traced(arr, obj, values if shape_of(obj) else moveaxis(values, 0, dim), dim)
-    obj = np.asarray(obj)
+    obj = concrete(obj, "insert needs the places", "mnp.concatenate of slices")
+    _check_places("insert", obj, "iu")
+    if obj.ndim > 1:
+        raise ValueError(
+            f"insert: the places must be a number or a vector, they have shape {obj.shape}\n  at {line_of(user_source())}"
+        )
     if np.ndim(obj) == 0:  # one place takes all of the values
         values = moveaxis(values, 0, dim)
         obj = [int(obj)]
@@ -292,9 +309,13 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
 
 
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
-    """Places of the flat array as one array per dim."""
-    places = []
-    for extent in reversed(shape_tuple(shape, unknown=True)):
+    """Places of the flat array as one array per dim. Negative ones count from the end; those beyond the ends are the ends."""
+    places, extents = [], shape_tuple(shape, unknown=True)
+    total = math.prod(extents)
+    if extents and min(extents) >= 0 and dtype_of(indices).kind in "iu":
+        low = None if dtype_of(indices).kind == "u" else -bounded(total, indices)
+        indices = ufuncs.clip(indices, low, bounded(max(total - 1, 0), indices))
+    for extent in reversed(extents):
         places.append(ufuncs.remainder(indices, extent))
         indices = ufuncs.floor_divide(indices, extent)
     return tuple(reversed(places))
@@ -307,9 +328,15 @@ def ravel_multi_index(
     are clipped, or wrap. order "F": the first dim runs fastest."""
     if mode not in ("raise", "clip", "wrap") or order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: mode is {mode!r}, order {order!r}; use 'raise', 'clip' or 'wrap', and 'C' or 'F'")
+    several = hasattr(multi_index, "__len__")
+    if not several or len(multi_index) != len(dims):
+        got = f"{len(multi_index)} arrays" if several else f"{type(multi_index).__name__} {multi_index!r:.60}"
+        raise (ValueError if several else TypeError)(
+            f"ravel_multi_index: places are one array per dim, got {got} for {len(dims)} dims\n  at {line_of(user_source())}"
+        )
     if mode == "raise":
         _check_inside(multi_index, dims)
-    total: Any = 0
+    total: Any = np.zeros((), dtype_of(multi_index[0]) if dims else np.int32)
     pairs = list(zip(multi_index, dims, strict=True))
     for place, extent in pairs if order == "C" else reversed(pairs):
         inside = ufuncs.remainder(place, extent) if mode == "wrap" else ufuncs.clip(place, 0, extent - 1)

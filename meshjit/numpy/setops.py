@@ -13,10 +13,11 @@ import numpy as np
 from meshjit.numpy import reductions, ufuncs
 from meshjit.numpy.arguments import count_of
 from meshjit.numpy.creation import full, iota, ones, zeros
+from meshjit.numpy.distinct import unique
 from meshjit.numpy.indexing import getitem, take
-from meshjit.numpy.promote import asarray, cast, concrete, dtype_of, index_dtype, promoted, shape_of
+from meshjit.numpy.promote import asarray, cast, concrete, dtype_of, exactly, index_dtype, promoted, shape_of, weak_of
 from meshjit.numpy.shaping import concatenate, expand_dims, ravel, reshape, slice_in_dim
-from meshjit.numpy.sorting import nonzero, searchsorted, sort, sort_together, unique
+from meshjit.numpy.sorting import nonzero, searchsorted, sort, sort_together
 from meshjit.trace import line_of, user_source
 
 _METHODS = ("auto", "compare_all", "binary_search", "sort")
@@ -66,7 +67,7 @@ def setdiff1d(
     x = ravel(ar1)
     ordered, first = (x, ones(shape_of(x), np.bool_)) if assume_unique else _ordered(x)[::2]
     only = ufuncs.logical_and(first, isin(ordered, ar2, invert=True))
-    return _picked(ordered, _where("setdiff1d", only, size), 0 if fill_value is None else fill_value)
+    return _picked(ordered, _where("setdiff1d", only, size), 0 if fill_value is None else fill_value, weak_of(ar1))
 
 
 def setxor1d(
@@ -76,11 +77,11 @@ def setxor1d(
 
     Source: jax.numpy.setxor1d. `assume_unique` changes nothing. ConcretizationTypeError for traced arrays without `size`."""
     del assume_unique
-    (x, y), _ = promoted(ar1, ar2)
+    (x, y), weak = promoted(ar1, ar2)
     (x, _, first), (y, _, first_y) = _ordered(ravel(x)), _ordered(ravel(y))
     only = ufuncs.logical_and(first, isin(x, y, invert=True)), ufuncs.logical_and(first_y, isin(y, x, invert=True))
     absent, values = sort_together([ufuncs.logical_not(concatenate(only)), concatenate([x, y])], 0, num_keys=2)
-    return _picked(values, _where("setxor1d", ufuncs.logical_not(absent), size), fill_value)
+    return _picked(values, _where("setxor1d", ufuncs.logical_not(absent), size), None if size is None else fill_value, weak and size is None)
 
 
 def intersect1d(
@@ -92,10 +93,10 @@ def intersect1d(
     With `return_indices` also where each stands first in ar1 and in ar2, both flat; a missing one has the place behind the last.
     Source: jax.numpy.intersect1d. `assume_unique` changes nothing. ConcretizationTypeError for traced arrays without `size`."""
     del assume_unique
-    (x, y), _ = promoted(ar1, ar2)
+    (x, y), weak = promoted(ar1, ar2)
     (x, places, first), (y, places_y, _) = _ordered(ravel(x)), _ordered(ravel(y))
     spots = _where("intersect1d", ufuncs.logical_and(first, isin(x, y)), size)
-    values = _picked(x, spots, fill_value)
+    values = _picked(x, spots, fill_value, weak)
     if not return_indices:
         return values
     behind = shape_of(x)[0], shape_of(y)[0]
@@ -130,8 +131,11 @@ def _where(name: str, mask: Any, size: int | None) -> Any:
     return nonzero(mask, size=_given(name, size), fill_value=shape_of(mask)[0])[0]
 
 
-def _picked(values: Any, places: Any, fill: Any) -> Any:
-    """The values at places; `fill` where the place is behind the last, or the smallest of what is picked (0 of nothing)."""
+def _picked(values: Any, places: Any, fill: Any, weak: bool) -> Any:
+    """The values at places; `fill` where the place is behind the last, or the smallest of what is picked (0 of nothing).
+    ValueError for a fill value with dims."""
+    if fill is not None and shape_of(fill):
+        raise ValueError(f"fill_value must be one number, it has shape {shape_of(fill)}\n  at {line_of(user_source())}")
     values = asarray(values)
     count, size = shape_of(values)[0], shape_of(places)[0]
     if not count or not size:
@@ -140,4 +144,4 @@ def _picked(values: Any, places: Any, fill: Any) -> Any:
     if fill is None:
         first = ufuncs.where(getitem(there, 0), getitem(picked, 0), cast(0, dtype_of(values)))
         fill = reductions.min(ufuncs.where(there, picked, first))
-    return reshape(ufuncs.where(there, picked, cast(fill, dtype_of(values))), (size,))
+    return exactly(reshape(ufuncs.where(there, picked, cast(fill, dtype_of(values))), (size,)), dtype_of(values), weak)

@@ -34,7 +34,7 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
     if order == "F":
         return transpose(reshape(transpose(a), _one_shape(shape)[::-1]))
     if order != "C":
-        raise ValueError(f"reshape: order must be 'C' or 'F', got {order!r}")
+        raise _other_order("reshape", order, ("A",))
     operand, type, weak = value(a)
     target = _one_shape(shape)
     product = math.prod(n for n in target if n != -1)
@@ -45,6 +45,12 @@ def reshape(a: Any, shape: Any, order: str = "C", *, copy: bool | None = None) -
             f"  at {line_of(user_source())}\n  fix: {_reshape_fix(target, type.shape)}"
         )
     return operand if full == type.shape else bind(ops("reshape"), operand, shape=full, weak_type=weak)
+
+
+def _other_order(name: str, order: Any, of_memory: tuple[str, ...]) -> Exception:
+    """NotImplementedError for what NumPy reads off how elements lie in memory, else ValueError."""
+    error = NotImplementedError if isinstance(order, str) and order in of_memory else ValueError
+    return error(f"{name}: order must be 'C' or 'F', got {order!r:.60}\n  at {line_of(user_source())}")
 
 
 def _one_shape(shape: Any) -> tuple[int, ...]:
@@ -66,6 +72,9 @@ def _reshape_fix(target: tuple[int, ...], shape: tuple[int, ...]) -> str:
 
 @takes_out_sharding
 def ravel(a: Any, order: str = "C") -> Any:
+    """`numpy.ravel`; NotImplementedError for order "A" and "K"."""
+    if isinstance(order, str) and order == "K":
+        raise _other_order("ravel", order, ("K",))
     return reshape(a, -1, order=order)
 
 
@@ -75,7 +84,11 @@ def transpose(a: Any, axes: Sequence[int] | None = None) -> Any:
     return operand if order == tuple(range(type.rank)) else bind(ops("transpose"), operand, permutation=order, weak_type=weak)
 
 
-permute_dims = transpose
+def permute_dims(a: Any, /, axes: Sequence[int]) -> Any:
+    """`numpy.permute_dims`: the dims in this order. TypeError for axes that are no sequence."""
+    if axes is None:
+        raise TypeError(f"permute_dims: axes are a sequence of all dims, got None\n  at {line_of(user_source())}\n  fix: x.T")
+    return transpose(a, axes)
 
 
 def matrix_transpose(x: Any) -> Any:
@@ -92,6 +105,9 @@ def swapaxes(a: Any, axis1: int, axis2: int) -> Any:
 
 def moveaxis(a: Any, source: Any, destination: Any) -> Any:
     rank = len(shape_of(a))
+    for name, axis in (("source", source), ("destination", destination)):
+        if axis is None:
+            raise TypeError(f"moveaxis: {name} is an int or a sequence of ints, got None\n  at {line_of(user_source())}")
     froms, tos = normal_axes(source, rank), normal_axes(destination, rank)
     order = [d for d in range(rank) if d not in froms]
     for to, start in sorted(zip(tos, froms, strict=True)):
@@ -164,7 +180,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
     operands, weak = ([cast(x, dtype) for x in operands], False) if dtype is not None else (operands, weak)
     if not shape_of(operands[0]):
         raise ValueError(f"concatenate: arrays of 0 dims have no dim to join; use stack\n  at {line_of(user_source())}")
-    dim = normal_axis(axis or 0, len(shape_of(operands[0])))
+    dim = normal_axis(0 if axis is None else axis, len(shape_of(operands[0])))
     return operands[0] if len(operands) == 1 else bind(ops("concatenate"), *operands, dimension=dim, weak_type=weak)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from meshjit.core.types import TensorType
 from meshjit.numpy import contraction, factoring, reductions, shaping, ufuncs
-from meshjit.numpy.factoring import adjoint, matrices
+from meshjit.numpy.factoring import NotAMatrixError, adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
 from meshjit.numpy.promote import cast, dtype_of, ops, promoted, shape_of
 from meshjit.numpy.sorting import argsort
@@ -86,6 +86,8 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
 
     With `hermitian` it is that of (a + aᴴ) / 2."""
     (a,) = matrices("pinv", a, square=hermitian)
+    if rtol is not None and rcond is not None:
+        raise ValueError(f"pinv: rtol and rcond mean the same, give one of them\n  at {line_of(user_source())}")
     a = factoring.symmetrized(a) if hermitian else a
     rtol = rcond if rtol is None else rtol
     tolerance = 10.0 * max(shape_of(a)[-2:]) * _eps(a) if rtol is None else rtol
@@ -137,7 +139,7 @@ def _one_matrix(a: Any, b: Any) -> tuple[int, int]:
     shape, rhs_shape = shape_of(a), shape_of(b)
     if len(shape) != 2 or len(rhs_shape) not in (1, 2) or rhs_shape[0] != shape[0]:
         kind = TensorType(shape, dtype_of(a))
-        raise ValueError(
+        raise NotAMatrixError(
             f"lstsq: takes one matrix [m, n] and [m] or [m, k], got {kind} and {rhs_shape}\n  at {line_of(user_source())}\n"
             "  fix: use vmap for a batch"
         )

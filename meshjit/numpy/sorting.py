@@ -33,7 +33,6 @@ from meshjit.numpy.promote import (
     shape_of,
 )
 from meshjit.numpy.shaping import concatenate, flip, moveaxis, ravel, reshape, slice_in_dim, stack
-from meshjit.numpy.unique_slices import unique_slices
 from meshjit.numpy.updates import IndexUpdater
 from meshjit.trace import bind, line_of, user_source
 
@@ -50,10 +49,13 @@ def sort_together(
 def _without_order(name: str, kind: Any, order: Any) -> None:
     """NumPy's kind= and order= of structured arrays."""
     if order is not None:
-        raise ValueError(
+        raise TypeError(
             f"{name}: order={order!r} is for structured arrays, which there are none of"
             f"\n  at {line_of(user_source())}"
         )
+    if kind not in (None, "quicksort", "mergesort", "heapsort", "stable"):
+        line = line_of(user_source())
+        raise TypeError(f"{name}: kind={kind!r:.60} is no way to sort\n  at {line}\n  fix: leave it out, or stable=True")
     if kind not in (None, "stable"):
         text = f"{name}: kind={kind!r} is of no effect; stable= says whether equal elements keep their order"
         warnings.warn(text, stacklevel=3)
@@ -148,7 +150,19 @@ def searchsorted(
         raise ValueError(f"searchsorted: the sorted array must be a vector, got shape {shape_of(table)}")
     require_countable("searchsorted", shape_of(table)[0])
     table = table if sorter is None else take(table, sorter)
+    if dtype_of(table).kind == "c":
+        return _searched_complex(table, v, side)
     return bind(ops("searchsorted"), table, v, side=side, batch_dims=0, method=_SEARCHES[method])
+
+
+def _searched_complex(table: Any, v: Any, side: str) -> Any:
+    """By real, then by imaginary parts: both are sorted together, and a value stands behind so many of its own kind."""
+    flat, before = ravel(v), shape_of(table)[0] if side == "right" else 0
+    count = shape_of(flat)[0]
+    merged = concatenate([table, flat] if before else [flat, table])
+    own = argsort(argsort(flat)) if count else zeros((0,), index_dtype())
+    among = slice_in_dim(argsort(argsort(merged)), before, before + count)
+    return reshape(ufuncs.subtract(among, own), shape_of(v))
 
 
 def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = None) -> Any:
@@ -196,7 +210,10 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None  # noqa: A002
 ) -> tuple[Any, Any]:
-    """(counts or weights per bin, edges); the last bin holds its right edge. Counts are floats, as in JAX."""
+    """(counts or weights per bin, edges); the last bin holds its right edge. Counts are floats, of the dtype that the array and
+    the weights promote to, as in JAX."""
+    if weights is not None and dtype_of(weights).kind != "c":
+        (a, weights), _ = promoted(a, weights, inexact=True)
     edges = histogram_bin_edges(a, bins, range)
     (a,), _ = promoted(a, inexact=True)  # of any rank: the order of its elements does not matter
     (a, edges), _ = promoted(a, edges)
@@ -222,6 +239,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     shape = shape_of(a)
     if not shape:
         raise ValueError("nonzero: an array of 0 dims has no places; use atleast_1d")
+    fills = _fills(fill_value, len(shape), size)
     if size is None:
         places = np.nonzero(concrete(a, "nonzero needs the elements to know the result's extent", "nonzero(x, size=...)"))
         return tuple(array(p.astype(index_dtype())) for p in places)
@@ -230,85 +248,35 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     order = ufuncs.add(iota(np.int32, (size,), 0), 1)
     flat = searchsorted(running, order)
     there = ufuncs.less_equal(order, getitem(running, -1)) if math.prod(shape) else zeros((size,), np.bool_)
-    fills = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * len(shape)
     indices = []
     for dim, (extent, fill) in enumerate(zip(shape, fills, strict=True)):
         place = ufuncs.remainder(ufuncs.floor_divide(flat, max(math.prod(shape[dim + 1 :]), 1)), max(extent, 1))
-        indices.append(cast(ufuncs.where(there, place, 0 if fill is None else fill), index_dtype()))
+        indices.append(ufuncs.where(there, cast(place, index_dtype()), 0 if fill is None else fill))
     return tuple(indices)
 
 
+def _fills(fill_value: Any, rank: int, size: int | None) -> Sequence[Any]:
+    """One number per dim; ValueError for what is neither one for all nor a tuple of them. Nothing is filled where size is 0."""
+    if size == 0 or fill_value is None:
+        return (fill_value if fill_value is None else 0,) * rank
+    several = isinstance(fill_value, tuple | list)
+    fills = fill_value if several else (fill_value,) * rank
+    if len(fills) != rank or any(shape_of(fill) for fill in fills):
+        what = f"{len(fills)} of them" if several else f"an array of shape {shape_of(fill_value)}"
+        raise ValueError(
+            f"nonzero: fill_value must be one number, or a tuple with one for each of {rank} dims, got {what}"
+            f"\n  at {line_of(user_source())}"
+        )
+    return fills
+
+
 def flatnonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
+    """The places of elements that are not 0 in the flat array; `size` and fill_value as in nonzero."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(a: Any, *, size: int | None = None, fill_value: Any = None) -> Any:
-    """The places of elements that are not 0 as rows."""
+    """The places of elements that are not 0 as rows; of an array of 0 dims that is not 0 one row without places."""
+    if not shape_of(a):
+        return slice_in_dim(argwhere(reshape(a, (1,)), size=size, fill_value=0), 0, 0, axis=1)
     return stack(nonzero(a, size=size, fill_value=fill_value), axis=1)
-
-
-def _distinct(elements: np.ndarray[Any, Any]) -> int:
-    """How many different ones there are, all NaN being one; NumPy takes those of bfloat16 for different."""
-    numbers = elements[elements == elements]
-    return len(np.unique(numbers)) + (numbers.size < elements.size)
-
-
-def _unique_of_nothing(x: Any, size: int, fill_value: Any, index: bool, inverse: bool, counts: bool) -> Any:
-    """`size` times fill_value; no element stands anywhere. ValueError without fill_value."""
-    if size and fill_value is None:
-        line = line_of(user_source())
-        raise ValueError(f"unique: an empty array has no elements to fill size={size} with\n  at {line}\n  fix: fill_value=...")
-    values = broadcast_to(cast(0 if fill_value is None else fill_value, dtype_of(x)), (size,))
-    others = [zeros(shape, index_dtype()) for asked, shape in ((index, (0,)), (inverse, shape_of(x)), (counts, (0,))) if asked]
-    return (values, *others) if others else values
-
-
-def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-    *,
-    size: int | None = None,
-    fill_value: Any = None,
-    equal_nan: bool = True,
-    sorted: bool = True,  # noqa: A002
-) -> Any:
-    """The sorted distinct elements. With `size` there are as many: more are cut, missing ones are fill_value (the
-    smallest element). Then also where each stands first, which one each element is, and how often each occurs.
-    Every NaN is one of its own unless equal_nan. With an axis it is about the slices along it. Without `sorted` they are
-    sorted, too."""
-    del sorted
-    ar = asarray(ar)
-    if dtype_of(ar).kind == "c":  # numbers of which one part is NaN are one NaN
-        ar = ufuncs.where(ufuncs.isnan(ar), np.nan, ar)
-    if axis is not None:
-        return unique_slices(ar, axis, (return_index, return_inverse, return_counts), size, fill_value, equal_nan)
-    flat = ravel(ar)
-    if size is None:
-        known = concrete(ar, "unique needs the elements to know the result's extent", "unique(x, size=...)")
-        size = _distinct(known) + (0 if equal_nan else max(int(np.sum(known != known)) - 1, 0))
-    total = shape_of(flat)[0]
-    if not total:
-        return _unique_of_nothing(ar, size, fill_value, return_index, return_inverse, return_counts)
-    require_countable("unique", total)
-    ordered, places = sort_together([flat, iota(index_dtype(), (total,), 0)], 0)
-    later, earlier = slice_in_dim(ordered, 1, total), slice_in_dim(ordered, 0, total - 1)
-    same = ufuncs.equal(later, earlier)
-    if equal_nan:
-        same = ufuncs.logical_or(same, ufuncs.logical_and(ufuncs.isnan(later), ufuncs.isnan(earlier)))
-    first = concatenate([np.ones(1, np.bool_), ufuncs.logical_not(same)])
-    starts = nonzero(first, size=size, fill_value=total)[0]
-    there = ufuncs.less(starts, total)
-    values = take(ordered, starts, axis=0, mode="clip")
-    results = [ufuncs.where(there, values, getitem(ordered, 0) if fill_value is None else cast(fill_value, dtype_of(ar)))]
-    if return_index:
-        results.append(ufuncs.where(there, take(places, starts, axis=0, mode="clip"), take(places, 0)))
-    group = ufuncs.subtract(reductions.cumsum(cast(first, np.int32)), 1)
-    if return_inverse:
-        inverse = IndexUpdater(zeros((total,), np.int32))[places].add(group)  # places differ: as good as set, and a sum
-        results.append(reshape(inverse, shape_of(ar)))
-    if return_counts:
-        results.append(bincount(group, length=size))
-    return results[0] if len(results) == 1 else tuple(results)

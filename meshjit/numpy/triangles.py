@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 
 from meshjit.numpy import ufuncs
-from meshjit.numpy.arguments import diagonal_number
+from meshjit.numpy.arguments import count_of, diagonal_number, shape_tuple
 from meshjit.numpy.creation import array, iota
 from meshjit.numpy.indexing import take
 from meshjit.numpy.promote import cast, index_dtype, shape_of
 from meshjit.numpy.reductions import cumsum
 from meshjit.numpy.shaping import expand_dims, flip
 from meshjit.numpy.sorting import searchsorted
+from meshjit.trace import line_of, user_source
 
 _TABLE = 1 << 13  # places that are written into the program; more are computed on the devices
 
 
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    """Powers of a vector as columns, the highest first."""
-    count = shape_of(x)[0] if N is None else N
+    """Powers of a vector as columns, the highest first. ValueError for another array, and for negative N."""
+    if len(shape_of(x)) != 1:
+        raise ValueError(f"vander takes a vector, got shape {shape_of(x)}\n  at {line_of(user_source())}\n  fix: x.ravel()")
+    count = shape_of(x)[0] if N is None else count_of(N, "vander: N")
     powers = ufuncs.power(expand_dims(x, 1), iota(np.int32, (count,), 0))
     return powers if increasing else flip(powers, 1)
 
@@ -50,18 +53,26 @@ def _clipped_sum(n: int, k: int, m: int) -> int:
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
-    """Rows and columns of the lower triangle."""
-    return _triangle(n, n if m is None else m, diagonal_number(k) + 1, True)
+    """Rows and columns of the lower triangle of [n, m]; TypeError for extents that are no integers, or negative."""
+    return _triangle(*shape_tuple((n, n if m is None else m)), diagonal_number(k) + 1, True)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
-    """Rows and columns of the upper triangle."""
-    return _triangle(n, n if m is None else m, diagonal_number(k), False)
+    """Rows and columns of the upper triangle of [n, m]; TypeError for extents that are no integers, or negative."""
+    return _triangle(*shape_tuple((n, n if m is None else m)), diagonal_number(k), False)
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
-    return tril_indices(shape_of(arr)[-2], k, shape_of(arr)[-1])
+    n, m = _matrix("tril_indices_from", arr)
+    return tril_indices(n, k, m)
 
 
 def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
-    return triu_indices(shape_of(arr)[-2], k, shape_of(arr)[-1])
+    n, m = _matrix("triu_indices_from", arr)
+    return triu_indices(n, k, m)
+
+
+def _matrix(name: str, x: Any) -> tuple[int, int]:
+    if len(shape_of(x)) != 2:
+        raise ValueError(f"{name} takes an array of 2 dims, got shape {shape_of(x)}\n  at {line_of(user_source())}")
+    return shape_of(x)

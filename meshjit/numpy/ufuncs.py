@@ -32,7 +32,7 @@ def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any
     def two(x: Any, y: Any) -> Any:
         return apply(op, x, y, inexact=inexact)
 
-    function = two if name in ("arctan2", "bitwise_and", "bitwise_or", "bitwise_xor") else one
+    function = two if name in ("bitwise_and", "bitwise_or", "bitwise_xor") else one
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"`numpy.{name}`, elementwise, with broadcasting and JAX's promotion. Op: {op}."
     return function
@@ -41,14 +41,25 @@ def _function(name: str, op: str, *, inexact: bool = False) -> Callable[..., Any
 _FLOAT = {
     "exp": "exponential", "expm1": "exponential_minus_one", "log": "log", "log1p": "log_plus_one", "sqrt": "sqrt",
     "cbrt": "cbrt", "sin": "sine", "cos": "cosine", "tan": "tan", "arcsin": "asin", "arccos": "acos",
-    "arctan": "atan", "arctan2": "atan2", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh",
+    "arctan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "arcsinh": "asinh",
     "arccosh": "acosh", "arctanh": "atanh",
 }  # fmt: skip
 
-exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, arctan2, sinh, cosh, tanh, \
+exp, expm1, log, log1p, sqrt, cbrt, sin, cos, tan, arcsin, arccos, arctan, sinh, cosh, tanh, \
     arcsinh, arccosh, arctanh = (_function(name, op, inexact=True) for name, op in _FLOAT.items())  # fmt: skip
 negative = _function("negative", "negate")
-asin, acos, atan, atan2, asinh, acosh, atanh = arcsin, arccos, arctan, arctan2, arcsinh, arccosh, arctanh
+asin, acos, atan, asinh, acosh, atanh = arcsin, arccos, arctan, arcsinh, arccosh, arctanh
+
+
+def arctan2(x: Any, y: Any) -> Any:
+    """`numpy.arctan2`: the angle of the point (y, x). Of complex numbers -i log((y + i x) / sqrt(y*y + x*x))."""
+    if "c" not in (dtype_of(x).kind, dtype_of(y).kind):
+        return apply("atan2", x, y, inexact=True)
+    size = sqrt(add(square(x), square(y)))
+    return multiply(log(true_divide(add(y, multiply(x, 1j)), size)), -1j)
+
+
+atan2 = arctan2
 
 
 def _is_bool(*xs: Any) -> bool:
@@ -246,7 +257,13 @@ def _rounding(name: str, op: str) -> Callable[[Any], Any]:
 
 
 floor, ceil = _rounding("floor", "floor"), _rounding("ceil", "ceil")
-rint = _function("rint", "round_nearest_even", inexact=True)
+
+
+def rint(x: Any) -> Any:
+    """`numpy.rint`: the nearest integers, halves to even; of complex numbers in both parts."""
+    if dtype_of(x).kind != "c":
+        return apply("round_nearest_even", x, inexact=True)
+    return bind(ops("complex"), *(apply("round_nearest_even", part(x)) for part in (real, imag)))
 
 
 def trunc(x: Any) -> Any:
@@ -374,9 +391,11 @@ def isinf(x: Any) -> Any:
     return equal(absolute(x), np.inf) if is_inexact(dtype_of(x)) else not_equal(x, x)
 
 
-def clip(x: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
-    """Between min and max; None leaves a side open."""
-    x = asarray(x)
+def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+    """Between min and max; None leaves a side open. ValueError without an array."""
+    if arr is None:
+        raise ValueError(f"clip: there is no array to clip\n  at {line_of(user_source())}\n  fix: clip(x, min, max)")
+    x = asarray(arr)
     x = x if min is None else maximum(min, x)
     return asarray(x) if max is None else minimum(max, x)
 

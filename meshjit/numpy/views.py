@@ -9,7 +9,7 @@ from typing import Any
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.numpy import elementwise, promote, rearranging, shaping, ufuncs
-from meshjit.numpy.creation import placed
+from meshjit.numpy.creation import check_order, placed
 from meshjit.numpy.promote import cast, described, fresh, lifted, normal_axes, shape_of
 
 
@@ -42,7 +42,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> 
 
 def copy(a: Any, order: str | None = None) -> Any:
     """An array of the same elements in memory of its own, placed alike."""
-    del order
+    check_order("copy", order)
     return fresh(a)
 
 

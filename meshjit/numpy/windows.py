@@ -11,10 +11,12 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical
+from meshjit.core.types import is_float
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota, ones
 from meshjit.numpy.promote import apply, dtype_of, promoted
+from meshjit.runtime.array import Array
 from meshjit.trace import line_of, user_source
 
 
@@ -31,8 +33,9 @@ def _window(count: Any, *cosines: float) -> Any:
 
 
 def _places(count: Any) -> tuple[Any, int]:
-    """0, 1, … and the last of them; ones where there are less than two."""
-    count = shape_tuple((count,))[0]
+    """0, 1, … and the last of them; ones where there are less than two. Floats are cut off, as in NumPy and JAX."""
+    is_known = isinstance(count, float | np.floating | Array) or isinstance(count, np.ndarray)
+    count = shape_tuple((int(count) if is_known and is_float(dtype_of(count)) else count,))[0]
     dtype = canonical(np.dtype(np.float64), config.enable_x64)
     return (iota(dtype, (count,), 0) if count > 1 else ones((count,), dtype)), count - 1
 

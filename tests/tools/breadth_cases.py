@@ -114,6 +114,7 @@ def calls() -> Iterator[str]:
     """)
     yield from _numpy()
     yield from _statistics()
+    yield from _edges()
 
 
 def _numpy() -> Iterator[str]:
@@ -172,6 +173,26 @@ def _numpy() -> Iterator[str]:
         np.negative.at(f, (0, 1), inplace=False); np.frompyfunc(lambda a, b: a * b + 1, 2, 1)(f, 2); np.add.reduce(f, where=b);
         np.frompyfunc(lambda a, b: a * b + 1, 2, 1).reduce(m, 1); np.frompyfunc(lambda a, b: a * b + 1, 2, 1).accumulate(m);
         np.frompyfunc(lambda a, b: a * b + 1, 2, 1).outer(l, l); np.frompyfunc(lambda a: a + 1, 1, 1)(f); np.add.reduce(f[:0])
+    """)
+
+
+def _edges() -> Iterator[str]:
+    """Arguments at the edges of what functions take: complex numbers, floats for counts, nothing, places beyond the ends."""
+    yield from _split("""
+        np.rint(c); np.arctan2(c, f); np.arctan2(c, c[::-1] + 1); np.blackman(4.7); np.hamming(3.0); np.hanning(2.0); np.bartlett(5.5); np.kaiser(4.2, 2.0);
+        np.fft.fft(e[:, :0]); np.fft.ifft2(e); np.fft.irfft(f[:, :1]); np.fft.irfft(f[:, :0]); np.fft.hfft(c[:, :1]); np.fft.rfft2(e); np.fft.irfftn(e[:, :1]);
+        np.fft.fft(f, axis=None); np.fft.hfft(c, 4, None); np.linalg.det(q.astype('float16')); np.linalg.det(q[:2, :2].astype('bfloat16'));
+        np.quantile(f, np.array([-0.5, 1.5])); np.nanquantile(n, -0.1, 1); np.percentile(i, np.array([-3, 140]), 1);
+        np.unravel_index(np.array([-1, -7, 7, 2]), (2, 3)); np.unravel_index(u, (2, 4)); np.searchsorted(np.array([1+1j, 1+2j, 3]), np.array([1+1.5j, 1j, 9]));
+        np.searchsorted(np.array([1+1j, 1+2j, 1+2j]), np.array([1+2j, 1+2j]), 'right'); np.searchsorted(v[:0], c); np.take(v, b);
+        np.full_like(2.5, np.ones(3, 'float16'), shape=(3,)); np.full_like(2.5, 1); np.ravel_multi_index((0, 1), (2, 3)); np.ravel_multi_index((u, u), (9, 9), 'clip');
+        np.setdiff1d(-1, w, size=2); np.setdiff1d(w, -1); np.union1d(-1, 2); np.intersect1d(-1, -1); np.setxor1d(-1, 3, size=4); np.unique(2.5, size=2);
+        np.setxor1d(w, v, fill_value=v); np.nonzero(m, size=14, fill_value=(2.5, 1)); np.nonzero(m, size=14, fill_value=7); np.argwhere(2.5); np.argwhere(0.0, size=2);
+        np.flatnonzero(w, size=0, fill_value=(7, 8)); np.isclose(f, f, rtol=-1.0); np.isclose(i, i, -1.0); np.polyint(3, m=0); np.polyint(w, m=0); np.poly(3.0);
+        np.histogram(f, weights=h); np.histogram(f.astype('float16'), 3, weights=np.ones((2, 3), 'int8')); np.roll(w, np.array([1.0]), 0);
+        np.unique(t, axis=0); np.unique(i % 2, axis=1); np.unique(m % 2, axis=0, size=4, fill_value=9); np.unique(e, axis=0);
+        np.unique(i % 2, True, True, True, axis=-1); np.unique(w, True, True, True, axis=0); np.unique(np.stack([n, n]), True, True, True, axis=0);
+        np.unique(np.stack([n, n]), axis=0, equal_nan=False); np.unique(np.stack([c, c[::-1]]), axis=1, return_index=True); np.unique(b, axis=1, size=5)
     """)
 
 
