@@ -82,6 +82,7 @@ REFUSED = {
         promote_types takes dtypes: np.promote_types(1, 2.0)
         sort: kind='x': np.sort(v, kind='x')
         argsort: order=2: np.argsort(v, order=2)
+        can_cast takes dtypes: np.can_cast(0, 'int8')
     """,
     NotImplementedError: """
         array: order='C': np.array(v, order='C')
@@ -91,6 +92,7 @@ REFUSED = {
         ravel: order must be: np.ravel(f, order='K')
         quantile: weights go with: np.quantile(f, 0.5, weights=f)
         pad: mode 'x': np.pad(v, 1, mode='x')
+        fill_diagonal: pass inplace=False: np.fill_diagonal(q, 1, inplace=True)
         inv takes float32: np.linalg.inv(q.astype('float16'))
         svd takes float32: np.linalg.svd(q.astype('bfloat16'))
     """,

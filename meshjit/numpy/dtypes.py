@@ -189,6 +189,12 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
+    """`numpy.can_cast` of a dtype, or an array's. TypeError for Python numbers, which adapt."""
+    if promotion.is_python_number(from_):
+        raise TypeError(
+            f"can_cast takes dtypes and arrays, got {type(from_).__name__} {from_!r:.60}\n  at {line_of(user_source())}\n"
+            "  fix: the dtype that the number is of"
+        )
     return bool(np.can_cast(from_ if isinstance(from_, type | np.dtype | str) else value(from_)[1].dtype, to, casting))  # pyright: ignore[reportArgumentType, reportCallIssue]
 
 

@@ -238,6 +238,7 @@ def angle(z: Any, deg: bool = False) -> Any:
     """The argument of complex numbers: 0 or pi for real ones."""
     (z,), _ = promoted(z, inexact=True)
     result = arctan2(imag(z), real(z))
+    result = result if dtype_of(z).kind == "c" else exactly(result, dtype_of(result))  # weak of complex numbers alone, as in JAX
     return rad2deg(result) if deg else result
 
 

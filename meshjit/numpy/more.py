@@ -126,9 +126,12 @@ def diag_indices_from(arr: Any) -> tuple[Any, ...]:
 
 
 def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> Any:
-    """`numpy.einsum_path`: (the order of contraction, a report). Of shapes alone; einsum here chooses its own order."""
+    """`numpy.einsum_path`: (the order of contraction, as a list of tuples, and a report). Of shapes alone; einsum here chooses
+    its own order."""
     blanks = [np.broadcast_to(np.zeros((), np.float32), shape_of(x)) for x in operands]
-    return np.einsum_path(subscripts, *blanks, optimize={"auto": "optimal", False: False}.get(optimize, optimize))
+    how = {"auto": "optimal", False: False}.get(optimize, optimize)
+    (_, *path), report = np.einsum_path(subscripts, *blanks, optimize=how)
+    return path, report
 
 
 def _of_bytes(name: str) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from meshjit.numpy.promote import (
     float_of,
     fresh,
     index_dtype,
+    lifted,
     no_out,
     normal_axes,
     normal_axis,
@@ -369,7 +370,7 @@ def allclose(a: Any, b: Any, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     """Whether both have the same shape and elements. equal_nan: NaN is equal to NaN."""
     if shape_of(a1) != shape_of(a2):
-        return asarray(False)
+        return lifted(False)
     same = ufuncs.equal(a1, a2)
     return all(ufuncs.logical_or(same, ufuncs.logical_and(ufuncs.isnan(a1), ufuncs.isnan(a2))) if equal_nan else same)
 
@@ -379,5 +380,5 @@ def array_equiv(a1: Any, a2: Any) -> Any:
     try:
         np.broadcast_shapes(shape_of(a1), shape_of(a2))
     except ValueError:
-        return asarray(False)
+        return lifted(False)
     return all(ufuncs.equal(a1, a2))

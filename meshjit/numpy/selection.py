@@ -156,7 +156,7 @@ def put(a: Any, ind: Any, v: Any, mode: str = "clip", *, inplace: bool = False) 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
     """x with this value on its main diagonal; `inplace=False` must be said, as in JAX."""
     if inplace or wrap:
-        raise ValueError("fill_diagonal: pass inplace=False and use the result; wrap=True is not supported")
+        raise NotImplementedError("fill_diagonal: pass inplace=False and use the result; wrap=True is not supported")
     a = asarray(a)
     shape = shape_of(a)
     if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):

@@ -81,7 +81,8 @@ def setxor1d(
     (x, _, first), (y, _, first_y) = _ordered(ravel(x)), _ordered(ravel(y))
     only = ufuncs.logical_and(first, isin(x, y, invert=True)), ufuncs.logical_and(first_y, isin(y, x, invert=True))
     absent, values = sort_together([ufuncs.logical_not(concatenate(only)), concatenate([x, y])], 0, num_keys=2)
-    return _picked(values, _where("setxor1d", ufuncs.logical_not(absent), size), None if size is None else fill_value, weak and size is None)
+    places, fill = _where("setxor1d", ufuncs.logical_not(absent), size), None if size is None else fill_value
+    return _picked(values, places, fill, weak and size is None)
 
 
 def intersect1d(
