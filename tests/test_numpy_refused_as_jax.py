@@ -56,6 +56,11 @@ REFUSED = {
         scaled_dot_general: without dimension_numbers: nn.scaled_dot_general(f, f, None)
         unique: an empty array: np.unique(e, axis=0, size=2)
         axis 2 is out of range: np.unique(f, axis=2)
+        bincount takes a vector: np.bincount(i)
+        digitize: bins are a vector: np.digitize(f, 2.0)
+    """,
+    RuntimeError: """
+        cov: fweights has shape: np.cov(f, fweights=w)
     """,
     TypeError: """
         heaviside takes real numbers: np.heaviside(c, 1.0)

@@ -217,7 +217,7 @@ def _weighted_cov(m: Any, ddof: int, fweights: Any, aweights: Any) -> Any:
     weights: Any = np.ones(shape_of(m)[1], np.float32)
     for name, given in (("fweights", fweights), ("aweights", aweights)):
         if given is not None and shape_of(given) != (shape_of(m)[1],):
-            raise ValueError(f"cov: {name} has shape {shape_of(given)}, there are {shape_of(m)[1]} observations")
+            raise RuntimeError(f"cov: {name} has shape {shape_of(given)}, there are {shape_of(m)[1]} observations")
         if name == "fweights" and given is not None and dtype_of(given).kind not in "iu":
             raise TypeError(f"cov: fweights count, so they must be integers, not {dtype_of(given)}")
         weights = weights if given is None else ufuncs.multiply(weights, given)

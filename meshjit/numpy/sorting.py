@@ -169,6 +169,8 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
     """`numpy.digitize`: the number of the bin of each value; bins may rise or fall. `method` as searchsorted has it."""
     method = "scan" if method is None else method
     bins = asarray(bins)
+    if len(shape_of(bins)) != 1:
+        raise ValueError(f"digitize: bins are a vector, got shape {shape_of(bins)}\n  at {line_of(user_source())}")
     count = shape_of(bins)[0]
     side = "left" if right else "right"
     if not count:
@@ -185,6 +187,8 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: str | None = Non
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | None = None) -> Any:
     """How often every number from 0 on occurs, or the sum of its weights. `length` is needed for traced x."""
     x = asarray(x)
+    if len(shape_of(x)) != 1:
+        raise ValueError(f"bincount takes a vector, got shape {shape_of(x)}\n  at {line_of(user_source())}\n  fix: x.ravel()")
     if dtype_of(x).kind not in "iub":
         raise TypeError(f"bincount takes integers, got {dtype_of(x)}\n  at {line_of(user_source())}")
     if length is None:

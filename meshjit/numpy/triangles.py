@@ -54,12 +54,14 @@ def _clipped_sum(n: int, k: int, m: int) -> int:
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Rows and columns of the lower triangle of [n, m]; TypeError for extents that are no integers, or negative."""
-    return _triangle(*shape_tuple((n, n if m is None else m)), diagonal_number(k) + 1, True)
+    rows, columns = shape_tuple((n, n if m is None else m))
+    return _triangle(rows, columns, diagonal_number(k) + 1, True)
 
 
 def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Any, Any]:
     """Rows and columns of the upper triangle of [n, m]; TypeError for extents that are no integers, or negative."""
-    return _triangle(*shape_tuple((n, n if m is None else m)), diagonal_number(k), False)
+    rows, columns = shape_tuple((n, n if m is None else m))
+    return _triangle(rows, columns, diagonal_number(k), False)
 
 
 def tril_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
@@ -75,4 +77,5 @@ def triu_indices_from(arr: Any, k: int = 0) -> tuple[Any, Any]:
 def _matrix(name: str, x: Any) -> tuple[int, int]:
     if len(shape_of(x)) != 2:
         raise ValueError(f"{name} takes an array of 2 dims, got shape {shape_of(x)}\n  at {line_of(user_source())}")
-    return shape_of(x)
+    n, m = shape_of(x)
+    return n, m

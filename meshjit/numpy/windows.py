@@ -11,7 +11,6 @@ import numpy as np
 
 from meshjit.config import config
 from meshjit.core.promotion import canonical
-from meshjit.core.types import is_float
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.creation import iota, ones
@@ -35,7 +34,7 @@ def _window(count: Any, *cosines: float) -> Any:
 def _places(count: Any) -> tuple[Any, int]:
     """0, 1, … and the last of them; ones where there are less than two. Floats are cut off, as in NumPy and JAX."""
     is_known = isinstance(count, float | np.floating | Array) or isinstance(count, np.ndarray)
-    count = shape_tuple((int(count) if is_known and is_float(dtype_of(count)) else count,))[0]
+    count = shape_tuple((int(count) if is_known else count,))[0]
     dtype = canonical(np.dtype(np.float64), config.enable_x64)
     return (iota(dtype, (count,), 0) if count > 1 else ones((count,), dtype)), count - 1
 
