@@ -110,7 +110,7 @@ def shapes() -> Iterator[str]:
         np.diagonal(q); np.diag_indices_from(q); np.dsplit(t, 2); np.dstack([v, w]); np.expand_dims(f, 0);
         np.fill_diagonal(q, 1.0, inplace=False); np.flip(f); np.fliplr(f); np.flipud(f); np.hsplit(w, 2); np.hstack([v, w]);
         np.matrix_transpose(f); np.moveaxis(t, 0, -1); np.pad(v, 1); np.pad(v, 3, mode='wrap'); np.pad(v, 3, mode='reflect');
-        np.pad(f, 2, mode='edge'); np.pad(v, 3, mode='symmetric'); np.pad(f, 2, mode='mean'); np.permute_dims(f); np.ravel(t);
+        np.pad(f, 2, mode='edge'); np.pad(v, 3, mode='symmetric'); np.pad(f, 2, mode='mean'); np.permute_dims(f, (1, 0)); np.ravel(t);
         np.repeat(v, 2); np.reshape(f, (-1, 2)); np.resize(v, (M, M)); np.roll(v, 1);
         np.roll(v, s.astype(np.int32)); np.rollaxis(t, 2); np.rot90(f); np.split(w, 2); np.squeeze(f[None, :, None]);
         np.stack([f, i]); np.swapaxes(t, 0, -1); np.tile(v, 2); np.transpose(t, (-1, 0, 1)); np.tril(q); np.triu(q, 1);
