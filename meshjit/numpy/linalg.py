@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from meshjit.missing import explain as _explain
-from meshjit.numpy import calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
-from meshjit.numpy.arguments import axis_number
+from meshjit.numpy import arguments, calculus, contraction, factoring, rearranging, reductions, shaping, ufuncs
 from meshjit.numpy.creation import eye, iota
 from meshjit.numpy.factoring import NotAMatrixError, adjoint, matrices
 from meshjit.numpy.norms import matrix_norm as matrix_norm, norm as norm, vector_norm as vector_norm
@@ -155,7 +154,7 @@ def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:
 
 def tensorinv(a: Any, ind: int = 2) -> Any:
     """`jax.numpy.linalg.tensorinv`: the inverse of tensordot with `a` over its first `ind` dims."""
-    ind = axis_number(ind)
+    ind = arguments.axis_number(ind)
     if ind <= 0:
         raise ValueError(f"tensorinv: ind must be positive, got {ind}\n  at {line_of(user_source())}")
     first, second = shape_of(a)[:ind], shape_of(a)[ind:]
