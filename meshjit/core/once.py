@@ -27,9 +27,7 @@ def once_per_program(
 
     @functools.wraps(function)
     def once(program: Program, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answers: dict[Hashable, T] | None = program.answers.get(function)
-        if answers is None:
-            answers = program.answers.setdefault(function, {})
+        answers: dict[Hashable, T] = program.answers.setdefault(function, {})
         if args not in answers:
             answers[args] = function(program, *args, **kwargs)
         return answers[args]
