@@ -39,6 +39,18 @@ SMALL: dict[str, tuple[Callable[..., Any], list[str]]] = {
         lambda x, w: lax.scan(lambda c, _: (mnp.tanh(mnp.dot(c, w)), None), x, None, length=2)[0],
         ["f32[63, 130]", "f32[130, 130]"],
     ),
+    "sums that a loop collects": (
+        lambda xs: lax.scan(lambda c, x: (c + mnp.sum(x, 0), None), mnp.zeros(130), xs)[0],
+        ["f32[64, 513, 130]"],
+    ),
+    "parts of what a loop collects": (
+        lambda xs: lax.scan(lambda c, x: (c + mnp.pad(mnp.sum(x, 0), [(0, 130)]), None), mnp.zeros(260), xs)[0],
+        ["f32[64, 513, 130]"],
+    ),
+    "parts of one sum": (
+        lambda x: mnp.pad(mnp.sum(x, 0), [(0, 130)]) + mnp.pad(mnp.sum(mnp.tanh(x), 0), [(130, 0)]),
+        ["f32[513, 130]"],
+    ),
 }  # fmt: skip
 
 

@@ -2,9 +2,9 @@
 
     python -m tests.tools.every_plan --minutes 10 [--seed N] [--most 20000]
 
-Programs of up to 8 equations: chains, diamonds, weights that are read twice, residuals, scans of 2, a product forward and
-backward; extents even, odd, and too short for the mesh; meshes 2, 4 and 2x2 of CPU, GPU and TPU devices; every second one within
-a limit to the memory. A difference is printed with the seed and the Program.
+Programs of up to 8 equations: chains, diamonds, weights that are read twice, residuals, scans of 2, sums that loops collect, a
+product forward and backward; extents even, odd, and too short for the mesh; meshes 2, 4 and 2x2 of CPU, GPU and TPU devices; every
+second one within a limit to the memory. A difference is printed with the seed and the Program.
 """
 
 from __future__ import annotations
@@ -254,7 +254,25 @@ def steps(generator: np.random.Generator, least: int) -> Program:
     return traced(fun, _types((d, m), (n, d)))
 
 
-FORMS: Sequence[Callable[[np.random.Generator, int], Program]] = (mixed, mixed, mixed, layers, loops, steps)
+def collecting(generator: np.random.Generator, least: int) -> Program:
+    """Sums that a loop collects, whole or as parts of what it collects, faded or not; or parts of one sum without a loop."""
+    n, d = (int(n) for n in generator.choice(EXTENTS, 2))
+    kind, trips = int(generator.integers(4)), int(generator.choice([2, 64]))
+    behind, before = [[(0, d)], [(d, 0)]]
+
+    def fun(x: Any) -> Any:
+        if kind == 0:
+            return mnp.pad(mnp.sum(x[0], 0), behind) + mnp.pad(mnp.sum(mnp.tanh(x[1]), 0), before)
+        if kind == 1:
+            return lax.scan(lambda c, y: (c + mnp.sum(y, 0), None), mnp.zeros(d), x)[0]
+        if kind == 2:
+            return lax.scan(lambda c, y: (c + mnp.pad(mnp.sum(y, 0), behind), None), mnp.zeros(2 * d), x)[0]
+        return lax.scan(lambda c, y: (0.5 * c + mnp.sum(y, 0), None), mnp.zeros(d), x)[0]
+
+    return traced(fun, _types((2 if kind == 0 else trips, n, d)))
+
+
+FORMS: Sequence[Callable[[np.random.Generator, int], Program]] = (mixed, mixed, mixed, layers, loops, steps, collecting)
 
 
 # --- as a tool --------------------------------------------------------------------------------------------------------

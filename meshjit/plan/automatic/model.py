@@ -14,6 +14,7 @@ So the cost of an assignment is never more than that of the plan that `prescribe
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -35,6 +36,7 @@ from meshjit.plan.automatic.tables import Tables
 from meshjit.plan.automatic.versions import Pin, VersionPrices, pin_of
 from meshjit.plan.cost import Machine
 from meshjit.plan.graph import Annotations, Flattened
+from meshjit.plan.uses import Uses
 from sharding.axes import AxisRef, name_of
 from sharding.placement import Placement
 from sharding.rule import FactorRule
@@ -140,10 +142,24 @@ class Model:
             return
         self.values[var].uses.append((by, operand, demands))
 
+    def _collector(self, var: Var) -> Decision:
+        """Where a carry lies that may only collect: then it may be a partial sum, which is reduced after the loop."""
+        whole = list(self.domain.placements(var))
+        names = [name for name, size in self.machine.mesh.shape.items() if size > 1]
+        sums = [axes for n in range(1, len(names) + 1) for axes in itertools.combinations(names, n)]
+        partial = [
+            self.machine.normal(Placement(p.dims, tuple((axis, "sum") for axis in axes)))
+            for p in whole
+            for axes in sums
+            if {name_of(axis) for axis in p.axes()}.isdisjoint(axes)
+        ]
+        placements = [*whole, *dict.fromkeys(partial)]
+        return self._decision([0.0] * len(placements), vars=[var], placements=placements, flows=True)
+
     # --- equations ----------------------------------------------------------------------------------------------------
 
     def _equations(self, program: Program, weight: float, prices: VersionPrices) -> None:
-        counts, layers = self.machine.uses_of(program).counts, alike_equations(program)
+        uses, layers = self.machine.uses_of(program), alike_equations(program)
         separate = separate_parts(program)
         for at, eqn in enumerate(program.eqns):
             if eqn.op.regions is not None and run_regions(eqn) and eqn.op.pinned is None:
@@ -153,15 +169,15 @@ class Model:
             elif eqn.outputs:
                 parts = separate.get(at, (eqn,))
                 for n, part in enumerate(parts):
-                    self._equation(part, (id(program), *layers[at], n) if at in layers else part, counts, weight, prices)
+                    self._equation(part, (id(program), *layers[at], n) if at in layers else part, uses, weight, prices)
                 self.parts.update(dict.fromkeys(parts, eqn) if len(parts) > 1 else ())
 
-    def _equation(self, eqn: Eqn, key: object, counts: Mapping[Var, int], weight: float, prices: VersionPrices) -> None:
+    def _equation(self, eqn: Eqn, key: object, uses: Uses, weight: float, prices: VersionPrices) -> None:
         decision = self.repeated.get(key)
         if decision is None:
             decision = self._joined(eqn, weight) if self.joins else None
             if decision is None:
-                decision = self._decided(eqn, counts, weight)
+                decision = self._decided(eqn, uses, weight)
             else:
                 self._join(decision, eqn, weight)
             self.repeated[key] = decision
@@ -174,8 +190,8 @@ class Model:
         for i, var in enumerate(eqn.outputs):
             self._made(var, decision, kind.number + i, weight, prices, kind.effects.homes[i])
 
-    def _decided(self, eqn: Eqn, counts: Mapping[Var, int], weight: float) -> Decision:
-        plans, spreads = self._plans(eqn, counts)
+    def _decided(self, eqn: Eqn, uses: Uses, weight: float) -> Decision:
+        plans, spreads = self._plans(eqn, uses)
         decision = self._decision([0.0] * len(plans), plans=plans, spreads=spreads)
         decision.flows = any(r.partial for plan in plans for r in plan.results)
         decision.dims = self._dims(eqn) if self.joins else None
@@ -234,9 +250,9 @@ class Model:
                 return value.maker
         return None
 
-    def _plans(self, eqn: Eqn, counts: Mapping[Var, int]) -> tuple[list[EquationPlan], list[EquationPlan]]:
+    def _plans(self, eqn: Eqn, uses: Uses) -> tuple[list[EquationPlan], list[EquationPlan]]:
         """By choice, with partial sums that flow through and without; the same lists for equations that have the same."""
-        sums = [] if self.joins or eqn.op.pinned is not None else list(self._flowing(eqn, counts))
+        sums = [] if self.joins or eqn.op.pinned is not None else list(self._flowing(eqn, uses))
         key = self.domain.alike(eqn), *[(group, *axes) for group, axes in sums]
         both = self.choices.get(key)
         if both is None:
@@ -258,21 +274,23 @@ class Model:
             allowed = [equation_plan(rule, rule.project(rule.results[0], pin.placement, mesh), mesh)]
         return allowed
 
-    def _flowing(self, eqn: Eqn, counts: Mapping[Var, int]) -> Iterator[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]:
+    def _flowing(self, eqn: Eqn, uses: Uses) -> Iterator[tuple[tuple[int, ...], list[tuple[AxisRef, ...]]]]:
         """Operands through which partial sums may flow together, and over which axes; see `Delays.accepted`."""
         if not is_pure(eqn) or any(kind != "sum" for kind in self._rule(eqn).reductions.values()) or len(eqn.outputs) != 1:
             return
-        for group in eqn.op.sum_groups(eqn.input_types, eqn.params):
+        for every in eqn.op.sum_groups(eqn.input_types, eqn.params):
+            group = tuple([i for i in every if eqn.inputs[i] not in uses.zeros])
             together = [eqn.inputs[i] for i in group]
-            if not group or any(
-                v not in self.values or not self.values[v].maker.flows or counts[v] != eqn.inputs.count(v) for v in together
-            ):
+            if not group or any(v not in self.values or not self.values[v].maker.flows for v in together):
                 continue
             if sum(v.type.nbytes for v in eqn.outputs) > sum(v.type.nbytes for v in together):
+                if not uses.addends.issuperset((*together, *eqn.outputs)):
+                    continue
+            elif any(uses.counts[v] != eqn.inputs.count(v) for v in together):
                 continue
-            homes = self.values[together[0]].homes.different
+            homes = [p for v in together for p in self.values[v].homes.different]
             partial = {p.partial_axes for p in homes if p.partial_kind == "sum"}
-            yield tuple(group), list(self.domain.partials(sorted(partial, key=str)))
+            yield group, list(self.domain.partials(sorted(partial, key=str)))
 
     def _rule(self, eqn: Eqn) -> FactorRule:
         rule = self.flat.rules.get(eqn)
@@ -281,7 +299,8 @@ class Model:
     # --- loops and branches -------------------------------------------------------------------------------------------
 
     def _regions(self, eqn: Eqn, weight: float, prices: VersionPrices) -> None:
-        carries = {region.operands[i] for region in run_regions(eqn) for i, _ in region.carried}
+        carries = {region.operands[i]: region.program.inputs[i] for region in run_regions(eqn) for i, _ in region.carried}
+        adding = {v for region in run_regions(eqn) for v in self.machine.uses_of(region.program).addends}
         homes: dict[int, Decision] = {}  # by operand that is carried
         results: dict[int, Decision] = {}
         for region, times in weighted_regions(eqn):
@@ -289,8 +308,8 @@ class Model:
             for i, (operand, inner) in enumerate(zip(region.operands, region.program.inputs, strict=True)):
                 home = homes.get(operand) if operand in carries else None
                 if home is None:
-                    home = self._source(inner)
-                    outer = [_stacked(p) if i in region.sliced else p for p in home.placements]
+                    home = self._collector(inner) if carries.get(operand) in adding else self._source(inner)
+                    outer = [_stacked(p) if i in region.sliced else p.without_partial() for p in home.placements]
                     self._read(eqn.inputs[operand], home, -1, ByChoice((p,) for p in outer))
                 if operand in carries:
                     homes[operand] = home
