@@ -155,8 +155,6 @@ class _Call:
     def __init__(self, f: Function, settings: Settings, args: tuple[Any, ...]) -> None:
         self.f, self.settings, self.name = f, settings, function_name(f)
         self.mesh = mesh_of_call(settings.mesh, self.name)
-        if isinstance(self.mesh, AbstractMesh) and active_trace() is None:
-            self.mesh = mesh_of_arguments(self.mesh, self.name, tree.leaves(args))
         self.names = manual_axes(settings.axis_names, self.mesh)
         self.axes = tuple((name, size) for name, size in self.mesh.shape_tuple if name in self.names)
         self.auto = [n for n in self.mesh.axis_names if n not in self.names and n not in device_axis_names()]
@@ -167,6 +165,8 @@ class _Call:
             check_specs(settings.in_specs, self.names, "in_specs", self.mesh)
         if not callable(settings.out_specs):
             check_specs(settings.out_specs, self.names, "out_specs", self.mesh)
+        if isinstance(self.mesh, AbstractMesh) and active_trace() is None:
+            self.mesh = mesh_of_arguments(self.mesh, self.name, tree.leaves(args))
         self.leaves, self.in_tree = tree.flatten((args, {}))
         self.paths = _paths(f, args)
         self.specs = self._in_specs(args)
