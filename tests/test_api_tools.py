@@ -444,7 +444,7 @@ def test_our_own_frames_are_hidden() -> None:
         assert "wrapped.py" in frames(lambda: mj.jit(nested)(X))
     with mj.config.using(traceback_filtering="tracebackhide"):
         assert "wrapped.py" in frames(lambda: mj.jit(nested)(X))
-    with pytest.raises(TypeError) as error:
+    with pytest.raises(ValueError) as error:
         mj.jit(bad)(X)
     assert error.value.__notes__ == ["(frames of meshjit are hidden; MESHJIT_TRACEBACK_FILTERING=off shows them)"]
     assert set(frames(lambda: mj.jit(lambda x: x).lower("a"))) == {"test_api_tools.py"}

@@ -149,7 +149,7 @@ def test_unique_slices_of_a_size() -> None:
 @pytest.mark.parametrize(("shape", "axis", "found"), [((0, 2), 0, (0, 2)), ((2, 0), 0, (1, 0)), ((2, 0), 1, (2, 0))])
 def test_unique_slices_of_nothing(shape: tuple[int, ...], axis: int, found: tuple[int, ...]) -> None:
     assert mnp.unique(np.zeros(shape), axis=axis).shape == found
-    with pytest.raises(ValueError, match="there is no slice to fill size=2 with"):
+    with pytest.raises(ValueError, match="an empty array has no slices to fill size=2 with"):
         mnp.unique(np.zeros((0, 2)), axis=0, size=2)
 
 

@@ -69,7 +69,7 @@ def cost(lower: Callable[[], str]) -> Cost:
     return Cost(peak, sum(entry.callcount for entry in counter.getstats()), len(text))
 
 
-def dearer(call: str, factor: int = 2, memory: int = MEGABYTE, **how: Any) -> str:
+def dearer(call: str, factor: int = 2, memory: int = 2 * MEGABYTE, **how: Any) -> str:
     """What of the large call costs more than `factor` times the small one; empty where nothing does. Memory that is asked for
     once alone is nobody's cost: some cache grew just then."""
     try:

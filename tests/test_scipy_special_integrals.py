@@ -65,10 +65,11 @@ def test_dtypes_shapes_and_errors(name: str) -> None:
         half = mnp.array([0.3, 1, 2], dtype)
         assert all(v.dtype == dtype for v in both(ours(half)))
         agree(tuple(v.astype(np.float32) for v in both(ours(half))), ours(half.astype(np.float32)), 1e-2)
-    with pytest.raises(TypeError, match="takes arrays, not a list"):
+    with pytest.raises(TypeError, match="argument 0 is a list: this function takes arrays and numbers"):
         ours([1.0, 2.0])
     if name != "erfcx":
-        with pytest.raises(ValueError, match="takes real numbers, not complex64"):
+        error = NotImplementedError if name == "fresnel" else ValueError  # as JAX's
+        with pytest.raises(error, match="takes real numbers, not complex64"):
             ours(mnp.array([1j]))
 
 

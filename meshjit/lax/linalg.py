@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.lax import matrix_forms
 from meshjit.lax.loops import fori_loop
 from meshjit.lax.matrix_forms import (
     EighImplementation as EighImplementation,
@@ -16,7 +17,6 @@ from meshjit.lax.matrix_forms import (
     householder_product as householder_product,
     ormqr as ormqr,
     qdwh as qdwh,
-    require_inexact,
     schur as schur,
     symmetric_product as symmetric_product,
     tridiagonal as tridiagonal,
@@ -35,7 +35,7 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
 
     symmetrize_input takes (x + x*) / 2; otherwise only the lower triangle is read."""
     if not symmetrize_input:  # which makes floats of integers
-        require_inexact("cholesky", x)
+        matrix_forms.require_inexact("cholesky", x)
     return factoring.cholesky(x, symmetrize_input)
 
 
@@ -53,7 +53,7 @@ def eig(
     On CPU alone. Eigenvectors have length 1 and their largest element real and positive; so they have derivatives wherever
     no two eigenvalues are equal."""
     del enable_eigvec_derivs, implementation, use_magma
-    require_inexact("eig", x)
+    matrix_forms.require_inexact("eig", x)
     return factoring.eig(x, bool(compute_left_eigenvectors), bool(compute_right_eigenvectors))
 
 
@@ -70,7 +70,7 @@ def eigh(
 
     With subset_by_index (a, b) those from a to before b. They are rising whatever sort_eigenvalues says."""
     del sort_eigenvalues, implementation
-    require_inexact("eigh", x)
+    matrix_forms.require_inexact("eigh", x)
     v, w = factoring.eigh(x, lower, symmetrize_input)
     if subset_by_index is None:
         return v, w
@@ -83,7 +83,7 @@ def eigh(
 def lu(x: Any) -> tuple[Any, Any, Any]:
     """(L and U in one matrix, i32 [..., k] the row that row i was exchanged with, i32 [..., m] the order of the rows) of
     x [..., m, n], k = min(m, n): the rows of x in this order are L U."""
-    require_inexact("lu", x)
+    matrix_forms.require_inexact("lu", x)
     return factoring.lu(x)
 
 
@@ -115,7 +115,7 @@ def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True, use_magma:
 
     With pivoting (Q, R, i32 [..., n] p) with x[..., p] = Q R, the diagonal of R falling in size; on CPU alone."""
     del use_magma
-    require_inexact("qr", x)
+    matrix_forms.require_inexact("qr", x)
     if pivoting:
         return tuple(factoring.qr_pivoted(x, full_matrices))
     return factoring.qr(x, full_matrices)
@@ -131,7 +131,7 @@ def svd(
 ) -> Any:
     """(U, S, Vh) with x = U S Vh, of x [..., m, n], S falling; or S alone. See jax.lax.linalg.svd."""
     del algorithm
-    require_inexact("svd", x)
+    matrix_forms.require_inexact("svd", x)
     results = singular.svd(x, full_matrices, compute_uv, False, subset_by_index)
     return tuple(results) if compute_uv else results
 
@@ -149,7 +149,7 @@ def triangular_solve(
     """x with op(a) x = b (left_side) or x op(a) = b, for a triangular `a` [..., n, n] of which one triangle is read.
 
     `b` is [..., n, k] (left_side) or [..., k, n], or a vector [..., n]."""
-    require_inexact("triangular_solve", a, b)
+    matrix_forms.require_inexact("triangular_solve", a, b)
     how = (left_side, lower, transpose_a, conjugate_a, unit_diagonal)
     return factoring.triangular_solve("triangular_solve", a, b, *how)
 

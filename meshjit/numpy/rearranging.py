@@ -90,9 +90,9 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """`numpy.roll`. A traced shift is one dynamic slice of two copies."""
-    if len(shape_of(shift)) > 1:
+    if not isinstance(shift, int) and len(shape_of(shift)) > 1:
         raise ValueError(f"roll: shifts are a number or a vector, got shape {shape_of(shift)}\n  at {line_of(user_source())}")
-    if not isinstance(shift, list | tuple | float) and is_inexact(dtype_of(shift)):
+    if not isinstance(shift, list | tuple | float | int) and is_inexact(dtype_of(shift)):
         shift = cast(shift, np.int32)
     if axis is None:
         return reshape(roll(ravel(a), shift, 0), shape_of(a))

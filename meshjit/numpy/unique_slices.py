@@ -31,7 +31,7 @@ def unique_slices(
         size = int(known.max()) + 1 if count else 0
     if size and fill_value is None and not count:
         line = line_of(user_source())
-        raise ValueError(f"unique: there is no slice to fill size={size} with\n  at {line}\n  fix: fill_value=...")
+        raise ValueError(f"unique: an empty array has no slices to fill size={size} with\n  at {line}\n  fix: fill_value=...")
     starts = _first_places(ranks, size)
     there = ufuncs.less(starts, count)
     places = ufuncs.where(there, starts, getitem(starts, 0)) if count and size else starts

@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from meshjit.lax import custom_linear_solve, linalg as lax_linalg, stop_gradient
+from meshjit import lax
+from meshjit.lax import linalg as lax_linalg
 from meshjit.missing import explain as _explain
-from meshjit.numpy import factoring, linalg as numpy_linalg, rearranging, sorting, ufuncs
+from meshjit.numpy import factoring, linalg as numpy_linalg, promote, rearranging, shaping, sorting, ufuncs
 from meshjit.numpy.creation import eye, iota, tril, triu, zeros
 from meshjit.numpy.factoring import adjoint, matrices
 from meshjit.numpy.indexing import take_along_axis
-from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, promoted, shape_of
-from meshjit.numpy.shaping import atleast_1d, concatenate, expand_dims, squeeze
+from meshjit.numpy.promote import asarray, broadcast_to, dtype_of, promoted, shape_of
+from meshjit.numpy.shaping import concatenate, expand_dims, squeeze
 from meshjit.ops.base.families import part_dtype
+from meshjit.scipy import operands
 from meshjit.scipy.matrix_forms import (
     hessenberg as hessenberg,
     polar as polar,
@@ -29,7 +31,6 @@ from meshjit.scipy.matrix_functions import (
     solve_sylvester as solve_sylvester,
     sqrtm as sqrtm,
 )
-from meshjit.scipy.operands import refuse_lists
 from meshjit.scipy.special_matrices import (
     circulant as circulant,
     companion as companion,
@@ -238,9 +239,9 @@ def solve(
     if batch not in (shape_of(b), shape_of(b)[:-1]):
         line = line_of(user_source())
         raise ValueError(f"solve: a is {shape_of(a)}, so b must be {batch} or one dim more, not {shape_of(b)}\n  at {line}")
-    known = stop_gradient(a)
+    known = lax.stop_gradient(a)
     factor = lax_linalg.cholesky(known if lower else adjoint(known), symmetrize_input=False)
-    return custom_linear_solve(lambda x: _product(a, x), b, lambda _, y: cho_solve((factor, True), y), symmetric=True)
+    return lax.custom_linear_solve(lambda x: _product(a, x), b, lambda _, y: cho_solve((factor, True), y), symmetric=True)
 
 
 def svd(
@@ -271,7 +272,7 @@ def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
 
 def block_diag(*arrs: Any) -> Any:
     """`jax.scipy.linalg.block_diag`: matrices along the diagonal of one; vectors are rows."""
-    refuse_lists(*arrs)
+    operands.refuse_lists(*arrs)
     blocks, _ = promoted(*(arrs or (np.zeros((1, 0), np.float32),)))
     if any(len(shape_of(x)) > 2 for x in blocks):
         raise ValueError(f"block_diag: takes arrays of 2 dims at most, got {[shape_of(x) for x in blocks]}")
@@ -290,9 +291,9 @@ def block_diag(*arrs: Any) -> Any:
 def toeplitz(c: Any, r: Any = None) -> Any:
     """`jax.scipy.linalg.toeplitz`: first column c [..., m], first row r [..., n] (of which the first is not read; default
     conj(c)), whose leading dims are broadcast."""
-    refuse_lists(c, r)
-    c = atleast_1d(c)
-    r = ufuncs.conj(c) if r is None else atleast_1d(r)
+    operands.refuse_lists(c, r)
+    c = shaping.atleast_1d(c)
+    r = ufuncs.conj(c) if r is None else shaping.atleast_1d(r)
     line, rows, columns = _line(rearranging.flip(c, -1), r)
     row, column = (iota(np.int32, (rows, columns), d) for d in (0, 1))
     place = ufuncs.add(ufuncs.subtract(rows - 1, row), column)
@@ -302,7 +303,7 @@ def toeplitz(c: Any, r: Any = None) -> Any:
 def hankel(c: Any, r: Any = None) -> Any:
     """`jax.scipy.linalg.hankel`: first column c [..., m], last row r [..., n] (of which the first is not read; default zeros),
     whose leading dims are broadcast. ValueError for scalars."""
-    refuse_lists(c, r)
+    operands.refuse_lists(c, r)
     c = asarray(c)
     r = ufuncs.multiply(c, 0) if r is None else asarray(r)
     if not shape_of(c) or not shape_of(r):
@@ -316,7 +317,7 @@ def _line(first: Any, second: Any) -> tuple[Any, int, int]:
     """The vectors [..., m] and [..., n] one behind the other, without the first of the second; m; n."""
     (first, second), _ = promoted(first, second)
     m, n = shape_of(first)[-1], shape_of(second)[-1]
-    batch = broadcast_shapes(shape_of(first)[:-1], shape_of(second)[:-1])
+    batch = promote.broadcast_shapes(shape_of(first)[:-1], shape_of(second)[:-1])
     first, second = broadcast_to(first, (*batch, m)), broadcast_to(second, (*batch, n))
     return concatenate([first, second[..., 1:]], -1), m, n
 

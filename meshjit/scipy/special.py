@@ -11,19 +11,19 @@ from typing import Any
 import numpy as np
 
 from meshjit import numpy as mnp
-from meshjit.core.types import is_integer
+from meshjit.core import types
 from meshjit.custom_derivatives import custom_jvp
 from meshjit.lax import elementwise as lax
 from meshjit.missing import explain as _explain
 from meshjit.nn import log_softmax as _log_softmax, logsumexp as logsumexp, softmax as _softmax
 from meshjit.numpy.promote import apply, dtype_of
-from meshjit.scipy.operands import floats, reals, refuse_lists, strong
+from meshjit.scipy import operands
 from meshjit.trace import line_of, user_source
 
 
 def _unary(name: str, op: str, doc: str) -> Any:
     def function(x: Any) -> Any:
-        refuse_lists(x)
+        operands.refuse_lists(x)
         return apply(op, x, inexact=True)
 
     function.__name__ = function.__qualname__ = name
@@ -52,7 +52,7 @@ expit = _unary("expit", "logistic", "1 / (1 + exp(-x)).")
 @custom_jvp
 def logit(x: Any) -> Any:
     """log(p / (1 - p)), the inverse of expit."""
-    (x,) = floats(x)
+    (x,) = operands.floats(x)
     return mnp.log(x / (1 - x))
 
 
@@ -64,7 +64,7 @@ logit.defjvps(lambda t, y, x: t / (x * (1 - x)))
 
 def gammasgn(x: Any) -> Any:
     """The sign of Γ(x): nan at negative whole numbers and -inf; at -0, -1."""
-    (x,) = reals("gammasgn", x)
+    (x,) = operands.reals("gammasgn", x)
     floor = mnp.floor(x)
     below = mnp.where(mnp.mod(floor, 2) == 0, 1.0, -1.0)
     below = mnp.where(mnp.isnan(x) | (x == floor), np.nan, below)
@@ -73,13 +73,13 @@ def gammasgn(x: Any) -> Any:
 
 def gamma(x: Any) -> Any:
     """Γ(x); x may be complex."""
-    (x,) = floats(x)
+    (x,) = operands.floats(x)
     return mnp.exp(_complex_loggamma(x)) if x.dtype.kind == "c" else gammasgn(x) * mnp.exp(gammaln(x))
 
 
 def loggamma(x: Any) -> Any:
     """log Γ(x), the branch that is continuous but for the negative numbers; of these, and of 0, nan where x is real."""
-    (x,) = floats(x)
+    (x,) = operands.floats(x)
     return _complex_loggamma(x) if x.dtype.kind == "c" else mnp.where(x > 0, gammaln(x), np.nan)
 
 
@@ -111,13 +111,13 @@ def factorial(n: Any, exact: bool = False) -> Any:
     """Γ(n + 1), and 0 for negative n. NotImplementedError for exact=True."""
     if exact:
         raise NotImplementedError("factorial: exact=True is not there\n  fix: math.factorial of a Python integer")
-    (n,) = floats(n)
+    (n,) = operands.floats(n)
     return mnp.where(n < 0, 0, mnp.exp(gammaln(n + 1)))
 
 
 def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:  # noqa: N803 - SciPy's name
     """The number of ways to choose k of N, with repetition those of N + k - 1; 0 where there are none."""
-    n, k = floats(N, k)
+    n, k = operands.floats(N, k)
     if repetition:
         n = n + k - 1
     none = (k < 0) | (k > n) | (n < 0)
@@ -127,26 +127,26 @@ def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:  # noqa: N803 - Sc
 
 def betaln(a: Any, b: Any) -> Any:
     """log |B(a, b)|."""
-    a, b = floats(a, b)
+    a, b = operands.floats(a, b)
     return gammaln(a) + (gammaln(b) - gammaln(a + b))
 
 
 def beta(a: Any, b: Any) -> Any:
     """B(a, b) = Γ(a) Γ(b) / Γ(a + b)."""
-    a, b = reals("beta", a, b)
+    a, b = operands.reals("beta", a, b)
     return gammasgn(a) * gammasgn(b) * gammasgn(a + b) * mnp.exp(betaln(a, b))
 
 
 def poch(z: Any, m: Any) -> Any:
     """The rising factorial Γ(z + m) / Γ(z); 1 for m = 0."""
-    z, m = reals("poch", z, m)
+    z, m = operands.reals("poch", z, m)
     ratio = gammasgn(z + m) * gammasgn(z) * mnp.exp(gammaln(z + m) - gammaln(z))
     return mnp.where((m == 0) & mnp.isnan(ratio), 1, ratio)
 
 
 def multigammaln(a: Any, d: Any) -> Any:
     """log Γ_d(a), the gamma function of d × d matrices; d is a Python integer."""
-    (a,) = floats(a)
+    (a,) = operands.floats(a)
     size = int(d)
     half = mnp.arange(size, dtype=a.dtype) / 2
     return gammaln(a[..., None] - half).sum(-1) + size * (size - 1) / 4 * math.log(math.pi)
@@ -154,32 +154,32 @@ def multigammaln(a: Any, d: Any) -> Any:
 
 def polygamma(n: Any, x: Any) -> Any:
     """The derivative of order n of digamma."""
-    if not is_integer(dtype_of(n)):
+    if not types.is_integer(dtype_of(n)):
         at = f"\n  at {line_of(user_source())}"
         raise ValueError(f"polygamma: n is of {dtype_of(n)}, not of integers{at}\n  fix: n.astype(int)")
-    return lax.polygamma(*reals("polygamma", n, x))
+    return lax.polygamma(*operands.reals("polygamma", n, x))
 
 
 def gammainc(a: Any, x: Any) -> Any:
     """The regularized lower incomplete gamma function P(a, x); differentiable by both."""
-    return lax.igamma(*floats(a, x))
+    return lax.igamma(*operands.floats(a, x))
 
 
 def gammaincc(a: Any, x: Any) -> Any:
     """The regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), precise where it is small."""
-    return lax.igammac(*floats(a, x))
+    return lax.igammac(*operands.floats(a, x))
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
     """The regularized incomplete beta function I_x(a, b); differentiable by x."""
-    return lax.betainc(*reals("betainc", a, b, x))
+    return lax.betainc(*operands.reals("betainc", a, b, x))
 
 
 def zeta(x: Any, q: Any = None) -> Any:
     """Hurwitz's zeta function Σ 1 / (q + n)^x from n = 0 on. NotImplementedError without q, as in JAX."""
     if q is None:
         raise NotImplementedError("zeta: Riemann's function is not there\n  fix: zeta(x, 1)")
-    return _zeta(*floats(x, q))
+    return _zeta(*operands.floats(x, q))
 
 
 @custom_jvp
@@ -217,14 +217,14 @@ i1e = _unary("i1e", "bessel_i1e", "exp(-|x|) I₁(x).")
 @custom_jvp
 def i0(x: Any) -> Any:
     """I₀(x)."""
-    (x,) = floats(x)
+    (x,) = operands.floats(x)
     return mnp.exp(mnp.abs(x)) * i0e(x)
 
 
 @custom_jvp
 def i1(x: Any) -> Any:
     """I₁(x)."""
-    (x,) = floats(x)
+    (x,) = operands.floats(x)
     return mnp.exp(mnp.abs(x)) * i1e(x)
 
 
@@ -238,7 +238,7 @@ i1.defjvps(lambda t, y, x: t * (i0(x) - mnp.where(x == 0, 0.5, y / mnp.where(x =
 @custom_jvp
 def xlogy(x: Any, y: Any) -> Any:
     """x log y, and 0 where x is 0 and y is a number."""
-    x, y = floats(x, y)
+    x, y = operands.floats(x, y)
     return mnp.where((x == 0) & ~mnp.isnan(y), 0, x * mnp.log(y))
 
 
@@ -248,7 +248,7 @@ xlogy.defjvps(lambda t, z, x, y: t * mnp.log(y), lambda t, z, x, y: t * x / y)
 @custom_jvp
 def xlog1py(x: Any, y: Any) -> Any:
     """x log(1 + y), and 0 where x is 0 and y is a number."""
-    x, y = floats(x, y)
+    x, y = operands.floats(x, y)
     return mnp.where((x == 0) & ~mnp.isnan(y), 0, x * mnp.log1p(y))
 
 
@@ -258,7 +258,7 @@ xlog1py.defjvps(lambda t, z, x, y: t * mnp.log1p(y), lambda t, z, x, y: t * x / 
 @custom_jvp
 def entr(x: Any) -> Any:
     """-x log x, 0 at 0 and -inf below."""
-    (x,) = reals("entr", x)
+    (x,) = operands.reals("entr", x)
     return mnp.where(x < 0, -np.inf, -xlogy(x, x))
 
 
@@ -272,7 +272,7 @@ def _safe(holds: Any, value: Any, fallback: float) -> Any:
 
 def rel_entr(p: Any, q: Any) -> Any:
     """p log(p / q), 0 where p is 0 and q at least 0, inf elsewhere outside of p, q > 0."""
-    p, q = reals("rel_entr", p, q)
+    p, q = operands.reals("rel_entr", p, q)
     inside, zero = (p > 0) & (q > 0), (p == 0) & (q >= 0)
     value = _safe(inside, p, 1) * (mnp.log(_safe(inside, p, 1)) - mnp.log(_safe(inside, q, 1)))
     value = mnp.where(inside, value, mnp.where(zero, 0, np.inf))
@@ -281,19 +281,19 @@ def rel_entr(p: Any, q: Any) -> Any:
 
 def kl_div(p: Any, q: Any) -> Any:
     """rel_entr(p, q) - p + q."""
-    p, q = reals("kl_div", p, q)
+    p, q = operands.reals("kl_div", p, q)
     return rel_entr(p, q) - p + q
 
 
 def boxcox(x: Any, lmbda: Any) -> Any:
     """(x^λ - 1) / λ, and log x for λ = 0."""
-    x, power = floats(x, lmbda)
+    x, power = operands.floats(x, lmbda)
     return _power_law(mnp.log(x), power)
 
 
 def boxcox1p(x: Any, lmbda: Any) -> Any:
     """boxcox(1 + x, λ), precise where x is small."""
-    x, power = floats(x, lmbda)
+    x, power = operands.floats(x, lmbda)
     return _power_law(mnp.log1p(x), power)
 
 
@@ -308,8 +308,8 @@ def _power_law(log: Any, power: Any) -> Any:
 
 def ndtr(x: Any) -> Any:
     """The probability of a standard normal number below x."""
-    (x,) = reals("ndtr", x, error=TypeError)
-    return strong(erfc(-x * math.sqrt(0.5)) / 2)
+    (x,) = operands.reals("ndtr", x, error=TypeError)
+    return operands.strong(erfc(-x * math.sqrt(0.5)) / 2)
 
 
 def log_ndtr(x: Any, series_order: int = 3) -> Any:
@@ -318,7 +318,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
         raise TypeError(f"log_ndtr: series_order must be a Python integer, got {type(series_order).__name__}")
     if not 0 <= series_order <= 30:
         raise ValueError(f"log_ndtr: series_order is {series_order}, not 0 to 30")
-    (x,) = (strong(v) for v in reals("log_ndtr", x, error=TypeError))
+    (x,) = (operands.strong(v) for v in operands.reals("log_ndtr", x, error=TypeError))
     low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
     middle = mnp.log(ndtr(mnp.clip(x, low, high)))
     above = -ndtr(-mnp.maximum(x, high))
@@ -361,7 +361,7 @@ def _ratio(coefficients: Any, x: Any) -> Any:
 
 def ndtri(p: Any) -> Any:
     """The x with ndtr(x) = p; ±inf at 1 and 0, nan outside, and so is the derivative there."""
-    (p,) = (strong(v) for v in reals("ndtri", p, error=TypeError))
+    (p,) = (operands.strong(v) for v in operands.reals("ndtri", p, error=TypeError))
     q = p - 0.5
     finite = (p != 0) & (p != 1)
     central = q * _ratio(_CENTER, 0.180625 - q * q)

@@ -61,10 +61,11 @@ def elementwise() -> Iterator[str]:
         stop_gradient tan tanh""", "f")  # fmt: skip
     yield from _names("scipy.special", """digamma entr erf erfc erfinv expit factorial gamma gammaln gammasgn log_ndtr logit
         i0 i0e i1 i1e log_softmax loggamma logsumexp ndtr ndtri softmax""", "f")  # fmt: skip
-    yield from _names("scipy.special", """beta betaln boxcox boxcox1p comb gammainc gammaincc kl_div poch polygamma rel_entr xlog1py
+    yield from _names("scipy.special", """beta betaln boxcox boxcox1p comb gammainc gammaincc kl_div poch rel_entr xlog1py
         xlogy zeta""", "f, g")  # fmt: skip
     yield from _names("scipy.special", "dawsn erfcx exp1 expi fresnel sici spence wofz", "f")
     yield from _names("scipy.special", "owens_t", "f, g")
+    yield from _names("scipy.special", "polygamma", "i, f")
     yield from _calls("""scipy.special.expn(2, f); scipy.special.bessel_jn(f, v=2); scipy.special.hyp1f1(f, 2.0, g);
         scipy.special.hyp2f1(f, 2.0, 3.0, g); scipy.special.sph_harm_y(i, i, f, f, n_max=4)""")
     yield from _calls("scipy.special.betainc(f, g, f); lax.betainc(f, g, f)")

@@ -135,9 +135,9 @@ custom_partitioning = Op(
     evaluate=_evaluate,
     emit=_emit,
     samples=_samples,
-    jvp=Absent(_NONE, error=NotImplementedError),
-    transpose=Absent(_NONE, error=NotImplementedError),
-    batch=Absent(_NONE, error=NotImplementedError),
+    jvp=Absent(_NONE),
+    transpose=Absent(_NONE),
+    batch=Absent(_NONE),
     partition=_partition,
     whole="the user says that a factor needs to be whole",
 )
