@@ -263,3 +263,20 @@ def test_gradients_of_stencils_are_stencils(step: Any, rows: int) -> None:
     assert traffic(gradient, ["f32[64, 16]"], X8, [P("x")], [P("x")]) == {"collective_permute": rows * ROW}
     array = np.random.default_rng(0).integers(-3, 4, (61, 16)).astype(np.float32)
     check_function(gradient, [array], X8, [P("x")], [P("x")], exact=False)
+
+
+@pytest.mark.parametrize("start", [0, 1, 2, 7])
+def test_an_update_at_a_computed_place_stays_where_it_is(start: int) -> None:
+    """Its place counts from the first row of what it writes into, so that cannot lie among the rows of a longer array."""
+
+    def added(v: Any, w: Any, update: Any, at: Any) -> Any:
+        parts = [lax.pad(x, np.float32(0), ((-5, 0, 0), (0, 0, 0))) for x in (v, w)]
+        return lax.dynamic_update_slice(mnp.zeros((3, 6)), update, (at, 0)) + parts[0] + parts[1]
+
+    program = traced(added, ["f32[8, 6]", "f32[8, 6]", "f32[1, 6]", "i32[]"])
+    generator = np.random.default_rng(0)
+    arrays = [*(generator.integers(-9, 9, v.shape).astype(np.float32) for v in program.inputs[:3]), np.int32(start)]
+    aligned = verify(align(program, lambda var, dim: 4, PRICES))
+    np.testing.assert_array_equal(evaluate(aligned, arrays)[0], evaluate(program, arrays)[0])
+    for mesh in MESHES:
+        check_law(program, mesh, [P(mesh.axis_names[0])] * 2 + [P(), P()], [None], arrays)

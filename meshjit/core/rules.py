@@ -9,7 +9,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from meshjit.core.access import Access, Nothing, Same, derived
+from meshjit.core.access import Access, Moved, Nothing, Same, Window, derived
 from meshjit.core.host import calls_host
 from meshjit.core.op import Op, Params, Types
 from meshjit.core.program import Eqn, Var
@@ -99,6 +99,7 @@ def _alike(op: Op, in_types: Types, out_types: Types, params: Items) -> Dims:
         others.update((len(in_types) + r, d) for d in access.positions)
         for i, dims in enumerate(access.operands):
             others.update((i, d) for d, places in enumerate(dims) if not isinstance(places, Same | Nothing))
+            others.update((len(in_types) + r, places.dim) for places in dims if isinstance(places, Moved | Window))
     dims = _dims_of(_rule.__wrapped__(op, in_types, out_types, params))
     return {
         factor: places
