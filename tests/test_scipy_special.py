@@ -221,3 +221,11 @@ def test_softmax_is_of_all_elements_unless_an_axis_is_named() -> None:
             np.testing.assert_allclose(ours, getattr(scipy.special, name)(x, **named), rtol=1e-5)
     assert float(special.softmax(np.float32(3))) == 1
     np.testing.assert_array_equal(host(special.softmax(np.array([1j, 1j], np.complex64))), [0.5, 0.5])
+
+
+def test_the_normal_distribution_takes_lists() -> None:
+    """As JAX's does, whose other functions refuse them."""
+    for function in (special.ndtr, special.log_ndtr):
+        np.testing.assert_array_equal(function([0.1, 2.0]), function(np.array([0.1, 2.0], np.float32)))
+    with pytest.raises(TypeError, match="argument 0 is a list"):
+        special.ndtri([0.1, 0.2])

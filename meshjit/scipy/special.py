@@ -308,7 +308,7 @@ def _power_law(log: Any, power: Any) -> Any:
 
 def ndtr(x: Any) -> Any:
     """The probability of a standard normal number below x."""
-    (x,) = operands.reals("ndtr", x, error=TypeError)
+    (x,) = operands.reals("ndtr", mnp.asarray(x), error=TypeError)
     return operands.strong(erfc(-x * math.sqrt(0.5)) / 2)
 
 
@@ -318,7 +318,7 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
         raise TypeError(f"log_ndtr: series_order must be a Python integer, got {type(series_order).__name__}")
     if not 0 <= series_order <= 30:
         raise ValueError(f"log_ndtr: series_order is {series_order}, not 0 to 30")
-    (x,) = (operands.strong(v) for v in operands.reals("log_ndtr", x, error=TypeError))
+    (x,) = (operands.strong(v) for v in operands.reals("log_ndtr", mnp.asarray(x), error=TypeError))
     low, high = (-20, 8) if x.dtype == np.float64 else (-10, 5)
     middle = mnp.log(ndtr(mnp.clip(x, low, high)))
     above = -ndtr(-mnp.maximum(x, high))
