@@ -450,6 +450,15 @@ def parsed(text: str) -> list[tuple[str, list[complex]]]:
     return [(head.replace("bool*", "bool"), [_parsed_number(n) for n in numbers]) for head, *numbers in parts]
 
 
+def unlike(found: str, expected: str) -> str | None:
+    """How a described result differs from the recorded one; None where dtypes, weakness, shapes and, rounding aside, elements agree."""
+    ours, theirs = parsed(found), parsed(expected)
+    equal = [head for head, _ in ours] == [head for head, _ in theirs] and all(
+        numpy.allclose(mine, other, rtol=2e-4, atol=3e-5, equal_nan=True) for (_, mine), (_, other) in zip(ours, theirs, strict=True)
+    )
+    return None if equal else f"gave {found[:200]}, JAX {expected[:200]}"
+
+
 def _parsed_number(text: str) -> complex:
     real, _, imaginary = text.partition("|")
     return complex(float(real), float(imaginary or 0))
