@@ -158,6 +158,9 @@ class Trees:
 
         ValueError with the path where the prefix does not fit, what it has and what is there, and a fix.
         """
+        entries, structure = self.flatten(prefix, is_leaf)
+        if structure == full:
+            return entries
         dummy = self.unflatten(full, range(full.num_leaves))
         found = self._difference(prefix, dummy, is_leaf, what)
         if found is not None:

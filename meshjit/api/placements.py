@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,6 +62,7 @@ def in_shardings_of(call: Call) -> list[Any]:
 class _Finder:
     def __init__(self, call: Call, traced: TracedProgram) -> None:
         self.call, self.traced = call, traced
+        self.sound = set[tuple[PartitionSpec, tuple[int, ...]]]()  # specs on the mesh of the call, and shapes that they fit
         self.keys: list[LeafKey] = [*call.keys, *(x._key for x in traced.captured)]
         self.shardings = in_shardings_of(call)
         self.outs = broadcast(call.out_shardings, traced.out_tree, "out_shardings")
@@ -83,7 +84,7 @@ class _Finder:
 
     def _output(self, i: int, asked: Any, shape: tuple[int, ...], mesh: Any) -> PartitionSpec | None:
         """Where out_shardings, or else its type, in explicit axes, say that a result is."""
-        spec = spec_for(asked, shape, mesh, lambda: f"out_shardings for {self._output_name(i)}")
+        spec = self._spec(asked, shape, mesh, lambda: f"out_shardings for {self._output_name(i)}")
         if spec is not None:
             return spec
         sharding = self.traced.shardings[i] if self.traced.shardings else None
@@ -95,7 +96,17 @@ class _Finder:
         if sharding is UNSPECIFIED or ((sharding is None or is_auto(sharding)) and key.committed):
             return _committed_spec(key, mesh)
         self._check_committed(i, sharding, mesh)
-        return spec_for(sharding, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}")
+        return self._spec(sharding, key.type.shape, mesh, lambda: f"in_shardings for {self._input_name(i)}")
+
+    def _spec(self, sharding: Any, shape: tuple[int, ...], mesh: Any, name: Callable[[], str]) -> PartitionSpec | None:
+        """`spec_for`, once for what many leaves of a tree have in common."""
+        alike = (sharding.spec, shape) if type(sharding) is NamedSharding and sharding.mesh is mesh else None
+        if alike in self.sound:
+            return sharding.spec
+        spec = spec_for(sharding, shape, mesh, name)
+        if alike is not None:
+            self.sound.add(alike)
+        return spec
 
     def _mesh(self) -> Any:
         """The one mesh that all who name one agree on, or None."""
@@ -142,6 +153,8 @@ class _Finder:
 
 def pinned(places: Placements, call: Call, pins: Mapping[str, PartitionSpec]) -> Placements:
     """The same with the arguments that `pins` name elsewhere. ValueError for a name of none."""
+    if not pins:
+        return places
     names = [call.input_name(i) for i in range(len(places.annotations.inputs))]
     unknown = [name for name in pins if name not in names]
     if unknown:
@@ -152,7 +165,7 @@ def pinned(places: Placements, call: Call, pins: Mapping[str, PartitionSpec]) ->
             check_spec(pins[name], key.type.shape if key is not None else (), places.mesh, f"pins for {name}")
             _check_pin(call, name, pins[name], key, places.annotations.inputs[i])
     inputs = [pins.get(name, spec) for name, spec in zip(names, places.annotations.inputs, strict=True)]
-    return replace(places, annotations=Annotations(inputs, places.annotations.outputs)) if pins else places
+    return replace(places, annotations=Annotations(inputs, places.annotations.outputs))
 
 
 def _check_pin(call: Call, name: str, pin: PartitionSpec, key: LeafKey | None, annotated: PartitionSpec | None) -> None:

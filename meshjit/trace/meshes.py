@@ -101,7 +101,9 @@ def require_axes(program: Program, mesh: BaseMesh) -> None:
     """ShardingError where the Program has code for the devices of axes that `mesh` has not: a
     shard_map over an AbstractMesh whose arguments are elsewhere."""
     for eqn in program.eqns:
-        axes = dict(eqn.params["mesh"]) if eqn.op.pinned is not None and eqn.op.regions is not None else {}
+        if eqn.op.regions is None:
+            continue
+        axes = dict(eqn.params["mesh"]) if eqn.op.pinned is not None else {}
         if any(mesh.shape.get(name) != size for name, size in axes.items()) and not eqn.params.get("foreign", False):
             mine = ", ".join(f"{name!r}: {size}" for name, size in axes.items())
             raise ShardingError(
