@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Generator
 
 import pytest
 
-from meshjit.core.garbage import OBJECTS, rarely_collected
+from meshjit.core import garbage
+from meshjit.core.garbage import FEW, OBJECTS, rarely_collected
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +77,50 @@ def test_the_last_of_several_threads_brings_them_back() -> None:
     leave.set()
     thread.join()
     assert gc.get_threshold() == (700, 10, 10)
+
+
+@pytest.fixture
+def nothing_aged(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    monkeypatch.setattr(garbage._state, "aged", 0)
+
+
+@pytest.mark.usefixtures("nothing_aged")
+def test_what_was_made_is_old_afterwards_without_a_look_at_it() -> None:
+    looks: list[str] = []
+    watch = lambda phase, info: looks.append(f"{phase} {info['generation']}")  # noqa: E731
+    made = rarely_collected(lambda: [[i] for i in range(2 * FEW)])
+    gc.callbacks.append(watch)
+    try:
+        kept = made()
+        more = [[i] for i in range(100)]
+    finally:
+        gc.callbacks.remove(watch)
+    assert not looks and len(kept) == 2 * FEW and more
+    assert any(each is kept for each in gc.get_objects(generation=2))
+
+
+@pytest.mark.usefixtures("nothing_aged")
+def test_garbage_in_cycles_is_found_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.self = self
+
+    monkeypatch.setattr(garbage, "OBJECTS", 5 * FEW)
+    made = rarely_collected(lambda: [Cycle() for _ in range(2 * FEW)])
+    alive = weakref.ref(made()[0])
+    for _ in range(2):
+        assert alive() is not None
+        made()
+    assert alive() is None
+
+
+@pytest.mark.usefixtures("nothing_aged")
+def test_what_a_program_froze_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        frozen = gc.get_freeze_count()
+        rarely_collected(lambda: [[i] for i in range(2 * FEW)])()
+        assert gc.get_freeze_count() > frozen // 2 > 0
+    finally:
+        gc.unfreeze()
