@@ -80,7 +80,7 @@ STAGES = ("trace", "simplify", "plan", "partition", "emit")
 
 
 def lowered(layers: int, shape: tuple[int, int]) -> Iterator[Any]:
-    """What each stage gives, as in `meshjit.runtime.executable`."""
+    """What each stage gives, as in `meshjit.runtime.lowering`."""
     trace, annotations = model(layers)
     mesh = AbstractMesh(shape, ("data", "model"))
     yield (program := trace())

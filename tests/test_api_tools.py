@@ -509,7 +509,7 @@ def test_a_failure_of_ours_names_a_file_with_everything(
     def broken(*args: Any) -> Any:
         raise AssertionError("no such case")
 
-    monkeypatch.setattr("meshjit.runtime.executable.partition", broken)
+    monkeypatch.setattr("meshjit.runtime.lowering.partition", broken)
     text = message(InternalError, lambda: mj.jit(lambda x: x + 1, in_shardings=on(P("x"), 4)).lower(X))
     first, second, _, _ = text.split("\n")
     assert first == "lambda: meshjit could not partition this program: AssertionError: no such case"
@@ -535,7 +535,7 @@ def test_single_operations_leave_a_file_too(monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("no such case")
 
     x = mnp.ones((3, 7))
-    monkeypatch.setattr("meshjit.runtime.executable.partition", broken)
+    monkeypatch.setattr("meshjit.runtime.lowering.partition", broken)
     path, content = report_of(message(InternalError, lambda: mnp.arctan2(x, x)))
     path.unlink()
     assert "atan2(" in content

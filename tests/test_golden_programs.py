@@ -141,7 +141,7 @@ def drawn(generator: np.random.Generator, type: TensorType) -> np.ndarray[Any, A
 
 
 def planned(model: Model) -> tuple[Any, Program]:
-    """The plan and the local program, as `runtime.executable.lower` makes them."""
+    """The plan and the local program, as `runtime.lowering.lower` makes them."""
     specs = [spec for _, spec in model.arguments.values()]
     plan = make_plan(traced(model), model.mesh, Annotations(specs, list(model.outputs)))
     return plan, verify(simplify(partition(plan)))

@@ -14,7 +14,8 @@ from meshjit.core.printer import print_program
 from meshjit.core.program import Builder, Program
 from meshjit.core.verify import verify
 from meshjit.plan.make import Annotations
-from meshjit.runtime.executable import Executable, lower
+from meshjit.runtime.executable import Executable
+from meshjit.runtime.lowering import lower
 from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.pipeline import simplify

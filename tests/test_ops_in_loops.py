@@ -17,7 +17,8 @@ from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.constants import scalar
 from meshjit.plan.make import Annotations
-from meshjit.runtime.executable import Executable, lower
+from meshjit.runtime.executable import Executable
+from meshjit.runtime.lowering import lower
 from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
 from sharding.mesh import Mesh

@@ -31,7 +31,7 @@ from meshjit.plan.events import Choice
 from meshjit.plan.graph import flatten
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime.executable import lower
+from meshjit.runtime.lowering import lower
 from meshjit.sharding import PartitionSpec as P
 from meshjit.targets import target_of
 from meshjit.trace import Argument, trace_to_program

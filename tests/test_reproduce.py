@@ -27,7 +27,7 @@ def files() -> dict[str, str]:
     with pytest.raises(InternalError) as compiling:
         lowered.compile()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(InternalError) as planning:
-        patch.setattr("meshjit.runtime.executable.partition", lambda *args: 1 // 0)
+        patch.setattr("meshjit.runtime.lowering.partition", lambda *args: 1 // 0)
         mj.jit(lambda x: x + 1).lower(np.ones(4, np.float32))
     found = {}
     for name, error in (("compile", compiling), ("plan", planning)):
@@ -52,11 +52,11 @@ def test_whole_files_are_done_again(kind: str, files: dict[str, str], tmp_path: 
 
 
 def test_a_program_is_planned_again_for_its_target(files: dict[str, str], tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:
-    import meshjit.runtime.executable as executable
+    import meshjit.runtime.lowering as stages
 
     planned: list[str] = []
-    make_plan = executable.make_plan
-    monkeypatch.setattr(executable, "make_plan", lambda *args: planned.append(str(args[-1])) or make_plan(*args))
+    make_plan = stages.make_plan
+    monkeypatch.setattr(stages, "make_plan", lambda *args: planned.append(str(args[-1])) or make_plan(*args))
     for target in ("cpu", "tpu v5p", "gpu b200"):
         text = files["plan"].replace("=== target ===\ncpu", f"=== target ===\n{target}")
         assert run(tmp_path, text, capsys) == (0, "it does not fail here\n", "")

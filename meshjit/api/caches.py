@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from meshjit.api.shardings import is_sharding_leaf
 from meshjit.config import config
 from meshjit.core.attached import forget, kept_of
-from meshjit.runtime import eager, executable
+from meshjit.runtime import eager, resharding
 from meshjit.trees import WORDS as tree
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def clear_caches() -> None:
         tell()
     eager._ops.clear()  # pyright: ignore[reportPrivateUsage]
     eager._programs.clear()  # pyright: ignore[reportPrivateUsage]
-    executable._identity.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    resharding._identity.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    resharding._broadcasting.cache_clear()  # pyright: ignore[reportPrivateUsage]
 
 
 @config.on_update.append

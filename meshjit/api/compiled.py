@@ -18,9 +18,10 @@ from meshjit.api.tracebacks import hide_own_frames
 from meshjit.report import Report
 from meshjit.runtime import _jaxlib, nans
 from meshjit.runtime.array import Array, LeafKey
-from meshjit.runtime.executable import Executable, fits, spelling_of
+from meshjit.runtime.executable import Executable
 from meshjit.runtime.fast import fast_call
 from meshjit.runtime.placing import asarray_host, move, place
+from meshjit.runtime.shardings import fits, spelling_of
 from meshjit.trace import Tracer, active_trace
 from meshjit.tree_views import about_leaves, hidden_dims
 from meshjit.trees import WORDS as tree

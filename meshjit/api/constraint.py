@@ -11,8 +11,8 @@ from meshjit.api.shardings import check_key_specs
 from meshjit.core.explicit import explicit_part
 from meshjit.core.op import REGISTRY
 from meshjit.runtime.array import Array
-from meshjit.runtime.executable import mesh_of
 from meshjit.runtime.placing import device_put
+from meshjit.runtime.shardings import mesh_of
 from meshjit.trace import Argument, argument_of, as_operand, bind, line_of, staging, user_source
 from meshjit.trace.explicit import governing, is_explicit
 from meshjit.trace.members import device_axis_names

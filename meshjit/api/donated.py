@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from meshjit.api.call import Call
 from meshjit.api.leaves import stack_level
 from meshjit.api.placements import output_names
-from meshjit.runtime.executable import Lowering
+from meshjit.runtime.lowering import Lowering
 from meshjit.trace import Traced as TracedProgram
 from sharding.spec import spec_of, spec_text
 

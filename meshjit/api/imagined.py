@@ -11,8 +11,8 @@ from meshjit.api.watching import imaginers
 from meshjit.core.program import Var
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.client import devices
-from meshjit.runtime.executable import sharding_of
 from meshjit.runtime.placing import untouched_zeros
+from meshjit.runtime.shardings import sharding_of
 from meshjit.trees import WORDS as tree
 from sharding.mesh import Mesh
 from sharding.named import SingleDeviceSharding

@@ -22,7 +22,7 @@ from meshjit.api.shardings import (
 from meshjit.core.explicit import pin_of
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
-from meshjit.runtime.executable import default_mesh, fits, spec_on
+from meshjit.runtime.shardings import default_mesh, fits, spec_on
 from meshjit.trace import Traced as TracedProgram, line_of, user_source
 from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from meshjit.runtime.executable import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
+from meshjit.runtime.shardings import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
 from meshjit.tree_views import key_types
 from meshjit.trees import WORDS as tree
 from sharding.memory import DEVICE, memory_of

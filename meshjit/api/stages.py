@@ -36,8 +36,10 @@ from meshjit.report import Report
 from meshjit.report.subject import Subject
 from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import leaf_key
-from meshjit.runtime.executable import Executable, Lowering, Planning, lower_plan, plan_program, spelling_of
+from meshjit.runtime.executable import Executable
+from meshjit.runtime.lowering import Lowering, Planning, lower_plan, plan_program
 from meshjit.runtime.reproduce import compiling, lowering
+from meshjit.runtime.shardings import spelling_of
 from meshjit.runtime.targets import calls_cpu_kernels, figures_for, target_for
 from meshjit.targets import PLATFORMS
 from meshjit.trace import Traced as TracedProgram

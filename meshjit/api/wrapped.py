@@ -43,8 +43,8 @@ from meshjit.core.ref import Ref
 from meshjit.core.region import nesting
 from meshjit.monitoring import COMPILED, LOWERED, TRACED
 from meshjit.runtime.array import LeafKey
-from meshjit.runtime.executable import one_device_mesh
 from meshjit.runtime.fast import apart, forget_calls
+from meshjit.runtime.shardings import one_device_mesh
 from meshjit.trace import (
     Argument,
     Traced as TracedProgram,

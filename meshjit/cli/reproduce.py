@@ -18,7 +18,7 @@ from meshjit.config import config
 from meshjit.core.parser import parse_program
 from meshjit.plan.make import Annotations
 from meshjit.runtime import _jaxlib, client
-from meshjit.runtime.executable import lower
+from meshjit.runtime.lowering import lower
 from meshjit.targets import target_of
 from sharding.mesh import AbstractMesh
 from sharding.spec import PartitionSpec

@@ -19,7 +19,7 @@ from meshjit.emit.module import emit
 from meshjit.partition.partition import partition
 from meshjit.partition.watch import partition_watched
 from meshjit.runtime import _jaxlib
-from meshjit.runtime.executable import one_device_mesh
+from meshjit.runtime.shardings import one_device_mesh
 from meshjit.runtime.targets import target_for
 from meshjit.simulate.devices import scatter, simulate
 from meshjit.simulate.evaluate import evaluate

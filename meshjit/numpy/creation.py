@@ -34,8 +34,8 @@ from meshjit.numpy.promote import (
 )
 from meshjit.numpy.shaping import moveaxis, stack, swapaxes
 from meshjit.runtime.array import Array
-from meshjit.runtime.executable import filled
 from meshjit.runtime.placing import default_sharding, place as place_array
+from meshjit.runtime.resharding import filled
 from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0

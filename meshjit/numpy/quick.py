@@ -17,9 +17,9 @@ from meshjit.config import config
 from meshjit.core.types import is_float
 from meshjit.runtime import _jaxlib, eager
 from meshjit.runtime.array import Array
-from meshjit.runtime.executable import fits, mesh_of
 from meshjit.runtime.fast import fast_call, fast_function, forget_calls
 from meshjit.runtime.placing import asarray_host, place
+from meshjit.runtime.shardings import fits, mesh_of
 from meshjit.trace import Argument, active_trace, function_name, trace_to_program
 from meshjit.trace.thread import traces
 from meshjit.trees import WORDS as tree

@@ -265,7 +265,7 @@ class Array(ArrayShards, ArrayValues, metaclass=_jaxlib.ArrayMeta):
 
     def copy(self) -> Array:
         """The same elements under the same sharding, in memory of their own: safe from a donation of this array."""
-        from meshjit.runtime.executable import copied
+        from meshjit.runtime.resharding import copied
 
         return copied(self)
 

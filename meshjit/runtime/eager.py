@@ -19,8 +19,9 @@ from meshjit.errors import OutOfMemoryError
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
-from meshjit.runtime.executable import Executable, build, default_mesh, fits, merged, mesh_of, spec_on, spelling_of
+from meshjit.runtime.executable import Executable, build
 from meshjit.runtime.placing import move, place
+from meshjit.runtime.shardings import default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.meshes import require_axes
 from meshjit.trace.source import line_of, user_source

@@ -1,4 +1,4 @@
-"""Program → something that runs: plan, partition, emit, compile, and the call that takes and gives Arrays."""
+"""What runs: a compiled program, and the call that takes and gives Arrays."""
 
 from __future__ import annotations
 
@@ -6,150 +6,36 @@ import copy
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from meshjit.config import config
 from meshjit.core.effects import Effect, effect_of_program, is_ordered
-from meshjit.core.garbage import rarely_collected
 from meshjit.core.host import host_calls, without_numbers
-from meshjit.core.memories import memories_of
-from meshjit.core.op import REGISTRY
 from meshjit.core.plan import Plan
 from meshjit.core.printer import print_program
-from meshjit.core.program import Builder, Program
+from meshjit.core.program import Program
 from meshjit.core.region import run_regions
-from meshjit.core.rename_axes import rename_axes
-from meshjit.core.target import Target
-from meshjit.core.verify import verify
-from meshjit.emit.module import emit
 from meshjit.ops.control.callback import inspect_sharding
-from meshjit.partition.partition import partition
-from meshjit.plan.automatic.limits import Limits
-from meshjit.plan.automatic.make import make_automatic_plan
-from meshjit.plan.make import Annotations, PlanAgain, make_plan
-from meshjit.runtime import _jaxlib, client, effects, reproduce
+from meshjit.plan.make import Annotations
+from meshjit.runtime import _jaxlib, effects, reproduce
 from meshjit.runtime.agreement import agree
-from meshjit.runtime.array import Array, LeafKey, leaf_key
+from meshjit.runtime.array import Array, leaf_key
 from meshjit.runtime.callbacks import Failures, as_callback
 from meshjit.runtime.compilation_cache import compile_or_load
 from meshjit.runtime.contexts import is_waited_for
-from meshjit.runtime.donation import match, tied
 from meshjit.runtime.exhausted import failed_to_run
+from meshjit.runtime.lowering import Lowering, lower
 from meshjit.runtime.noting import noted
-from meshjit.runtime.placing import move, same_place
-from meshjit.runtime.progress import compiling, progress_bar
+from meshjit.runtime.placing import move
+from meshjit.runtime.progress import compiling
 from meshjit.runtime.quiet import without_gloo_messages
 from meshjit.runtime.serialized import from_bytes, to_bytes
+from meshjit.runtime.shardings import fits, sharding_of
 from meshjit.runtime.targets import target_for
-from meshjit.transform.pipeline import clean, simplify
-from meshjit.transform.place_in_memories import place_in_memories
-from sharding.axis_types import AxisType
-from sharding.memory import DEVICE, memory_of
+from sharding.memory import DEVICE
 from sharding.mesh import Mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.placement import normalized
-from sharding.spec import PartitionSpec, Placement, padded, spec_of
-from sharding.translate import translate
-
-
-@dataclass(frozen=True)
-class Lowering:
-    """A planned and partitioned Program: everything that is known before XLA sees it."""
-
-    plan: Plan
-    local: Program
-    text: str
-    aliases: Mapping[int, int]  # donated input → the output that takes its memory
-    annotations: Annotations
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    captured: int = 0  # so many of the inputs, the last ones, are arrays that a function closes over: the text has them first
-    memories: tuple[Sequence[str], Sequence[str]] = ((), ())  # of inputs and outputs, see `memories_of`
-
-    @property
-    def mesh(self) -> Any:
-        return self.plan.mesh
-
-
-@dataclass(frozen=True)
-class Planning:
-    """A Plan before anything is partitioned, and the annotations that it obeys."""
-
-    plan: Plan
-    annotations: Annotations
-    seconds: Mapping[str, float]
-    plan_again: PlanAgain = make_plan  # for other annotations, as this plan was made; a search is brief then
-    program: Program | None = None  # what was planned; that of the plan may have been rewritten since
-    memories: tuple[Sequence[str], Sequence[str]] = ((), ())  # of inputs and outputs, see `memories_of`
-
-
-@rarely_collected
-def plan_program(
-    program: Program,
-    mesh: Any,
-    annotations: Annotations,
-    donated: Sequence[int] = (),
-    target: Target | None = None,
-    automatic: Limits | None = None,
-    ties: Mapping[int, int] | None = None,
-) -> Planning:
-    """Simplify and plan, for the mesh's devices if no target is given. `donated` are positions of inputs whose memory results
-    may take. With `automatic`, what nobody placed is placed as is best, and the outputs in `ties` as their inputs."""
-    seconds: dict[str, float] = {}
-    target = target or target_for(mesh)
-    memories = memories_of(program)
-    program = _timed(seconds, "simplify", lambda: checked(simplify(rename_axes(program, mesh)), "simplify"))
-    if automatic is not None:
-        with progress_bar(program.name):
-            plan = _timed(
-                seconds,
-                "plan",
-                lambda: make_automatic_plan(program, mesh, annotations, target, ties=ties, limits=automatic),
-            )
-        brief = automatic.briefly(len(program.eqns))
-        again = functools.partial(make_automatic_plan, ties=ties, limits=brief)
-        return Planning(plan, annotations, seconds, again, program, memories)
-    plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target))
-    closer = tied(plan, annotations, donated, memories)
-    if closer is not None:
-        annotations = closer
-        plan = _timed(seconds, "plan", lambda: make_plan(program, mesh, annotations, target, plan))
-    return Planning(plan, annotations, seconds, functools.partial(make_plan, like=plan), program, memories)
-
-
-def lower(
-    program: Program, mesh: Any, annotations: Annotations, donated: Sequence[int] = (), target: Target | None = None
-) -> Lowering:
-    """Plan, partition and emit."""
-    return lower_plan(plan_program(program, mesh, annotations, donated, target), donated)
-
-
-@rarely_collected
-def lower_plan(planning: Planning, donated: Sequence[int] = (), captured: int = 0) -> Lowering:
-    """Partition and emit for the plan's target. The last `captured` inputs are arrays that a function closes over."""
-    plan, seconds = planning.plan, dict(planning.seconds)
-    assert plan.target is not None, "planning names its target"
-    target = plan.target
-    local = _timed(seconds, "partition", lambda: checked(clean(partition(plan), target), "partition"))
-    memories = planning.memories
-    if target.has_host_memory:
-        local = checked(place_in_memories(local, *memories), "place_in_memories")
-    aliases = match(plan, donated, memories)
-    text = _timed(seconds, "emit", lambda: emit(local, plan.mesh, aliases, target, captured, memories))
-    return Lowering(plan, local, text, aliases, planning.annotations, seconds, captured, memories)
-
-
-def checked(program: Program, after: str) -> Program:
-    """The Program after a pass; whether its types are right is looked at where an option says so."""
-    return verify(program, after, types=config.enable_checks)
-
-
-def _timed(seconds: dict[str, float], name: str, run: Callable[[], Any]) -> Any:
-    """What `run` gives; the time it took is added to seconds[name]."""
-    start = time.perf_counter()
-    result = run()
-    seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - start
-    return result
 
 
 class Executable:
@@ -311,11 +197,6 @@ def tell_shardings(plan: Plan, program: Program) -> None:
             tell_shardings(plan, region.program)
 
 
-def spelling_of(key: LeafKey) -> Sharding | None:
-    """The sharding of a committed array, as it was written."""
-    return key.sharding if key.committed else None
-
-
 def build(
     program: Program,
     mesh: Any,
@@ -330,139 +211,3 @@ def build(
         lowering = lower(program, mesh, annotations, target=target)
     with reproduce.compiling(program.name, lowering, {}):
         return Executable(lowering, out_weak, committed=committed, spellings=spellings)
-
-
-@functools.lru_cache(maxsize=65536)
-def fits(key: LeafKey, target: Sharding) -> bool:
-    """Whether an array with this key already lies as `wanted` says, on the same devices in the same order."""
-    assert key.sharding is not None
-    rank = key.type.rank
-    return same_place(key.sharding, target, rank)
-
-
-def sharding_of(
-    placement: Placement,
-    mesh: Mesh,
-    annotation: PartitionSpec | None,
-    written: PartitionSpec | None = None,
-    memory: str = DEVICE,
-) -> Sharding:
-    """What users see of a placement: the spec that they gave, if they gave a whole one, else as it is `written` elsewhere."""
-    if mesh.size == 1 and mesh.axis_names == ONE_DEVICE_AXES:
-        return SingleDeviceSharding(mesh.flat_devices[0], memory_kind=memory)
-    whole = annotation is not None and PartitionSpec.UNCONSTRAINED not in annotation
-    if not whole:
-        sums = annotation
-        annotation = spec_of(placement) if written is None else written
-        if sums is not None and all(axis in mesh.explicit_axes for axes in placement.dims for axis in axes):
-            annotation = padded(annotation, len(placement.dims))  # as the value's type has it
-        if sums is not None and (sums.unreduced or sums.reduced):
-            annotation = annotation.update(unreduced=sums.unreduced, reduced=sums.reduced)
-    assert annotation is not None
-    return NamedSharding(_explicit_over(annotation.unreduced | annotation.reduced, mesh), annotation, memory)
-
-
-def _explicit_over(axes: frozenset[str], mesh: Mesh) -> Mesh:
-    """The mesh with these axes Explicit, as those of unfinished sums are outside of `auto_axes`, too."""
-    if axes <= {*mesh.explicit_axes}:
-        return mesh
-    return mesh.update(axis_types=mesh.types_with(dict.fromkeys(axes, AxisType.Explicit)))
-
-
-ONE_DEVICE_AXES = ("_",)
-
-
-@functools.cache
-def one_device_mesh(device: Any) -> Mesh:
-    """The mesh of computations that nobody gave a mesh: one device, one axis that nobody can name."""
-    return Mesh([device], ONE_DEVICE_AXES)
-
-
-def mesh_of(sharding: Sharding) -> Any:
-    """The mesh of a sharding; an AbstractMesh where that is what it was made with."""
-    if isinstance(sharding, NamedSharding):
-        return sharding.mesh
-    return one_device_mesh(next(iter(sharding.device_set)))
-
-
-def merged(a: Mesh, b: Mesh) -> Mesh | None:
-    """The mesh for values of two meshes: the first, if both are of the same devices in one order, unless users cannot name
-    its axes."""
-    if a.flat_devices != b.flat_devices:
-        return None
-    return b if a.axis_names == ONE_DEVICE_AXES else a
-
-
-def spec_on(mesh: Any, sharding: Sharding, rank: int) -> PartitionSpec | None:
-    """A sharding's spec on `mesh`, with an entry per dim; None if it is of other devices, or `mesh` cannot say it."""
-    if isinstance(sharding, NamedSharding) and sharding.mesh == mesh:
-        return whole_spec(sharding, rank)
-    if not isinstance(sharding, NamedSharding) or not isinstance(mesh, Mesh) or not isinstance(sharding.mesh, Mesh):
-        return None
-    if sharding.mesh.flat_devices != mesh.flat_devices:
-        return None
-    placement = translate(sharding.placement(rank), sharding.mesh, mesh)
-    return None if placement is None else _spec_with_sums(placement)
-
-
-def _spec_with_sums(placement: Placement) -> PartitionSpec | None:
-    """None where a part of an axis would be unreduced, which no spec can say."""
-    entries = PartitionSpec(*(axes or None for axes in placement.dims))
-    if not placement.partial:
-        return entries
-    whole = all(isinstance(axis, str) for axis in placement.partial_axes)
-    return entries.update(unreduced=map(str, placement.partial_axes)) if whole else None
-
-
-def default_mesh() -> Mesh:
-    return one_device_mesh(client.default_device())
-
-
-@functools.lru_cache(maxsize=4096)
-def _identity(key: LeafKey, target: Sharding) -> Executable:
-    """A program that gives its argument back, on other memory and as `target` says."""
-    with Builder("device_put") as builder:
-        var = builder.input(key.type)
-        program = builder.build([var])
-    assert key.sharding is not None
-    annotations = Annotations([whole_spec(key.sharding, var.rank)], [whole_spec(target, var.rank)])
-    return build(program, mesh_of(target), annotations, [key.weak], key.committed)
-
-
-def whole_spec(sharding: Sharding, rank: int) -> PartitionSpec:
-    """A sharding's spec with one entry per dim."""
-    spec = sharding.spec if isinstance(sharding, NamedSharding) else PartitionSpec()
-    return padded(spec, rank)
-
-
-def reshard(array: Array, target: NamedSharding) -> Array:
-    """The array under another sharding of the same devices, by the cheapest walk of collectives."""
-    (result,) = _identity(array._key, target).run_placed([array])
-    return Array(leaf_key(array.type, array.weak_type, target, True), result)  # the target as it was spelt
-
-
-def filled(value: Array, shape: tuple[int, ...], target: Sharding) -> Array:
-    """`value` broadcast to a shape, each device of `target` making its own part of it."""
-    there = target.with_memory_kind(DEVICE)
-    (result,) = _broadcasting(value._key, shape, there)([value])
-    made = Array(leaf_key(result.type, value.weak_type, there, True), result)  # the target as it was spelt
-    return made if memory_of(target) == DEVICE else move(made, target)
-
-
-@functools.lru_cache(maxsize=4096)
-def _broadcasting(key: LeafKey, shape: tuple[int, ...], target: Sharding) -> Executable:
-    dims = tuple(range(len(shape) - key.type.rank, len(shape)))
-    with Builder("full") as builder:
-        operand = builder.input(key.type)
-        results = builder.emit(REGISTRY["broadcast_in_dim"], [operand], {"shape": shape, "dimensions": dims})
-        program = builder.build(results)
-    annotations = Annotations([PartitionSpec(*[None] * key.type.rank)], [whole_spec(target, len(shape))])
-    return build(program, mesh_of(target), annotations, [key.weak], True)
-
-
-def copied(array: Array) -> Array:
-    """The same elements, sharding and commitment in memory of their own."""
-    if memory_of(array.sharding) != DEVICE:
-        return Array(array._key, _jaxlib.copy_to_layout(array._live(), array._key.layout))
-    (result,) = _identity(array._key, array.sharding).run_placed([array])
-    return Array(array._key, result)

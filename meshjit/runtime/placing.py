@@ -199,7 +199,7 @@ def _finished(array: Array) -> Array:
     """Without addends."""
     if not is_unreduced(array.sharding):
         return array
-    from meshjit.runtime.executable import reshard  # see `_resharded`
+    from meshjit.runtime.resharding import reshard  # see `_resharded`
 
     assert isinstance(array.sharding, NamedSharding)
     return reshard(array, array.sharding.with_spec(array.sharding.spec.update(unreduced=())))
@@ -207,7 +207,8 @@ def _finished(array: Array) -> Array:
 
 def _resharded(array: Array, sharding: Sharding) -> Array | None:
     """By a program; None if the axes of the two meshes cannot say the same things."""
-    from meshjit.runtime.executable import reshard, spec_on  # which runs on Arrays that are placed
+    from meshjit.runtime.resharding import reshard  # which runs on Arrays that are placed
+    from meshjit.runtime.shardings import spec_on
 
     if not isinstance(sharding, NamedSharding):
         return None
@@ -244,7 +245,7 @@ def _shaped(row: Sequence[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
 def _whole(array: Array) -> np.ndarray[Any, Any]:
     """All elements, on every process that has a part of them."""
     if is_unreduced(array.sharding) or not array._is_readable:
-        from meshjit.runtime.executable import reshard  # see `_resharded`
+        from meshjit.runtime.resharding import reshard  # see `_resharded`
 
         assert isinstance(array.sharding, NamedSharding)
         array = reshard(array, array.sharding.with_spec(PartitionSpec()))

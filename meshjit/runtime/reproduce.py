@@ -27,7 +27,7 @@ from meshjit.version import __version__
 from sharding.spec import PartitionSpec, ShardingError
 
 if TYPE_CHECKING:
-    from meshjit.runtime.executable import Lowering
+    from meshjit.runtime.lowering import Lowering
 
 _HEAD = """\
 What meshjit needs to see an internal error again. This file holds the whole program, with the values of its constants:

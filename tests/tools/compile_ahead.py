@@ -22,7 +22,8 @@ from meshjit.core.op import REGISTRY, Op
 from meshjit.core.program import Builder, Program
 from meshjit.experimental.topologies import get_topology_desc
 from meshjit.plan.make import Annotations
-from meshjit.runtime.executable import Executable, lower
+from meshjit.runtime.executable import Executable
+from meshjit.runtime.lowering import lower
 from sharding.mesh import Mesh
 from sharding.spec import PartitionSpec
 from tests.tools.fuzz import CONTROL, case

@@ -20,7 +20,8 @@ import numpy as np
 import meshjit as mj
 from meshjit.core.program import Program
 from meshjit.plan.make import Annotations
-from meshjit.runtime.executable import Executable, lower
+from meshjit.runtime.executable import Executable
+from meshjit.runtime.lowering import lower
 from meshjit.runtime.placing import place
 from meshjit.simulate.evaluate import evaluate
 from sharding.mesh import Mesh
