@@ -36,26 +36,28 @@ _REDUCING = {"reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_an
 def fold(program: Program) -> Program:
     """The Program with every equation replaced that is its operand or a constant of one value."""
     values: Constants = {}
+    reshapes: dict[Var, Eqn] = {}
 
     def rule(eqn: Eqn, here: Rewriter) -> Eqn | Var | None:
-        if eqn.op.name in _ARITHMETIC and values.keys().isdisjoint(eqn.inputs):
+        name, old = eqn.op.name, eqn
+        if name in _ARITHMETIC and values.keys().isdisjoint(eqn.inputs):
             return None
-        eqn = _of_first_operand(eqn, here)
+        if name == "reshape" and (before := reshapes.get(eqn.inputs[0])) is not None:  # of a chain only the last is one
+            eqn = eqn.with_inputs(before.inputs)
         same = _same_as(eqn, values)
         if same is not None:
             return same
-        eqn = _of_nothing(eqn) if eqn.op.name in _REDUCING else _as_constant(eqn, values)
+        if name in _REDUCING:
+            eqn = _of_nothing(eqn)
+        elif name in _FOLDED and not any([v not in values for v in eqn.inputs]):
+            eqn = _as_constant(eqn, values)
+        elif name == "reshape":
+            reshapes[eqn.outputs[0]] = eqn
         if eqn.op is constant and _one_value(eqn.params["value"]):
             values[eqn.outputs[0]] = np.asarray(element_of(eqn.params["value"]))
-        return eqn
+        return None if eqn is old else eqn
 
     return rewrite(program, dict.fromkeys(("constant", *_IDENTITIES, *_FOLDED, *_REDUCING), rule))
-
-
-def _of_first_operand(eqn: Eqn, here: Rewriter) -> Eqn:
-    """Of a chain of reshapes only the last is one."""
-    before = here.makers.get(eqn.inputs[0]) if eqn.op.name == "reshape" else None
-    return eqn.with_inputs(before.inputs) if before is not None and before.op.name == "reshape" else eqn
 
 
 def _one_value(value: np.ndarray[Any, Any]) -> bool:
@@ -142,11 +144,7 @@ _IDENTITIES: dict[str, Callable[[Eqn, Constants], Var | None]] = {
 
 
 def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
-    """The equation as a constant of one value, where its operands are such and it is exact."""
-    if not eqn.inputs or eqn.inputs[0] not in values or eqn.op.name not in _FOLDED:
-        return eqn
-    if any(v not in values for v in eqn.inputs):
-        return eqn
+    """The equation as a constant of one value, as its operands are."""
     out = eqn.outputs[0].type
     if eqn.op.name in _ARITHMETIC or eqn.op.name == "convert":
         value = np.asarray(eqn.op.evaluate(*(values[v] for v in eqn.inputs), **eqn.params))
@@ -159,7 +157,7 @@ def _as_constant(eqn: Eqn, values: Constants) -> Eqn:
 def _of_nothing(eqn: Eqn) -> Eqn:
     """A reduction of no elements as the constant that it gives."""
     out = eqn.outputs[0].type
-    if 0 in out.shape or not any(0 in type.shape for type in eqn.input_types):
+    if 0 in out.shape or not any([0 in v.type.shape for v in eqn.inputs]):
         return eqn
     shortest = [np.empty([min(n, 1) for n in type.shape], type.dtype) for type in eqn.input_types]
     value = np.asarray(eqn.op.evaluate(*shortest, **eqn.params))

@@ -86,7 +86,11 @@ class Rewriter(Builder):
         answer = rule(eqn, self)
         if answer is None and eqn is old:
             self.eqns.append(eqn)
-        elif answer is None or isinstance(answer, Eqn):
+        else:
+            self._put_answer(old, eqn, answer)
+
+    def _put_answer(self, old: Eqn, eqn: Eqn, answer: Eqn | Var | Sequence[Var] | None) -> None:
+        if answer is None or isinstance(answer, Eqn):
             self.put(answer or eqn)
         else:
             self.names.update(zip(old.outputs, (answer,) if isinstance(answer, Var) else answer, strict=True))
@@ -99,17 +103,20 @@ class Rewriter(Builder):
             start = self._first_change(rule_of)
             if start is None:
                 return self.program
-            done, names = self.done, self.names.keys()
-            for old in eqns[start + 1 :]:
-                rule = rule_of(old.op.name)
-                if old in done:
+            done, stays, put = self.done, self.names.keys().isdisjoint, self.eqns.append
+            for old in eqns[start + 1 :]:  # as `apply` does, without a call for equations that stay
+                if done and old in done:
                     continue
-                if rule is not None:
-                    self.apply(rule, old)
-                elif names.isdisjoint(old.inputs):
-                    self.eqns.append(old)
+                rule, eqn = rule_of(old.op.name), old if stays(old.inputs) else self.renamed(old)
+                if rule is None:
+                    answer = None
                 else:
-                    self.put(self.renamed(old))
+                    self.source = old.source
+                    answer = rule(eqn, self)
+                if answer is None and eqn is old:
+                    put(eqn)
+                else:
+                    self._put_answer(old, eqn, answer)
         return self.build([self.new(v) for v in self.program.outputs])
 
     def _first_change(self, rule_of: Callable[[str], Rule | None]) -> int | None:
