@@ -136,8 +136,7 @@ class FlowRecall:
         if event is not None:
             at = start + number
             eqn = self.program.eqns[at] if at >= 0 else None
-            named = {"eqn": eqn} if position is None else {"eqn": eqn, "var": values[position]}
-            event = dataclasses.replace(event, **named)
+            event = event._replace(eqn=eqn) if position is None else Move(values[position], event.walk, eqn)
         self.flow.note(seconds, bytes_, collectives, event)
 
 
