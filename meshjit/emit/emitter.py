@@ -122,16 +122,19 @@ class Emitter:
         """
         if name in _IN_BYTES and any(t.dtype in _TWO_BITS for t in out_types):
             return self._in_bytes(name, operands, out_types, attributes)
-        first = self._reserve(out_types)
+        types = self.types
+        ins = ", ".join([tensor(types[o]) for o in operands])
+        if len(out_types) == 1:
+            left = self.fresh(out_types[0])
+            names, left, outs = [left], f"{left} = ", tensor(out_types[0])
+        else:
+            first, names = self._reserve(out_types)
+            left, outs = f"{first} = " if first else "", f"({', '.join(map(tensor, out_types))})"
         properties = f" <{{{attributes}}}>" if attributes else ""
         body = f" ({', '.join(regions)})" if regions else ""
-        ins = ", ".join(tensor(self.types[o]) for o in operands)
-        outs = ", ".join(tensor(t) for t in out_types)
-        outs = outs if len(out_types) == 1 else f"({outs})"
         full = name if "." in name else f"stablehlo.{name}"
-        left = f"{first[0]} = " if out_types else ""
         self.lines.append(f'{left}"{full}"({", ".join(operands)}){properties}{body} : ({ins}) -> {outs}{self.location}')
-        return first[1]
+        return names
 
     def _in_bytes(self, name: str, operands: Sequence[str], out_types: Sequence[TensorType], attributes: str) -> list[str]:
         """What XLA gets wrong with 2 bits an element (docs/xla.md), with 8."""
@@ -145,9 +148,6 @@ class Emitter:
     def _reserve(self, out_types: Sequence[TensorType]) -> tuple[str, list[str]]:
         if not out_types:
             return "", []
-        if len(out_types) == 1:
-            name = self.fresh(out_types[0])
-            return name, [name]
         base = self.fresh(out_types[0])
         names = [f"{base}#{i}" for i in range(len(out_types))]
         self.types.update(zip(names, out_types, strict=True))
@@ -239,9 +239,9 @@ class Emitter:
         return quoted(text)
 
     def reducer(self, kind: str, dtype: np.dtype[Any]) -> str:
-        """The region of a reduction of this kind: sum, prod, max, min, and, or."""
-        scalar = TensorType((), dtype)
-        return self.region([scalar, scalar], lambda e, names: e.op(_REDUCERS[kind], names, [scalar]))
+        """The region of a reduction of this kind: sum, prod, max, min, and, or. Its names are of words: no other region has it
+        inside, and nothing outside of regions is called so."""
+        return _reducer(_REDUCERS[kind], tensor(TensorType((), dtype)), self.location)
 
     def constant(self, array: np.ndarray[Any, Any]) -> str:
         """A constant value; one repeated element is written as a splat."""
@@ -312,6 +312,12 @@ def _row_major(types: Sequence[TensorType]) -> str:
     """Layouts as NumPy has them."""
     orders = [[] if type is TOKEN else list(range(type.rank))[::-1] for type in types]
     return f"[{', '.join(f'dense<{order if order else str()}> : tensor<{len(order)}xindex>' for order in orders)}]"
+
+
+@functools.lru_cache(maxsize=4096)
+def _reducer(name: str, type: str, location: str) -> str:
+    combine = f'%both = "stablehlo.{name}"(%left, %right) : ({type}, {type}) -> {type}{location}'
+    return f"{{\n^bb0(%left: {type}, %right: {type}):\n{combine}\nstablehlo.return %both : {type}\n}}"
 
 
 @functools.lru_cache(maxsize=4096)
