@@ -27,6 +27,29 @@ def test_candidates_travel():
     assert found == {"all_gather": 16 * 3 * (4 + 4) * 7}
 
 
+def test_of_many_lines_each_device_decides_some():
+    """Candidates of 4096 lines go to one device each, 1/8 of them stays, and so do the winners on the way back."""
+    found = traffic(lambda x: lax.top_k(x, 32), ["f32[4096, 50257]"], MESH, [P(None, "x")], [P(), P()])
+    assert found == {"all_to_all": 4096 * 32 * (4 + 4) * 7 / 8, "all_gather": 4096 * 32 * (4 + 4) / 8 * 7}
+    found = traffic(lambda x: mnp.argmax(x, -1), ["f32[262144, 50257]"], MESH, [P(None, "x")], [P()])
+    assert found == {"all_to_all": 262144 * (4 + 4) * 7 / 8, "all_gather": 262144 * 4 / 8 * 7}
+
+
+@pytest.mark.parametrize("shape", [(64, 4, 40), (256, 35), (1024, 9)], ids=str)
+def test_lines_that_are_dealt_are_right(shape, monkeypatch):
+    """However little they are: ties go to the first place, padding never wins."""
+    for module in ("sort.top_k", "reduce.arg_reduction"):
+        always = lambda local, candidates, lines, axes: not lines % local.mesh.axes_size(axes)  # noqa: E731
+        monkeypatch.setattr(f"meshjit.ops.{module}.are_dealt", always)
+    lines = [None] * (len(shape) - 1)
+    specs = P(*lines, "x"), P(*lines, ("x", "y")), P("y", *lines[1:], "x")
+    for dtype, spec in itertools.product(("float32", "int32", "bool", "bfloat16"), specs):
+        x, exact = ties(shape, dtype), dtype != "bfloat16"
+        check_function(lambda x: lax.top_k(x, 3), [x], GRID, [spec], [None, None], exact=exact)
+        for f in (mnp.argmax, mnp.argmin):
+            check_function(lambda x, f=f: f(x, -1), [x], GRID, [spec], [None], exact=exact)
+
+
 def test_lines_of_their_own_need_nothing():
     assert traffic(lambda x: lax.top_k(x, 3), ["f32[16, 50257]"], MESH, [P("x", None)], [P("x"), P("x")]) == {}
 

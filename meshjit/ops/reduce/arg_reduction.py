@@ -1,7 +1,7 @@
 """Places of extremes: argmax, argmin. Params: axis, index_dtype. The first place wins; nan counts as the extreme.
 
 Along a sharded dim every device finds its own extreme and its global place, all pairs are gathered (one per line and
-shard), and the first best shard wins.
+shard), and the first best shard wins. Of many lines each device decides some, for all.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.base.reduction import reduce_max, reduce_min, reduce_sum, restore
 from meshjit.ops.base.shape import expand, require_one
 from meshjit.ops.collective.collectives import all_gather
+from meshjit.ops.collective.dealing import are_dealt, deal, hand_out
 from meshjit.ops.slicing.halos import shard_axes
 from sharding.rule import FactorRule
 
@@ -112,15 +113,21 @@ def _partition(local: LocalEquation, op: Op, reduce: Op, kind: str) -> Var:
     var = local.mask(var, axis, local.eqn.inputs[0].shape[axis], axes, identity_element(kind, var.dtype))
     inside = op(var, axis=axis, index_dtype=index)
     begin = convert(multiply(local.index(axes), scalar(var.shape[axis], np.int32)), dtype=index)
+    candidates = add(inside, spread(begin, inside.shape)), reduce(var, axes=(axis,))
+    if are_dealt(local, candidates, inside.type.size, axes):
+        places, values = (deal(local, v, v.type.size, axes) for v in candidates)
+        return hand_out(local, _winner(places, values, 1, op), inside.shape, axes)
     size = local.mesh.axes_size(axes)
-    places, values = (
-        all_gather(expand(v, 0), axes=tuple(axes), size=size, dim=0)
-        for v in (add(inside, spread(begin, inside.shape)), reduce(var, axes=(axis,)))
-    )
-    winner = op(values, axis=0, index_dtype=np.dtype(np.int32))
-    shards = iota(dtype=winner.dtype, shape=places.shape, dimension=0)
-    is_winner = compare(shards, restore(winner, places.shape, (0,)), direction="EQ")
-    return reduce_sum(select(is_winner, places, zeros_like(places)), axes=(0,))
+    places, values = (all_gather(expand(v, 0), axes=tuple(axes), size=size, dim=0) for v in candidates)
+    return _winner(places, values, 0, op)
+
+
+def _winner(places: Var, values: Var, axis: int, op: Op) -> Var:
+    """Along `axis` the shards stand: the place that the first of them with the best value gives."""
+    winner = op(values, axis=axis, index_dtype=np.dtype(np.int32))
+    shards = iota(dtype=winner.dtype, shape=places.shape, dimension=axis)
+    is_winner = compare(shards, restore(winner, places.shape, (axis,)), direction="EQ")
+    return reduce_sum(select(is_winner, places, zeros_like(places)), axes=(axis,))
 
 
 def _fill(generator: np.random.Generator, index: int, type: TensorType) -> Array:

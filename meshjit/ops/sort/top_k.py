@@ -2,11 +2,12 @@
 
 Order is the total order of IEEE 754, as in XLA (CHLO's top_k): -nan < -inf < … < -0.0 < 0.0 < … < inf < nan. Of equal
 elements the first place comes first. A dim that is sharded, and of which few elements are wanted, is never gathered:
-every device sends the best k of its shard, and the best of those win.
+every device sends the best k of its shard, and the best of those win. Of many rows each device decides some, for all.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from meshjit.ops.base.constants import emit_splat, full_like, scalar, spread, ze
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param
 from meshjit.ops.base.shape import expand, require_one, reshape, transpose
 from meshjit.ops.collective.collectives import all_gather
+from meshjit.ops.collective.dealing import are_dealt, deal, hand_out
 from meshjit.ops.index.take import take_along
 from meshjit.ops.slicing.halos import cut, shard_axes
 from meshjit.ops.sort.sort import sort
@@ -102,10 +104,19 @@ def _partition(local: LocalEquation) -> list[Var]:
     values, places = top_k(local.mask(var, rank - 1, extent, axes, least(var.dtype)), k=k)
     begin = multiply(local.index(axes), scalar(shard, _I32))
     places = add(places, spread(begin, places.shape))
+    lines = math.prod(values.shape[:-1])
+    if not are_dealt(local, (values, places), lines, axes):
+        return _best_of(local, _joined(values, axes, size), _joined(places, axes, size), k)
+    winners = _best_of(local, deal(local, values, lines, axes), deal(local, places, lines, axes), k)
+    return [hand_out(local, v, values.shape, axes) for v in winners]
+
+
+def _best_of(local: LocalEquation, values: Var, places: Var, k: int) -> list[Var]:
+    """The first k of the candidates, which stand in the order of their places, and these."""
     if local.target.has_slow_gathers:
-        return _sorted_with_places(_joined(values, axes, size), _joined(places, axes, size), k)
-    values, winners = top_k(_joined(values, axes, size), k=k)
-    return [values, take_along(_joined(places, axes, size), winners, rank - 1)]
+        return _sorted_with_places(values, places, k)
+    best, winners = top_k(values, k=k)
+    return [best, take_along(places, winners, best.rank - 1)]
 
 
 def _sorted_with_places(values: Var, places: Var, k: int) -> list[Var]:
