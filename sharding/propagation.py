@@ -21,7 +21,8 @@ nodes are visited in five stages; each stage runs to its fixed point before the 
        result last
     3  contests, one node at a time: the axis goes to the factor, or the axes to those of the value, with the most
        elements, so that the smaller value is the one to move; among equals to the first value, then the first factor
-    4  displacements: axes of a dim that must be whole go to another dim of the values on the node's other side
+    4  displacements: axes of a dim that must be whole go to another dim of the values on the node's other side; those of
+       the minor one of two dims that are merged go to the major one
 
 Axes are only added, so the fixed point is reached after at most (values * axes) changes. Where no two offers collide,
 it does not depend on the order of the nodes. Where they do, `conflicts` holds what was kept and what lost. To see the

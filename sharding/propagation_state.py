@@ -175,4 +175,5 @@ def stages_of(rule: FactorRule) -> tuple[int, ...]:
     first = 0 if rule.is_passthrough else 1
     if rule.operands and any(name not in of_operands for name in rule.factors):
         first = 2
-    return (first, CONTESTS, *((DISPLACEMENTS,) if "replicate" in rule.kinds.values() else ()))
+    merges = any(len(dim) > 1 for value in (*rule.operands, *rule.results) for dim in value)
+    return (first, CONTESTS, *((DISPLACEMENTS,) if merges or "replicate" in rule.kinds.values() else ()))

@@ -6,6 +6,7 @@ and applied to all nodes that are alike (propagation.py).
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -28,6 +29,7 @@ class Visit:
         """Exchange axes among the values: what all agree on, or one contest, or displacements."""
         if stage == DISPLACEMENTS:
             self._displace()
+            self._displace_minor()
         elif stage == CONTESTS:
             self._settle_one()
         else:
@@ -66,6 +68,24 @@ class Visit:
                     if chosen and (chosen,) in sides[other] and not _uses_any(slots[other], offer.axes):
                         holder = Holder(other, sides[other].index((chosen,)), (chosen,))
                         self._extend(chosen, holder, offer.axes, [offer], None)
+
+    def _displace_minor(self) -> None:
+        """A dim that merges factors gets the axes of a later one from its first factor on: where the later one is cut they
+        would leave it in strides.
+
+            a b -> (a b)        of [-, x] the result is [x]: x cuts a, and b as far as a is too short"""
+        offers = self._offers()
+        for name, holders in holders_of(self.rule):
+            for holder, offer in itertools.product(holders, offers[name]):
+                value = self.slots[holder.slot]
+                if name == holder.factors[0] or not value.is_open[holder.dim] or _uses_any(value, offer.axes):
+                    continue
+                old = value.dims[holder.dim]
+                joined = canonical_axes((*old, *offer.axes), self.sizes)
+                fits = value.is_active and not self.rule.split_dim(holder.factors, joined, self.mesh)[1]
+                if fits and is_prefix(old, joined, self.sizes):
+                    self.trail.append((holder.slot, holder.dim, joined, ((offer.slot, offer.dim),)))
+                    value.put(holder.dim, joined)
 
     def _offers(self) -> dict[str, list[Offer]]:
         offers: dict[str, list[Offer]] = {}

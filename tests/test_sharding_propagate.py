@@ -171,7 +171,7 @@ def test_reshapes() -> None:
     assert split("[data]", 30, 3, 10) == "[-, -]"  # 4 shards do not cut 3 rows evenly
     assert merge("[data, -]", 4, 8) == "[data]"
     assert merge("[data, model]", 4, 8) == "[data*model]"
-    assert merge("[-, model]", 4, 8) == "[-]"
+    assert merge("[-, model]", 4, 8) == "[model]"  # handed to the major dim
     assert merge("[model, data]", 4, 8) == "[model]"  # 2 of 4 rows: the columns cannot be cut behind them
 
 

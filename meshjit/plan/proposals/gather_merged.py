@@ -1,0 +1,52 @@
+"""A dim that a reshape merges behind another one is gathered, not exchanged for it, where what follows needs it whole anyway.
+
+    %1: f32[32@x] = reshape(%0: f32[4, 8@x])    x is handed from the minor dim to the major one: an all-to-all
+    %1: f32[32] = reshape(%0: f32[4, 8@x])      x is gathered, once for all who need the value whole
+
+Propagation does the former (`sharding/visit.py`). The latter is a seed on the result, whose merged dim is closed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from meshjit.core.program import Eqn
+from meshjit.plan.draft import Draft
+from meshjit.plan.graph import programs_in
+from meshjit.plan.proposals.proposal import Proposal
+from sharding.axes import overlap
+from sharding.graph import Seed
+from sharding.placement import Placement
+
+
+def propose(draft: Draft) -> Iterator[Proposal]:
+    numbers, seeds = draft.flat.numbers, draft.propagated.graph.seeds
+    eqns = [eqn for part in programs_in(draft.program) for eqn in part.eqns]
+    whole = {eqn: seed for eqn in eqns if (seed := _gathered(draft, eqn)) is not None and numbers[eqn.outputs[0]] not in seeds}
+    if whole:
+        first, planted = next(iter(whole)), {numbers[eqn.outputs[0]]: seed for eqn, seed in whole.items()}
+        shapes = f"{list(first.inputs[0].shape)} to {list(first.outputs[0].shape)}"
+        yield Proposal(
+            "merged", ("merged", *planted), f"gather the minor dim that a reshape from {shapes} merges",
+            source=str(first.source or ""), seeds=lambda: {**seeds, **planted},
+        )  # fmt: skip
+
+
+def _gathered(draft: Draft, eqn: Eqn) -> Seed | None:
+    """The result without the axes that its operand has on a minor dim of those that are merged; None if it has none."""
+    rule = draft.flat.rules.get(eqn)
+    if rule is None or not rule.is_passthrough or len(eqn.inputs) != 1 or len(eqn.outputs) != 1:
+        return None
+    mesh, (dims,) = draft.machine.mesh, rule.results
+    here, result = (draft.propagated.placements[draft.flat.numbers[v]] for v in (*eqn.inputs, *eqn.outputs))
+    before = rule.project(rule.operands[0], here, mesh)
+    merged = [d for d, factors in enumerate(dims) if len(factors) > 1 and result.dims[d]]
+    seed: Placement = result
+    for d in merged:
+        split, _ = rule.split_dim(dims[d], result.dims[d], mesh)
+        handed = [axis for f in dims[d][1:] for axis in before.get(f, ()) if axis not in split[f]]
+        kept = tuple([axis for axis in result.dims[d] if not any(overlap(axis, other) for other in handed)])
+        seed = seed.with_dim(d, kept)
+    if seed == result:
+        return None
+    return Seed(seed.without_partial(), tuple([d not in merged for d in range(seed.rank)]))
