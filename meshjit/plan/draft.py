@@ -10,7 +10,6 @@ from typing import Final
 from meshjit.core.plan import Plan, PlanCost
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.assign import Assigner
-from meshjit.plan.bring_first import bring_first
 from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
 from meshjit.plan.describe import Describer
@@ -18,7 +17,7 @@ from meshjit.plan.equations import Planner
 from meshjit.plan.flow import Flow, Limit
 from meshjit.plan.graph import Annotations, Flattened, flatten, reseeded
 from meshjit.plan.lifetimes import Lifetimes
-from meshjit.plan.recall import run_through
+from meshjit.plan.move_operands import last_changes
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
 from sharding.propagation import propagate
@@ -169,8 +168,7 @@ def _plan(
     )
     course = Course(program, machine, placements, sums, Flow(program, machine, limit), sums)
     equations = Planner(assigner, flat.rules, blocks).equations(course, outputs)
-    equations = bring_first(program, machine, equations, outputs)
-    cost, collectives, moves = run_through(program, machine, equations, inputs, outputs)
+    equations, cost, collectives, moves = last_changes(program, machine, equations, inputs, outputs)
     events = (*course.delays.events, *moves, *assigner.choices(program, equations))
     return Plan(
         program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),

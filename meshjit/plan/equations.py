@@ -18,12 +18,12 @@ from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region, expected_trips, run_regions
 from meshjit.plan.accumulate import accumulators, confirmed
 from meshjit.plan.assign import Assigner
-from meshjit.plan.bring_first import bring_first
 from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
 from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.graph import programs_in
-from meshjit.plan.recall import PlanRecall, run_through
+from meshjit.plan.move_operands import last_changes
+from meshjit.plan.recall import PlanRecall
 from sharding.axes import name_of
 from sharding.mesh import BaseMesh
 from sharding.rule import FactorRule
@@ -138,8 +138,7 @@ class Planner:
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
         outputs = _output_placements(eqn, region, outside, placements, machine.mesh)
-        steps = bring_first(program, machine, steps, outputs)
-        cost, collectives, moves = run_through(program, machine, steps, inputs, outputs)
+        steps, cost, collectives, moves = last_changes(program, machine, steps, inputs, outputs)
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],
             *[Accumulation(program.inputs[i], p) for i, p in sums.items()],

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -27,6 +28,7 @@ class Uses:
     """How often a Program uses its values, and after which equation each is needed no more; whatever the plan is."""
 
     def __init__(self, program: Program) -> None:
+        self.eqns = program.eqns
         self.ends = _last_uses(program)
         self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
         for _ in range(USES_OF_OUTPUT):
@@ -40,6 +42,11 @@ class Uses:
         self.repeats = {repeat.start: repeat for repeat in repeats(program)}
         self.joins = {at: self._joins(repeat) for at, repeat in self.repeats.items()}
         self.outcomes: dict[Any, Any] = {}  # of planning them, see `meshjit.plan.recall`
+
+    @functools.cached_property
+    def makers(self) -> dict[Var, int]:
+        """The number of the equation that makes each value."""
+        return {v: at for at, eqn in enumerate(self.eqns) for v in eqn.outputs}
 
     def _joins(self, repeat: Repeat) -> tuple[bool, ...]:
         """What else partial sums in a repeat depend on."""

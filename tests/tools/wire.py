@@ -36,13 +36,17 @@ def traced(fun: Callable[..., Any], types: Sequence[str]) -> Program:
     return simplify(found.program)
 
 
-def partitioned_program(program: Program, mesh: AbstractMesh, inputs: Specs, outputs: Specs) -> Program:
-    return verify(simplify(partition(make_plan(program, mesh, Annotations(inputs, outputs)))))
+def partitioned_program(
+    program: Program, mesh: AbstractMesh, inputs: Specs, outputs: Specs, target: Target | None = None
+) -> Program:
+    return verify(simplify(partition(make_plan(program, mesh, Annotations(inputs, outputs), target))))
 
 
-def traffic(fun: Callable[..., Any], types: Sequence[str], mesh: AbstractMesh, inputs: Specs, outputs: Specs) -> dict[str, float]:
-    """Bytes that one device puts on the wire, by collective."""
-    local = partitioned_program(traced(fun, types), mesh, inputs, outputs)
+def traffic(
+    fun: Callable[..., Any], types: Sequence[str], mesh: AbstractMesh, inputs: Specs, outputs: Specs, target: Target | None = None
+) -> dict[str, float]:
+    """Bytes that one device puts on the wire, by collective; on CPUs if no target is given."""
+    local = partitioned_program(traced(fun, types), mesh, inputs, outputs, target)
     found: dict[str, float] = {}
     for each in collectives_in(local, mesh):
         found[each.kind] = found.get(each.kind, 0.0) + each.wire_bytes(mesh)
@@ -56,6 +60,7 @@ def check_function(
     """The law for a whole function: partitioned and unpartitioned agree."""
     types = [str(TensorType(tuple(a.shape), a.dtype)) for a in arrays]
     check_law(traced(fun, types), mesh, inputs, outputs, arrays, exact)
+
 
 def moved(
     fun: Callable[..., Any],

@@ -1,0 +1,159 @@
+"""What is moved: a merged dim's axes go to its major factor, what a value is made of before it is widened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import meshjit as mj
+from meshjit import lax, numpy as mnp
+from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import target_of
+from sharding.mesh import AbstractMesh
+from tests.tools.wire import Specs, check_function, traffic
+
+MESH = AbstractMesh((8,), ("x",))
+GRID = AbstractMesh((4, 2), ("x", "y"))
+CUBE = AbstractMesh((2, 2, 2), ("x", "y", "z"))
+SIZE = 32 * 64 * 128 * 4  # bytes of f32[32, 64, 128]
+
+
+def on_tpu(fun: Any, types: list[str], mesh: AbstractMesh, inputs: Specs, outputs: Specs) -> dict[str, float]:
+    """What is sent where links are slow beside memory; on CPUs, where bytes cost little, it may be another plan."""
+    return traffic(fun, types, mesh, inputs, outputs, target_of(mesh, ("tpu",)))
+
+
+# -- reshapes that merge
+
+
+def test_the_minor_dim_of_a_merged_one_is_exchanged_and_not_gathered() -> None:
+    found = traffic(lambda x: mnp.sin(x).reshape(-1, 128), ["f32[32, 64, 128]"], MESH, [P(None, "x")], [None])
+    assert found == {"all_to_all": SIZE / 8 * 7 / 8}
+
+
+def test_so_are_dims_that_changed_places() -> None:
+    def turned(x: Any) -> Any:
+        return x.reshape(32, 64, 128).transpose(1, 0, 2).reshape(2048, 128)
+
+    assert traffic(turned, ["f32[2048, 128]"], MESH, [P("x")], [None]) == {"all_to_all": SIZE / 8 * 7 / 8}
+
+
+def test_axes_go_on_behind_a_major_dim_that_is_too_short() -> None:
+    """Of 8 rows over x, y cuts the rows further; of 4 rows in part, of 2 it cuts columns, and nothing has to move."""
+    mesh = AbstractMesh((2, 4), ("x", "y"))
+
+    def found(rows: int) -> Any:
+        return on_tpu(lambda x: mnp.sin(x.reshape(-1, 128)), [f"f32[{rows}, 4096, 128]"], mesh, [P("x", "y")], [None])
+
+    assert found(2) == {}
+    assert found(8) == {"all_to_all": 8 * 4096 * 128 * 4 / 8 * 3 / 4}
+    assert found(4) == {"all_to_all": 4 * 4096 * 128 * 4 / 8 / 2, "collective_permute": 4 * 4096 * 128 * 4 / 8}
+
+
+def test_a_product_comes_before_its_rows_are_exchanged() -> None:
+    """Dims stay apart that need not be merged: fewer columns travel."""
+    mesh = AbstractMesh((2, 4), ("x", "y"))
+    product = lambda x, w: x.reshape(-1, 128) @ w  # noqa: E731
+    found = traffic(product, ["f32[8, 256, 128]", "f32[128, 32]"], mesh, [P("x", "y"), P()], [None])
+    assert found == {"all_to_all": 8 * 256 * 32 * 4 / 8 * 3 / 4}
+
+
+def test_what_is_needed_whole_anyway_is_gathered_at_once() -> None:
+    def f(x: Any) -> Any:
+        flat = x.reshape(-1)
+        return lax.with_sharding_constraint(flat, mj.NamedSharding(MESH, P(None)))
+
+    assert traffic(f, ["f32[32, 512]"], MESH, [P(None, "x")], [None]) == {"all_gather": 32 * 512 * 4 / 8 * 7}
+
+
+def test_on_two_devices_an_exchange_before_a_gather_is_not_worth_it() -> None:
+    """Both factors of the product are needed whole along the merged dim: gathered once, not exchanged and then gathered."""
+    mesh = AbstractMesh((2,), ("x",))
+    f = lambda x, w: mnp.tanh(x.reshape(-1)) @ w  # noqa: E731
+    found = traffic(f, ["f32[64, 64]", "f32[4096, 32]"], mesh, [P(None, "x"), P(None, "x")], [P("x")])
+    assert found == {"all_gather": 64 * 64 * 4 / 2}
+
+
+@pytest.mark.parametrize("mesh", [MESH, GRID, CUBE], ids=str)
+@pytest.mark.parametrize("shape", [(4, 6, 5), (8, 12, 3), (3, 8, 4), (2, 7, 4), (16, 16, 2), (1, 9, 4), (0, 4, 4)], ids=str)
+def test_merging_is_right_wherever_the_dims_lie(mesh: AbstractMesh, shape: tuple[int, ...]) -> None:
+    x = (np.arange(np.prod(shape), dtype=np.float32) % 7).reshape(shape)
+    axes = mesh.axis_names
+    specs = [P(None, axes[0]), P(None, axes), *([P(axes[-1], axes[0]), P(axes[0], None, axes[-1])] if len(axes) > 1 else [])]
+    for spec in specs:
+        for f in (
+            lambda x: mnp.cos(x).reshape(-1, x.shape[-1]),
+            lambda x: x.transpose(1, 0, 2).reshape(-1, x.shape[-1]) * 2,
+            lambda x: x.reshape(-1),
+            lambda x: mnp.sum(x.reshape(-1, x.shape[-1]) ** 2, 0),
+            mj.grad(lambda x: mnp.sum(x.reshape(-1, x.shape[-1])[1:] ** 3)),
+        ):
+            check_function(f, [x], mesh, [spec], [None])
+
+
+# -- what is widened
+
+
+def test_numbers_of_few_bits_are_gathered_before_they_are_widened() -> None:
+    f = lambda x, w: x @ w.astype(mnp.float32)  # noqa: E731
+    found = on_tpu(f, ["f32[8192, 1024]", "bf16[1024, 1024]"], MESH, [P("x"), P("x")], [P("x")])
+    assert found == {"all_gather": 1024 * 1024 * 2 / 8 * 7}
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_weights_of_eight_bits_with_scales(grouped: bool) -> None:
+    def f(x: Any, w: Any, scale: Any) -> Any:
+        if grouped:
+            w = (w.reshape(8, 128, 1024).astype(mnp.float32) * scale[:, None]).reshape(1024, 1024)
+        else:
+            w = w.astype(mnp.float32) * scale[0]
+        return x @ w
+
+    types = ["f32[8192, 1024]", "i8[1024, 1024]", "f32[8, 1024]"]
+    found = on_tpu(f, types, MESH, [P("x"), P("x"), P("x") if grouped else P()], [P("x")])
+    assert found == {"all_gather": 1024 * 1024 / 8 * 7 + (8 * 1024 * 4 / 8 * 7 if grouped else 0)}
+
+
+def test_in_a_loop_over_layers() -> None:
+    def f(x: Any, ws: Any) -> Any:
+        return lax.scan(lambda x, w: (mnp.tanh(x @ w.astype(mnp.float32)), None), x, ws)[0]
+
+    found = on_tpu(f, ["f32[8192, 1024]", "bf16[4, 1024, 1024]"], MESH, [P("x"), P(None, "x")], [P("x")])
+    assert found == {"all_gather": 4 * 1024 * 1024 * 2 / 8 * 7}
+
+
+def test_what_is_narrowed_is_gathered_afterwards() -> None:
+    f = lambda x, w: x @ w.astype(mnp.bfloat16)  # noqa: E731
+    found = on_tpu(f, ["bf16[8192, 1024]", "f32[1024, 1024]"], MESH, [P("x"), P("x")], [P("x")])
+    assert found == {"all_gather": 1024 * 1024 * 2 / 8 * 7}
+
+
+def test_a_value_that_is_read_where_it_is_made_too_stays_there() -> None:
+    """The widened weights are also an output, sharded: each device converts all of them, and keeps its own part."""
+
+    def f(x: Any, w: Any) -> Any:
+        wide = w.astype(mnp.float32)
+        return x @ wide, wide * 2
+
+    found = on_tpu(f, ["f32[8192, 1024]", "bf16[1024, 1024]"], MESH, [P("x"), P("x")], [P("x"), P("x")])
+    assert found == {"all_gather": 1024 * 1024 * 2 / 8 * 7}
+
+
+@pytest.mark.parametrize("mesh", [MESH, GRID, CUBE], ids=str)
+@pytest.mark.parametrize("rows", [16, 13])
+def test_widening_is_right_wherever_the_weights_lie(mesh: AbstractMesh, rows: int) -> None:
+    generator = np.random.default_rng(0)
+    x = generator.integers(-3, 4, (9, rows)).astype(np.float32)
+    w, scale = generator.integers(-9, 9, (rows, 6)).astype(np.int8), np.array([1, 2, 4, 1, 2, 4], np.float32)
+    half = generator.integers(-9, 9, (rows, 6)).astype(ml_dtypes.bfloat16)
+    first = mesh.axis_names[0]
+
+    def f(x: Any, w: Any, scale: Any, half: Any) -> Any:
+        wide = (w.astype(mnp.float32) * scale) * half.astype(mnp.float32)
+        return x @ wide, mnp.sum(wide, 0), mj.grad(lambda s: mnp.sum((x @ (w.astype(mnp.float32) * s)) ** 2))(scale)
+
+    for spec in (P(first), P(None, first), P(mesh.axis_names)):
+        check_function(f, [x, w, scale, half], mesh, [P(first), spec, P(), spec], [P(first), None, None])
