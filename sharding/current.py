@@ -16,6 +16,9 @@ class set_mesh:  # noqa: N801 - a function by name, as jax.set_mesh
     def __init__(self, mesh: BaseMesh | None) -> None:
         if mesh is not None and not isinstance(mesh, BaseMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"set_mesh: expected a Mesh, AbstractMesh or None, got {type(mesh).__name__}")
+        if isinstance(mesh, Mesh) and AxisType.Manual in mesh.axis_types:
+            what = f"{mesh} has Manual axes, along which only code inside of shard_map is"
+            raise ValueError(f"set_mesh: {what}\n  fix: shard_map(...)")
         self.mesh = mesh
         self._former = STATE.current, STATE.named
         make_named(mesh)

@@ -161,9 +161,13 @@ class NamedSharding(Sharding):
         """Which addend of the value each flat position holds, over the axes over which it is unreduced."""
         return self._shard_index(self.placement(len(self.spec)).partial_axes)[1]
 
-    def with_spec(self, spec: PartitionSpec | tuple[Entry, ...]) -> NamedSharding:
-        """The same mesh and memory with another spec."""
-        return NamedSharding(self.mesh, spec, self.memory_kind)
+    def with_spec(self, spec: PartitionSpec | Sequence[Entry]) -> NamedSharding:
+        """The same mesh and memory with another spec; a sequence has its entries."""
+        return NamedSharding(self.mesh, spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec), self.memory_kind)
+
+    def check_compatible_aval(self, aval_shape: Sequence[int]) -> None:
+        """ShardingError where the spec has more entries than a shape has dims."""
+        check_spec(self.spec, aval_shape, self.mesh, f"an array of shape {tuple(aval_shape)}")
 
     def with_memory_kind(self, kind: str | None) -> NamedSharding:
         return NamedSharding(self.mesh, self.spec, kind)
@@ -305,7 +309,11 @@ class TooFewDevices(ValueError):
 def make_mesh(
     axis_shapes: Sequence[int], axis_names: Sequence[str], devices: Sequence[Any], axis_types: Any = None
 ) -> Mesh:
-    """A Mesh of the first prod(axis_shapes) of `devices`, in their order; ValueError when there are too few."""
+    """A Mesh of the first prod(axis_shapes) of `devices`, in their order; ValueError when there are too few, or for what is no
+    int among the extents."""
+    wrong = [size for size in axis_shapes if not hasattr(size, "__index__")]
+    if wrong:
+        raise ValueError(f"make_mesh: axis_shapes are ints, got {wrong[0]!r} in {tuple(axis_shapes)}")
     abstract = AbstractMesh(axis_shapes, axis_names)
     if len(devices) < abstract.device_count:
         raise TooFewDevices(tuple(axis_shapes), abstract.device_count, len(devices))

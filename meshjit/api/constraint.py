@@ -10,17 +10,18 @@ from meshjit.api.out_sharding import held
 from meshjit.api.shardings import check_key_specs
 from meshjit.core.explicit import explicit_part
 from meshjit.core.op import REGISTRY
+from meshjit.core.promotion import is_python_number
 from meshjit.runtime.array import Array
 from meshjit.runtime.placing import device_put
 from meshjit.runtime.shardings import mesh_of
 from meshjit.trace import Argument, argument_of, as_operand, bind, line_of, staging, user_source
 from meshjit.trace.explicit import governing, is_explicit
 from meshjit.trace.members import device_axis_names
-from meshjit.trace.meshes import is_without_devices, spec_in_words_of
+from meshjit.trace.meshes import is_without_devices, spec_in_words_of, with_devices_of
 from meshjit.trees import WORDS as tree
 from sharding.axes import name_of
 from sharding.memory import DEVICE
-from sharding.mesh import Mesh, current_mesh, named_mesh
+from sharding.mesh import AbstractMesh, Mesh, current_mesh, named_mesh
 from sharding.named import NamedSharding, Sharding, refuse_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec, entry_axes, open_dims, padded, spec_text
 
@@ -79,6 +80,8 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
     argument = argument_of(x, what.partition(" of ")[2])
     mesh, full = _mesh_and_spec(sharding, argument.type.shape, what)
     with staging((x,)) as trace:
+        if trace is not None:
+            mesh, full = _in_axes_of(trace.mesh, mesh, full)
         if trace is not None and (trace.specs is not None or is_explicit(mesh)) and is_explicit(governing(mesh)):
             sharding = NamedSharding(mesh, full)
             if what.startswith("reshard"):
@@ -92,14 +95,37 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
                 trace.require_mesh(mesh)
             return bind(REGISTRY["sharding_constraint"], as_operand(x, argument), spec=full)
     place = sharding if isinstance(sharding, Sharding) else NamedSharding(mesh, sharding)
+    if isinstance(mesh, AbstractMesh):
+        mesh = _on_devices_of(x, mesh, what)
+        place = NamedSharding(mesh, full)
     if PartitionSpec.UNCONSTRAINED in full:
         place = NamedSharding(mesh, PartitionSpec(*(None if e is PartitionSpec.UNCONSTRAINED else e for e in full)))
     if not isinstance(x, Array):
-        return device_put(as_operand(x, argument), place)
+        return device_put(x if is_python_number(x) else as_operand(x, argument), place)
     if is_explicit(mesh) and isinstance(place, NamedSharding):
         place = place.with_spec(padded(place.spec, len(full)))
     moved = device_put(x, place)
     return moved.copy() if moved.memory is x.memory else moved  # a new array, as any op's result
+
+
+def _in_axes_of(target: Any, mesh: Any, spec: PartitionSpec) -> tuple[Any, PartitionSpec]:
+    """A mesh without devices, and a spec of it, in the axes of a function's mesh of as many; what these cannot say, as it is."""
+    found = with_devices_of(mesh, target)
+    spec_there = None if found is None or found is target else spec_in_words_of(target, found, spec, len(spec))
+    return (mesh, spec) if spec_there is None else (target, spec_there)
+
+
+def _on_devices_of(x: Any, mesh: AbstractMesh, what: str) -> Mesh:
+    """A mesh without devices, on those that an array outside of jit has. ShardingError where it is on none of as many."""
+    sharding = getattr(x, "sharding", None)
+    found = with_devices_of(mesh, sharding.mesh) if isinstance(sharding, NamedSharding) else None
+    if found is None:
+        where = "no array" if sharding is None else f"on {sharding}"
+        raise ShardingError(
+            f"{what}: {mesh} has no devices, and it is {where}\n"
+            "  fix: a NamedSharding of a Mesh; or an array that lies on as many devices as the mesh has"
+        )
+    return found
 
 
 def _kept(spec: PartitionSpec, argument: Argument, mesh: Any) -> PartitionSpec:

@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from meshjit.api.layouts import place_of
 from meshjit.core.types import tensor_type
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.trace import Argument, Tracer, argument_of
 from meshjit.trace.source import user_frame
 from meshjit.trace.tracer import leaked
+from sharding.named import NamedSharding
 
 
 def key_of_value(value: Any, name: str = "") -> LeafKey:
@@ -42,7 +44,9 @@ def key_of_shape(value: Any, name: str = "") -> LeafKey:
     if isinstance(value, Array | bool | int | float | complex | np.ndarray | np.generic):
         return key_of_value(value, name)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        sharding = getattr(value, "sharding", None)
+        sharding = place_of(getattr(value, "format", None), name) or getattr(value, "sharding", None)
+        if isinstance(sharding, NamedSharding) and sharding.mesh.empty:  # of a type, which says no place
+            sharding = None
         weak = bool(getattr(value, "weak_type", False))
         return leaf_key(tensor_type(value.shape, value.dtype), weak, sharding, sharding is not None)
     return key_of_value(value, name)

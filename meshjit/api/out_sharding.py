@@ -172,7 +172,9 @@ def _held(x: Any, sharding: NamedSharding, what: str) -> Any:
     trace = active_trace()
     assert trace is not None
     tracer = trace.lift(x) if not isinstance(x, Tracer) or x.tracing is not trace else x
-    mesh = named_mesh() or sharding.mesh
+    mesh, surplus = named_mesh() or sharding.mesh, sharding.spec[tracer.ndim :]
+    if surplus and all(entry is None for entry in surplus):  # that of another value's type, which has more dims
+        sharding = sharding.with_spec(sharding.spec.update(partitions=sharding.spec[: tracer.ndim]))
     check_spec(sharding.spec, tracer.shape, sharding.mesh, f"{what}: out_sharding of {tracer.type}")
     spec = explicit_part(sharding.spec, tracer.ndim, mesh)
     if trace.specs is None and mesh.explicit_axes:

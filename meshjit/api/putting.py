@@ -12,7 +12,7 @@ import numpy as np
 import sharding.named
 from meshjit.api.bringing import brought, memory_of_space, put_in_memory
 from meshjit.api.constraint import put_traced
-from meshjit.api.layouts import Format, place_of
+from meshjit.api.layouts import Format, Layout, place_of
 from meshjit.api.leaves import key_of_value
 from meshjit.api.shardings import check_key_specs, is_sharding_leaf
 from meshjit.config import config
@@ -35,7 +35,8 @@ from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 @dataclass(frozen=True)
 class ShapeDtypeStruct:
-    """Shape, dtype and, if wanted, sharding of an array that need not exist (`jax.ShapeDtypeStruct`).
+    """Shape, dtype and, if wanted, sharding of an array that need not exist (`jax.ShapeDtypeStruct`). `sharding` may be a Format,
+    whose layout is kept, or a spec under a mesh.
 
     manual_axis_type: how it stands to the axes of shard_map around it, as `typeof` says; by `eval_shape`, for `typeof` and
     `full_like`."""
@@ -45,12 +46,18 @@ class ShapeDtypeStruct:
     sharding: Any = None
     weak_type: bool = False
     manual_axis_type: ManualAxisType | None = None
+    layout: Layout | None = None
 
     def __post_init__(self) -> None:
         if self.dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype is None\n  fix: numpy.float32, or another dtype")
         refuse_auto(self.sharding, "ShapeDtypeStruct")
-        if not (self.sharding is None or isinstance(self.sharding, Sharding | PartitionSpec) or hasattr(self.sharding, "layout")):
+        if isinstance(self.sharding, Format):
+            object.__setattr__(self, "layout", self.sharding.layout)
+            object.__setattr__(self, "sharding", self.sharding.sharding)
+        elif isinstance(self.sharding, PartitionSpec) and (mesh := current_mesh()) is not None:
+            object.__setattr__(self, "sharding", NamedSharding(mesh, self.sharding))
+        if not (self.sharding is None or isinstance(self.sharding, Sharding | PartitionSpec)):
             raise ValueError(
                 f"ShapeDtypeStruct: sharding is {self.sharding!r} of type {type(self.sharding).__name__}\n"
                 "  fix: use a NamedSharding, or a PartitionSpec under a mesh"
@@ -71,8 +78,18 @@ class ShapeDtypeStruct:
         return cls(type.shape, type.dtype, sharding, type.weak_type, None if type.mat.empty else type.mat)
 
     def update(self, **fields: Any) -> ShapeDtypeStruct:
-        """The same with other fields."""
+        """The same with other fields. ValueError for another sharding where a layout is known: a Format says both."""
+        if self.layout is not None and isinstance(fields.get("sharding"), Sharding):
+            raise ValueError(
+                f"ShapeDtypeStruct.update: sharding is {fields['sharding']}, and the layout {self.layout} is known\n"
+                "  fix: sharding=Format(layout, sharding)"
+            )
         return replace(self, **fields)
+
+    @property
+    def format(self) -> Format:
+        """Layout and sharding."""
+        return Format(self.layout, self.sharding if isinstance(self.sharding, Sharding) else None)
 
     def __len__(self) -> int:
         if not self.shape:

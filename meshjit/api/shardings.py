@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from meshjit.runtime.shardings import ONE_DEVICE_AXES, merged, mesh_of, one_device_mesh, spec_on
+from meshjit.trace.meshes import with_devices_of
 from meshjit.tree_views import key_types
 from meshjit.trees import WORDS as tree
 from sharding.memory import DEVICE, memory_of
@@ -127,7 +128,7 @@ class MeshFinder:
 def _merged(a: Any, b: Any) -> Any:
     if isinstance(a, Mesh) and isinstance(b, Mesh):
         return merged(a, b)
-    return a if a == b else None
+    return a if a == b else with_devices_of(a, b) or with_devices_of(b, a)
 
 
 def _describe(mesh: Any) -> str:

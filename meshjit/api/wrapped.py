@@ -18,6 +18,7 @@ from meshjit.api.captured import CapturedNames
 from meshjit.api.constraint import put_traced, reshard
 from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
+from meshjit.api.layouts import places_of
 from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
 from meshjit.api.memories import input_memories, with_output_memories
 from meshjit.api.options import checked_options, compiler_settings
@@ -117,6 +118,7 @@ class Wrapped:
         self.fun = fun
         self.parameters = Parameters(fun, static_argnums, static_argnames, donate_argnums, donate_argnames)
         self.has_statics = bool(self.parameters.static_nums or self.parameters.static_names)
+        in_shardings, out_shardings = places_of(in_shardings, "in_shardings"), places_of(out_shardings, "out_shardings")
         check_shardings(in_shardings, "in_shardings")
         check_shardings(out_shardings, "out_shardings")
         self.in_shardings = in_shardings

@@ -175,9 +175,10 @@ class _Call:
             for x, p, s in zip(self.leaves, self.paths, self.specs, strict=True)
         ]
         ranks = [0 if a is None else a.type.rank for a in arguments]
-        check_key_specs(self.specs, self.in_tree, ranks, lambda i: f"shard_map of {self.name}: in_specs for {self.paths[i]}")
         check_shards(self.name, self.mesh, arguments, self.specs)
-        if not self.is_inferred:
+        if not self.is_inferred:  # else the specs are those of types, in which keys are words
+            where = f"shard_map of {self.name}: in_specs for"
+            check_key_specs(self.specs, self.in_tree, ranks, lambda i: f"{where} {self.paths[i]}")
             check_placed(self.name, self.mesh, self.names, arguments, self.specs)
         self.arguments = [a for a in arguments if a is not None]
 

@@ -19,6 +19,7 @@ from meshjit.numpy.promote import (
     broadcast_to,
     cast,
     dtype_of,
+    lifted,
     normal_axes,
     normal_axis,
     ops,
@@ -52,7 +53,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = 
         raise ValueError("diff: an array of 0 dims has no neighbours")
     axis = normal_axis(axis, len(shape_of(a)))
     if not n:  # nothing is joined on either
-        return a
+        return lifted(a)
     ends = [_end(e, a, axis) for e in (prepend, append)]
     parts = [p for p in (ends[0], a, ends[1]) if p is not None]
     a = concatenate(parts, axis) if len(parts) > 1 else a

@@ -39,7 +39,9 @@ from meshjit.runtime.resharding import filled
 from meshjit.trace import Tracer, active_trace, bind, line_of, user_source, vary, varying_of
 from meshjit.trace.explicit import sharding_in_type
 from meshjit.trace.float0 import FLOAT0, float0_zeros, is_float0
+from meshjit.trace.meshes import is_without_devices
 from meshjit.trace.shaped import axes_of
+from sharding.mesh import AbstractMesh, Mesh, named_mesh
 from sharding.named import NamedSharding, Sharding, SingleDeviceSharding
 from sharding.spec import PartitionSpec, check_spec
 
@@ -168,6 +170,11 @@ def _place_of(x: Any, shape: tuple[int, ...], target: tuple[int, ...]) -> Shardi
     sharding = getattr(x, "sharding", None)
     if active_trace() is not None or not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
         return None
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, AbstractMesh):
+        here = named_mesh()
+        if not isinstance(here, Mesh) or not is_without_devices(sharding.mesh, here):
+            return None
+        sharding = NamedSharding(here, sharding.spec)
     if shape == target or not isinstance(sharding, NamedSharding):
         return sharding
     return sharding.with_spec(PartitionSpec()) if sharding.is_fully_replicated else None

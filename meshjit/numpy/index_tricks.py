@@ -101,4 +101,4 @@ def ix_(*args: Any) -> tuple[Any, ...]:
         if shape_of(x) == (0,):
             x = x.astype(np.int32)
         vectors.append(nonzero(x)[0] if dtype_of(x) == np.bool_ else x)
-    return tuple(reshape(x, [-1 if i == j else 1 for j in range(len(args))]) for i, x in enumerate(vectors))
+    return tuple(reshape(lifted(x), [-1 if i == j else 1 for j in range(len(args))]) for i, x in enumerate(vectors))

@@ -19,6 +19,7 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
+    lifted,
     normal_axes,
     normal_axis,
     ops,
@@ -63,7 +64,7 @@ def _repeat_each(x: Any, repeats: Any, dim: int, total: int | None) -> Any:
     repeats = broadcast_to(repeats, (shape_of(x)[dim],))
     if total is None:
         numbers = concrete(repeats, "repeat needs the numbers to know the result's extent", "total_repeat_length=...")
-        return take(x, np.repeat(np.arange(len(numbers), dtype=np.int32), numbers), axis=dim)
+        return lifted(take(x, np.repeat(np.arange(len(numbers), dtype=np.int32), numbers), axis=dim))
     places = searchsorted(cumsum(repeats), iota(np.int32, (total,), 0), side="right")
     return take(x, places, axis=dim, mode="clip")
 

@@ -22,6 +22,7 @@ from meshjit.numpy.promote import (
     cast,
     concrete,
     dtype_of,
+    lifted,
     no_out,
     normal_axes,
     normal_axis,
@@ -51,7 +52,7 @@ def choose(a: Any, choices: Sequence[Any], out: None = None, mode: str = "raise"
     result = options[-1]
     for i in reversed(range(len(options) - 1)):
         result = ufuncs.where(ufuncs.equal(a, i), options[i], result)
-    return broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(a)))
+    return lifted(broadcast_to(result, np.broadcast_shapes(shape_of(result), shape_of(a))))
 
 
 def piecewise(x: Any, condlist: Sequence[Any], funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
@@ -119,7 +120,7 @@ def compress(
             f" {shape_of(a)[dim]} slices\n"
             f"  at {line_of(user_source())}"
         )
-    return take(a, np.nonzero(keep)[0].astype(np.int32), axis=dim)
+    return lifted(take(a, np.nonzero(keep)[0].astype(np.int32), axis=dim))
 
 
 def _compressed(condition: Any, a: Any, dim: int, size: int, fill_value: Any) -> Any:
@@ -305,7 +306,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Any:
         low = int(places[0]) if len(places) and "f" in trim.lower() else 0
         high = int(places[-1]) + 1 if len(places) and "b" in trim.lower() else numbers.shape[dim]
         filt = slice_in_dim(filt, low, high if len(places) else 0, axis=dim)
-    return filt
+    return lifted(filt)
 
 
 def unravel_index(indices: Any, shape: Sequence[int]) -> tuple[Any, ...]:
@@ -398,7 +399,7 @@ def block(arrays: Any) -> Any:
 
     if isinstance(arrays, list) and not arrays:
         raise ValueError(f"block: an empty list has no shape\n  at {line_of(user_source())}")
-    return join(arrays, 0)
+    return lifted(join(arrays, 0))
 
 
 __all__ = [

@@ -15,6 +15,7 @@ from meshjit.numpy.promote import (
     broadcast_shapes,
     broadcast_to,
     cast,
+    lifted,
     no_out,
     normal_axes,
     normal_axis,
@@ -181,7 +182,7 @@ def concatenate(arrays: Any, axis: int | None = 0, dtype: Any = None) -> Any:
     if not shape_of(operands[0]):
         raise ValueError(f"concatenate: arrays of 0 dims have no dim to join; use stack\n  at {line_of(user_source())}")
     dim = normal_axis(0 if axis is None else axis, len(shape_of(operands[0])))
-    return operands[0] if len(operands) == 1 else bind(ops("concatenate"), *operands, dimension=dim, weak_type=weak)
+    return lifted(operands[0]) if len(operands) == 1 else bind(ops("concatenate"), *operands, dimension=dim, weak_type=weak)
 
 
 concat = concatenate
@@ -248,7 +249,7 @@ def slice_in_dim(x: Any, start: int, limit: int, stride: int = 1, axis: int = 0)
     starts, limits, strides = [0] * type.rank, list(type.shape), [1] * type.rank
     starts[axis], limits[axis], strides[axis] = start, limit, stride
     params = {"start": tuple(starts), "limit": tuple(limits), "strides": tuple(strides)}
-    return operand if limits == list(type.shape) and not any(starts) and stride == 1 else bind(
+    return lifted(operand) if limits == list(type.shape) and not any(starts) and stride == 1 else bind(
         ops("slice"), operand, **params, weak_type=weak)  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from meshjit.numpy.promote import (
     concrete,
     dtype_of,
     index_dtype,
+    lifted,
     normal_axis,
     ops,
     promoted,
@@ -203,7 +204,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     """`bins` equal bins between the extremes of x (or `range`); given edges stay."""
     del weights
     if shape_of(bins):
-        return cast(bins, np.float32) if not is_inexact(dtype_of(bins)) else asarray(bins)
+        return lifted(cast(bins, np.float32) if not is_inexact(dtype_of(bins)) else bins)
     (a,), _ = promoted(a, inexact=True)
     low, high = (reductions.min(a), reductions.max(a)) if range is None else (cast(r, dtype_of(a)) for r in range)
     flat = ufuncs.equal(low, high)

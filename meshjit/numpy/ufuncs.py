@@ -230,15 +230,12 @@ def sign_of(x: Any) -> Any:
     return apply("sign", x)
 
 
-def _sign(x: Any) -> Any:
+def sign(x: Any) -> Any:
     """`numpy.sign`: -1, 0 or 1, of complex numbers x / abs(x). Of -0.0 it is 0.0."""
     signs = sign_of(x)
     if not is_inexact(dtype_of(x)):
         return signs
     return _select(equal(x, 0), broadcast_to(np.zeros((), dtype_of(x)), shape_of(x)), signs, value(x)[2])
-
-
-sign = _sign
 
 
 def square(x: Any) -> Any:

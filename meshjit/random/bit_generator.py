@@ -27,24 +27,31 @@ class RandomAlgorithm(enum.IntEnum):
         return self.name
 
 
-@takes_out_sharding
 def rng_bit_generator(
-    key: Any, shape: Sequence[int], dtype: Any = np.uint32, algorithm: int | RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT
+    key: Any,
+    shape: Sequence[int],
+    dtype: Any = np.uint32,
+    algorithm: int | RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
+    *,
+    out_sharding: Any = None,
 ) -> tuple[Any, Any]:
     """(the key that comes next, bits of this shape): words of Philox-4x32-10, as XLA makes them on CPUs, the same
     on all platforms.
 
-    key: u32[4] or u64[2]. dtype: uint8, uint16, uint32 or, with enable_x64, uint64. Raises TypeError for others, ValueError for
-    Threefry, which `random.bits` gives.  Source: jax.lax.rng_bit_generator; Salmon et al., 2011."""
+    key: u32[4] or u64[2]. dtype: uint8, uint16, uint32 or, with enable_x64, uint64. out_sharding: of the bits. Raises TypeError
+    for others, ValueError for Threefry, which `random.bits` gives.  Source: jax.lax.rng_bit_generator; Salmon et al., 2011."""
     if RandomAlgorithm(algorithm) == RandomAlgorithm.RNG_THREE_FRY:
         raise ValueError(
             f"rng_bit_generator: there is no Threefry with a counter in its key\n  at {line_of(user_source())}\n"
             "  fix: RNG_PHILOX, or random.bits(random.key(seed), shape)"
         )
-    words = mnp.asarray(key)
+    return _generated(mnp.asarray(key), shape, dtype, out_sharding)
+
+
+def _generated(words: Any, shape: Sequence[int], dtype: Any, out_sharding: Any) -> tuple[Any, Any]:
     if (words.dtype.name, words.shape) == ("uint64", (2,)):
         split = mnp.stack([words & np.uint64(0xFFFFFFFF), words >> np.uint64(32)], axis=1)
-        following, bits = rng_bit_generator(mnp.ravel(split.astype(np.uint32)), shape, dtype, algorithm)
+        following, bits = _generated(mnp.ravel(split.astype(np.uint32)), shape, dtype, out_sharding)
         low, high = (following[n::2].astype(np.uint64) for n in range(2))
         return low | (high << np.uint64(32)), bits
     if (words.dtype.name, words.shape) != ("uint32", (4,)):
@@ -55,10 +62,16 @@ def rng_bit_generator(
     shape, dtype = shape_tuple(shape), np.dtype(dtype)
     if dtype.name not in ("uint8", "uint16", "uint32", "uint64"):
         raise TypeError(f"rng_bit_generator: bits of dtype {dtype.name}; uint8, uint16, uint32 and uint64 can be had")
-    wide = dtype.itemsize == 8
-    drawn = words_of((*shape, 2) if wide else shape)(words)
-    bits = drawn[..., 0].astype(dtype) | (drawn[..., 1].astype(dtype) << dtype.type(32)) if wide else drawn.astype(dtype)
-    return _following(words, -(-math.prod(shape) * (2 if wide else 1) // 4)), bits
+    counts = -(-math.prod(shape) * (2 if dtype.itemsize == 8 else 1) // 4)
+    return _following(words, counts), _bits(words, shape, dtype, out_sharding=out_sharding)
+
+
+@takes_out_sharding
+def _bits(words: Any, shape: Sequence[int], dtype: np.dtype[Any]) -> Any:
+    if dtype.itemsize < 8:
+        return words_of(shape)(words).astype(dtype)
+    drawn = words_of((*shape, 2))(words)
+    return drawn[..., 0].astype(dtype) | (drawn[..., 1].astype(dtype) << dtype.type(32))
 
 
 def _following(words: Any, counts: int) -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from meshjit.runtime import _jaxlib
-from sharding.named import Sharding
+from sharding.named import Sharding, SingleDeviceSharding
 
 Index = tuple[slice, ...]
 
@@ -37,6 +37,8 @@ class ArrayShards:
     if TYPE_CHECKING:
         shape: tuple[int, ...]
         sharding: Sharding
+        committed: bool
+        weak_type: bool
 
         def _require_live(self) -> None: ...
         def _live(self) -> Any: ...
@@ -74,9 +76,10 @@ class ArrayShards:
         return Shard(shard.device, shard.index, shard.replica_id, functools.partial(self._shard_data, shard, position))
 
     def _shard_data(self, shard: Shard, position: int) -> Any:
-        from meshjit.runtime.placing import single_device_array
+        from meshjit.runtime.placing import place
 
         local = _jaxlib.fetch(_jaxlib.shard(self._live(), position))[0][1]
         extents = [len(range(*s.indices(n))) for s, n in zip(shard.index, self.shape, strict=True)]
         own = local[tuple(slice(0, n) for n in extents)]
-        return single_device_array(own, shard.device, self.sharding.memory_kind)
+        sharding = SingleDeviceSharding(shard.device, memory_kind=self.sharding.memory_kind)
+        return place(own, sharding, committed=self.committed, weak=self.weak_type)

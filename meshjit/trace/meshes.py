@@ -56,6 +56,16 @@ def is_without_devices(mesh: Any, other: Any) -> bool:
     return isinstance(mesh, AbstractMesh) and isinstance(other, BaseMesh) and mesh.shape_tuple == other.shape_tuple
 
 
+def with_devices_of(mesh: BaseMesh, other: BaseMesh) -> Mesh | None:
+    """A mesh without devices on those of `other`, which is that Mesh itself where the axes are the same; None where it has
+    another number of them."""
+    if not isinstance(mesh, AbstractMesh) or not isinstance(other, Mesh) or mesh.device_count != other.device_count:
+        return None
+    if is_without_devices(mesh, other):
+        return other
+    return Mesh(other.devices.reshape(mesh.axis_sizes), mesh.axis_names, mesh.axis_types)
+
+
 class _CannotSay(Exception):
     pass
 

@@ -18,6 +18,7 @@ from meshjit.trace.explicit import nowhere
 from meshjit.trace.float0 import FLOAT0
 from sharding.manual_type import ManualAxisType
 from sharding.named import NamedSharding
+from sharding.spec import padded
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class ShapedArray:
         manual_axis_type: ManualAxisType = ManualAxisType(),  # noqa: B008 - it has no state
         memory_space: MemorySpace = MemorySpace.Device,
     ) -> None:
-        sharding = nowhere(len(shape)) if sharding is None else sharding
+        sharding = nowhere(len(shape)) if sharding is None else sharding.with_spec(padded(sharding.spec, len(shape)))
         kind: Any = dtype if isinstance(dtype, KeyType) else np.dtype(dtype)
         type = TensorType(tuple(shape), kind)
         values = type, weak_type, sharding, manual_axis_type, memory_space
