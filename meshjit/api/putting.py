@@ -22,14 +22,15 @@ from meshjit.runtime import _jaxlib, client
 from meshjit.runtime.array import Array, memories
 from meshjit.runtime.assembling import make_array_from_process_local_data as _from_process_local_data
 from meshjit.runtime.placing import device_put as _put_one
-from meshjit.trace import Tracer
+from meshjit.trace import Tracer, active_trace
 from meshjit.trace.float0 import is_float0
 from meshjit.trace.shaped import shaped_array_of
 from meshjit.trees import USERS, WORDS as tree
 from sharding.axis_types import AxisType
 from sharding.manual_type import ManualAxisType
+from sharding.memory import DEVICE, memory_of
 from sharding.mesh import Mesh, current_mesh
-from sharding.named import NamedSharding, Sharding, refuse_auto
+from sharding.named import NamedSharding, Sharding, SingleDeviceSharding, refuse_auto
 from sharding.spec import PartitionSpec, ShardingError, check_spec
 
 
@@ -127,7 +128,7 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     """The arrays of a tree on a device or sharding, or on a pytree prefix of them (`jax.device_put`).
 
     A `meshjit.memory.Space` in a sharding's place brings arrays into another memory of the devices that they are on; so does
-    the `memory_kind` of a sharding. Extents need not divide. Inside jit it is a sharding constraint.
+    the `memory_kind` of a sharding. Extents need not divide. Inside jit it is a sharding constraint, and one device none.
 
     `donate` deletes Arrays that had to be moved. `may_alias` lets CPU devices read NumPy arrays where they lie, instead of
     copying them: do not write to them any more. False gives every result memory of its own; without it, an Array that need not
@@ -204,9 +205,19 @@ def _put(value: Any, place: Any, may_alias: Any, name: str) -> Any:
         )
     if isinstance(value, Tracer):
         return put_traced(value, place) if isinstance(place, Sharding) else value
+    if _is_left_to_the_function(value, place):
+        return _put_one(value, None, bool(may_alias))
     result = _put_one(value, place, bool(may_alias))
     shares = may_alias is not None and not may_alias and isinstance(value, Array) and result.memory is value.memory
     return result.copy() if shares else result
+
+
+def _is_left_to_the_function(value: Any, place: Any) -> bool:
+    """Under jit a constant that is put on one device goes where the function runs, as in JAX."""
+    trace = active_trace()
+    if trace is None or trace.values is not None or (isinstance(value, Array) and value.committed):
+        return False
+    return hasattr(place, "process_index") or (isinstance(place, SingleDeviceSharding) and memory_of(place) == DEVICE)
 
 
 def _check_array(value: Any, name: str) -> None:
