@@ -186,10 +186,13 @@ def test_constant_put_on_a_device_inside_of_jit_goes_where_the_function_runs() -
     device, mesh = mj.devices()[3], _mesh(4)
     place = SingleDeviceSharding(device)
     sharded = mj.device_put(np.arange(4.0), NamedSharding(mesh, P("x")))
-    for where in (device, place):
-        assert not mj.jit(lambda: mj.device_put(1.0, where))().committed
-        for constant in (1.0, np.float32(1), np.ones(4, np.float32), mnp.ones(4)):
-            result = mj.jit(lambda x: x + mj.device_put(constant, where))(sharded)
+
+    def plus(constant: object, where: object) -> mj.Array:
+        return mj.jit(lambda x: x + mj.device_put(constant, where))(sharded)
+
+    for constant in (1.0, np.float32(1), np.ones(4, np.float32), mnp.ones(4)):
+        for result in (plus(constant, device), plus(constant, place)):
             assert result.sharding.is_equivalent_to(sharded.sharding, 1)
             np.testing.assert_array_equal(result, np.arange(4.0) + 1)
+    assert not mj.jit(lambda: mj.device_put(1.0, device))().committed
     assert mj.vmap(lambda x: x + mj.device_put(1.0, device))(mnp.arange(3.0)).devices() == {device}
