@@ -196,3 +196,14 @@ def test_constant_put_on_a_device_inside_of_jit_goes_where_the_function_runs() -
             np.testing.assert_array_equal(result, np.arange(4.0) + 1)
     assert not mj.jit(lambda: mj.device_put(1.0, device))().committed
     assert mj.vmap(lambda x: x + mj.device_put(1.0, device))(mnp.arange(3.0)).devices() == {device}
+
+
+def test_compiled_for_one_device_takes_arguments_from_everywhere() -> None:
+    device = mj.devices()[1]
+    with pytest.warns(DeprecationWarning, match="device= and backend= are deprecated"):
+        jitted = mj.jit(lambda x: x @ x.T, device=device)
+    compiled = jitted.lower(mj.ShapeDtypeStruct((8, 2), np.float32)).compile()
+    for x in (DATA, mj.device_put(DATA, NamedSharding(_mesh(2, 2), P("x", "y"))), mj.device_put(DATA, mj.devices()[3])):
+        result = compiled(x)
+        assert result.devices() == {device}
+        np.testing.assert_array_equal(result, DATA @ DATA.T)

@@ -183,6 +183,8 @@ class Compiled(Stage):
             return TypeError, f"{self.name} was compiled for {name}: {expected}, called with {key.type}"
         if sharding is None or not key.committed or key.sharding is None or fits(key, sharding):
             return None
+        if self.call.device is not None:  # to which jit moves its arguments
+            return None
         return ShardingError, (
             f"{self.name} was compiled for {name} {expected} at {spec_of(sharding)},"
             f" called with one committed to {spec_of(key.sharding)}"
