@@ -13,21 +13,26 @@ from typing import Final, Literal, TypeAlias
 from meshjit.core.plan import Plan
 from meshjit.core.types import TensorType
 from meshjit.plan.cost import Machine
-from meshjit.plan.draft import Draft
+from meshjit.plan.draft import Draft, first_draft
+from meshjit.plan.graph import Annotations
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.proposals import KINDS
 from meshjit.plan.search import search
 from sharding.placement import Placement
+from sharding.spec import spec_of
 
-Refinement: TypeAlias = Literal["", "memory", "all"]
-REFINEMENTS: Final[Mapping[str, Container[str]]] = {"": (), "memory": ("again", "compute"), "all": KINDS}
+Refinement: TypeAlias = Literal["", "memory", "all", "propagated", "propagated, none computed again"]
+REFINEMENTS: Final[Mapping[str, Container[str]]] = {
+    "": (), "memory": ("again", "compute"), "all": KINDS,
+    "propagated": KINDS, "propagated, none computed again": KINDS.keys() - {"compute"},
+}  # fmt: skip
 RENT: Final = 1e-3  # of the seconds that reading an argument or writing a result once takes
 
 
 @dataclass(frozen=True)
 class Candidate:
     """`peak`: the most bytes that a device holds at a time. `draft`: what was prescribed, if anything was; `refined_by`: the
-    proposals that made the plan of it, "" for none."""
+    proposals that made the plan of it, "" for none, "propagated…" where they were made for what the annotations alone give."""
 
     plan: Plan
     seconds: float
@@ -56,6 +61,18 @@ def refined(candidate: Candidate, machine: Machine, by: Refinement = "all") -> C
     assert candidate.draft is not None
     plan = search(candidate.draft, REFINEMENTS[by])
     return dataclasses.replace(candidate_of(plan, machine), draft=candidate.draft, refined_by=by)
+
+
+def propagated(draft: Draft, ties: Mapping[int, int], by: Refinement) -> Candidate:
+    """The plan without any search but for proposals; once more with its outputs where the inputs are that they are tied to."""
+    plan, outputs = search(draft, REFINEMENTS[by]), list(draft.annotations.outputs)
+    for output, source in ties.items():
+        if plan.outputs[output] != plan.inputs[source]:
+            outputs[output] = spec_of(plan.inputs[source])
+    if outputs != list(draft.annotations.outputs):
+        annotations = Annotations(draft.annotations.inputs, outputs)
+        plan = search(first_draft(draft.program, annotations, draft.assigner), REFINEMENTS[by])
+    return dataclasses.replace(candidate_of(plan, draft.machine), refined_by=by)
 
 
 def rent(types: Sequence[TensorType], placements: Sequence[Placement], machine: Machine) -> float:

@@ -11,10 +11,10 @@ from meshjit.core.program import Program
 from meshjit.core.region import without_sharing
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate
+from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, propagated
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.refusal import refusal
-from meshjit.plan.automatic.saved import read, replay
+from meshjit.plan.automatic.saved import check, is_edited, read, replay, saved_of
 from meshjit.plan.automatic.solve import EQUAL, RETRIED, Search
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
@@ -48,7 +48,7 @@ def make_automatic_plan(
     own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
     draft = first_draft(without_sharing(program), annotations, Assigner(machine))
     if saved is not None:
-        return _replayed(draft, saved)
+        return _replayed(draft, saved, own)
     count = len(program.eqns)
     solver = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count), is_frugal=True)
     best = solver.plan()
@@ -61,13 +61,21 @@ def make_automatic_plan(
     return best
 
 
-def _replayed(draft: Draft, saved: Mapping[str, Any]) -> Plan:
+def _replayed(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -> Plan:
     """The plan that was saved. Its Optimum is the one that was proved then, if it still costs the same."""
-    again = replay(draft, saved)
-    plan = search(again, REFINEMENTS[saved["refined"]])
+    check(draft, saved)
+    plan = _propagated_again(draft, saved, ties) or search(replay(draft, saved), REFINEMENTS[saved["refined"]])
     assert plan.cost is not None
     bound = saved.get("bound", 0.0) if plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL else 0.0
     return dataclasses.replace(plan, optimum=Optimum(plan.cost.seconds, bound), saved=saved)
+
+
+def _propagated_again(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -> Plan | None:
+    """Where nothing is prescribed the annotations' plan, unless somebody changed it since."""
+    if not saved["refined"].startswith("propagated"):
+        return None
+    plan = propagated(draft, ties, saved["refined"]).plan
+    return None if is_edited(saved, saved_of(draft, saved["refined"], plan)) else plan
 
 
 def _leanest(program: Program, mesh: BaseMesh, annotations: Annotations, ties: Mapping[int, int], target: Target) -> Candidate:

@@ -16,7 +16,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from meshjit.core.plan import EquationPlan
+from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.automatic.candidate import REFINEMENTS, Refinement
 from meshjit.plan.automatic.edited import placement_of, plan_of
@@ -53,20 +53,23 @@ class SavedPlanError(ShardingError):
         return f"; what still holds, pinned: traced.plan(pins={{{shown}{more}}})"
 
 
-def saved_of(draft: Draft, refined_by: Refinement) -> dict[str, Any]:
-    """What `replay` needs of a draft whose equations were prescribed. `refined_by`: the proposals that are tried on top, within
-    the memory."""
+def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None) -> dict[str, Any]:
+    """What `replay` needs of a draft whose equations were prescribed, or of the user's annotations alone, of which nothing was.
+    `refined_by`: the proposals that are tried on top, within the memory; `plan`: what they made of it."""
     assigner, machine = draft.assigner, draft.machine
-    assert isinstance(assigner, Prescribed)
+    plans = assigner.plans if isinstance(assigner, Prescribed) else {}
+    inputs, outputs = draft.plan.inputs, draft.plan.outputs
+    if plan is not None and not isinstance(assigner, Prescribed):
+        inputs, outputs = plan.inputs, plan.outputs
     return {
         "format": FORMAT,
         "function": draft.program.name,
         "mesh": dict(machine.mesh.shape),
         "machine": machine.topology.name,
-        "equations": [[_text(eqn), _spread(assigner.plans.get(eqn))] for eqn in _equations(draft.program)],
-        "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, draft.plan.inputs, strict=True)},
+        "equations": [[_text(eqn), _spread(plans.get(eqn))] for eqn in _equations(draft.program)],
+        "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, inputs, strict=True)},
         "values": [str(p) for p in draft.propagated.placements],
-        "outputs": [str(p) for p in draft.plan.outputs],
+        "outputs": [str(p) for p in outputs],
         "refined": refined_by,
         "memory": machine.topology.memory,
     }
@@ -96,10 +99,13 @@ def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     return saved
 
 
+def is_edited(saved: Mapping[str, Any], like: Mapping[str, Any]) -> bool:
+    """Whether somebody changed how something is spread or lies, of what was saved as `like`."""
+    return any(saved[name] != like[name] for name in ("equations", "values", "outputs"))
+
+
 def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
-    """The draft planned as it was saved. SavedPlanError, with the first difference, where it was another one, and with the first
-    entry that cannot be, where somebody edited it."""
-    _check(draft, saved)
+    """The draft planned as it was saved. SavedPlanError, with the first entry that cannot be, where somebody edited it."""
     mesh, plans, homes = draft.machine.mesh, dict[Eqn, EquationPlan](), dict[Var, Placement]()
     for number, (eqn, (text, spread)) in enumerate(zip(_equations(draft.program), saved["equations"], strict=True)):
         if spread is not None:
@@ -124,7 +130,8 @@ def _entry(draft: Draft, name: str) -> Iterator[None]:
         raise SavedPlanError(f"{problem}\n  fix: write what the mesh and the program have, or plan anew without plan=") from None
 
 
-def _check(draft: Draft, saved: Mapping[str, Any]) -> None:
+def check(draft: Draft, saved: Mapping[str, Any]) -> None:
+    """SavedPlanError, with the first difference, where another Program was planned, on another mesh or machine."""
     machine = draft.machine
     facts = [
         ("mesh", saved["mesh"], dict(machine.mesh.shape)),

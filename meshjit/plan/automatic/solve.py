@@ -21,7 +21,7 @@ from meshjit.core.program import Program
 from meshjit.core.region import weighted_regions
 from meshjit.core.rules import work_passes
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import Candidate, candidate_of, refined
+from meshjit.plan.automatic.candidate import Candidate, candidate_of, propagated, refined
 from meshjit.plan.automatic.descend import State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, with_slow_links
@@ -36,10 +36,7 @@ from meshjit.plan.automatic.spreads import spreads_of, under
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
-from meshjit.plan.graph import Annotations, programs_in
-from meshjit.plan.proposals import KINDS
-from meshjit.plan.search import search
-from sharding.spec import spec_of
+from meshjit.plan.graph import programs_in
 
 PLANS: Final = 256  # plans that are priced in full
 UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
@@ -123,7 +120,7 @@ class Search:
         share = min(1.0, bound / fastest.seconds) if fastest.seconds > 0 else 1.0
         known = min(cost.seconds, quick.seconds * share)
         optimum = Optimum(cost.seconds, known, self.searched, is_complete, self._proved_later(fastest), least)
-        saved = None if best.draft is None else saved_of(best.draft, best.refined_by)
+        saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
 
@@ -159,18 +156,8 @@ class Search:
         return self.chosen.peak <= self.memory
 
     def _propagated(self) -> Candidate:
-        """The plan without any of this; once more with its outputs where the inputs are that they are tied to. Where some plan
-        fits, nothing is computed again for it to fit, too."""
-        kinds = KINDS if self.best is None else KINDS.keys() - {"compute"}
-        plan = search(self.draft, kinds)
-        outputs = list(self.draft.annotations.outputs)
-        for output, source in self.ties.items():
-            if plan.outputs[output] != plan.inputs[source]:
-                outputs[output] = spec_of(plan.inputs[source])
-        if outputs != list(self.draft.annotations.outputs):
-            annotations = Annotations(self.draft.annotations.inputs, outputs)
-            plan = search(first_draft(self.draft.program, annotations, self.draft.assigner), kinds)
-        return candidate_of(plan, self.machine)
+        """Where some plan fits, nothing is computed again for this one to fit, too."""
+        return propagated(self.draft, self.ties, "propagated" if self.best is None else "propagated, none computed again")
 
     def _lighter(self) -> Candidate | None:
         """The fastest of the plans that do not fit, with values moved or computed again instead of kept, where all that fit are
