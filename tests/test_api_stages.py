@@ -163,7 +163,7 @@ def test_lower_without_devices_compile_with_them() -> None:
         low.compile()
     assert str(error.value) == (
         "jit(lambda) is lowered for AbstractMesh('x': 4), which needs 4 devices; none were given\n"
-        "  fix: compile(device_assignment=meshjit.devices()[:n])"
+        "  fix: compile(device_assignment=meshjit.devices()[:4])"
     )
     with pytest.raises(ValueError, match="which needs 4 devices; 8 were given"):
         low.compile(device_assignment=mj.devices())

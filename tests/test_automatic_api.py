@@ -215,6 +215,17 @@ def test_nothing_fits() -> None:
     assert lines[-1].startswith("  fix: 16 devices, {'x': 16} (tried: ")
 
 
+def test_where_nothing_fits_arguments_have_their_paths() -> None:
+    """They were p_layers_0_down."""
+    arguments_ = {"layers": [{"down": WIDE[0][0], "up": WIDE[0][1]}]}, mj.ShapeDtypeStruct((64, 512), np.float32)
+
+    def function(p: Any, x: Any) -> Any:
+        return mnp.sum(x @ p["layers"][0]["down"] @ p["layers"][0]["up"])
+
+    with pytest.raises(ValueError, match=r"at the peak 131,072 bytes: argument p\['layers'\]\[0\]\['down'\] float32\[512"):
+        planned(mj.auto(function, mesh=MESH, memory=2e4), *arguments_)
+
+
 def test_decisions_say_how_good_the_plan_is() -> None:
     first = planned(mj.auto(wide_step, mesh=MESH), *WIDE).decisions[0]
     assert str(first).splitlines()[:2] == [
@@ -395,6 +406,42 @@ def test_a_pin_does_not_move_a_committed_array() -> None:
     placed = mj.device_put(np.zeros((8, 8), np.float32), NamedSharding(mesh, P("x")))
     with pytest.raises(ValueError, match=r"but the argument is committed to P\('x', None\)\n  fix: leave the pin out, or pass"):
         mj.jit(lambda x: x, in_shardings=AUTO(mesh)).trace(placed).plan(pins={"x": P(None, "x")})
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("sides", [{"in_shardings": AUTO}, {"in_shardings": (None, AUTO)}, {"out_shardings": AUTO}], ids=str)
+def test_auto_without_a_mesh_is_an_error(sides: dict[str, Any]) -> None:
+    """It ran on one device, and nobody was told."""
+    mesh, x = mj.make_mesh((8,), ("x",)), np.ones((8, 8), np.float32)
+    function = mj.jit(lambda a, b: a @ b, **sides)
+    with pytest.raises(mj.errors.ShardingError) as raised:
+        function(x, x)
+    side = "out_shardings for result" if "out_shardings" in sides else f"in_shardings for {'b' if sides['in_shardings'] != AUTO else 'a'}"
+    assert str(raised.value) == (
+        f"jit(lambda): {side} say AUTO, but there is no mesh, so nothing can be chosen\n"
+        "  fix: AUTO(mesh), or call inside `with mesh:`; meshjit.auto(f) takes all devices"
+    )
+    with mesh:
+        np.testing.assert_array_equal(np.asarray(function(x, x)), x @ x)
+
+
+@pytest.mark.device
+def test_what_is_planned_for_devices_that_are_not_here_says_how_it_could_run() -> None:
+    x = np.ones((8, 8), np.float32)
+    with pytest.raises(ValueError) as raised:
+        mj.auto(lambda a: a @ a, devices=9)(x)
+    needs = r"jit\(lambda\) is lowered for AbstractMesh\(.*\), which needs 9 devices; none were given\n"
+    fix = "  fix: compile(device_assignment=…) where there are so many; here are 8 of platform cpu, for which a mesh is made by "
+    assert re.fullmatch(needs + re.escape(fix + "meshjit.auto(…, devices=8)"), str(raised.value).partition("\n(frames")[0])
+    here = mj.auto(lambda a: a @ a, topology="cpu:4x2")
+    with pytest.raises(ValueError, match=r"fix: compile\(device_assignment=meshjit.devices\(\)\[:8\]\)"):
+        here(x)
+    np.testing.assert_array_equal(np.asarray(here.lower(x).compile(device_assignment=mj.devices()[:8])(x)), x @ x)
+    elsewhere = mj.auto(lambda a: a @ a, topology="v5e:4x2")
+    with pytest.raises(ValueError, match=r"fix: lower\(lowering_platforms=\('cpu',\)\); AbstractMesh\(.*\) is of another platform"):
+        elsewhere.lower(x).compile(device_assignment=mj.devices()[:8])
+    lowered = elsewhere.trace(x).lower(lowering_platforms=("cpu",))
+    np.testing.assert_array_equal(np.asarray(lowered.compile(device_assignment=mj.devices()[:8])(x)), x @ x)
 
 
 SOME_BYTES = "more than 0 bytes, such as memory=16e9; without it the limit is the device's own"

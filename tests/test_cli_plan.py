@@ -57,6 +57,34 @@ def test_options_may_stand_behind_the_script(capsys, folder):
     assert status == 0 and "tpu v5e" in out and (folder / "plan.json").exists()
 
 
+@pytest.mark.parametrize("command", ["plan", "inspect"])
+def test_behind_a_function_all_options_are_the_commands(capsys, command):
+    """They were ignored, whatever they were. The module sees none of them."""
+    mesh = ["--mesh", "rows=2,columns=2"]
+    status = main([command, "model_to_plan.py:step", *mesh, "--json", "--example=example"])
+    out = capsys.readouterr().out
+    assert status == 0 and json.loads(out)[0]["mesh"] == {"rows": 2, "columns": 2}
+    assert main([command, "model_to_plan.py:step", *mesh, "--steps", "3"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        f"meshjit {command}: '--steps' stands behind model_to_plan.py:step, a function, which takes no words of its own\n"
+        "  fix: leave it out; --arg and --example say its arguments\n  nearest: "
+    )
+
+
+def test_a_module_that_reads_its_words_sees_none_of_the_commands(capsys, folder):
+    """It ended with `__main__.py: error: unrecognized arguments: plan …`."""
+    asks = "import argparse\nasked = argparse.ArgumentParser()\nasked.add_argument('--width')\nasked.parse_args()\n"
+    (folder / "asks_to_plan.py").write_text(asks + MODEL)
+    status, out, _ = run(capsys, "--devices", "4", "--example", "example", "asks_to_plan.py:step")
+    assert status == 0 and "optimal" in out
+
+
+def test_words_behind_two_dashes_are_none_of_a_function(capsys):
+    status, _, err = run(capsys, "--devices", "4", "--example", "example", "model_to_plan.py:step", "--", "3")
+    assert status == 2 and "'3' stands behind model_to_plan.py:step, a function" in err
+
+
 @pytest.mark.parametrize(
     ("words", "the_scripts"),
     [

@@ -163,7 +163,19 @@ def find_mesh(
         finder.see(mesh_of(sharding), name)
     if finder.mesh is None:
         finder.see(current_mesh(), "the mesh context")
+    if finder.mesh is None:
+        _check_choice(title, shardings)
     return finder.mesh
+
+
+def _check_choice(title: str, shardings: Iterable[tuple[str, Any]]) -> None:
+    """ShardingError for AUTO where there is no mesh, and so nothing to choose."""
+    name = next((name for name, sharding in shardings if is_auto(sharding)), None)
+    if name is not None:
+        raise ShardingError(
+            f"{title}: {name} say AUTO, but there is no mesh, so nothing can be chosen\n"
+            "  fix: AUTO(mesh), or call inside `with mesh:`; meshjit.auto(f) takes all devices"
+        )
 
 
 def device_mesh(title: str, device: Any, traced_mesh: Any, inside: str) -> Any:

@@ -121,6 +121,8 @@ class Traced(Stage):
             except SavedPlanError as error:
                 names = [self.call.input_name(i) for i in kept]
                 raise error.named({v.hint: name for v, name in zip(program.inputs, names, strict=True)}) from None
+            except DoesNotFit as error:
+                raise error.named([self.call.titled_name(i) for i in kept]) from None
         return Planned(self, planning, places, kept, donated, platforms, figures)
 
     def _comes_to(self, mesh: Any, i: int) -> bool:
@@ -393,22 +395,32 @@ class Lowered(Stage):
             return self.lowering
         if devices is None or len(devices) != mesh.device_count:
             count = "none were given" if devices is None else f"{len(devices)} were given"
-            raise ValueError(
-                f"{self.call.title} is lowered for {mesh}, which needs {mesh.device_count} devices; {count}\n"
-                "  fix: compile(device_assignment=meshjit.devices()[:n])"
-            )
+            problem = f"{self.call.title} is lowered for {mesh}, which needs {mesh.device_count} devices; {count}"
+            raise ValueError(f"{problem}\n  fix: {self._devices_for(mesh)}")
         grid = np.empty(mesh.device_count, dtype=object)
         grid[:] = list(devices)
         real = Mesh(grid.reshape(mesh.axis_sizes), mesh.axis_names)
         return dataclasses.replace(self.lowering, plan=dataclasses.replace(self.plan, mesh=real))
 
+    def _devices_for(self, mesh: Any) -> str:
+        """Where a program for so many devices can be compiled, and what can be done here."""
+        here = client.devices()
+        platform, count = here[0].platform, mesh.device_count
+        if count <= len(here) and (not self.platforms or platform in self.platforms):
+            return f"compile(device_assignment=meshjit.devices()[:{count}])"
+        own = f"meshjit.auto(…, devices={len(here)})" if self.call.automatic is not None else "meshjit.make_mesh"
+        there = f"here are {len(here)} of platform {platform}"
+        return f"compile(device_assignment=…) where there are so many; {there}, for which a mesh is made by {own}"
+
     def _check_platform(self, mesh: Mesh) -> None:
         platform = mesh.flat_devices[0].platform
         names = {platform, "gpu"} if platform in ("cuda", "rocm") else {platform}
         if self.platforms and not names & set(self.platforms):
+            is_asked = getattr(self.planned.mesh, "abstract_device", None) is None
+            more = ", or leave lowering_platforms out" if is_asked else f"; {self.planned.mesh} is of another platform"
             raise ValueError(
                 f"{self.call.title} was lowered for {', '.join(self.platforms)}, its devices are of platform {platform}\n"
-                f"  fix: lower(lowering_platforms=({platform!r},)), or leave lowering_platforms out"
+                f"  fix: lower(lowering_platforms=({platform!r},)){more}"
             )
         if platform != "cpu" and calls_cpu_kernels(self.lowering.text):
             raise ValueError(

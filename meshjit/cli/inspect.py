@@ -9,7 +9,7 @@ import os
 import pydoc
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
 from meshjit.api.call import Automatic
@@ -64,7 +64,7 @@ def add_setting(command: argparse.ArgumentParser) -> None:
 def add_inspect(commands: Any) -> None:
     command = commands.add_parser(
         "inspect", help="placements, collectives and memory of the functions that a script jits, and why",
-        description="Options of the script stand behind it.", epilog=EXAMPLES,
+        description="Options of the script stand behind it; behind a function, meshjit's.", epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add_setting(command)
@@ -80,6 +80,32 @@ def add_inspect(commands: Any) -> None:
     command.add_argument("--seconds", type=float, help="for planning what-ifs: 10 for suggestions, 2 for each function else")
     add_target(command)
     command.add_argument("rest", nargs=argparse.REMAINDER, help="the script's arguments")
+    command.set_defaults(options=command)
+
+
+def read_behind(parsed: argparse.Namespace, allowed: Container[str] = ()) -> argparse.Namespace:
+    """With the command's options that stand behind its target: behind a function all of them, for it takes no others; behind a
+    script those allowed, up to the first other word, with which the script's own begin."""
+    if not parsed.rest:
+        return parsed
+    known = parsed.options._option_string_actions
+    names = known if is_function(parsed.target) else allowed
+    count = 0
+    while count < len(parsed.rest) and (name := parsed.rest[count].partition("=")[0]) in names:
+        values = 1 if known[name].nargs is None else known[name].nargs
+        count += 1 if "=" in parsed.rest[count] else 1 + values
+    own, rest = parsed.rest[:count], parsed.rest[count:]
+    check_words(parsed.target, rest, known)
+    parsed = parsed.options.parse_args([*own, parsed.target], parsed)
+    parsed.rest = rest
+    return parsed
+
+
+def check_words(target: str, words: Sequence[str], known: Iterable[str] = ()) -> None:
+    """Unusable where words stand behind a function, which has no use for them."""
+    if words and is_function(target):
+        problem = f"{words[0]!r} stands behind {target}, a function, which takes no words of its own"
+        raise Unusable(f"{problem}\n  fix: leave it out; --arg and --example say its arguments{nearest(words[0], known)}")
 
 
 def setting_of(parsed: argparse.Namespace, mesh: AbstractMesh | None) -> Setting:
@@ -95,6 +121,7 @@ def setting_of(parsed: argparse.Namespace, mesh: AbstractMesh | None) -> Setting
 
 def inspect(parsed: argparse.Namespace) -> int:
     """0; 1 where a `why-not` is not better; 2 where something typed cannot be used."""
+    parsed = read_behind(parsed)
     unknown = [view for view in parsed.view.split(",") if view not in VIEWS]
     if unknown:
         raise Unusable(f"there is no view {unknown[0]!r}\n  there are: {', '.join(VIEWS)}")

@@ -11,7 +11,7 @@ from typing import Any
 from meshjit.api.auto import meshes_of
 from meshjit.api.call import Automatic
 from meshjit.api.stages import Planned
-from meshjit.cli.inspect import Session, add_setting, add_target
+from meshjit.cli.inspect import Session, add_setting, add_target, check_words, read_behind
 from meshjit.core.plan import Plan
 from meshjit.inspect.ahead import absent_accelerators, compiled_text
 from meshjit.inspect.calibrate import calibrated
@@ -31,7 +31,7 @@ def add_plan(commands: Any) -> None:
         "plan", help="the best plan where nobody says where anything lives",
         description="What the script annotates at its jits is left aside; constraints inside of functions count. "
         "--mesh, --devices, --topology, --memory, --compile, --save and --load may stand right behind the script, too; the"
-        " script's own options begin with the first other word, or behind --.",
+        " script's own options begin with the first other word, or behind --. Behind a function all of meshjit's may stand.",
     )  # fmt: skip
     add_setting(command)
     command.add_argument("--calibrate", action="store_true", help="measure this machine, for --topology; --save FILE keeps it")
@@ -50,22 +50,11 @@ def add_plan(commands: Any) -> None:
     command.set_defaults(options=command)
 
 
-def own_options(command: argparse.ArgumentParser, rest: list[str]) -> int:
-    """How many of the words behind the target are options of the command: up to the first that may not stand there."""
-    count = 0
-    while count < len(rest) and rest[count].partition("=")[0] in BEHIND:
-        name, _, value = rest[count].partition("=")
-        count += 1 if value or command._option_string_actions[name].nargs == 0 else 2
-    return min(count, len(rest))
-
-
 def plan(parsed: argparse.Namespace) -> int:
     """0; 2 where something typed cannot be used, or nothing fits the memory."""
-    if parsed.rest:
-        own = own_options(parsed.options, parsed.rest)
-        own, rest = parsed.rest[:own], parsed.rest[own:]
-        parsed = parsed.options.parse_args([*own, parsed.target], parsed)
-        parsed.rest = rest
+    parsed = read_behind(parsed, BEHIND)
+    if parsed.target is not None:
+        check_words(parsed.target, parsed.behind)
     parsed.rest += parsed.behind
     if parsed.calibrate:
         return calibrate(parsed)

@@ -174,6 +174,7 @@ def run_script(script: str, rest: Sequence[str]) -> None:
 
 def planned_function(target: str, setting: Setting) -> Planned:
     head, _, name = target.rpartition(":")
+    sys.argv = [head]  # the words of the command are none of the module's
     module = _module(head)
     function = _attribute(module, name, target)
     wrapped = function if isinstance(function, Wrapped) else Wrapped(function)

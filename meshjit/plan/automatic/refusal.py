@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from meshjit.core.plan import Plan
@@ -19,23 +19,29 @@ GROWN: Final = (2, 4, 8)  # times as many devices
 
 
 class DoesNotFit(ShardingError):
-    """No plan was found that holds at most so many bytes a device. `least`: the bytes that the leanest one holds."""
+    """No plan was found that holds at most so many bytes a device. `least`: the bytes that the leanest one holds. `peak`: bytes,
+    names and types of the largest values that it holds then; the name of an input is its number."""
 
-    least: float = 0.0
+    def __init__(self, problem: str, peak: Sequence[tuple[int, str | int, str]], fix: str, least: float) -> None:
+        self.problem, self.peak, self.fix, self.least = problem, peak, fix, least
+        named = ((size, name if isinstance(name, str) else f"argument {name}", type) for size, name, type in peak)
+        lines = [f"  at the peak {size:,} bytes: {name} {type}" for size, name, type in named]
+        super().__init__("\n".join([problem, *lines, f"  fix: {fix}"]))
+
+    def named(self, names: Sequence[str]) -> DoesNotFit:
+        """The same with the inputs' names, such as `argument params['w1']`."""
+        peak = [(size, name if isinstance(name, str) else names[name], type) for size, name, type in self.peak]
+        return DoesNotFit(self.problem, peak, self.fix, self.least)
 
 
 def refusal(leanest: Candidate, memory: float, machine: Machine, attempt: Callable[[BaseMesh], Candidate | None]) -> DoesNotFit:
     """`attempt` gives the leanest plan on another mesh."""
     plan = leanest.plan
-    lines = [
+    problem = (
         f"{plan.program.name}: no plan was found that holds at most {memory:,.0f} bytes a device;"
         f" the least that one was found to hold is {leanest.peak:,.0f}"
-    ]
-    lines += [f"  at the peak {line}" for line in _at_peak(plan, machine)]
-    lines += [f"  fix: {_fix(leanest, memory, machine.mesh, attempt)}"]
-    error = DoesNotFit("\n".join(lines))
-    error.least = leanest.peak
-    return error
+    )
+    return DoesNotFit(problem, [*_at_peak(plan, machine)], _fix(leanest, memory, machine.mesh, attempt), leanest.peak)
 
 
 def _fix(leanest: Candidate, memory: float, mesh: BaseMesh, attempt: Callable[[BaseMesh], Candidate | None]) -> str:
@@ -56,7 +62,7 @@ def grown(mesh: BaseMesh, times: int) -> AbstractMesh:
     return AbstractMesh((first * times, *rest), mesh.axis_names, abstract_device=getattr(mesh, "abstract_device", None))
 
 
-def _at_peak(plan: Plan, machine: Machine) -> Iterator[str]:
+def _at_peak(plan: Plan, machine: Machine) -> Iterator[tuple[int, str | int, str]]:
     """The largest values at the peak, with their lines."""
     lifetimes = Lifetimes(plan.program, machine, plan.equations, plan.inputs, plan.outputs)
     held = lifetimes.held_bytes()
@@ -67,12 +73,12 @@ def _at_peak(plan: Plan, machine: Machine) -> Iterator[str]:
         if uses[0] <= at <= uses[-1]
     ]
     for size, _, var, placement in sorted(alive, key=lambda each: (-each[0], each[1]))[:SHOWN]:
-        yield f"{size:,} bytes: {_name(plan.program, var)} {_type(var, placement)}"
+        yield size, _name(plan.program, var), _type(var, placement)
 
 
-def _name(program: Program, var: Var) -> str:
+def _name(program: Program, var: Var) -> str | int:
     if var in program.inputs:
-        return f"argument {var.hint or program.inputs.index(var)}"
+        return program.inputs.index(var)
     eqn = next(eqn for eqn in program.eqns if var in eqn.outputs)
     return f"{eqn.op.name} at {eqn.source}" if eqn.source else eqn.op.name
 
