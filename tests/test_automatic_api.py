@@ -111,6 +111,18 @@ def test_arguments_by_keyword_empty_arrays_loops_and_callbacks() -> None:
     np.testing.assert_allclose(np.asarray(nested(x)), x @ x.T + 1)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("mesh", [AbstractMesh((2, 2), ("a", "b")), AbstractMesh((2, 2, 2), ("a", "b", "c"))], ids=str)
+def test_a_loop_that_never_runs(mesh: AbstractMesh) -> None:
+    """0 times what is forbidden was no number, in the tables of the search."""
+
+    def loop(x: Any, ys: Any) -> Any:
+        return mj.lax.scan(lambda c, y: (mnp.cumsum(c, 0) @ mnp.tanh(y).T @ y, mnp.sum(c)), x, ys)
+
+    plan = planned(mj.auto(loop, mesh=mesh), np.ones((8, 6), np.float32), np.ones((0, 6, 6), np.float32))
+    assert str(plan.optimum) == "0 ms, optimal"
+
+
 @pytest.mark.device
 def test_what_is_placed_stays() -> None:
     mesh = mj.make_mesh((4, 2), ("a", "b"))

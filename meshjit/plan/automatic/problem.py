@@ -49,6 +49,11 @@ class Problem:
         return float(sum(table[tuple([choices[v] for v in scope])] for scope, table in self.tables.items()))
 
 
+def weighted(weight: float, table: Table) -> Table:
+    """`weight * table`; what is forbidden stays so in a loop that runs 0 times, too."""
+    return weight * table if weight else np.where(np.isinf(table), table, 0.0)
+
+
 def joined(tables: Iterable[tuple[Scope, Table]], scope: Scope) -> Table:
     """The sum of tables as one over `scope`, which has all their variables in ascending order."""
     total: Any = 0.0

@@ -27,7 +27,7 @@ from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
-from meshjit.plan.automatic.problem import Problem, Scope, Table
+from meshjit.plan.automatic.problem import Problem, Scope, Table, weighted
 from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, grouped, links
 from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
@@ -102,7 +102,8 @@ class Proof:
         table = self.fixed[scope]
         for term in self.terms.get(scope, ()):
             seconds = self.seconds[term.numbers]
-            table = table + term.weight * (seconds if term.others is None else np.maximum(seconds, self.seconds[term.others]))
+            seconds = seconds if term.others is None else np.maximum(seconds, self.seconds[term.others])
+            table = table + weighted(term.weight, seconds)
         return np.minimum(table, self.much)
 
     def run(self) -> None:

@@ -20,7 +20,7 @@ from meshjit.plan.automatic.candidate import rent
 from meshjit.plan.automatic.decisions import Decision, Demands, Kind, Value
 from meshjit.plan.automatic.eliminate import TooWide
 from meshjit.plan.automatic.price_list import FREE, PriceList
-from meshjit.plan.automatic.problem import Problem, Scope, Table
+from meshjit.plan.automatic.problem import Problem, Scope, Table, weighted
 from meshjit.plan.automatic.versions import subsets
 from meshjit.plan.cost import Machine
 from sharding.placement import Placement
@@ -77,7 +77,7 @@ class Tables:
     def decisions(self, decisions: Sequence[Decision], kinds: Mapping[object, Kind], machine: Machine) -> None:
         """What decisions cost by themselves: work, and rent for arguments and results."""
         for kind in kinds.values():
-            self.problem.add((kind.decision,), kind.count * (kind.weight * kind.effects.costs))
+            self.problem.add((kind.decision,), kind.count * weighted(kind.weight, kind.effects.costs))
         for decision in [decision for decision in decisions if decision.rents]:
             costs = [rent([decision.vars[0].type], [p], machine) for p in decision.placements]
             self.problem.add((decision.number,), decision.rents * np.array(costs))
@@ -123,7 +123,7 @@ class Tables:
 
     def _add(self, scope: Scope, table: Table, weight: float) -> None:
         if self.prices is None:
-            self.problem.add(scope, weight * table)
+            self.problem.add(scope, weighted(weight, table))
             return
         order = sorted(range(len(scope)), key=lambda i: scope[i])
         self._add_term(tuple(scope[i] for i in order), Term(weight, np.ascontiguousarray(np.transpose(table, order))))
