@@ -398,6 +398,79 @@ def test_one_more_pin_without_tracing_again() -> None:
     assert str(raised.value).startswith("jit(wide_step): pins name 'w', which is no argument\n  fix: one of weights[0], weights[1]")
 
 
+SMALL = mj.ShapeDtypeStruct((64, 48), np.float32), mj.ShapeDtypeStruct((48, 32), np.float32)
+TWO = AbstractMesh((4, 2), ("a", "b"))
+
+
+def summed(p: Any, w: Any) -> Any:
+    return mnp.sum(mj.lax.with_sharding_constraint(mnp.tanh(p["x"] @ w), NamedSharding(TWO, P(None, "b"))), 0)
+
+
+@pytest.mark.parametrize(
+    ("said", "difference", "held"),
+    [
+        ({"in_shardings": ({"x": P(None, "b")}, AUTO)}, "argument p['x'] was placed [-, -], now it is annotated P(None, 'b')", ["w"]),
+        ({"out_shardings": P("a")}, "output 0 was placed [b], now it is annotated P('a',)", ["p['x']", "w"]),
+    ],
+)
+def test_a_saved_plan_does_not_overrule_annotations(tmp_path: Any, said: Any, difference: str, held: Any) -> None:
+    """It did, and the program was run with shards of other shapes, which ended the process."""
+    path, args = tmp_path / "plan.json", ({"x": SMALL[0]}, SMALL[1])
+    first = planned(mj.auto(summed, mesh=TWO), *args)
+    first.save(path)
+    assert [str(p) for p in (*first.inputs, *first.outputs)] == ["[-, -]", "[-, b]", "[b]"]
+    with pytest.raises(mj.errors.ShardingError, match=re.escape(f"does not belong to this program: {difference}\n")) as raised:
+        planned(mj.auto(summed, mesh=TWO, plan=path, **said), *args)
+    pins: Any = getattr(raised.value, "pins", None)
+    assert [*pins] == held
+    assert mj.auto(summed, mesh=TWO, **said).trace(*args).plan(pins=pins).plan.optimum is not None
+    agreeing = {"in_shardings": ({"x": P(None, P.UNCONSTRAINED)}, P(None, "b")), "out_shardings": P("b")}
+    assert str(planned(mj.auto(summed, mesh=TWO, plan=path, **agreeing), *args)) == str(first)
+
+
+def test_a_saved_plan_does_not_overrule_a_constraint(tmp_path: Any) -> None:
+    """Equations are told by their types, which constraints on other axes share."""
+    path = tmp_path / "plan.json"
+
+    def constrained(spec: Any) -> Any:
+        return lambda x, w: mnp.sum(mj.lax.with_sharding_constraint(x @ w, NamedSharding(TWO, spec)), 0)
+
+    planned(mj.auto(constrained(P(None, "b")), mesh=TWO), *SMALL).save(path)
+    problem = r"the constraint at test_automatic_api.py:\d+ .*was placed \[-, b\], now it is annotated P\('a', None\)"
+    with pytest.raises(mj.errors.ShardingError, match=problem):
+        planned(mj.auto(constrained(P("a", None)), mesh=TWO, plan=path), *SMALL)
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [("mesh", "x"), ("equations", None), ("equations", [["tanh"]]), ("values", None), ("values", [3]), ("outputs", {}),
+     ("arguments", [1]), ("memory", "x"), ("memory", -1), ("seconds", "x"), ("bound", None)],
+)  # fmt: skip
+def test_an_entry_of_another_kind_is_named(tmp_path: Any, entry: str, value: Any) -> None:
+    """Most of them were called a bug of meshjit."""
+    path = tmp_path / "plan.json"
+    planned(mj.auto(summed, mesh=TWO), {"x": SMALL[0]}, SMALL[1]).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {entry: value}))
+    problem = f"{path} is no saved plan: {entry!r} is {str(value)!r}\n  fix: save one with plan.save(path)"
+    with pytest.raises(mj.errors.ShardingError, match=re.escape(problem)):
+        planned(mj.auto(summed, mesh=TWO, plan=path), {"x": SMALL[0]}, SMALL[1])
+
+
+def test_what_pins_may_be() -> None:
+    """Specs, NamedShardings, also of captured arrays; others were errors from within, or a bug of meshjit."""
+    weight = mnp.ones((48, 32), np.float32)
+    traced = mj.auto(lambda x: x @ weight, mesh=TWO).trace(SMALL[0])
+    pins = {"x": NamedSharding(TWO, P("a")), "captured array 0": P(None, "b")}
+    assert [str(p) for p in traced.plan(pins=pins).plan.inputs] == ["[a, -]", "[-, b]"]
+    for pin in (None, "a", AUTO):
+        with pytest.raises(TypeError, match=re.escape(f"pins for x: {pin!r} is no spec\n  fix: a PartitionSpec, such as P('x', None); leave")):
+            traced.plan(pins={"x": pin})  # type: ignore[dict-item]
+    with pytest.raises(TypeError, match=r"pins=\[\('x', P\('a',\)\)\] is no dict\n  fix: names with specs: pins={'x': P\('x'\)}"):
+        traced.plan(pins=[("x", P("a"))])  # type: ignore[arg-type]
+    with pytest.raises(mj.errors.ShardingError, match=r"pins for x: P\('a',\) needs a mesh, and there is none"):
+        mj.jit(lambda x: x).trace(SMALL[0]).plan(pins={"x": P("a")})
+
+
 def test_pins_that_contradict_are_named_with_their_lines() -> None:
     line = 1 + line_here()
     said = mj.jit(wide_step, in_shardings=(AUTO, NamedSharding(MESH, P("x"))), out_shardings=AUTO(MESH)).trace(*WIDE)

@@ -20,6 +20,7 @@ from meshjit.api.shardings import (
     spec_of,
 )
 from meshjit.core.explicit import pin_of
+from meshjit.core.types import TensorType
 from meshjit.plan.make import Annotations
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.shardings import default_mesh, fits, spec_on
@@ -27,7 +28,7 @@ from meshjit.trace import Traced as TracedProgram, line_of, user_source
 from meshjit.trace.meshes import require_axes
 from meshjit.trees import WORDS as tree
 from sharding.named import NamedSharding, Sharding, is_auto
-from sharding.spec import PartitionSpec, ShardingError, check_spec, placement_of
+from sharding.spec import PartitionSpec, ShardingError, placement_of
 
 
 @dataclass(frozen=True)
@@ -151,21 +152,36 @@ class _Finder:
         return self._output_names[i]
 
 
-def pinned(places: Placements, call: Call, pins: Mapping[str, PartitionSpec]) -> Placements:
-    """The same with the arguments that `pins` name elsewhere. ValueError for a name of none."""
+def pinned(
+    places: Placements, call: Call, pins: Mapping[str, PartitionSpec | NamedSharding], types: Sequence[TensorType]
+) -> Placements:
+    """The same with the arguments that `pins` name elsewhere. ValueError for a name of none, TypeError for what is no spec.
+    `types` are those of all inputs, captured arrays last."""
+    if not isinstance(pins, Mapping):
+        fix = f"names with specs: pins={{{call.input_name(0)!r}: P('x')}}"
+        raise TypeError(f"{call.title}: pins={pins!r} is no dict\n  fix: {fix}")
     if not pins:
         return places
     names = [call.input_name(i) for i in range(len(places.annotations.inputs))]
     unknown = [name for name in pins if name not in names]
     if unknown:
         raise ValueError(f"{call.title}: pins name {unknown[0]!r}, which is no argument\n  fix: one of {', '.join(names[:8])}")
+    inputs = list(places.annotations.inputs)
     for i, name in enumerate(names):
         if name in pins:
-            key = call.keys[i] if i < len(call.keys) else None
-            check_spec(pins[name], key.type.shape if key is not None else (), places.mesh, f"pins for {name}")
-            _check_pin(call, name, pins[name], key, places.annotations.inputs[i])
-    inputs = [pins.get(name, spec) for name, spec in zip(names, places.annotations.inputs, strict=True)]
+            pin = _spec_of_pin(pins[name], types[i].shape, places.mesh, f"pins for {name}")
+            _check_pin(call, name, pin, call.keys[i] if i < len(call.keys) else None, inputs[i])
+            inputs[i] = pin
     return replace(places, annotations=Annotations(inputs, places.annotations.outputs))
+
+
+def _spec_of_pin(pin: Any, shape: Sequence[int], mesh: Any, name: str) -> PartitionSpec:
+    if not isinstance(pin, PartitionSpec | NamedSharding):
+        fix = "a PartitionSpec, such as P('x', None); leave out what may lie anywhere"
+        raise TypeError(f"{name}: {pin!r} is no spec\n  fix: {fix}")
+    spec = spec_for(pin, shape, mesh, lambda: name)
+    assert spec is not None
+    return spec
 
 
 def _check_pin(call: Call, name: str, pin: PartitionSpec, key: LeafKey | None, annotated: PartitionSpec | None) -> None:

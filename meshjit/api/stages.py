@@ -85,7 +85,7 @@ class Traced(Stage):
         *,
         lowering_platforms: Sequence[str] | None = None,
         topology: str | None = None,
-        pins: Mapping[str, PartitionSpec] | None = None,
+        pins: Mapping[str, PartitionSpec | NamedSharding] | None = None,
     ) -> Planned:
         """Decide where every value lives, without partitioning; for the first of `lowering_platforms`, and on the machine that
         `topology` names, as `lower` has them.
@@ -109,7 +109,7 @@ class Traced(Stage):
         live = self.program if self.call.keep_unused else dce(inline_calls(self.program, final=True))
         kept = self._kept(live)
         donated = [n for n, i in enumerate(kept) if i < len(self.call.donated) and self.call.donated[i]]
-        places = pinned(places, self.call, pins or {})
+        places = pinned(places, self.call, {} if pins is None else pins, self.program.input_types)
         specs = Annotations([places.annotations.inputs[i] for i in kept], places.annotations.outputs)
         program = dataclasses.replace(live, inputs=tuple(live.inputs[i] for i in kept))
         checked = config.debug_nans or config.debug_infs  # a check needs the arguments afterwards
@@ -139,7 +139,7 @@ class Traced(Stage):
         self,
         automatic: Automatic,
         platforms: Sequence[str] | None,
-        pins: Mapping[str, PartitionSpec] | None,
+        pins: Mapping[str, PartitionSpec | NamedSharding] | None,
         topology: str | None,
     ) -> Planned:
         """The plan on the only mesh; of several the one that takes least time, or one on a mesh that divides an axis of its mesh.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from meshjit.core.plan import EquationPlan, Plan
@@ -23,27 +23,56 @@ from meshjit.plan.automatic.edited import placement_of, plan_of
 from meshjit.plan.automatic.prescribe import Prescribed
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
-from sharding.placement import Placement
-from sharding.spec import PartitionSpec, ShardingError, spec_of
+from sharding.mesh import BaseMesh
+from sharding.placement import Placement, normalized
+from sharding.spec import PartitionSpec, ShardingError, open_dims, placement_of as spec_placement, spec_of
 
 FORMAT: Final = 2
 
 
 SHOWN: Final = 4  # pins in a message
+LONGEST: Final = 40  # characters of an entry in a message
 _NEEDED: Final = ("mesh", "machine", "equations", "values", "outputs", "refined")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _are(value: Any, count: int | None, is_one: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and (count is None or len(value) == count) and all(map(is_one, value))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# What each entry of a file has to be, for those that are there.
+_KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
+    "mesh": lambda v: isinstance(v, dict),
+    "equations": lambda v: _are(v, None, lambda each: _are(each, 2, lambda _: True) and _is_text(each[0])),
+    "values": lambda v: _are(v, None, _is_text),
+    "outputs": lambda v: _are(v, None, _is_text),
+    "arguments": lambda v: isinstance(v, dict) and all(_are(each, 2, _is_text) for each in v.values()),
+    "memory": lambda v: _is_number(v) and v > 0,
+    "seconds": _is_number,
+    "bound": _is_number,
+}
 
 
 class SavedPlanError(ShardingError):
     """A saved plan does not belong to this program, mesh or machine, or is no saved plan. `pins`: where it had the arguments that
-    are still there, for `Traced.plan(pins=…)`."""
+    are still there, for `Traced.plan(pins=…)`; `argument`: the one that the problem is about, if it is about one."""
 
-    def __init__(self, problem: str, pins: Mapping[str, PartitionSpec] | None = None) -> None:
-        self.problem, self.pins = problem, dict(pins or {})
+    def __init__(self, problem: str, pins: Mapping[str, PartitionSpec] | None = None, argument: str = "") -> None:
+        self.problem, self.pins, self.argument = problem, dict(pins or {}), argument
         super().__init__(problem + self._offer())
 
     def named(self, names: Mapping[str, str]) -> SavedPlanError:
         """The same with the arguments' names in place of the Vars' hints."""
-        return SavedPlanError(self.problem, {names.get(hint, hint): spec for hint, spec in self.pins.items()})
+        mine, theirs = (f"argument {each} " for each in (self.argument, names.get(self.argument, self.argument)))
+        pins = {names.get(hint, hint): spec for hint, spec in self.pins.items()}
+        return SavedPlanError(self.problem.replace(mine, theirs), pins, names.get(self.argument, self.argument))
 
     def _offer(self) -> str:
         if not self.pins:
@@ -96,6 +125,10 @@ def read(path: str | os.PathLike[str]) -> Mapping[str, Any]:
         known = ", ".join(map(repr, REFINEMENTS))
         problem = f"{os.fspath(path)} is no saved plan: it is refined by {saved['refined']!r}, which is none of {known}"
         raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)")
+    wrong = next((name for name, is_right in _KINDS.items() if name in saved and not is_right(saved[name])), None)
+    if wrong is not None:
+        problem = f"{os.fspath(path)} is no saved plan: {wrong!r} is {str(saved[wrong])[:LONGEST]!r}"
+        raise SavedPlanError(f"{problem}\n  fix: save one with plan.save(path)")
     return saved
 
 
@@ -105,7 +138,8 @@ def is_edited(saved: Mapping[str, Any], like: Mapping[str, Any]) -> bool:
 
 
 def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
-    """The draft planned as it was saved. SavedPlanError, with the first entry that cannot be, where somebody edited it."""
+    """The draft planned as it was saved. SavedPlanError, with the first entry that cannot be, where somebody edited it, and where
+    annotations now say something else."""
     mesh, plans, homes = draft.machine.mesh, dict[Eqn, EquationPlan](), dict[Var, Placement]()
     for number, (eqn, (text, spread)) in enumerate(zip(_equations(draft.program), saved["equations"], strict=True)):
         if spread is not None:
@@ -118,7 +152,31 @@ def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
     for number, (var, text) in enumerate(zip(draft.program.outputs, saved["outputs"], strict=True)):
         with _entry(draft, f"output {number}:"):
             outputs.append(placement_of(text, var, mesh))
+    _check_annotations(draft, saved, homes, outputs)
     return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans))
+
+
+def _check_annotations(
+    draft: Draft, saved: Mapping[str, Any], homes: Mapping[Var, Placement], outputs: Sequence[Placement]
+) -> None:
+    """SavedPlanError where an argument, a constraint or a result is annotated otherwise than it was placed."""
+    program, given, mesh = draft.program, draft.annotations, draft.machine.mesh
+    constraints = [eqn for eqn in _equations(program) if eqn.op.seed is not None]
+    said = [
+        *((f"argument {v.hint}", homes[v], s, v.hint) for v, s in zip(program.inputs, given.inputs, strict=True)),
+        *((f"the constraint at {e.source}", homes[e.outputs[0]], e.op.seed(e.params), "") for e in constraints if e.op.seed),
+        *((f"output {i}", place, s, "") for i, (place, s) in enumerate(zip(outputs, given.outputs, strict=True))),
+    ]
+    for name, place, spec, argument in said:
+        if spec is not None and not _is_said(spec, normalized(place, mesh), mesh):
+            raise _refused(draft, saved, f"{name} was placed {place}, now it is annotated {spec}", argument)
+
+
+def _is_said(spec: PartitionSpec, place: Placement, mesh: BaseMesh) -> bool:
+    """Whether a value that lies so lies as the spec says, in the dims of which it says something."""
+    asked = normalized(spec_placement(spec, place.rank), mesh)
+    dims = zip(open_dims(spec, place.rank), asked.dims, place.dims, strict=True)
+    return all(is_open or mine == its for is_open, mine, its in dims)
 
 
 @contextlib.contextmanager
@@ -152,18 +210,18 @@ def check(draft: Draft, saved: Mapping[str, Any]) -> None:
         raise _refused(draft, saved, "it has another number of values")
 
 
-def _refused(draft: Draft, saved: Mapping[str, Any], difference: str) -> SavedPlanError:
+def _refused(draft: Draft, saved: Mapping[str, Any], difference: str, argument: str = "") -> SavedPlanError:
     problem = f"{draft.program.name}: the saved plan does not belong to this program: {difference}"
     fix = "plan anew without plan=, and save that"
-    return SavedPlanError(f"{problem}\n  fix: {fix}", _still_held(draft, saved))
+    return SavedPlanError(f"{problem}\n  fix: {fix}", _still_held(draft, saved), argument)
 
 
 def _still_held(draft: Draft, saved: Mapping[str, Any]) -> dict[str, PartitionSpec]:
-    """The arguments of the same name and type, whose axes the mesh still has, with where they were."""
+    """The arguments of the same name and type that nobody annotates, whose axes the mesh still has, with where they were."""
     before, mesh, pins = saved.get("arguments", {}), draft.machine.mesh, dict[str, PartitionSpec]()
-    for var in draft.program.inputs:
+    for var, spec in zip(draft.program.inputs, draft.annotations.inputs, strict=True):
         type_text, place = before.get(var.hint, ("", ""))
-        if var.hint and type_text == str(var.type):
+        if var.hint and spec is None and type_text == str(var.type):
             placement = Placement.parse(place)
             if all(isinstance(axis, str) and axis in mesh.axis_names for axis in placement.axes()):
                 pins[var.hint] = spec_of(placement)
