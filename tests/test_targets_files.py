@@ -16,6 +16,7 @@ from meshjit.config import config
 from meshjit.runtime.targets import target_for
 from meshjit.targets.files import figures_named, parsed, topology_named, written
 from sharding import AbstractMesh
+from sharding.cost import COLLECTIVES
 from sharding.figures import DEVICES
 from sharding.topology import topology_of
 
@@ -90,6 +91,7 @@ def test_contractions_run_at_the_rate_of_their_dtype() -> None:
 
 
 NEEDED = "platform, flops, memory_bandwidth, memory, link, latency"
+SENT = f"or one of {', '.join(COLLECTIVES)}"
 KEYS = "shape, like, name, platform, source, flops, memory_bandwidth, memory, link, latency"
 
 
@@ -105,6 +107,9 @@ KEYS = "shape, like, name, platform, source, flops, memory_bandwidth, memory, li
         ('like = "h100"\nhost = 0', "PATH: host = 0\n  fix: host = 8"),
         ('like = "h100"\nplatform = "cuda"', "PATH: platform = 'cuda'\n  fix: one of cpu, gpu, tpu"),
         ('like = "h100"\nflops = {float32 = true}', "PATH: flops = {'float32': True}\n  fix: flops = {float32 = 20e9}"),
+        ("like = ['h100']", f"PATH: like = ['h100']\n  fix: one of {', '.join(DEVICES)}"),
+        ('like = "h100"\noverlaps = ["all_gathr"]', f"PATH: overlaps names 'all_gathr', which is no collective\n  fix: all_gather, {SENT}"),
+        ('like = "h100"\nslowdown = {xy = 2}', f"PATH: slowdown names 'xy', which is no collective\n  fix: {SENT.removeprefix('or ')}"),
         ('like = "h100"\nflops = {}', "PATH: flops = {}\n  fix: flops = {float32 = 20e9}"),
     ],
 )
@@ -122,8 +127,17 @@ def test_errors(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as raised:
         topology_named(str(path))
     assert str(raised.value).startswith(f"{path}: unknown key 'bandwith'\n  fix: memory_bandwidth, or one of {KEYS}")
-    with pytest.raises(ValueError, match="auto: .*No such file or directory: .*none.toml"):
+    with pytest.raises(ValueError, match="auto: there is no file none.toml\n  fix: meshjit plan --calibrate --save none"):
         mj.auto(lambda x: x, topology="none.toml")
+    path.write_text('like = "h100"\nflops = {bfloat61 = 1e12}')
+    with pytest.raises(ValueError, match="flops names 'bfloat61', which is no dtype\n  fix: bfloat16, or one of bool, "):
+        topology_named(str(path))  # it was the rate of all dtypes
+    with pytest.raises(ValueError, match=f"auto: {path.parent}.toml cannot be read: Is a directory\n  fix: a file of figures"):
+        path.parent.with_suffix(".toml").mkdir()
+        mj.auto(lambda x: x, topology=f"{path.parent}.toml")
+    path.write_bytes(b"\xff")
+    with pytest.raises(ValueError, match=f"{path} is no TOML: 'utf-8' codec can't decode"):
+        topology_named(str(path))
     with pytest.raises(ValueError, match="unknown topology 'h1000'; the nearest is h100; known devices are v4, v5e"):
         topology_named("h1000")
     with pytest.raises(ValueError, match="unknown topology 'v5e:2x2x2x2': a shape has one to three dims, none of extent 0"):

@@ -22,6 +22,8 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from meshjit.core.types import DTYPES
+from sharding.cost import COLLECTIVES
 from sharding.figures import DEVICES, Figures
 
 SUFFIX: Final = ".toml"
@@ -29,6 +31,7 @@ _FIELDS: Final = {field.name: field for field in dataclasses.fields(Figures) if 
 _NEEDED: Final = ("platform", "flops", "memory_bandwidth", "memory", "link", "latency")
 _TEXTS: Final = ("name", "platform", "source")
 _TABLES: Final = ("slowdown", "minor_slowdown")
+_DTYPES: Final = tuple(dtype.name for dtype in DTYPES.values())
 _PLATFORMS: Final = ("cpu", "gpu", "tpu")
 _TOPOLOGY: Final = re.compile(r"([\w-]+|.+\.toml)(?::(\d+(?:x\d+)*))?")
 
@@ -65,7 +68,15 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _read(path: str) -> tuple[Figures, tuple[int, ...] | None]:
-    return _read_at(os.path.abspath(os.path.expanduser(path)), os.stat(os.path.expanduser(path)).st_mtime_ns)
+    """FileNotFoundError where there is none, ValueError for a folder and the like."""
+    whole = os.path.abspath(os.path.expanduser(path))
+    try:
+        return _read_at(whole, os.stat(whole).st_mtime_ns)
+    except FileNotFoundError:
+        fix = f"meshjit plan --calibrate --save {path} measures this machine and writes it"
+        raise FileNotFoundError(f"there is no file {path}\n  fix: {fix}") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}\n  fix: a file of figures, or a device such as h100") from None
 
 
 @functools.lru_cache(maxsize=32)
@@ -74,7 +85,7 @@ def _read_at(path: str, changed: int) -> tuple[Figures, tuple[int, ...] | None]:
     with open(path, "rb") as file:
         try:
             table = tomllib.load(file)
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ValueError(f"{path} is no TOML: {error}\n  fix: lines such as network = 25e9") from None
     return parsed(table, path)
 
@@ -85,7 +96,7 @@ def parsed(table: Mapping[str, Any], path: str) -> tuple[Figures, tuple[int, ...
     shape, like = values.pop("shape", None), values.pop("like", None)
     if shape is not None and not (isinstance(shape, str) and re.fullmatch(r"\d+(x\d+){0,2}", shape)):
         raise ValueError(f'{path}: shape = {shape!r}\n  fix: such as shape = "4x8"')
-    if like is not None and like not in DEVICES:
+    if like is not None and (not isinstance(like, str) or like not in DEVICES):
         raise ValueError(f"{path}: like = {like!r}\n  fix: one of {', '.join(DEVICES)}")
     for key, value in values.items():
         if key not in _FIELDS:
@@ -121,6 +132,14 @@ def _checked(path: str, key: str, value: Any) -> Any:
         result = {"float32": value} if key == "flops" else value
     if not fits:
         raise ValueError(f"{path}: {key} = {value!r}\n  fix: {fix}")
+    known = _DTYPES if key == "flops" else COLLECTIVES
+    names = value if key == "overlaps" or isinstance(value, dict) else ()
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            fix = f"{near[0]}, or one" if near else "one"
+            kind = "dtype" if key == "flops" else "collective"
+            raise ValueError(f"{path}: {key} names {name!r}, which is no {kind}\n  fix: {fix} of {', '.join(known)}")
     return result
 
 
