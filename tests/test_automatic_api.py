@@ -247,6 +247,14 @@ def test_decisions_say_how_good_the_plan_is() -> None:
     assert parse_decisions(str(first)) == [first]
 
 
+def test_why_tells_what_the_search_found() -> None:
+    """It said "from planning chose it for this equation", of an argument, and no reason."""
+    report = mj.auto(wide_step, mesh=MESH).trace(*WIDE).plan().report()
+    assert str(report.why("x")).splitlines()[1].strip().startswith("x on dim 0: the search chose it, with all dims that are split alike: saves")
+    assert "us of work, sends 4 times all_reduce over x, 1,048,576 bytes" in " ".join(str(report.why("x")).split())
+    assert "chosen for this value" in str(next(d for d in report.subject.plan.decisions if d.subject.startswith("%x ")))
+
+
 def test_the_plan_is_the_same_every_time() -> None:
     weights, x = arguments()
     texts = {str(planned(mj.auto(step, devices=9), weights, x)) for _ in range(2)}

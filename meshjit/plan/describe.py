@@ -92,7 +92,8 @@ class _Description:
     def reason(self, number: int, dim: int, axis: AxisRef) -> str:
         origin = self.propagated.origins.get((number, dim, axis))
         if origin is None:
-            return f"{axis} on dim {dim}: chosen for this equation"
+            whom = "this value" if self.values[number] in self.plan.program.inputs else "this equation"
+            return f"{axis} on dim {dim}: chosen for {whom}"
         seed, is_own = self.values[origin.seed], origin.seed == number
         text = seed_text(self.plan, self.annotations, self.names, self.makers, seed, is_own)
         return f"{axis} on dim {dim}: {text}{self.way(origin)}"

@@ -11,7 +11,7 @@ alike but for the values' names, as those of equal layers, are one Decision.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -24,7 +24,7 @@ from meshjit.core.rules import work_passes
 from meshjit.plan.cost import Machine
 from meshjit.plan.events import Exchange, Move
 from meshjit.plan.flow import collectives_of
-from sharding.axes import name_of
+from sharding.axes import AxisRef, name_of
 from sharding.placement import Placement
 
 SHOWN: Final = 4  # arguments that are named, and kinds of collectives
@@ -44,6 +44,7 @@ class Group:
     sent: float = 0.0
     collectives: dict[Any, int] = field(default_factory=dict[Any, int])
     count: int = 1
+    tops: list[Node] = field(default_factory=list[Node])  # the dim or factor that stands for each of the groups
 
     @property
     def alike(self) -> object:
@@ -55,15 +56,27 @@ class Group:
 
 def groups(plan: Plan) -> Iterator[Decision]:
     """One Decision for all groups that are alike, in the order of the Program."""
+    return (_decision(group, plan) for group in _together(_Finder(plan)))
+
+
+def decisions_of_dims(plan: Plan) -> Callable[[Var, int, AxisRef], Decision | None]:
+    """What gives the Decision of the group that a value's dim is in over an axis; None where it is in none."""
+    finder = _Finder(plan)
+    decisions = {top: decision for group in _together(finder) for decision in (_decision(group, plan),) for top in group.tops}
+    return lambda var, dim, axis: decisions.get(finder.top((var, dim, name_of(axis))))
+
+
+def _together(finder: _Finder) -> Collection[Group]:
+    """The groups, those that are alike as one."""
     together: dict[object, Group] = {}
-    for group in _Finder(plan).groups():
+    for group in finder.groups():
         first = together.setdefault(group.alike, group)
         if first is not group:
             first.arguments += group.arguments
+            first.tops += group.tops
             first.count, first.values = first.count + 1, first.values + group.values
             first.saved, first.sent = first.saved + group.saved, first.sent + group.sent
-    for group in together.values():
-        yield _decision(group, plan)
+    return together.values()
 
 
 class _Finder:
@@ -82,7 +95,8 @@ class _Finder:
         inputs = {*self.plan.program.inputs}
         for node in [*self.above]:
             what, dim, axis = node
-            group = every.setdefault(self._top(node), Group(axis))
+            top = self.top(node)
+            group = every.setdefault(top, Group(axis, tops=[top]))
             if isinstance(what, Eqn):
                 group.saved += self.saved[node]
                 group.sources += [] if what.source is None else [what.source]
@@ -91,7 +105,7 @@ class _Finder:
             else:
                 group.values += 1
         for node, collective, source in self.sent:
-            group = every[self._top(node)]
+            group = every[self.top(node)]
             group.sent += collective.seconds(self.plan.mesh, self.machine.topology)
             key = str(collective), source.line if source is not None else 0
             group.collectives[key] = group.collectives.get(key, 0) + 1
@@ -99,14 +113,15 @@ class _Finder:
 
     # --- who belongs together -----------------------------------------------------------------------------------------
 
-    def _top(self, node: Node) -> Node:
+    def top(self, node: Node) -> Node:
+        """The dim or factor that stands for all that belong together with this one."""
         self.above.setdefault(node, node)
         while self.above[node] != node:
             self.above[node] = node = self.above[self.above[node]]
         return node
 
     def _join(self, one: Node, other: Node) -> None:
-        self.above[self._top(other)] = self._top(one)
+        self.above[self.top(other)] = self.top(one)
 
     def _collect(self, plan: Plan, trips: float) -> None:
         placements = plan.placements
@@ -132,7 +147,7 @@ class _Finder:
         for factor, axes in step.assignment.items():
             for axis in dict.fromkeys(map(name_of, axes)):
                 node = eqn, factor, axis
-                self._top(node)
+                self.top(node)
                 self.spread[eqn, axis].append(node)
                 self.saved[node] = trips * self._gain(eqn, step, factor, axis)
                 for dims, var in sides:

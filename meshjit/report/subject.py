@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from meshjit.core.decision import Decision
 from meshjit.core.memories import all_on_host
 from meshjit.core.once import once_per_program
 from meshjit.core.plan import Plan
@@ -19,10 +20,12 @@ from meshjit.plan.cost import Machine
 from meshjit.plan.describe import Describer
 from meshjit.plan.events import Event
 from meshjit.plan.graph import Annotations, programs_in
+from meshjit.plan.groups import decisions_of_dims
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.make import PlanAgain, make_plan
 from meshjit.plan.seeds import seed_text
 from meshjit.report.labels import Labels
+from sharding.axes import AxisRef
 from sharding.spec import Placement, spec_of, spec_text
 
 _T = TypeVar("_T")
@@ -51,6 +54,11 @@ class Subject:
     def of(self, plan: Plan, annotations: Annotations) -> Subject:
         """The same function under another plan."""
         return dataclasses.replace(self, plan=plan, annotations=annotations)
+
+    @functools.cached_property
+    def decision_of_dim(self) -> Callable[[Var, int, AxisRef], Decision | None]:
+        """Of an automatic plan, why a dim is split over an axis."""
+        return decisions_of_dims(self.plan)
 
     @functools.cached_property
     def names(self) -> Mapping[Var, str]:

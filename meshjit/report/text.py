@@ -207,7 +207,7 @@ def answer_lines(answer: Answer, width: int = WIDTH) -> Iterator[str]:
 
 
 def _cause_lines(cause: Cause, width: int) -> Iterator[str]:
-    yield from indented(f"{cause.axis} on dim {cause.dim}: from {cause.origin}", 2, width)
+    yield from indented(f"{cause.axis} on dim {cause.dim}: {'' if cause.is_chosen else 'from '}{cause.origin}", 2, width)
     for step in _shortened(cause.steps):
         yield fitted(step if isinstance(step, str) else _step_text(step), width)
 

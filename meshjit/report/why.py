@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.plan import PlanCost
@@ -30,14 +31,18 @@ class Step:
     times: int = 1
 
 
+CHOSEN: Final = "planning chose it for this equation"
+
+
 @dataclasses.dataclass(frozen=True)
 class Cause:
-    """Where one axis of a placement comes from, in words, and the way from there."""
+    """Where one axis of a placement comes from, in words, and the way from there; or why planning itself chose it."""
 
     dim: int
     axis: str
     origin: str
     steps: tuple[Step, ...]
+    is_chosen: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,15 +96,24 @@ def _answer(subject: Subject, var: Var) -> Answer:
 
 def _cause(subject: Subject, number: int, dim: int, axis: AxisRef) -> Cause:
     origin = subject.describer.propagated.origins.get((number, dim, axis))
-    steps = tuple(_steps(subject, origin)) if origin is not None else ()
-    return Cause(dim, str(axis), origin_text(subject, number, dim, axis), steps)
+    if origin is None:
+        return Cause(dim, str(axis), _choice_text(subject, subject.values[number], dim, axis), (), True)
+    return Cause(dim, str(axis), origin_text(subject, number, dim, axis), tuple(_steps(subject, origin)))
+
+
+def _choice_text(subject: Subject, var: Var, dim: int, axis: AxisRef) -> str:
+    """Why planning itself split a dim: of an automatic plan, what splitting all dims that belong together saves and sends."""
+    decision = None if subject.plan.optimum is None else subject.decision_of_dim(var, dim, axis)
+    if decision is None:
+        return CHOSEN
+    return f"the search chose it, with all dims that are split alike: {', '.join(decision.because)}"
 
 
 def origin_text(subject: Subject, number: int, dim: int, axis: AxisRef) -> str:
     """Where an axis of a value comes from, in words."""
     origin = subject.describer.propagated.origins.get((number, dim, axis))
     if origin is None:
-        return "planning chose it for this equation"
+        return CHOSEN
     return subject.seed_texts(origin.seed, origin.seed == number)
 
 
