@@ -615,6 +615,24 @@ def test_errors(call: Any, text: str) -> None:
             lambda: mj.auto(step, devices=1.5),  # type: ignore[arg-type]
             "auto: devices=1.5 is no whole number\n  fix: how many there are, such as devices=8",
         ),
+        (
+            lambda: mj.auto(step, devices=True),
+            "auto: devices=True is no whole number\n  fix: how many there are, such as devices=8",
+        ),
+        (
+            lambda: mj.auto(step, mesh=(4, 2)),  # type: ignore[arg-type]
+            "auto: mesh=(4, 2) is of type tuple\n"
+            "  fix: a Mesh or an AbstractMesh, such as meshjit.make_mesh((4, 2), ('x', 'y'))",
+        ),
+        (
+            lambda: mj.auto(step, topology=8),  # type: ignore[arg-type]
+            'auto: topology=8 is of type int\n  fix: a device, a colon and a shape, such as "v5e:4x4"; or devices=8',
+        ),
+        (
+            lambda: mj.auto(step, mesh=MESH, plan=3),  # type: ignore[arg-type]
+            'auto: plan=3 is of type int\n  fix: the file that plan.save wrote, such as "plan.json"',
+        ),
+        (lambda: mj.auto(step, mesh=MESH, memry=3), "auto: memry is no option\n  fix: memory=…"),
     ],
 )
 def test_what_is_no_number(call: Any, text: str) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 import math
 import operator
 import os
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from meshjit.api.call import Automatic
 from meshjit.api.mesh_choice import AXES
@@ -17,6 +19,9 @@ from meshjit.runtime import client
 from meshjit.targets.files import topology_named
 from sharding.mesh import AbstractDevice, AbstractMesh, BaseMesh
 from sharding.named import AUTO
+
+_OWN: Final = ("self", "fun", "in_shardings", "out_shardings", "automatic", "replicates_none")
+_OPTIONS: Final = tuple([n for n in inspect.signature(Wrapped.__init__).parameters if n not in _OWN])
 
 
 def auto(
@@ -49,8 +54,8 @@ def auto(
     mesh or machine. in_shardings and out_shardings: as of jit, for what is to be placed otherwise; they need `mesh`. A result
     with the tree and types of an argument is its next state, and lies as it does. `options`: the others of jit. ValueError for
     arguments that contradict one another, and for limits that nothing can keep to; TypeError for what is no number."""
-    if devices is not None:
-        devices = _whole(devices)
+    devices = None if devices is None else _whole(devices)
+    _check_kinds(mesh, topology, plan, options)
     if mesh is None and (in_shardings is not None or out_shardings is not None):
         problem = "in_shardings and out_shardings name the axes of a mesh, and there is none"
         raise ValueError(f"auto: {problem}\n  fix: auto(…, mesh=mesh)")
@@ -65,8 +70,28 @@ def auto(
     return Wrapped(fun, in_shardings=ins, out_shardings=outs, automatic=automatic, **options)
 
 
+def _check_kinds(mesh: Any, topology: Any, plan: Any, options: Mapping[str, Any]) -> None:
+    """TypeError for an argument of another kind, and for an option that jit has not."""
+    kinds = [
+        ("mesh", mesh, BaseMesh, "a Mesh or an AbstractMesh, such as meshjit.make_mesh((4, 2), ('x', 'y'))"),
+        ("topology", topology, str, 'a device, a colon and a shape, such as "v5e:4x4"; or devices=8'),
+        ("plan", plan, str | os.PathLike, 'the file that plan.save wrote, such as "plan.json"'),
+    ]
+    for name, value, kind, fix in kinds:
+        if value is not None and not isinstance(value, kind):
+            raise TypeError(f"auto: {name}={value!r} is of type {type(value).__name__}\n  fix: {fix}")
+    unknown = next((name for name in options if name not in _OPTIONS), None)
+    if unknown is not None:
+        own = [*inspect.signature(auto).parameters][1:-1]
+        near = difflib.get_close_matches(unknown, [*own, *_OPTIONS], n=1)
+        fix = f"{near[0]}=…" if near else f"one of {', '.join([*own, *_OPTIONS])}"
+        raise TypeError(f"auto: {unknown} is no option\n  fix: {fix}")
+
+
 def _whole(devices: int) -> int:
     try:
+        if isinstance(devices, bool):
+            raise TypeError
         return operator.index(devices)
     except TypeError:
         raise TypeError(f"auto: devices={devices!r} is no whole number\n  fix: how many there are, such as devices=8") from None

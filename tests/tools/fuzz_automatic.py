@@ -33,7 +33,8 @@ from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.refusal import DoesNotFit
 from meshjit.plan.cost import Machine
 from meshjit.plan.make import Annotations, make_plan
-from meshjit.runtime.executable import Executable, lower_plan, plan_program
+from meshjit.runtime.executable import Executable
+from meshjit.runtime.lowering import lower_plan, plan_program
 from meshjit.runtime.placing import place
 from meshjit.runtime.targets import target_for
 from meshjit.sharding import AUTO, NamedSharding
