@@ -133,7 +133,7 @@ def _checked(path: str, key: str, value: Any) -> Any:
     if not fits:
         raise ValueError(f"{path}: {key} = {value!r}\n  fix: {fix}")
     known = _DTYPES if key == "flops" else COLLECTIVES
-    names = value if key == "overlaps" or isinstance(value, dict) else ()
+    names = value if isinstance(value, list | dict) else ()
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
