@@ -11,6 +11,9 @@ rules come before the price:
 What is searched: axes are cut into parts where that helps, free axes may shard any dim on the way (slices cost next to
 nothing, and make what follows smaller), and a permutation reaches only placements that agree with the target as far as
 both go in every dim; from others a later step would have to undo it. space.py says how far this goes on large meshes.
+Partial sums take no detour over free axes where that gains less than `Topology.detour`: a sum over x that is sliced over y,
+reduce-scattered over x and gathered over both sends less than an all-reduce, and is three collectives' worth of scheduling.
+
 Worked examples on x=4, y=2:
 
     [x, -]   -> [-, x]      all_to_all(split 1, concat 0, x)
@@ -94,10 +97,33 @@ def _plan(
             _plan(shape, itemsize, between, target, mesh, topology),
         )
         return _concatenated(*legs)
-    steps, placements = WalkSearch(shape, itemsize, source, target, mesh, topology).walk()
+    walk = _search(shape, itemsize, source, target, mesh, topology)
+    if topology.detour and source.partial and _is_detour(walk, source, target):
+        straight = _search(shape, itemsize, source, target, mesh, topology, has_detours=False)
+        if straight.seconds < walk.seconds + topology.detour and straight.peak_bytes <= walk.peak_bytes:
+            return straight
+    return walk
+
+
+def _search(
+    shape: tuple[int, ...],
+    itemsize: float,
+    source: Placement,
+    target: Placement,
+    mesh: AbstractMesh,
+    topology: Topology,
+    has_detours: bool = True,
+) -> Walk:
+    steps, placements = WalkSearch(shape, itemsize, source, target, mesh, topology, has_detours).walk()
     costs = [step_cost(step, at, shape, itemsize, mesh, topology) for step, at in zip(steps, placements, strict=False)]
     peak = max(math.prod(placement.local_shape(shape, mesh)) * itemsize for placement in placements)
     return Walk(steps, placements, sum(seconds for seconds, _ in costs), sum(moved for _, moved in costs), peak)
+
+
+def _is_detour(walk: Walk, source: Placement, target: Placement) -> bool:
+    """Whether it shards over an axis that neither end does."""
+    ends = {name_of(axis) for placement in (source, target) for axis in placement.axes()}
+    return any(name_of(axis) not in ends for placement in walk.placements for axis in placement.axes())
 
 
 def _check(shape: tuple[int, ...], source: Placement, target: Placement, mesh: AbstractMesh) -> None:

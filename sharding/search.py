@@ -64,9 +64,10 @@ class WalkSearch:
         target: Placement,
         mesh: AbstractMesh,
         topology: Topology,
+        has_detours: bool = True,
     ) -> None:
         self.shape, self.itemsize, self.mesh, self.topology = shape, itemsize, mesh, topology
-        self.atoms, self.dims = search_space(shape, source, target, mesh, topology)
+        self.atoms, self.dims = search_space(shape, source, target, mesh, topology, has_detours)
         self.sizes = [piece.size for piece in self.atoms]
         self.kind = source.partial_kind or ""
         self.counts = _Counts(self.sizes)

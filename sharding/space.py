@@ -30,11 +30,12 @@ _Space: TypeAlias = tuple[list[SubAxis], tuple[int, ...]]
 
 
 def search_space(
-    shape: Sequence[int], source: Placement, target: Placement, mesh: AbstractMesh, topology: Topology
+    shape: Sequence[int], source: Placement, target: Placement, mesh: AbstractMesh, topology: Topology, has_detours: bool = True
 ) -> _Space:
-    """(atoms, dims that may hold them): the first of the spaces below that is small enough, or the last."""
+    """(atoms, dims that may hold them): the first of the spaces below that is small enough, or the last. Without detours only
+    of axes that one of the placements uses."""
     chosen: _Space | None = None
-    for chosen in _spaces(shape, source, target, mesh, topology):
+    for chosen in _spaces(shape, source, target, mesh, topology, has_detours):
         if state_count(len(chosen[0]), len(chosen[1])) <= MOST_STATES:
             break
     assert chosen is not None
@@ -42,12 +43,12 @@ def search_space(
 
 
 def _spaces(
-    shape: Sequence[int], source: Placement, target: Placement, mesh: AbstractMesh, topology: Topology
+    shape: Sequence[int], source: Placement, target: Placement, mesh: AbstractMesh, topology: Topology, has_detours: bool
 ) -> Iterator[_Space]:
     """All candidates, best first."""
     used = [*source.axes(), *target.axes()]
     cuts = cut_points(used, mesh.shape)
-    unused = [name for name, size in mesh.shape.items() if size > 1]
+    unused = [name for name, size in mesh.shape.items() if size > 1 and has_detours]
     wide, narrow = _pieces([*used, *unused], cuts, mesh), _pieces(used, cuts, mesh)
     needed = tuple(d for d in range(len(shape)) if source.dims[d] or target.dims[d])
     every = tuple(d for d, extent in enumerate(shape) if extent > 1 or d in needed)

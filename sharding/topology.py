@@ -27,7 +27,8 @@ class Topology:
     right one; where a collective is not listed, the machine does as well along any dim.
     flops, memory_bandwidth (bytes/s), memory (bytes): of one device; flops_of: dtype -> flops where they differ; step_latency:
     seconds that a local op costs at least. latency_growth: seconds more to start a collective for every doubling of a
-    group beyond two. overlaps: the collectives that run while the device computes.
+    group beyond two. overlaps: the collectives that run while the device computes. detour: seconds that a walk of partial
+    sums has to gain by way of axes that neither of its ends is sharded over.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Topology:
     flops_of: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
     overlaps: frozenset[str] = frozenset()
     latency_growth: float = 0.0
+    detour: float = 0.0
 
     def __hash__(self) -> int:
         return self._hash
@@ -49,7 +51,7 @@ class Topology:
     @functools.cached_property
     def _hash(self) -> int:
         tables = (self.latency, self.bandwidth, self.slowdown, self.minor_slowdown, self.flops_of)
-        scalars = (self.name, self.flops, self.memory_bandwidth, self.memory, self.step_latency, self.latency_growth)
+        scalars = (self.name, self.flops, self.memory_bandwidth, self.memory, self.step_latency, self.latency_growth, self.detour)
         return hash((scalars, self.overlaps, *(frozenset(table.items()) for table in tables)))
 
     @functools.cached_property
@@ -107,6 +109,7 @@ def topology_of(figures: Figures, mesh: BaseMesh, slow_axes: Sequence[str] = ())
         {dtype: rate for dtype, rate in figures.flops.items() if rate != first},
         figures.overlaps,
         figures.latency_growth,
+        figures.detour,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -263,3 +264,19 @@ def test_walk_prints_and_prices() -> None:
     topology = Topology.cpu(mesh)
     costs = [step_cost(s, p, (8, 8), 4, mesh, topology) for s, p in zip(walk.steps, walk.placements, strict=False)]
     assert walk.seconds == sum(seconds for seconds, _ in costs)
+
+
+def test_small_sums_take_no_detour_over_free_axes_on_tpus() -> None:
+    """The compiler puts off work for the gather at the end of one: it has to gain more than estimates are off."""
+    mesh = AbstractMesh((4, 4), ("data", "model"))
+    tpu = topology_of(DEVICES["v5e"], mesh)
+    free = dataclasses.replace(tpu, detour=0.0)
+    partial, whole, sharded = Placement(((), ()), (("data", "sum"),)), Placement(((), ())), Placement((("model",), ()))
+
+    def kinds(shape: tuple[int, int], target: Placement, topology: Topology) -> list[type[Step]]:
+        return [type(step) for step in plan_reshard(shape, 2, partial, target, mesh, topology).steps]
+
+    assert kinds((768, 768), whole, tpu) == [AllReduce]
+    assert kinds((768, 768), whole, free) == [Slice, ReduceScatter, AllGather]
+    assert kinds((8192, 8192), whole, tpu) == [Slice, ReduceScatter, AllGather]
+    assert kinds((768, 768), sharded, tpu) == kinds((768, 768), sharded, free) == [Slice, AllReduce]
