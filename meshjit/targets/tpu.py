@@ -38,6 +38,7 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         has_host_memory=True,
         has_slow_gathers=True,
         slices_late=True,
+        keeps_wide_values=True,
         pad_passes=PAD_PASSES,
         lanes=LANES,
         window_passes=WINDOW_PASSES,

@@ -9,28 +9,29 @@ Before planning (`simplify`, on the global Program):
      6 fold_slices       after 4 and 5, which bring slices together
      7 batch_gathers     before planning, which then has batching dims to shard; after 5, which makes indices constants
      8 cse               after all that makes equal equations of different ones
-     9 dce               last: most passes leave what they have replaced
+     9 dce               last of these: most passes leave what they have replaced
+    10 keep_narrow       where the target needs it; after all that brings the Program into its last form
 
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
-    10 align             stencils along sharded dims; before the others, since slices are then seen as shifts
-    11 commute           transforms along whole dims come first
-    12 keep_dims_apart   after 11: what a reshape merges is gathered only if no other change has spared it
-    13 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
-    14 compute_again     likewise; after 13, which computes nothing twice; with it compute_again_in_loops, of loops
+    11 align             stencils along sharded dims; before the others, since slices are then seen as shifts
+    12 commute           transforms along whole dims come first
+    13 keep_dims_apart   after 12: what a reshape merges is gathered only if no other change has spared it
+    14 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
+    15 compute_again     likewise; after 14, which computes nothing twice; with it compute_again_in_loops, of loops
 
 After partitioning (`finish`, on local Programs; collectives are there now):
-    15 cse               with constants, which no longer need a copy for each use
-    16 share_halos       before 17: overlapping borders are one, and not two to be merged
-    17 merge_permutes    before 18: it copies little, and 18 computes masks
-    18 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    16 cse               with constants, which no longer need a copy for each use
+    17 share_halos       before 18: overlapping borders are one, and not two to be merged
+    18 merge_permutes    before 19: it copies little, and 19 computes masks
+    19 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    19 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    20 fuse              after all else that moves or cuts transforms: several dims in one
-    21 share_shifts      where the target needs it: after 19, which makes shifts of pads
-    22 slice_late        where the target needs it; after 19, which takes slices as early as it can
-    23 hide_constants    where the target needs it; after 19, which folds constants
-    24 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    20 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    21 fuse              after all else that moves or cuts transforms: several dims in one
+    22 share_shifts      where the target needs it: after 20, which makes shifts of pads
+    23 slice_late        where the target needs it; after 20, which takes slices as early as it can
+    24 hide_constants    where the target needs it; after 20, which folds constants
+    25 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from meshjit.transform.fold_slices import fold_slices
 from meshjit.transform.fuse import fuse
 from meshjit.transform.hide_constants import hide_constants
 from meshjit.transform.inline_calls import inline_calls
+from meshjit.transform.keep_narrow import keep_narrow
 from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
 from meshjit.transform.pair_permutes import pair_permutes
@@ -71,14 +73,20 @@ def simplify(program: Program) -> Program:
     return program
 
 
+def prepare(program: Program, target: Target) -> Program:
+    """Passes 1 to 10: what is planned for the target."""
+    program = simplify(program)
+    return keep_narrow(program) if target.keeps_wide_values else program
+
+
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 14 to 17: fewer collectives for the same bytes, in nested Programs too."""
+    """Passes 16 to 19: fewer collectives for the same bytes, in nested Programs too."""
     local = share_halos(cse(local, constants=True))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 19 to 24: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 20 to 25: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     local = slice_late(local) if target.slices_late else local
