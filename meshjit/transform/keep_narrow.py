@@ -31,15 +31,16 @@ WORTH: Final = 1 << 20  # bytes of a source below which nothing is gained
 @dataclass(eq=False)
 class Family:
     """`made`: where each member was made; `bent` are those that are not linear in the source. `comes_back`: a member is made of
-    what a reduction of others came to."""
+    what a reduction of others came to. `bit`: its own among families that may be computed again, else 0."""
 
     source: Var
-    bit: int
+    bit: int = 0
     made: dict[Var, int] = field(default_factory=dict[Var, int])
     bent: set[Var] = field(default_factory=set[Var])
     comes_back: bool = False
     at: int = -1  # the first equation that reads a member after a long way; -1: none does
     awaited: Var | None = None  # what it reads that came that way
+    late: set[Var] = field(default_factory=set[Var])  # the members made before that are read from there on
 
     @property
     def is_wide(self) -> bool:
@@ -56,7 +57,9 @@ def keep_narrow(program: Program) -> Program:
     wide = [family for family in families.every if family.comes_back and family.is_wide]
     if not wide:
         return program
-    _find_late_readers(program, families, wide)
+    for n, family in enumerate(wide):
+        family.bit = 1 << n
+    _find_late_readers(program, families)
     sections = [section for family in wide for section in families.section(family)]
     return compute_again(program, sections)[0] if sections else program
 
@@ -79,7 +82,7 @@ class _Families:
         inputs = [v for v in eqn.inputs if v not in self.free]
         if is_contraction(eqn):
             if out.type.nbytes >= WORTH:
-                self.of[out] = Family(out, 1 << len(self.every))
+                self.of[out] = Family(out)
                 self.every.append(self.of[out])
         elif rule_of(eqn).reductions:
             if len(inputs) == 1 and inputs[0] in self.of:
@@ -114,19 +117,15 @@ class _Families:
 
     def section(self, family: Family) -> Iterator[Section]:
         """What is to be computed again of a family, if anything is."""
-        eqns, late = self.program.eqns, set[Var]()
-        if family.awaited is None:
+        if family.awaited is None or not family.has_wide(family.late & family.bent):
             return
-        for eqn in eqns[family.at :]:
-            late.update(v for v in eqn.inputs if family.made.get(v, family.at) < family.at)
-        if not family.has_wide(late & family.bent) or not late.isdisjoint(self.program.outputs):
-            return
-        numbers = sorted(self._makers(family, late))
-        yield Section(tuple([eqns[n] for n in numbers]), family.at, family.awaited)
+        if family.late.isdisjoint(self.program.outputs):
+            numbers = sorted(self._makers(family))
+            yield Section(tuple([self.program.eqns[n] for n in numbers]), family.at, family.awaited)
 
-    def _makers(self, family: Family, vars: Iterable[Var]) -> set[int]:
-        """The equations that make these of the source and of what is small."""
-        numbers, pending = set[int](), [*vars]
+    def _makers(self, family: Family) -> set[int]:
+        """The equations that make what is read late of the source and of what is small."""
+        numbers, pending = set[int](), [*family.late]
         while pending:
             var = pending.pop()
             n = family.made.get(var, self.spread.get(var))
@@ -136,19 +135,22 @@ class _Families:
         return numbers
 
 
-def _find_late_readers(program: Program, families: _Families, wide: list[Family]) -> None:
-    """Of each family the first reader that also reads what a contraction of the family has led to."""
-    every, behind = sum(family.bit for family in wide), dict[Var, int]()  # the bits of the families that led to a value
+def _find_late_readers(program: Program, families: _Families) -> None:
+    """Of each family with a bit the first reader that also reads what a contraction of the family has led to, and what is read
+    from there on."""
+    behind = dict[Var, int]()  # the bits of the families that led to a value
     for n, eqn in enumerate(program.eqns):
         ways = 0
         for v in eqn.inputs:
             ways |= behind.get(v, 0)
         for family in {families.of[v] for v in eqn.inputs if v in families.of}:
-            if ways & family.bit & every and family.at < 0:
+            if ways & family.bit and family.at < 0:
                 family.at = n
                 family.awaited = next(v for v in reversed(eqn.inputs) if behind.get(v, 0) & family.bit)
-            if is_contraction(eqn):
-                ways |= family.bit & every
+            if family.at >= 0:
+                family.late.update(v for v in eqn.inputs if families.of.get(v) is family and family.made.get(v, n) < family.at)
+            if family.bit and is_contraction(eqn):
+                ways |= family.bit
         if ways:
             behind.update(dict.fromkeys(eqn.outputs, ways))
 
