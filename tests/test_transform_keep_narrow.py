@@ -1,4 +1,4 @@
-"""What is computed again from a narrow source: which values of attention, that results and bytes stay, and for which machines."""
+"""What is computed again from a narrow root: which values of attention, that results and bytes stay, and for which machines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_read_only_on_the_way_there_is_left_alone(of_any_size: None) -> 
     for program in (
         simplify(traced(lambda *args: loss(softmax, *args), TYPES)),  # no backward pass
         gradient(lambda scores: scores.astype(mnp.float32) - mnp.mean(scores.astype(mnp.float32), -1, keepdims=True)),  # linear
-        gradient(lambda scores: nn.softmax(scores, axis=-1)),  # as narrow as its source
+        gradient(lambda scores: nn.softmax(scores, axis=-1)),  # as narrow as its root
         gradient(lambda scores: mnp.exp(scores.astype(mnp.float32))),  # no sum over others: fused with every reader
     ):
         assert keep_narrow(program) is program

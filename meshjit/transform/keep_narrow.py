@@ -7,8 +7,8 @@
     %g = dot(bf16(%e / sum), %do)                  %s2, %do2 = optimization_barrier(%s, %do)
                                                    %g = dot(bf16(exp(f32(%s2) - max) / sum), %do2)
 
-A family is what a contraction makes, its source, and what is made of that element by element. Compilers fuse such equations with
-every reader, and keep the source, as long as they are cheap. But what is made of a function's values, such as exponentials, and
+A family is what a contraction makes, its root, and what is made of that element by element. Compilers fuse such equations with
+every reader, and keep the root, as long as they are cheap. But what is made of a function's values, such as exponentials, and
 of a sum or a maximum over the family is written once, and kept. What sums and maxima come to is small, and is kept as it is.
 """
 
@@ -25,15 +25,15 @@ from meshjit.transform.compute_again import Section, compute_again, made_of_noth
 from meshjit.transform.rewriting import in_regions
 
 SMALL: Final = 8  # a value of so many times fewer bytes than another one is small beside it
-WORTH: Final = 1 << 20  # bytes of a source below which nothing is gained
+WORTH: Final = 1 << 20  # bytes of a root below which nothing is gained
 
 
 @dataclass(eq=False)
 class Family:
-    """`made`: where each member was made; `bent` are those that are not linear in the source. `comes_back`: a member is made of
+    """`made`: where each member was made; `bent` are those that are not linear in the root. `comes_back`: a member is made of
     what a reduction of others came to. `bit`: its own among families that may be computed again, else 0."""
 
-    source: Var
+    root: Var
     bit: int = 0
     made: dict[Var, int] = field(default_factory=dict[Var, int])
     bent: set[Var] = field(default_factory=set[Var])
@@ -47,7 +47,7 @@ class Family:
         return self.has_wide(self.bent)
 
     def has_wide(self, vars: Iterable[Var]) -> bool:
-        return any(v.type.nbytes >= 2 * self.source.type.nbytes for v in vars)
+        return any(v.type.nbytes >= 2 * self.root.type.nbytes for v in vars)
 
 
 def keep_narrow(program: Program) -> Program:
@@ -65,7 +65,7 @@ def keep_narrow(program: Program) -> Program:
 
 
 class _Families:
-    """Of a Program. `of`: the family of a source or a member. `spread`: large values that are made of small ones element by
+    """Of a Program. `of`: the family of a root or a member. `spread`: large values that are made of small ones element by
     element, and where. `sums`: of whose members a small value, or one that is spread from it, is a reduction."""
 
     def __init__(self, program: Program) -> None:
@@ -101,7 +101,7 @@ class _Families:
                 self.spread[out] = n
         elif len(families) == 1:
             (family,) = families
-            if out.type.size == family.source.type.size and all(self._is_cheap_beside(v, family.source) for v in others):
+            if out.type.size == family.root.type.size and all(self._is_cheap_beside(v, family.root) for v in others):
                 self.of[out], family.made[out] = family, n
                 if not family.bent.isdisjoint(inputs) or not _is_linear(eqn, family, self.of):
                     family.bent.add(out)
@@ -124,7 +124,7 @@ class _Families:
             yield Section(tuple([self.program.eqns[n] for n in numbers]), family.at, family.awaited)
 
     def _makers(self, family: Family) -> set[int]:
-        """The equations that make what is read late of the source and of what is small."""
+        """The equations that make what is read late of the root and of what is small."""
         numbers, pending = set[int](), [*family.late]
         while pending:
             var = pending.pop()
