@@ -90,9 +90,9 @@ def test_the_one_that_sends_least() -> None:
 
 def test_slow_links() -> None:
     target = target_of(MESH)
-    slow, usual = with_slow_links(target).topology, target.topology
+    slow, usual = with_slow_links(target, DEARER, DEARER).topology, target.topology
     assert slow.latency["x"] == DEARER * usual.latency["x"] and slow.bandwidth["x"] == usual.bandwidth["x"] / DEARER
-    grown = with_slow_links(dataclasses.replace(target, topology=dataclasses.replace(usual, latency_growth=1e-6))).topology
+    grown = with_slow_links(dataclasses.replace(target, topology=dataclasses.replace(usual, latency_growth=1e-6)), DEARER, 1.0).topology
     assert grown.latency_growth == DEARER * 1e-6
     assert slow.flops == usual.flops and slow.name == usual.name
 

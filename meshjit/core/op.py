@@ -58,6 +58,10 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     whole                       why some dims stay whole, for `docs/ops.md`
     passes(in_types, params) -> float
                                 reads of the operands that the op makes, for pricing (a sort: log2 n). None means one
+    touches                     what is read and written, for pricing: "all", operands and results; "part", no more of the
+                                operands than the results have; "nothing", where the results lie in memory as the operand does
+    breaks_lines(in_types, params) -> bool
+                                whether neighbours along the minor dim come from places that are no neighbours, for pricing
     window_reads(in_types, params) -> (int, int)
                                 how many places of windows are read, each for all features, and how many
                                 features operands and results have at most; for pricing
@@ -85,6 +89,11 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     prune(params, used, dce) -> (operands, results, params)
                                 the op without the results whose flag in `used` is False: indices of the operands and
                                 results that stay. Ops without regions may have it, too (barriers)
+    with_invariants(operands, params, region, values, program) -> (operands, params)
+                                the loop whose region of this number is `program`, which reads `values` every time, as its
+                                first inputs
+    with_carries(operands, params, starts, program) -> (operands, params)
+                                the loop whose body is `program`, in which input i is several carries that start with starts[i]
     written_out(operands, params, final) -> list of V or None
                                 the body's equations in place of the op; `final`: no derivative will be asked for any more
 
@@ -102,7 +111,7 @@ import numpy as np
 
 from meshjit.core.access import Access
 from meshjit.core.effects import Effect
-from meshjit.core.program import Var, current_builder
+from meshjit.core.program import Program, Var, current_builder
 from meshjit.core.region import Region, Steps
 from meshjit.core.stored import in_wider
 from meshjit.core.types import TensorType
@@ -112,6 +121,7 @@ from sharding.spec import PartitionSpec
 Params = Mapping[str, Any]
 Types = tuple[TensorType, ...]
 Inside = Callable[[int, tuple[int, ...]], Var | None]
+Touches = Literal["all", "part", "nothing"]
 
 
 class MissingRule(NotImplementedError):
@@ -202,6 +212,8 @@ class Op:
     simulate: Callable[..., list[Any]] | None = None
     varying: Callable[[Sequence[frozenset[str]], Params], Sequence[frozenset[str]]] | None = None
     passes: Callable[[Types, Params], float] | None = None
+    touches: Touches = "all"
+    breaks_lines: Callable[[Types, Params], bool] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
     best_orders: Callable[[Params], Sequence[Sequence[int]]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
@@ -209,6 +221,10 @@ class Op:
     regions: Callable[[Params], tuple[Region, ...]] | None = None
     steps: Callable[..., Steps] | None = None
     prune: Callable[..., tuple[Sequence[int], Sequence[int], Params]] | None = None
+    with_invariants: Callable[[Sequence[Var], Params, int, Sequence[Var], Program], tuple[Sequence[Var], Params]] | None = None
+    with_carries: (
+        Callable[[Sequence[Var], Params, Mapping[int, Sequence[Var]], Program], tuple[Sequence[Var], Params]] | None
+    ) = None
     written_out: Callable[[Sequence[Var], Params, bool], list[Var] | None] | None = None
     pinned: Callable[[Params], tuple[Sequence[PartitionSpec], Sequence[PartitionSpec], frozenset[str]]] | None = None
     memory: Callable[[Params], str] | None = None

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from meshjit.core.access import Access, Moved, Nothing, Same, Window, derived
 from meshjit.core.host import calls_host
-from meshjit.core.op import Op, Params, Types
+from meshjit.core.op import Op, Params, Touches, Types
 from meshjit.core.program import Eqn, Var
 from sharding.rule import FactorRule
 
@@ -27,8 +27,22 @@ def rule_of(eqn: Eqn) -> FactorRule:
     return _ask(_rule, eqn)
 
 
+class Reading(NamedTuple):
+    """What an op says of its work: further reads of its operands, 0 for most; what it touches; whether it breaks lines."""
+
+    passes: float = 0.0
+    touches: Touches = "all"
+    breaks_lines: bool = False
+
+
+def reading_of(eqn: Eqn) -> Reading:
+    """What an equation reads and writes."""
+    breaks_lines = eqn.op.breaks_lines is not None and eqn.op.breaks_lines(eqn.input_types, eqn.params)
+    return Reading(work_passes(eqn), eqn.op.touches, breaks_lines)
+
+
 def work_passes(eqn: Eqn) -> float:
-    """What the op itself says of its work; 0 for most."""
+    """How often an equation reads its operands besides; 0 for most."""
     return eqn.op.passes(eqn.input_types, eqn.params) if eqn.op.passes else 0.0
 
 
@@ -46,6 +60,19 @@ def alike(eqn: Eqn) -> dict[str, list[ValueDim]]:
 def dims_of_factors(eqn: Eqn) -> dict[str, list[ValueDim]]:
     """The dims of the values that each factor is, and no other factor with it."""
     return _nodes(eqn, _dims_of(rule_of(eqn)))
+
+
+def goes_by_element(eqn: Eqn) -> bool:
+    """Whether an equation computes, or moves, each element by itself, and does nothing else with it: so it may be fused."""
+    if eqn.op.regions is not None or eqn.op.simulate is not None:
+        return False
+    reading = reading_of(eqn)
+    return rule_of(eqn).is_passthrough or not (reading.passes or reading.breaks_lines or not _moves_elements(eqn))
+
+
+def _moves_elements(eqn: Eqn) -> bool:
+    places = [each for access in access_of(eqn) for operand in access.operands for each in operand]
+    return all(isinstance(each, Same | Moved | Nothing) or (isinstance(each, Window) and each.size == 1) for each in places)
 
 
 def takes_other_extents(eqn: Eqn, factor: str) -> bool:

@@ -44,6 +44,7 @@ class Target:
     running_total_block: int = 16  # places of one window of a running total
     blocks_running_totals: bool = False  # the compiler cuts such windows into blocks itself
 
+    broken_lines: float = 0.0  # how often a roll along the minor dim reads its operand besides
     narrow_windows: int = 0  # features up to which a convolution copies its windows, place by place
     reordering: float = 0.0  # how often an operand could be read while a convolution brings its dims into the best order
     lanes: int = 1  # the minor dim of what a convolution reads and writes is rounded up to a multiple of so many,

@@ -19,11 +19,12 @@ from meshjit.core.once import Once
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_regions, weighted_regions
-from meshjit.core.rules import rule_of, work_passes
+from meshjit.core.rules import Reading, goes_by_element, reading_of, rule_of
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
 from meshjit.core.versions import Walks
 from meshjit.partition.own_rule import OwnRule, own_rule
+from meshjit.plan.traffic import fused_bytes
 from meshjit.plan.uses import Uses
 from meshjit.plan.written import write, write_block
 from meshjit.transform.choose_frames import BorderPrices
@@ -133,7 +134,7 @@ class Machine(Walks):
             exchange = self.exchange(rule, eqn, plan)
             return exchange.work, exchange
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        return self.work(plan.rule, types, placements, work_passes(eqn), self.windows(eqn)), NO_EXCHANGE
+        return self.work(plan.rule, types, placements, reading_of(eqn), self.windows(eqn)), NO_EXCHANGE
 
     def even_share(self, eqn: Eqn, plan: EquationPlan) -> float:
         """Seconds of the equation's own work that no spread over the devices goes below; 0 where the op has a rule of its own."""
@@ -141,7 +142,7 @@ class Machine(Walks):
             return 0.0
         types = (*eqn.input_types, *eqn.output_types)
         whole = tuple([Placement.replicated(len(type.shape)) for type in types])
-        return self.work(plan.rule, types, whole, work_passes(eqn)) / self.mesh.device_count
+        return self.work(plan.rule, types, whole, reading_of(eqn)) / self.mesh.device_count
 
     def exchange(self, rule: OwnRule, eqn: Eqn, plan: EquationPlan) -> OwnCost:
         lies = (plan.operands, plan.results, plan.manual, *plan.assignment.items())
@@ -193,34 +194,48 @@ class Machine(Walks):
 
     def local_work(self, program: Program) -> float:
         """Seconds that a device computes for a local Program, collectives aside. What goes element by element is fused."""
-        ends = (*program.inputs, *program.outputs)
-        seconds = FUSED * sum(v.type.nbytes for v in ends) / self.topology.memory_bandwidth
+        seconds = FUSED * fused_bytes(program, self.is_view) / self.topology.memory_bandwidth
         for eqn in program.eqns:
             if eqn.op.regions is not None:
                 seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
-            elif eqn.op.simulate is None and not (rule := rule_of(eqn)).is_passthrough:
+            elif eqn.op.simulate is None and not goes_by_element(eqn):
                 types = (*eqn.input_types, *eqn.output_types)
-                seconds += self.local_seconds(rule, types, work_passes(eqn), self.windows(eqn))
+                seconds += self.local_seconds(rule_of(eqn), types, reading_of(eqn), self.windows(eqn))
         return seconds
+
+    def is_view(self, eqn: Eqn) -> bool:
+        """Whether the result lies in memory as the operand does, so that nothing is read or written."""
+        return eqn.op.touches == "nothing" and self._lie_alike(eqn.input_types[0], eqn.output_types[0])
+
+    def _lie_alike(self, first: TensorType, then: TensorType) -> bool:
+        """Whether reshaping is nothing but another name: elements of dims that are registers' lanes are brought elsewhere."""
+        return self.target.lanes == 1 or first.shape[-2:] == then.shape[-2:]
 
     def _work(
         self,
         rule: FactorRule,
         types: tuple[TensorType, ...],
         placements: tuple[Placement, ...],
-        passes: float = 0.0,
+        reading: Reading = Reading(),  # noqa: B008  (a constant)
         windows: Windows = NO_WINDOWS,
     ) -> float:
         """`types` and `placements` are those of the operands, then of the results."""
         shapes = (p.local_shape(t.shape, self.mesh) for t, p in zip(types, placements, strict=True))
         local = [t.with_shape(shape) for t, shape in zip(types, shapes, strict=True)]
-        return self.local_seconds(rule, local, passes, windows)
+        return self.local_seconds(rule, local, reading, windows)
 
-    def local_seconds(self, rule: FactorRule, types: Sequence[TensorType], passes: float, windows: Windows = NO_WINDOWS) -> float:
+    def local_seconds(
+        self, rule: FactorRule, types: Sequence[TensorType], reading: Reading, windows: Windows = NO_WINDOWS
+    ) -> float:
         """Seconds of an equation on local types: memory that it touches, or multiplications of a contraction.
 
-        `passes`: further reads of the operands that the op makes; `windows`: what reading its windows takes.
+        `windows`: what reading its windows takes.
         """
+        if reading.touches == "part":
+            return FUSED * 2 * sum(type.nbytes for type in types[len(rule.operands) :]) / self.topology.memory_bandwidth
+        if reading.touches == "nothing" and self._lie_alike(types[0], types[-1]):
+            return 0.0
+        passes = reading.passes + (self.target.broken_lines if reading.breaks_lines else 0.0)
         seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
             flops = 2 * _multiplications(rule, types) + windows.flops

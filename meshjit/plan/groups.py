@@ -20,7 +20,7 @@ from meshjit.core.decision import Decision, rounded
 from meshjit.core.plan import EquationPlan, Plan, equation_plan
 from meshjit.core.program import Eqn, Source, Var
 from meshjit.core.region import run_regions, weighted_regions
-from meshjit.core.rules import work_passes
+from meshjit.core.rules import reading_of
 from meshjit.plan.cost import Machine
 from meshjit.plan.events import Exchange, Move
 from meshjit.plan.flow import collectives_of
@@ -163,7 +163,7 @@ class _Finder:
 
     def _work(self, eqn: Eqn, step: EquationPlan) -> float:
         types, places = (*eqn.input_types, *eqn.output_types), (*step.operands, *step.results)
-        return self.machine.work(step.rule, types, places, work_passes(eqn))
+        return self.machine.work(step.rule, types, places, reading_of(eqn))
 
     def _pass(self, outer: Var, inner: Var, placements: Mapping[Var, Placement], is_slice: bool) -> None:
         """A loop's operand and the input that it is in the body, or of which that is a slice."""

@@ -223,6 +223,7 @@ reshape = Op(
     batch=_reshape_batch,
     localize=out_shape_localized,
     partition=reblock,
+    touches="nothing",
 )
 
 

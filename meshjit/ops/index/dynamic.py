@@ -179,6 +179,7 @@ dynamic_slice = Op(
     batch=_slice_batch,
     partition=partition_slice,
     passes=lambda in_types, params: 1.0,
+    touches="part",
     copies=True,
 )
 

@@ -175,6 +175,7 @@ slice_ = Op(
     transpose=_slice_transpose,
     batch=_slice_batch,
     partition=_slice_partition,
+    touches="part",
     copies=True,
 )
 

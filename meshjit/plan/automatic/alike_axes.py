@@ -18,7 +18,7 @@ import numpy as np
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
-from meshjit.core.rules import work_passes
+from meshjit.core.rules import reading_of
 from meshjit.partition.own_rule import own_rule
 from meshjit.plan.assign import consistent, stays_whole
 from meshjit.plan.automatic.domain import Plans
@@ -45,7 +45,7 @@ class Sharing(Machine):
         if self.has_own_rule(eqn, plan):
             return 0.0, NO_EXCHANGE
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        return self.work(plan.rule, types, placements, work_passes(eqn)), NO_EXCHANGE
+        return self.work(plan.rule, types, placements, reading_of(eqn)), NO_EXCHANGE
 
 
 class AlikeAxes(Sharing):

@@ -11,7 +11,7 @@ faster by less than a per cent is beyond what prices can say, and what they send
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from meshjit.core.target import Target
@@ -20,6 +20,7 @@ from meshjit.plan.automatic.candidate import Candidate
 CLOSE: Final = 1.01  # of the least seconds; plans that were predicted 4 % apart took the same (docs/performance.md)
 LESS: Final = 0.9  # of the fastest plan's bytes, at most
 DEARER: Final = 2.0  # a collective, where plans that send little are searched for; up to 1.8 was measured
+SLOWER: Final = 10.0  # links, where one message that is long must not look as good as several short ones
 
 
 def is_preferred(rival: Candidate, fastest: Candidate, memory: float) -> bool:
@@ -32,14 +33,20 @@ def preferred(rivals: Iterable[Candidate], fastest: Candidate, memory: float) ->
     return min((r for r in rivals if is_preferred(r, fastest, memory)), key=_sent, default=None)
 
 
-def with_slow_links(target: Target) -> Target:
-    """The same machine, where all collectives take DEARER times as long."""
+def with_slow_links(target: Target, start: float, byte: float) -> Target:
+    """The same machine, where a collective takes `start` times as long to start, and `byte` times as long for a byte."""
     topology = target.topology
-    latency = {axis: DEARER * seconds for axis, seconds in topology.latency.items()}
-    bandwidth = {axis: speed / DEARER for axis, speed in topology.bandwidth.items()}
-    growth = DEARER * topology.latency_growth
+    latency = {axis: start * seconds for axis, seconds in topology.latency.items()}
+    bandwidth = {axis: speed / byte for axis, speed in topology.bandwidth.items()}
+    growth = start * topology.latency_growth
     slow = dataclasses.replace(topology, latency=latency, bandwidth=bandwidth, latency_growth=growth)
     return dataclasses.replace(target, topology=slow)
+
+
+def slow_links(target: Target) -> Iterator[Target]:
+    """Machines whose best plans send little."""
+    yield with_slow_links(target, DEARER, DEARER)
+    yield with_slow_links(target, 1.0, SLOWER)
 
 
 def _sent(candidate: Candidate) -> float:

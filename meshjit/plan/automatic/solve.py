@@ -19,12 +19,13 @@ from typing import Final, TypeAlias
 from meshjit.core.plan import Optimum, Plan, equation_plan
 from meshjit.core.program import Program
 from meshjit.core.region import weighted_regions
-from meshjit.core.rules import work_passes
+from meshjit.core.rules import reading_of
+from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import Candidate, candidate_of, propagated, refined
 from meshjit.plan.automatic.descend import State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
-from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, with_slow_links
+from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, slow_links
 from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe, prescribed_like
@@ -136,16 +137,22 @@ class Search:
         assert fastest.plan.cost is not None
         if not fastest.plan.cost.wire_bytes or fastest.peak > self.memory or fastest.refined_by == "memory":
             return fastest
-        if is_small and not self.is_late:
-            self._try_slow_links()
         most = propagated.seconds if propagated.peak <= self.memory else math.inf
-        rival = preferred([c for c in self.close if c.seconds <= most], fastest, self.memory)
+
+        def least() -> Candidate | None:
+            return preferred([c for c in self.close if c.seconds <= most], fastest, self.memory)
+
+        for target in slow_links(self.machine.target) if is_small else ():
+            if not self.is_late and least() is None:
+                self._try_on(target)
+        rival = least()
         rival = None if rival is None else self._refined(rival)
         return fastest if rival is None or not is_preferred(rival, fastest, self.memory) else rival
 
-    def _try_slow_links(self) -> None:
+    def _try_on(self, target: Target) -> None:
+        """The plan that is best on another machine."""
         draft, machine = self.draft, self.machine
-        slow = Machine(machine.mesh, with_slow_links(machine.target))
+        slow = Machine(machine.mesh, target)
         search = Search(first_draft(draft.program, draft.annotations, Assigner(slow)), self.ties, self.deadline)
         search.in_order()
         if search.best is not None and search.best.draft is not None:
@@ -372,6 +379,6 @@ class Search:
             elif eqn.inputs and eqn.outputs and eqn.op.pinned is None:
                 whole = equation_plan(self.draft.flat.rules[eqn], {}, self.machine.mesh)
                 types, places = (*eqn.input_types, *eqn.output_types), (*whole.operands, *whole.results)
-                own = self.machine.work(whole.rule, types, places, work_passes(eqn)) / self.machine.mesh.device_count
+                own = self.machine.work(whole.rule, types, places, reading_of(eqn)) / self.machine.mesh.device_count
                 seconds, known[eqn.identity] = seconds + own, own
         return seconds

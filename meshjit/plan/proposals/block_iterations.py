@@ -11,7 +11,7 @@ from typing import Final
 
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Var
-from meshjit.core.rules import rule_of, work_passes
+from meshjit.core.rules import Reading, reading_of, rule_of
 from meshjit.partition.blocking import BlockedLoop, blocked_loop, fetch_borders
 from meshjit.partition.moves import Moves
 from meshjit.partition.partition import write_locally
@@ -62,8 +62,8 @@ def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machin
     for eqn in loop.body.eqns:
         if eqn.inputs and eqn.outputs[0] in stretches:
             types = [loop.divisions.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
-            passes = 0.0 if eqn in plans and _is_framed(plans[eqn]) else work_passes(eqn)
-            seconds += machine.local_seconds(rule_of(eqn), types, passes, machine.windows(eqn))
+            reading = Reading() if eqn in plans and _is_framed(plans[eqn]) else reading_of(eqn)
+            seconds += machine.local_seconds(rule_of(eqn), types, reading, machine.windows(eqn))
     return seconds
 
 
