@@ -29,6 +29,7 @@ from meshjit.targets import target_of
 from meshjit.transform.align import align
 from meshjit.transform.batch import batch
 from meshjit.transform.batch_gathers import batch_gathers
+from meshjit.transform.collect_apart import collect_apart
 from meshjit.transform.commute import commute
 from meshjit.transform.compute_again import Section, compute_again
 from meshjit.transform.compute_again_in_loops import LoopAgain, compute_again_in_loop, loop_pairs
@@ -39,11 +40,13 @@ from meshjit.transform.fold_slices import fold_slices
 from meshjit.transform.fuse import fuse
 from meshjit.transform.hide_constants import hide_constants
 from meshjit.transform.inline_calls import inline_calls
+from meshjit.transform.join_parts import join_parts
 from meshjit.transform.jvp import jvp
 from meshjit.transform.keep_dims_apart import keep_dims_apart
 from meshjit.transform.keep_narrow import keep_narrow
 from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
+from meshjit.transform.move_before_loops import move_before_loops
 from meshjit.transform.numbers import numbers_of, without_numbers
 from meshjit.transform.pair_permutes import pair_permutes
 from meshjit.transform.place_in_memories import place_in_memories
@@ -200,12 +203,15 @@ PASSES = {
     "slice_late": plain(slice_late),
     "fold": plain(fold),
     "fold_slices": plain(fold_slices),
+    "join_parts": plain(join_parts),
     "batch_gathers": plain(batch_gathers),
     "cse": plain(cse),
     "keep_narrow": plain(keep_narrow),
     "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size, Machine(MESH, target_of(MESH)).border_prices)),
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),
+    "move_before_loops": Pass(move_before_loops, lambda p: move_before_loops(p, lambda var, parts: True)),
+    "collect_apart": Pass(collect_apart, lambda p: collect_apart(p, lambda var, dim: True)),
     "separate_uses": Pass(separate_uses, lambda p: separate_uses(p, {p.eqns[-1]: (p.inputs[:1], p.eqns[-1].inputs[-1])})),
     "compute_again": Pass(
         compute_again, lambda p: compute_again(p, [Section(p.eqns[:1], len(p.eqns) - 1, p.eqns[-1].inputs[-1])])[0]),

@@ -5,33 +5,35 @@ Before planning (`simplify`, on the global Program):
      2 dce               before the others, so that they look at nothing that nobody needs
      3 in_regions        the same for nested Programs, so that what follows sees the simple ones
      4 slice_early       before 5: it leaves chains of reshapes, and slices that may be no-ops
-     5 fold              before 6 and 7: starts of slices and bounds of indices turn out to be constants
+     5 fold              before 6 and 8: starts of slices and bounds of indices turn out to be constants
      6 fold_slices       after 4 and 5, which bring slices together
-     7 batch_gathers     before planning, which then has batching dims to shard; after 5, which makes indices constants
-     8 cse               after all that makes equal equations of different ones
-     9 dce               last of these: most passes leave what they have replaced
-    10 keep_narrow       where the target needs it; after all that brings the Program into its last form
+     7 join_parts        after 4, which merges dims that parts lie along; after 6, which makes shifts of pads
+     8 batch_gathers     before planning, which then has batching dims to shard; after 5, which makes indices constants
+     9 cse               after all that makes equal equations of different ones
+    10 dce               last of these: most passes leave what they have replaced
+    11 keep_narrow       where the target needs it; after all that brings the Program into its last form
 
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
-    11 align             stencils along sharded dims; before the others, since slices are then seen as shifts
-    12 commute           transforms along whole dims come first
-    13 keep_dims_apart   after 12: what a reshape merges is gathered only if no other change has spared it
-    14 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
-    15 compute_again     likewise; after 14, which computes nothing twice; with it compute_again_in_loops, of loops
+    12 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
+    13 align             stencils along sharded dims; before the others, since slices are then seen as shifts
+    14 commute           transforms along whole dims come first
+    15 keep_dims_apart   after 14: what a reshape merges is gathered only if no other change has spared it
+    16 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
+    17 compute_again     likewise; after 16, which computes nothing twice; with it compute_again_in_loops, of loops
 
 After partitioning (`finish`, on local Programs; collectives are there now):
-    16 cse               with constants, which no longer need a copy for each use
-    17 share_halos       before 18: overlapping borders are one, and not two to be merged
-    18 merge_permutes    before 19: it copies little, and 19 computes masks
-    19 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    18 cse               with constants, which no longer need a copy for each use
+    19 share_halos       before 20: overlapping borders are one, and not two to be merged
+    20 merge_permutes    before 21: it copies little, and 21 computes masks
+    21 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    20 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    21 fuse              after all else that moves or cuts transforms: several dims in one
-    22 share_shifts      where the target needs it: after 20, which makes shifts of pads
-    23 slice_late        where the target needs it; after 20, which takes slices as early as it can
-    24 hide_constants    where the target needs it; after 20, which folds constants
-    25 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    22 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    23 fuse              after all else that moves or cuts transforms: several dims in one
+    24 share_shifts      where the target needs it: after 22, which makes shifts of pads
+    25 slice_late        where the target needs it; after 22, which takes slices as early as it can
+    26 hide_constants    where the target needs it; after 22, which folds constants
+    27 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -48,6 +50,7 @@ from meshjit.transform.fold_slices import fold_slices
 from meshjit.transform.fuse import fuse
 from meshjit.transform.hide_constants import hide_constants
 from meshjit.transform.inline_calls import inline_calls
+from meshjit.transform.join_parts import join_parts
 from meshjit.transform.keep_narrow import keep_narrow
 from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
@@ -66,27 +69,27 @@ NEIGHBOURLY: Final = frozenset(("collective_permute", "update_slice", "dynamic_u
 
 
 def simplify(program: Program) -> Program:
-    """Passes 1 to 9: without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
+    """Passes 1 to 10: without calls, dead code, no-ops and common subexpressions, in nested Programs too."""
     program = in_regions(dce(inline_calls(program, final=True)), simplify)
-    for change in (slice_early, fold, fold_slices, batch_gathers, cse, dce):
+    for change in (slice_early, fold, fold_slices, join_parts, batch_gathers, cse, dce):
         program = change(program)
     return program
 
 
 def prepare(program: Program, target: Target) -> Program:
-    """Passes 1 to 10: what is planned for the target."""
+    """Passes 1 to 11: what is planned for the target."""
     program = simplify(program)
     return keep_narrow(program) if target.keeps_wide_values else program
 
 
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 16 to 19: fewer collectives for the same bytes, in nested Programs too."""
+    """Passes 18 to 21: fewer collectives for the same bytes, in nested Programs too."""
     local = share_halos(cse(local, constants=True))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 20 to 25: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 22 to 27: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     local = slice_late(local) if target.slices_late else local

@@ -7,7 +7,7 @@ Operands: consts, carries, xs; results: carries, ys. As `jax.lax.scan`, with xs 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +67,19 @@ def _scan_steps(*operands: Any, **params: Any) -> Steps:
         for y, piece in zip(ys, outputs[count:], strict=True):
             y[i] = piece
     return [*carry, *ys]
+
+
+def _with_invariants(
+    operands: Sequence[Var], params: Params, region: int, values: Sequence[Var], program: Program
+) -> tuple[Sequence[Var], Params]:
+    return [*values, *operands], {**params, "body": program, "num_consts": params["num_consts"] + len(values)}
+
+
+def _with_carries(
+    operands: Sequence[Var], params: Params, starts: Mapping[int, Sequence[Var]], program: Program
+) -> tuple[Sequence[Var], Params]:
+    count = params["num_carry"] + sum(len(values) - 1 for values in starts.values())
+    return [v for i, x in enumerate(operands) for v in starts.get(i, (x,))], {**params, "body": program, "num_carry": count}
 
 
 def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
@@ -186,4 +199,6 @@ scan = Op(
     regions=_scan_regions,
     steps=_scan_steps,
     prune=prune_scan,
+    with_invariants=_with_invariants,
+    with_carries=_with_carries,
 )

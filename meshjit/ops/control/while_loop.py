@@ -65,6 +65,15 @@ def _steps(*operands: Any, **params: Any) -> Steps:
         carry = list((yield params["body"], [*body, *carry]))
 
 
+def _with_invariants(
+    operands: Sequence[Var], params: Params, region: int, values: Sequence[Var], program: Program
+) -> tuple[Sequence[Var], Params]:
+    cond, body, carry = _split(params, operands)
+    if region == 0:
+        return [*values, *operands], {**params, "cond": program, "cond_consts": len(cond) + len(values)}
+    return [*cond, *values, *body, *carry], {**params, "body": program, "body_consts": len(body) + len(values)}
+
+
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """Consts go round with the carries, as XLA wants it. So does what the condition says, where it has an ordered effect: XLA's
     condition gives no token."""
@@ -254,5 +263,6 @@ while_ = Op(
     regions=_regions,
     steps=_steps,
     prune=_prune,
+    with_invariants=_with_invariants,
 )
 

@@ -20,12 +20,14 @@ from meshjit.plan.proposals import (
     hand_over_slices,
     keep_dims_apart,
     leave_outputs,
+    move_before_loops,
     turn_conflicts,
 )
 from meshjit.plan.proposals.proposal import Proposal as Proposal
 
 KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "slices": hand_over_slices.propose,
+    "before": move_before_loops.propose,
     "turn": turn_conflicts.propose,
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
