@@ -253,3 +253,57 @@ def test_drawn_loops_over_parts(first: int) -> None:
         case = parts_case(seed)
         error = fails(*case)
         assert error is None, f"parts_case({seed}): {error}"
+
+
+def of_branches(weights: Any, xs: Any) -> Any:
+    """A step takes one of two layers, each with a weight of its own; `flags` are the same on all devices."""
+    first, second, flags = weights
+
+    def cell(h: Any, step: Any) -> Any:
+        x, flag = step
+        return lax.cond(flag > 0, lambda h: mnp.tanh(h @ first + x), lambda h: mnp.tanh(h @ second - x), h), None
+
+    return lax.scan(cell, mnp.zeros(xs.shape[1:]), (xs, flags))[0].sum() * 0.125
+
+
+def of_parts_in_branches(weights: Any, xs: Any) -> Any:
+    """Each layer is a part of one array."""
+    w, _, flags = weights
+
+    def cell(h: Any, step: Any) -> Any:
+        x, flag = step
+        return lax.switch(flag, [lambda h, i=i: mnp.tanh(h @ w[i] + x) for i in range(3)], h), None
+
+    return lax.scan(cell, mnp.zeros(xs.shape[1:]), (xs, flags))[0].sum() * 0.125
+
+
+@pytest.mark.parametrize("batch", [16, 13])
+@pytest.mark.parametrize(
+    ("loss", "types", "elements"),
+    [(of_branches, ("f32[8, 8]", "f32[8, 8] #2"), 2 * 64), (of_parts_in_branches, ("f32[3, 8, 8]", "f32[1, 8]"), 3 * 64)],
+)
+def test_sums_that_branches_make_are_reduced_after_the_loop(loss: Loss, types: tuple[str, str], elements: int, batch: int) -> None:
+    def gradient(first: Any, second: Any, flags: Any, xs: Any) -> Any:
+        return mj.grad(lambda pair: loss((*pair, flags), xs))((first, second))
+
+    specs: dict[str, P | None] = {**dict.fromkeys(types, P()), "i32[6]": P(), f"f32[6, {batch}, 8]": TIMES}
+    rows = [row.split() for row in moved(gradient, specs, [P(), P()], X8)]
+    assert {(count, kind) for count, kind, _ in rows} <= {("1", "all_reduce(x)"), ("2", "all_reduce(x)")}
+    assert sum(int(sent) for _, _, sent in rows) == 2 * 7 * elements * 4 // 8
+
+
+def test_a_sum_of_one_branch_that_a_loop_reads_is_reduced_in_it() -> None:
+    """The momentum is read in every iteration: whoever reduces after the loop has nothing to read."""
+
+    def steps(w: Any, flags: Any, xs: Any) -> Any:
+        def step(state: Any, inputs: Any) -> Any:
+            (w, speed), (x, flag) = state, inputs
+            speed = speed + lax.cond(flag > 0, lambda: x.T @ mnp.tanh(x @ w), lambda: mnp.zeros(w.shape))
+            return (w - speed * 0.125, speed), None
+
+        return lax.scan(step, (w, mnp.zeros(w.shape)), (xs, flags))[0][0]
+
+    specs: dict[str, P | None] = {"f32[8, 8]": P(), "i32[4]": P(), "f32[4, 16, 8]": TIMES}
+    plan = make_plan(traced(steps, [t for t in specs]), X8, Annotations(list(specs.values()), [P()]))
+    assert [each.trips for each in plan.collectives] == [2]  # of four iterations a half, as far as anybody knows
+    moved(steps, specs, [P()], X8)

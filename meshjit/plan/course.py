@@ -38,10 +38,11 @@ class Course:
         pending: Mapping[Var, Placement] | None = None,
         flow: Flow | None = None,
         unreduced: Collection[Var] = (),
+        given: Collection[Var] = (),
     ) -> None:
         self.program = program
         self.placements = {**placements, **(pending or {})}
-        self.delays = Delays(program, machine, pending, unreduced)
+        self.delays = Delays(program, machine, pending, unreduced, given)
         self.flow = flow or Flow(program, machine)  # prices the equations so far
         self.homes: dict[Var, Placement] = {}  # where values were placed that are sums and flow on
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all

@@ -102,11 +102,15 @@ class Delays:
         machine: Machine,
         pending: Mapping[Var, Placement] | None = None,
         unreduced: Collection[Var] = (),
+        given: Collection[Var] = (),
     ) -> None:
-        """`unreduced`: inputs that a user leaves unreduced, as those equations say of their results that are `pinned`."""
+        """`given`: outputs that are handed over as addends. `unreduced`: inputs that a user leaves unreduced, as those equations
+        say of their results that are `pinned`."""
         self.machine = machine
         self.uses = machine.uses_of(program).counts
-        self.addends = machine.uses_of(program).addends
+        uses = machine.uses_of(program)
+        self.given = frozenset(given)
+        self.addends = uses.joining([v for v in program.outputs if v not in given]) if given else uses.addends
         self.zeros = machine.uses_of(program).zeros
         self.unreduced = machine.uses_of(program).unreduced.union(unreduced)
         self.pending: dict[Var, Placement] = dict(pending or {})  # at first the inputs that are partial already

@@ -11,15 +11,17 @@ are decided here, for the loop as a whole:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from meshjit.core.plan import EquationPlan, Plan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.region import Region, expected_trips, run_regions
 from meshjit.plan.accumulate import accumulators, confirmed
 from meshjit.plan.assign import Assigner
+from meshjit.plan.branch_sums import branch_sums
 from meshjit.plan.cost import Machine
 from meshjit.plan.course import Course
+from meshjit.plan.delay import Price
 from meshjit.plan.events import Accumulation, Hoist
 from meshjit.plan.graph import programs_in
 from meshjit.plan.move_operands import last_changes
@@ -33,12 +35,13 @@ from sharding.spec import PartitionSpec, Placement, completed, placement_of
 @dataclass(frozen=True)
 class Planner:
     """Plans equations. `placements` are where values are by then, those of nested Programs included. `manual`: the axes along
-    which the code around them runs once each."""
+    which the code around them runs once each. `summed`: results of branches that are given as addends."""
 
     assigner: Assigner
     rules: Mapping[Eqn, FactorRule]
     blocks: Mapping[Eqn, int]
     manual: frozenset[str] = frozenset()
+    summed: Mapping[Var, Placement] = field(default_factory=dict[Var, Placement])
 
     @property
     def machine(self) -> Machine:
@@ -120,32 +123,68 @@ class Planner:
     def body(
         self, eqn: Eqn, region: Region, outside: Mapping[Var, Placement], entering: Mapping[Var, Placement]
     ) -> Plan:
-        """The plan of one nested Program, with the placements of its own values."""
-        program, machine = region.program, self.machine
+        """The plan of one nested Program, with the placements of its own values. In a loop branches may give addends."""
+        program, trips = region.program, max(expected_trips(region), 1.0)
         inside = {v: entering.get(v, outside[v]) for part in programs_in(program) for v in part.vars()}
+        plan, later = self.attempt(eqn, region, outside, inside)
+        sums = branch_sums(program, plan.equations, plan.placements, self.machine) if region.loops else {}
+        if sums:
+            rival, rivals = replace(self, summed={**self.summed, **sums}).attempt(eqn, region, outside, inside)
+            prices = [Price.of((_moving(p).times(trips), after)) for p, after in ((rival, rivals), (plan, later))]
+            plan = rival if prices[0].is_below(prices[1]) else plan
+        return plan
 
-        def attempt(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
-            course = Course(program, machine, inside, {program.inputs[i]: p for i, p in sums.items()})
-            return course, self.equations(course, _output_placements(eqn, region, outside, course.placements, machine.mesh))
+    def attempt(
+        self, eqn: Eqn, region: Region, outside: Mapping[Var, Placement], inside: Mapping[Var, Placement]
+    ) -> tuple[Plan, Price]:
+        """The plan of one nested Program whose values are `inside`, and what reducing the carries that collect costs after it."""
+        program, machine = region.program, self.machine
+        ends = zip(region.results, program.outputs, strict=True)
+        given = [v for result, v in ends if result is not None and not region.loops and eqn.outputs[result] in self.summed]
+
+        def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
+            course = Course(program, machine, inside, {program.inputs[i]: p for i, p in sums.items()}, given=given)
+            return course, self.equations(course, self.outputs(eqn, region, outside, course.placements))
 
         sums: dict[int, Placement] = {}
-        course, steps = attempt(sums)
+        course, steps = with_sums(sums)
         kept = accumulators(region, course.delays, course.placements)
         while kept != sums:
-            sums, (course, steps) = kept, attempt(kept)
+            sums, (course, steps) = kept, with_sums(kept)
             kept = confirmed(region, course.delays, sums, _wanted(eqn, region, outside))
         hoists = list(self.bring_before(eqn, region, steps, outside, course.placements))
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
-        outputs = _output_placements(eqn, region, outside, placements, machine.mesh)
+        outputs = self.outputs(eqn, region, outside, placements)
         steps, cost, collectives, moves = last_changes(program, machine, steps, inputs, outputs)
         events = (
             *[hoist for hoist in hoists if len(hoist.options) > 1],
             *[Accumulation(program.inputs[i], p) for i, p in sums.items()],
             *course.delays.events, *moves, *self.assigner.choices(program, steps),
         )  # fmt: skip
-        mesh = machine.mesh
-        return Plan(program, mesh, placements, steps, inputs, outputs, cost=cost, collectives=collectives, events=events)
+        wanted = _wanted(eqn, region, outside)
+        leaving = {output: sums[i] for i, output in region.carried if i in sums}
+        types = {output: program.outputs[output].type for output in leaving}
+        after = [course.delays.price(types[o], p, wanted[o] or p.without_partial()) for o, p in leaving.items()]
+        plan = Plan(program, machine.mesh, placements, steps, inputs, outputs, cost=cost, collectives=collectives, events=events)
+        return plan, Price.of(after)
+
+    def outputs(
+        self, eqn: Eqn, region: Region, outside: Mapping[Var, Placement], inside: Mapping[Var, Placement]
+    ) -> tuple[Placement, ...]:
+        """Carries leave as they came; branches give the placements of the results, other regions what they have."""
+        outputs = [inside[v].without_partial() for v in region.program.outputs]
+        if eqn.op.pinned is not None:
+            _, specs, names = eqn.op.pinned(eqn.params)
+            sides = zip(region.program.outputs, specs, outputs, strict=True)
+            return tuple(_shared(placement_of(s, v.rank), p, v, names, self.machine.mesh) for v, s, p in sides)
+        for i, result in enumerate(region.results):
+            if result is not None and not region.loops and i not in region.stacked:
+                var = eqn.outputs[result]
+                outputs[i] = self.summed.get(var) or outside[var].without_partial()
+        for i, output in region.carried:
+            outputs[output] = inside[region.program.inputs[i]]
+        return tuple(outputs)
 
     def bring_before(
         self,
@@ -190,21 +229,10 @@ def _wanted(eqn: Eqn, region: Region, outside: Mapping[Var, Placement]) -> list[
     return [None if result is None else outside[eqn.outputs[result]].without_partial() for result in region.results]
 
 
-def _output_placements(
-    eqn: Eqn, region: Region, outside: Mapping[Var, Placement], inside: Mapping[Var, Placement], mesh: BaseMesh
-) -> tuple[Placement, ...]:
-    """Carries leave as they came; branches give the placements of the results, other regions what they have."""
-    outputs = [inside[v].without_partial() for v in region.program.outputs]
-    if eqn.op.pinned is not None:
-        _, specs, names = eqn.op.pinned(eqn.params)
-        sides = zip(region.program.outputs, specs, outputs, strict=True)
-        return tuple(_shared(placement_of(s, v.rank), p, v, names, mesh) for v, s, p in sides)
-    for i, result in enumerate(region.results):
-        if result is not None and not region.loops and i not in region.stacked:
-            outputs[i] = outside[eqn.outputs[result]].without_partial()
-    for i, output in region.carried:
-        outputs[output] = inside[region.program.inputs[i]]
-    return tuple(outputs)
+def _moving(plan: Plan) -> Price:
+    """What a Program that is planned sends, each time."""
+    assert plan.cost is not None
+    return Price(plan.cost.move_seconds, plan.cost.wire_bytes)
 
 
 def _stacked(placement: Placement) -> Placement:

@@ -152,7 +152,7 @@ class PlanRecall(FlowRecall):
         homes = [self.placements[v] for v in repeat.inner]
         kept: list[Any] = [homes]
         outer = [(self.placements[v], self.state(v, kept), self.chain(v, kept)) for v in repeat.outer]
-        key = repeat.kind, self.joins[repeat.start], tuple(map(id, homes)), tuple(outer)
+        key = repeat.kind, self.joins[repeat.start], self.delays.given, tuple(map(id, homes)), tuple(outer)
         entry = self.outcomes.get(key)
         if entry is not None:
             self.take_over(repeat, entry[0])

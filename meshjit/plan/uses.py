@@ -34,7 +34,7 @@ class Uses:
         for _ in range(USES_OF_OUTPUT):
             self.counts.update(program.outputs)
         self.zeros = frozenset(_zeros(program))
-        self.addends = self.counts.keys() - _read_otherwise(program, self.zeros)
+        self.addends = self.joining(program.outputs)
         self.on_host = frozenset(values_in(program))  # values in the hosts' memory, where the machine has it
         self.unreduced = {*_unreduced(program)}  # values that a user leaves unreduced
         self.reads = dict(_contractions(program))
@@ -47,6 +47,10 @@ class Uses:
     def makers(self) -> dict[Var, int]:
         """The number of the equation that makes each value."""
         return {v: at for at, eqn in enumerate(self.eqns) for v in eqn.outputs}
+
+    def joining(self, outputs: Collection[Var]) -> set[Var]:
+        """What only joins sums, if of the outputs these are read as they are, and the others as addends."""
+        return self.counts.keys() - _read_otherwise(self.eqns, self.zeros, outputs)
 
     def _joins(self, repeat: Repeat) -> tuple[bool, ...]:
         """What else partial sums in a repeat depend on."""
@@ -88,12 +92,12 @@ def _zeros(program: Program) -> Iterator[Var]:
                 yield eqn.outputs[0]
 
 
-def _read_otherwise(program: Program, zeros: frozenset[Var]) -> set[Var]:
+def _read_otherwise(eqns: Sequence[Eqn], zeros: frozenset[Var], outputs: Collection[Var]) -> set[Var]:
     """The values that are read otherwise than as addends of sums, also through equations that are linear in them alone, or as
-    those who ask for addends read them."""
-    otherwise = set(program.outputs)
+    those who ask for addends read them. `outputs` are."""
+    otherwise = set(outputs)
     copies: dict[tuple[int, ...], tuple[Groups, bool, bool]] = {}
-    for eqn in reversed(program.eqns):
+    for eqn in reversed(eqns):
         op, inputs = eqn.op, eqn.inputs
         if op.pinned is not None:
             otherwise.update([v for v, spec in zip(inputs, op.pinned(eqn.params)[0], strict=True) if not spec.unreduced])
