@@ -51,7 +51,7 @@ def collect_apart(program: Program, wanted: Wanted) -> Program:
         return _apart(eqn, wanted)
 
     def change(program: Program) -> Program:
-        changed = rewrite(program, apart)
+        changed = rewrite(program, apart) if any(eqn.op.with_carries for eqn in program.eqns) else program
         return program if changed is program else dce(changed)
 
     return everywhere(program, change)

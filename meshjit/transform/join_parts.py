@@ -26,6 +26,8 @@ Sums: TypeAlias = Mapping[Var, tuple[int, tuple[Var, ...]]]  # sum of parts → 
 
 def join_parts(program: Program) -> Program:
     """The Program with concatenations for sums of parts that meet."""
+    if not any(eqn.op is pad for eqn in program.eqns):
+        return program
     sums = _sums(program)
     inner = _inner(program, sums)
     if not any(parts and var not in inner for var, (_, parts) in sums.items()):

@@ -31,7 +31,7 @@ def move_before_loops(program: Program, wanted: Wanted) -> Program:
         return _moved(eqn, here, wanted)
 
     def change(program: Program) -> Program:
-        changed = rewrite(program, moved)
+        changed = rewrite(program, moved) if any(eqn.op.with_invariants for eqn in program.eqns) else program
         return program if changed is program else dce(changed)
 
     return everywhere(program, change)
