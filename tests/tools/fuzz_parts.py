@@ -1,6 +1,7 @@
 """Drawn loops whose weights are parts of one array, and whose carries collect parts of one array: what enlarges partial sums.
 
-`sliced_case` draws the forward loop and takes its gradient; `collected_case` draws what such gradients are made of.
+`sliced_case` draws the forward loop and takes its gradient; `collected_case` draws what such gradients are made of, and
+`branched_case` the same in branches.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from meshjit.core.op import REGISTRY
 from meshjit.core.program import Builder, Program, Var
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.constants import full, scalar, zeros
+from meshjit.sharding import PartitionSpec
 from meshjit.simulate.evaluate import evaluate
 from meshjit.transform.transpose import gradient
 from tests.tools.laws import MESHES, random_spec
@@ -26,7 +28,7 @@ Generator = np.random.Generator
 
 def parts_case(seed: int) -> Case:
     """One drawn case: program, mesh, specs of inputs and outputs, arrays."""
-    return (sliced_case if seed % 2 else collected_case)(seed)
+    return (collected_case, sliced_case, branched_case)[seed % 3](seed)
 
 
 def _drawn(seed: int, draw: Callable[[Generator], Program]) -> Case:
@@ -81,6 +83,39 @@ def _collecting(g: Generator) -> Program:
             body = _again(body)
             x, y = (REGISTRY["reshape"](v, shape=(trips, 1, *v.shape[1:])) for v in (x, y))
         return builder.build(_looped(body, [], [total], [x, y]))
+
+
+def branched_case(seed: int) -> Case:
+    """A loop that adds up what one of several branches makes in each iteration, and perhaps more; mostly of sharded rows."""
+    program, mesh, inputs, outputs, arrays = _drawn(seed, _branching)
+    if seed % 4:
+        rows = PartitionSpec(None, mesh.axis_names[seed % len(mesh.axis_names)])
+        inputs[:2], outputs = (rows, rows), [None]
+    return program, mesh, inputs, outputs, arrays
+
+
+def _branching(g: Generator) -> Program:
+    trips, rows, k, m = int(g.integers(1, 5)), *(int(n) for n in g.integers(1, 9, 3))
+    target = TensorType(tuple(int(n) for n in g.integers(1, 9, int(g.integers(2, 4)))), F32)
+    types = TensorType((rows, k), F32), TensorType((rows, m), F32)
+    branches = tuple(_branch(g, target, types) for _ in range(int(g.integers(2, 4))))
+    with Builder("body") as builder:
+        total, x, y, flag = map(builder.input, (target, *types, TensorType((), F32)))
+        part = REGISTRY["case"](REGISTRY["convert"](flag, dtype=I32), x, y, branches=branches)
+        total = REGISTRY["add"](*((total, part) if g.integers(2) else (part, total)))
+        body = builder.build([_more(g, total, _products(g, x, y)) if g.integers(2) else total])
+    with Builder("branched") as builder:
+        slices = [builder.input(t.with_shape((trips, *t.shape))) for t in (*types, TensorType((), F32))]
+        total = zeros(target) if g.integers(2) else builder.input(target)
+        return builder.build(_looped(body, [], [total], slices))
+
+
+def _branch(g: Generator, target: TensorType, types: Sequence[TensorType]) -> Program:
+    with Builder("branch") as builder:
+        x, y = map(builder.input, types)
+        kind = int(g.integers(5))
+        part = zeros(target) if kind == 0 else _more(g, zeros(target), _products(g, x, y))
+        return builder.build([REGISTRY["sign"](part) if kind == 1 else part])
 
 
 def _again(body: Program) -> Program:
