@@ -22,8 +22,8 @@ from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatte
 from sharding.topology import Topology
 
 _Atoms: TypeAlias = tuple[int, ...]  # indices into WalkSearch.atoms, major to minor
-_State: TypeAlias = tuple[tuple[_Atoms, ...], _Atoms]  # axes per dim; partial axes, sorted
-_Edge: TypeAlias = tuple[str, tuple[int, ...], _Atoms, _State]  # step, its dims, its atoms, where it leads
+State: TypeAlias = tuple[tuple[_Atoms, ...], _Atoms]  # axes per dim; partial axes, sorted
+Edge: TypeAlias = tuple[str, tuple[int, ...], _Atoms, State]  # step, its dims, its atoms, where it leads
 _COLLECTIVES: Final = {
     "gather": "all_gather", "exchange": "all_to_all", "permute": "collective_permute", "reduce": "all_reduce",
     "scatter": "reduce_scatter",
@@ -49,7 +49,7 @@ class _Seen:
     def __init__(self, local: tuple[int, ...], size: float, rest: float) -> None:
         self.local, self.size, self.rest = local, size, rest
         self.seconds = math.inf
-        self.came: tuple[_State, _Edge] | None = None
+        self.came: tuple[State, Edge] | None = None
         self.is_done = False
 
 
@@ -71,7 +71,7 @@ class WalkSearch:
         self.sizes = [piece.size for piece in self.atoms]
         self.kind = source.partial_kind or ""
         self.counts = _Counts(self.sizes)
-        self.source, self.target = self._state(source), self._state(target)
+        self.source, self.target = self.state(source), self.state(target)
         self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
         self.latency = [topology.latency[piece.name] for piece in self.atoms]
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
@@ -84,7 +84,7 @@ class WalkSearch:
 
     # Setting up ...
 
-    def _state(self, placement: Placement) -> _State:
+    def state(self, placement: Placement) -> State:
         dims = tuple(self._indices(axes) for axes in placement.dims)
         return dims, tuple(sorted(self._indices(placement.partial_axes)))
 
@@ -108,10 +108,10 @@ class WalkSearch:
                 return self._written(edges)
             bound = smallest_refused
 
-    def _shortest(self, bound: float) -> tuple[list[_Edge] | None, float]:
+    def _shortest(self, bound: float) -> tuple[list[Edge] | None, float]:
         """A* among states whose shard is at most `bound` bytes; or the smallest shard refused for that."""
         self.quickest = self.refused = math.inf
-        self.seen: dict[_State, _Seen] = {}
+        self.seen: dict[State, _Seen] = {}
         start = self.seen[self.source] = self._seen(self.source)
         start.seconds = 0.0
         self.heap = [(start.rest, 0, self.source)]
@@ -124,13 +124,13 @@ class WalkSearch:
             if state == self.target:
                 return self._traced(), self.refused
             at.is_done = True
-            self._follow(state, at, self._changes_of_count(state), bound)
+            self._follow(state, at, self.changes_of_count(state), bound)
             lacking = state[1] != self.target[1] or at.size < self.target_bytes  # then another collective follows
             if at.seconds + (2 if lacking else 1) * self.floor.start <= self.quickest:
-                self._follow(state, at, self._permutations(state), bound)
+                self._follow(state, at, self.permutations(state), bound)
         return None, self.refused
 
-    def _follow(self, state: _State, at: _Seen, edges: list[_Edge], bound: float) -> None:
+    def _follow(self, state: State, at: _Seen, edges: list[Edge], bound: float) -> None:
         """Note where the edges lead from `state`, those that lead to the target first."""
         seen, target, here = self.seen, self.target, at.seconds
         direct = [edge for edge in edges if edge[3] == target]
@@ -154,13 +154,13 @@ class WalkSearch:
                 if after == target and reached < self.quickest:
                     self.quickest = reached
 
-    def _seen(self, state: _State) -> _Seen:
+    def _seen(self, state: State) -> _Seen:
         local = self._local_shape(state[0])
         size = math.prod(local) * self.itemsize
         return _Seen(local, size, self._at_least(state, size))
 
-    def _traced(self) -> list[_Edge]:
-        edges: list[_Edge] = []
+    def _traced(self) -> list[Edge]:
+        edges: list[Edge] = []
         state = self.target
         while state != self.source:
             came = self.seen[state].came
@@ -171,10 +171,10 @@ class WalkSearch:
 
     # ... the edges out of a state ...
 
-    def _changes_of_count(self, state: _State) -> list[_Edge]:
+    def changes_of_count(self, state: State) -> list[Edge]:
         dims, partial = state
         free = self._free(state)
-        edges: list[_Edge] = []
+        edges: list[Edge] = []
         for dim in self.dims:
             for added in self._additions(dim, dims[dim], free) if free else ():
                 edges.append(("slice", (dim,), added, (_replaced(dims, dim, dims[dim] + added), partial)))
@@ -192,7 +192,7 @@ class WalkSearch:
             edges += self._reductions(state)
         return edges
 
-    def _free(self, state: _State) -> list[int]:
+    def _free(self, state: State) -> list[int]:
         """The atoms that the state does not use."""
         used = {*itertools.chain.from_iterable(state[0]), *state[1]}
         return [i for i in range(len(self.atoms)) if i not in used]
@@ -209,7 +209,7 @@ class WalkSearch:
                 if not all(self._nests(dim, added[:i], added[i : i + 1]) for i in range(1, count)):
                     yield added
 
-    def _reductions(self, state: _State) -> Iterator[_Edge]:
+    def _reductions(self, state: State) -> Iterator[Edge]:
         dims, partial = state
         reducible = [atom for atom in partial if atom not in self.target[1]]
         if not self.dims:  # nothing to scatter along, so parts of one axis are best reduced together
@@ -232,7 +232,7 @@ class WalkSearch:
             for chosen in itertools.combinations(axes, count):
                 yield tuple(sorted(itertools.chain.from_iterable(chosen)))
 
-    def _permutations(self, state: _State) -> list[_Edge]:
+    def permutations(self, state: State) -> list[Edge]:
         dims, partial = state
         movable = frozenset((*self._free(state), *itertools.chain.from_iterable(dims)))
         others = self._arrangements(tuple([self.counts[axes] for axes in dims]), movable)
@@ -283,22 +283,22 @@ class WalkSearch:
     def _local_shape(self, dims: tuple[_Atoms, ...]) -> tuple[int, ...]:
         return tuple([-(-extent // self.counts[axes]) for extent, axes in zip(self.shape, dims, strict=True)])
 
-    def _bytes(self, state: _State) -> float:
+    def _bytes(self, state: State) -> float:
         return math.prod(self._local_shape(state[0])) * self.itemsize
 
-    def _seconds(self, edge: _Edge, state: _State, at: _Seen) -> float:
+    def _seconds(self, edge: Edge, state: State, at: _Seen) -> float:
         """Every step costs something to start, and something a byte of its operand."""
         name, dims, atoms, _ = edge
         if name == "permute":
-            atoms = self._moved_atoms(edge, state)
+            atoms = self.moved_atoms(edge, state)
         key = name, atoms, name in ("gather", "scatter") and math.prod(at.local[: dims[0]]) != 1
         price = self.prices.get(key)
         if price is None:
-            price = self.prices[key] = self._price(*key)
+            price = self.prices[key] = self.price(*key)
         size = at.size if self.is_even else math.prod(self._operand(edge, at.local)) * self.itemsize
         return price[0] + size * price[1]
 
-    def _price(self, name: str, atoms: _Atoms, is_minor: bool) -> tuple[float, float]:
+    def price(self, name: str, atoms: _Atoms, is_minor: bool) -> tuple[float, float]:
         """Seconds of the start, and of a byte."""
         if name == "slice":
             return slice_seconds(self.counts[atoms], self.topology), 0.0
@@ -306,7 +306,7 @@ class WalkSearch:
         start, whole = (seconds_over(*ends, size, self.counts[atoms], self.topology, is_minor) for size in (0.0, 1.0))
         return start, whole - start
 
-    def _operand(self, edge: _Edge, local: tuple[int, ...]) -> tuple[int, ...]:
+    def _operand(self, edge: Edge, local: tuple[int, ...]) -> tuple[int, ...]:
         """The local shape that the edge's collective is given: a dim that it scatters is grown to whole blocks first."""
         if self.is_even or edge[0] not in ("exchange", "scatter"):
             return local
@@ -322,14 +322,14 @@ class WalkSearch:
             links = self.links[atoms] = max([self.latency[a] for a in atoms], default=0.0), slowest
         return links
 
-    def _at_least(self, state: _State, size: float) -> float:
+    def _at_least(self, state: State, size: float) -> float:
         """A lower bound on the seconds from here to the target."""
         dims = [pair for pair in zip(state[0], self.target[0], strict=True) if pair[0]]
         is_extended = all([target[: len(axes)] == axes for axes, target in dims])
         too_sharded = sum([self.counts[axes] > self.counts[target] for axes, target in dims])
         return self.floor.seconds(state[1] == self.target[1], is_extended, too_sharded, size, self.target_bytes)
 
-    def _moved_atoms(self, edge: _Edge, state: _State) -> _Atoms:
+    def moved_atoms(self, edge: Edge, state: State) -> _Atoms:
         """The atoms whose place a permutation changes."""
         if self.topology.is_uniform:  # all axes are alike: no need to ask which
             return self.every
@@ -341,15 +341,15 @@ class WalkSearch:
 
     # Writing it down.
 
-    def _written(self, edges: list[_Edge]) -> tuple[tuple[Step, ...], tuple[Placement, ...]]:
+    def _written(self, edges: list[Edge]) -> tuple[tuple[Step, ...], tuple[Placement, ...]]:
         edges = self._merged_slices(edges)
         placements = tuple(self._placement(state) for state in (self.source, *(edge[3] for edge in edges)))
         steps = tuple(self._step(e, b, a) for e, b, a in zip(edges, placements, placements[1:], strict=False))
         return steps, placements
 
-    def _merged_slices(self, edges: list[_Edge]) -> list[_Edge]:
+    def _merged_slices(self, edges: list[Edge]) -> list[Edge]:
         """Slices of one dim in a row are one slice."""
-        merged: list[_Edge] = []
+        merged: list[Edge] = []
         for edge in edges:
             last = merged[-1] if merged else None
             if last is not None and edge[0] == last[0] == "slice" and edge[1] == last[1]:
@@ -361,13 +361,13 @@ class WalkSearch:
     def _axes(self, chosen: _Atoms) -> tuple[AxisRef, ...]:
         return canonical_axes([self.atoms[i] for i in chosen], self.mesh.shape)
 
-    def _placement(self, state: _State) -> Placement:
+    def _placement(self, state: State) -> Placement:
         dims, partial = state
         ordered = tuple(sorted(partial, key=lambda i: (self.atoms[i].name, self.atoms[i].pre)))
         reduced = tuple((axis, self.kind) for axis in self._axes(ordered))
         return Placement(tuple(self._axes(axes) for axes in dims), reduced)
 
-    def _step(self, edge: _Edge, before: Placement, after: Placement) -> Step:
+    def _step(self, edge: Edge, before: Placement, after: Placement) -> Step:
         name, dims, chosen, _ = edge
         if name == "permute":
             return Permute(before, after)

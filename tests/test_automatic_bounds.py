@@ -143,7 +143,7 @@ def test_what_devices_lack_is_counted_at_once(monkeypatch: pytest.MonkeyPatch, l
     machine, shape = Machine(mesh, target_of(mesh)), (5, 4)
     placements = placements_of(shape, mesh)
     bounds = Floors(machine)
-    table = bounds.table(TensorType(shape, np.dtype(np.float32)), placements, placements)
+    table = bounds.by_elements(TensorType(shape, np.dtype(np.float32)), placements, placements)
 
     def held(placement: Placement, x: int, y: int) -> set[tuple[int, ...]]:
         at, ranges = {"x": (x, 2), "y": (y, 3)}, list[range]()
@@ -226,7 +226,8 @@ def test_a_bound_is_worked_out_when_somebody_asks(monkeypatch: pytest.MonkeyPatc
 
 def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """A value has more readers than sets of its placements can be told apart for: the dearest member counts alone. Which that is
-    shows when prices are exact."""
+    shows when prices are exact, where the bounds on them are far from them."""
+    monkeypatch.setattr(floors.Distances, "seconds", lambda *_: None)
     monkeypatch.setattr(solve, "SMALL", 0)
     monkeypatch.setattr(prove, "MOST_STATES", 0)
 

@@ -19,14 +19,17 @@ import numpy as np
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Var
 from meshjit.core.rules import reading_of
+from meshjit.core.types import TensorType
 from meshjit.partition.own_rule import own_rule
 from meshjit.plan.assign import consistent, stays_whole
+from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.domain import Plans
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
 from meshjit.plan.automatic.spreads import Spread, factor_extents
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from sharding.axes import AxisRef
+from sharding.distances import MISSING, along, long_dims
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
@@ -35,16 +38,16 @@ NOWHERE: Final = ""
 
 
 class Sharing(Machine):
-    """Where an op's own rule may be applied it costs nothing: what it computes and exchanges, only writing it tells."""
+    """Where an op's own rule may be applied it costs nothing: what it touches, computes and exchanges, only writing it tells."""
 
     def has_own_rule(self, eqn: Eqn, plan: EquationPlan) -> bool:
         """Whether it may be, along axes that are not here, too."""
         return eqn.op.partition is not None
 
     def own_work(self, eqn: Eqn, plan: EquationPlan) -> tuple[float, OwnCost]:
+        types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
         if self.has_own_rule(eqn, plan):
             return 0.0, NO_EXCHANGE
-        types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
         return self.work(plan.rule, types, placements, reading_of(eqn)), NO_EXCHANGE
 
 
@@ -116,7 +119,38 @@ class Counts(Plans):
 
 
 class AlikeFloors(Floors):
-    """Blocks lie in one another, as far as their extents let them."""
+    """Blocks lie in one another, as far as their extents let them. A way between two placements takes at least what the shortest
+    one does of those between any two with the same counts."""
+
+    def __init__(self, machine: AlikeAxes) -> None:
+        super().__init__(machine)
+        self.least: dict[object, tuple[Mapping[Placement, int], Table] | None] = {}  # by shape and bytes of an element
+
+    def _distances(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table | None:
+        dims = long_dims(type.shape)
+        key = tuple([type.shape[d] for d in dims]), type.dtype.itemsize
+        if key not in self.least:
+            self.least[key] = self._least(*key)
+        known = self.least[key]
+        if known is None:
+            return None
+        numbers, table = known
+        rows, columns = ([numbers.get(self._counts(along(p, dims)), MISSING) for p in side] for side in (homes, others))
+        return None if MISSING in (*rows, *columns) else table[np.ix_(rows, columns)]
+
+    def _least(self, shape: Sequence[int], itemsize: int) -> tuple[Mapping[Placement, int], Table] | None:
+        every = self.distances.every(shape, itemsize)
+        if every is None:
+            return None
+        ends, table = every
+        classes = ByChoice(map(self._counts, ends))
+        order = np.argsort(classes.at, kind="stable")
+        firsts = np.searchsorted(classes.at[order], np.arange(len(classes.different)))
+        table = np.minimum.reduceat(np.minimum.reduceat(table[np.ix_(order, order)], firsts, axis=0), firsts, axis=1)
+        return {p: n for n, p in enumerate(classes.different)}, table
+
+    def _counts(self, placement: Placement) -> Placement:
+        return self.machine.normal(placement)
 
     def _needed(self, shape: tuple[int, ...], homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
         have, asked = (np.array([p.local_shape(shape, self.mesh) for p in side], float) for side in (homes, others))

@@ -25,6 +25,7 @@ from meshjit.plan.automatic.problem import Table
 from meshjit.plan.cost import Machine
 from sharding.axes import AxisRef
 from sharding.cost import COLLECTIVES
+from sharding.distances import Distances
 from sharding.placement import Placement
 
 REDUCING: Final = ("all_reduce", "reduce_scatter")
@@ -32,10 +33,11 @@ LARGEST: Final = 1 << 20  # numbers by home, placement and device that are worke
 
 
 class Floors:
-    """Of the values on one machine; every question is answered once."""
+    """Of the values on one machine; every question is answered once. `has_walks`: whether its walks are those of plans, so that
+    shortest ways bound them (`sharding/distances.py`); else only the elements that devices lack do."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.mesh = machine, machine.mesh
+    def __init__(self, machine: Machine, has_walks: bool = True) -> None:
+        self.machine, self.mesh, self.has_walks = machine, machine.mesh, has_walks
         topology = machine.topology
         self.start = min(topology.latency.values(), default=0.0)
         quickest = max(topology.bandwidth.values(), default=float("inf"))
@@ -46,6 +48,7 @@ class Floors:
         self.places = dict(zip(self.mesh.axis_names, places, strict=True))
         self.blocks: dict[Any, Any] = {}
         self.known: dict[Any, float] = {}
+        self.distances = Distances(machine.mesh, topology)
 
     def seconds(self, type: TensorType, home: Placement, others: Sequence[Placement]) -> float:
         """At least what it costs to have a value that was made at `home` under all of `others`, too: the dearest of them."""
@@ -58,6 +61,18 @@ class Floors:
 
     def table(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
         """By home and other placement, at least what it costs to have the value there, too."""
+        can_walk = self.has_walks and not any(other.partial for other in others)
+        distances = self._distances(type, homes, others) if can_walk else None
+        if distances is not None and self.distances.is_even(type.shape):
+            return distances
+        elements = self.by_elements(type, homes, others)
+        return elements if distances is None else np.maximum(elements, distances)
+
+    def _distances(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table | None:
+        return self.distances.seconds(type.shape, type.dtype.itemsize, homes, others)
+
+    def by_elements(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
+        """By the elements that a device lacks."""
         needed = self._needed(type.shape, homes, others)
         seconds = np.where(needed > 0, self.start + needed * type.dtype.itemsize * self.moved_byte, 0.0)
         sums = [i for i, home in enumerate(homes) if home.partial]

@@ -72,6 +72,7 @@ class PriceList:
         self.groups: dict[tuple[Placement, ...], int] = {}
         self.grids: dict[object, Grid] = {}
         self.ways: dict[object, Table] = {}  # bounds on bringing values to and from groups of placements
+        self.betweens: dict[object, Table] = {}  # from each of a group to each
         self.asked: list[Asked | Block | None] = [None, None]
 
     def number(self, prices: VersionPrices, var: Var, home: Placement, others: Sequence[Placement]) -> int:
@@ -86,7 +87,7 @@ class PriceList:
         key = prices.key(var, home, elsewhere)
         number = self.numbers_of.get(key)
         if number is None:
-            floor = 0.0 if var in prices.makers else self.floors.seconds(var.type, home, elsewhere)
+            floor = float(self._through(prices, var, (home,), elsewhere, elsewhere).max())
             number = self.numbers_of[key] = self._add(np.array([floor]), (prices, var, home, elsewhere, ()))
         return number
 
@@ -125,13 +126,48 @@ class PriceList:
         numbers[(numbers == UNKNOWN) & [p.partial != () for p in others]] = NEVER
         unknown = np.nonzero(numbers == UNKNOWN)
         if len(unknown[0]):
-            floors = np.zeros(len(unknown[0]))
-            if var not in prices.makers:
-                floors = self.floors.table(var.type, homes, others)[unknown]
+            floors = self._through(prices, var, homes, others, among)[unknown]
             pairs = [(homes[i], others[j]) for i, j in zip(*(side.tolist() for side in unknown), strict=True)]
             first = self._add(floors, Block(self.count, prices, var, pairs, among))
             numbers[unknown] = np.arange(first, self.count)
         return numbers
+
+    def _through(
+        self,
+        prices: VersionPrices,
+        var: Var,
+        homes: Sequence[Placement],
+        others: Sequence[Placement],
+        among: tuple[Placement, ...],
+    ) -> Table:
+        """Bounds by home and other placement; those on the way by any of the placements `among` if that is less."""
+        direct = self._bounds(prices, var, homes, others)
+        if not among:
+            return direct
+        between, last = self._between(prices, var, among), self._bounds(prices, var, among, others)
+        return np.minimum(direct, _by_way_of(_by_way_of(self._bounds(prices, var, homes, among), between), last))
+
+    def _between(self, prices: VersionPrices, var: Var, among: tuple[Placement, ...]) -> Table:
+        """Bounds from each of the placements to each, by way of any of them."""
+        key = prices.kind(var), among
+        between = self.betweens.get(key)
+        if between is None:
+            between, before = self._bounds(prices, var, among, among), None
+            while before is None or (between < before).any():
+                before, between = between, np.minimum(between, _by_way_of(between, between))
+            self.betweens[key] = between
+        return between
+
+    def _bounds(self, prices: VersionPrices, var: Var, homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
+        """By home and other placement: of what can be made again, the less of moving and of making it."""
+        whole = [i for i, other in enumerate(others) if not other.partial]
+        bounds = np.full((len(homes), len(others)), math.inf)
+        asked = [others[i] for i in whole]
+        if self.stays and var in prices.makers:  # of another machine than plans are made for
+            bounds[:, whole] = 0.0
+        else:
+            bounds[:, whole] = np.minimum(self.floors.table(var.type, homes, asked), prices.made_again(var, asked))
+        return bounds
 
     def _add(self, floors: Table, asked: Asked | Block) -> int:
         """Prices of which bounds are known; the number of the first."""
@@ -172,16 +208,19 @@ class PriceList:
         self, prices: VersionPrices, var: Var, home: Placement, other: Placement, among: tuple[Placement, ...]
     ) -> tuple[Table, Table]:
         """Bounds on the way to each of `among`, and from there."""
-        if var in prices.makers:
-            return np.zeros(len(among)), np.zeros(len(among))
-        group = self.groups[among]
-        before, after = self.ways.get((var.type, group, home)), self.ways.get((var.type, group))
+        key = prices.kind(var), self.groups[among]
+        before, after = self.ways.get((*key, home)), self.ways.get(key)
         if before is None:
-            before = self.ways[var.type, group, home] = self.floors.table(var.type, (home,), among)[0]
+            before = self.ways[*key, home] = self._bounds(prices, var, (home,), among)[0]
         if after is None:
-            after = self.ways[var.type, group] = self.floors.table(var.type, among, among)
+            after = self.ways[key] = self._bounds(prices, var, among, among)
         return before, after[:, among.index(other)]
 
     def array(self) -> Table:
         """Seconds by number, as they are now."""
         return self.seconds[: self.count].copy()
+
+
+def _by_way_of(first: Table, last: Table) -> Table:
+    """By start and end, the least of two ways that meet."""
+    return np.array([(here[:, None] + last).min(axis=0) for here in first]).reshape(len(first), last.shape[1])

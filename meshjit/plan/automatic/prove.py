@@ -32,13 +32,14 @@ from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, grou
 from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
 
-SWEEPS: Final = 3  # between two looks at what can be left out
-SHARPENED: Final = 200  # prices a round, and one more for so many entries:
-ENTRIES: Final = 4000
+SWEEPS: Final = 10  # between two looks at what can be left out
+SHARPENED: Final = 50  # prices a round, and one more for so many entries:
+ENTRIES: Final = 16_000
 WALK: Final = 50_000  # entries of tables that are gone through in the time in which a price is found
 ROUND: Final = 400_000  # likewise, of what a round costs besides
+STALLED_TIMES: Final = 8  # as many, where the bound does not rise
 IDLE: Final = 3  # rounds without a gain, and without a price to be found, after which messages are given up
-STALLED: Final = 5  # rounds without a gain after which sets of placements are grouped anew
+STALLED: Final = 2  # rounds without a gain after which sets of placements are grouped anew
 IN_VAIN: Final = 10  # rounds without a gain, a refinement, a better plan or shorter tables, after which they are given up, too
 SHORTER: Final = 0.99  # of the entries of tables
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
@@ -47,8 +48,12 @@ MOST_TOGETHER: Final = 5  # placements in one of them
 QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left, while decisions are kept for last
 LARGEST: Final = 1 << 23  # of one without an order
 NARROW: Final = 1 << 15  # of one around an assignment
+WIDENED: Final = 5  # times twice as large, where rounds are in vain
 NEARBY: Final = 3  # of them, each with another part of the assignment left as it is
-SEARCHES: Final = 8  # rounds between them
+SEARCHES: Final = 4  # rounds between them
+MEDIUM: Final = 1 << 19  # of one of what is left, where that is FEW entries
+WIDE: Final = 1 << 18  # of one around an assignment, once a proof without plans is at its end
+FEW: Final = 1 << 16  # entries of tables that are left, from which on elimination says what is least
 EQUAL: Final = 1 + 1e-9
 FORBIDDEN: Final = 10.0  # times the best plan's seconds, in place of inf
 State: TypeAlias = tuple[Placement, tuple[Placement, ...]]  # of a value: its home, and what is brought besides
@@ -81,7 +86,7 @@ class Proof:
         own = [self._table((v,)) for v in range(len(model.problem.sizes))]
         pairs = {scope: self._table(scope) for scope in self.fixed if len(scope) > 1}
         self.messages = Messages(own, pairs, self._order())
-        self.bound = 0.0
+        self.bound, self.few = 0.0, FEW
         self.refined = set[int]()  # variables of sets whose members are all told apart
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
 
@@ -120,16 +125,17 @@ class Proof:
             self._note()
             if self.is_closed:
                 return
-            self._leave_out(bound, excess)
+            excess, parts = self._leave_out(bound, excess, parts)
             if self.attempt is not None:
                 self._try_decoded(tried)
-                if number % SEARCHES == 0:
-                    self._improved(tried)
+                if number % SEARCHES == 0 or in_vain == IN_VAIN - 1:
+                    self._improved(tried, NARROW << min(in_vain, WIDENED))
+                if self.messages.size <= self.few:
+                    self._eliminate(tried)
             if self.is_closed or self.effort <= 0:
                 return
-            _, excess, parts = self.messages.bound()
-            count = self._sharpen(excess, parts)
             is_stalled = self.bound - before < GAIN * (self.upper - self.bound)
+            count = self._sharpen(excess, parts, STALLED_TIMES if is_stalled else 1)
             stalled = stalled + 1 if is_stalled else 0
             idle = idle + 1 if is_stalled and not count else 0
             is_refined = (idle == IDLE or stalled == STALLED) and self._refine()
@@ -205,16 +211,19 @@ class Proof:
         states = [(home, union - {home}) for home in homes for union in unions]
         return [(home, tuple(sorted(rest, key=str))) for home, rest in dict.fromkeys(states)]
 
-    def _leave_out(self, bound: float, excess: Sequence[Any]) -> None:
+    def _leave_out(self, bound: float, excess: Excess, parts: Parts) -> tuple[Excess, Parts]:
+        """Choices whose excess is more than what the best plan costs beyond the bound; the excess of the others."""
         slack = (self.upper - bound) * EQUAL + (EQUAL - 1) * self.upper
         kept = [np.flatnonzero(each <= slack) for each in excess]
         if any(len(k) == 0 for k in kept):  # nothing is as cheap: the bound was closed
             self.bound = self.upper
-            return
+            return excess, parts
         if all(len(k) == len(a) for k, a in zip(kept, self.alive, strict=True)):
-            return
+            return excess, parts
         self.alive = [a[k] for a, k in zip(self.alive, kept, strict=True)]
         for scope in self.fixed:
+            if all(len(kept[v]) == n for v, n in zip(scope, self.fixed[scope].shape, strict=True)):
+                continue
             at = np.ix_(*[kept[v] for v in scope])
             self.fixed[scope] = self.fixed[scope][at]
             if scope in self.terms:
@@ -223,6 +232,8 @@ class Proof:
                     for t in self.terms[scope]
                 ]
         self.messages.keep(kept)
+        less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
+        return [each[k] for each, k in zip(excess, kept, strict=True)], less
 
     def _try_decoded(self, tried: set[tuple[int, ...]]) -> bool:
         choices = self.messages.decoded()
@@ -238,9 +249,9 @@ class Proof:
         self.upper = min(self.upper, self.attempt(key))
         return True
 
-    def _sharpen(self, excess: Excess, parts: Parts) -> int:
+    def _sharpen(self, excess: Excess, parts: Parts, times: int) -> int:
         """Exact prices of the entries with least excess; how many."""
-        slack, most = (self.upper - self.bound) * EQUAL, SHARPENED + self.messages.size // ENTRIES
+        slack, most = (self.upper - self.bound) * EQUAL, times * (SHARPENED + self.messages.size // ENTRIES)
         least, exact = np.full(len(self.seconds), np.inf), self.prices.is_exact[: len(self.seconds)].copy()
         pairs = list[tuple[float, Scope, int, int]]()  # excess, and which entry of which term has two prices that are exact
         for scope, terms in self.terms.items():
@@ -309,15 +320,37 @@ class Proof:
             problem.add(scope, np.where(table >= self.much, np.inf, table))
         return problem
 
-    def _improved(self, tried: set[tuple[int, ...]]) -> None:
-        """Plan what elimination finds around the assignment that the messages suggest, with a part of it left as it is."""
+    def _eliminate(self, tried: set[tuple[int, ...]]) -> None:
+        """Where few choices are left: what they cost at least, exactly, and the plan of the cheapest."""
+        self.effort -= ROUND
+        try:
+            elimination = Elimination(self._left(), largest=MEDIUM)
+        except TooWide:
+            self.few = self.messages.size // 2
+            return
+        self.bound = max(self.bound, min(elimination.least, self.upper))
+        if math.isfinite(elimination.least):
+            self._plan(elimination.best(), elimination.least, tried)
+
+    def _improved(self, tried: set[tuple[int, ...]], largest: int) -> None:
+        """Plan what elimination finds around the assignment that the messages suggest."""
+        for cost, choices in self._around(largest):
+            self._plan(choices, cost, tried)
+
+    def _around(self, largest: int) -> Iterator[tuple[float, list[int]]]:
+        """The best assignments, with their cost, where a part of the one that the messages suggest is left as it is."""
         problem, hints, spared = self._left(), list[int | None](self.messages.decoded()), set[int]()
         for _ in range(NEARBY):
-            elimination = Elimination(problem, largest=NARROW, hints=hints, spared=spared)
+            elimination = Elimination(problem, largest=largest, hints=hints, spared=spared)
             choices = elimination.best()
-            self._plan(choices, elimination.least, tried)
+            yield elimination.least, choices
             if not elimination.fixed:
                 return
             spared |= elimination.fixed.keys()
             hints = list[int | None](choices)
 
+    def suggested(self) -> Iterator[list[int]]:
+        """Assignments that are likely to be good, by number of the decision."""
+        for cost, choices in self._around(WIDE):
+            if math.isfinite(cost):
+                yield [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]

@@ -64,7 +64,7 @@ def _proved(
     domain: Domain | None = None,
 ) -> float:
     """The bound of a proof on a machine; 0 where it would be too large."""
-    floors = AlikeFloors(machine) if isinstance(machine, AlikeAxes) else Floors(machine)
+    floors = AlikeFloors(machine) if isinstance(machine, AlikeAxes) else Floors(machine, not isinstance(machine, Sharing))
     prices = PriceList(machine, stays=isinstance(machine, Sharing), floors=floors)
     try:
         model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices)

@@ -45,6 +45,12 @@ class VersionPrices:
             seconds = self.known[key] = min(self._in_order(var, maker, home, order) for order in orders)
         return seconds
 
+    def made_again(self, var: Var, placements: Sequence[Placement]) -> list[float]:
+        """By placement, the seconds of making a value again there; inf where it is not."""
+        maker = self.makers.get(var)
+        chains = [None if maker is None else self._chain(maker, placement) for placement in placements]
+        return [math.inf if seconds is None else seconds for seconds in chains]
+
     def kind(self, var: Var) -> object:
         """The same for values that cost the same to bring."""
         maker = self.makers.get(var)

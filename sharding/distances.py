@@ -1,0 +1,221 @@
+"""What walks between all placements of a value take at least: shortest paths in the graph of all steps, many at once.
+
+`reshard.py` finds the walk of one pair by a search. Its steps are those of this graph, of which it may leave some out: it
+permutes only to what agrees with the target, and holds no larger shard than it has to. So no walk takes less than the way here,
+and most take as much.
+
+    f32[8, 6] on x=2, y=2    11 placements, 14 more with partial sums: from each of the 25 to each of the 11 at once
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from sharding.mesh import AbstractMesh, BaseMesh
+from sharding.placement import Placement
+from sharding.search import State, WalkSearch
+from sharding.space import MOST_STATES, state_count
+from sharding.topology import Topology
+
+_Hub: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of states with these shards that are partial over these atoms
+_Price: TypeAlias = tuple[float, float, float, int]  # to start; a byte, along the first dim and along the dim; which dim
+_NOTHING: Final[_Price] = 0.0, 0.0, 0.0, 0
+MISSING: Final = -1  # no number of a placement
+PARTIAL: Final = -1  # where an axis is that no dim has and the value is partial over
+
+
+@dataclass(frozen=True, eq=False)
+class _Graph:
+    """Of values of one rank. By state `counts`, the shards of each dim. By edge where it leads from and to, and its price; edges
+    that lead to one state follow one another, from `firsts` on. `ends`: the states that are whole placements."""
+
+    counts: Any
+    before: Any
+    firsts: Any
+    after: Any
+    start: Any
+    byte: Any
+    minor_byte: Any
+    dim: Any
+    ends: Mapping[Placement, int]
+
+
+class Distances:
+    """Between placements over whole axes of one mesh."""
+
+    def __init__(self, mesh: BaseMesh, topology: Topology) -> None:
+        names = [name for name, size in mesh.shape.items() if size > 1]
+        self.mesh = AbstractMesh(tuple(mesh.shape[name] for name in names), tuple(names))
+        self.topology = topology
+        self.tables: dict[tuple[tuple[int, ...], float], Any] = {}
+        self.graph = functools.cache(self._graph)
+
+    def seconds(
+        self, shape: Sequence[int], itemsize: float, homes: Sequence[Placement], others: Sequence[Placement]
+    ) -> Any:
+        """By home and other placement, seconds of a walk at least; None where there would be too many states. The others are not
+        partial."""
+        known = self.every(shape, itemsize)
+        if known is None:
+            return None
+        (ends, table), dims = known, long_dims(shape)
+        rows, columns = ([ends.get(along(p, dims), MISSING) for p in side] for side in (homes, others))
+        return None if MISSING in (*rows, *columns) else table[np.ix_(rows, columns)]
+
+    def every(self, shape: Sequence[int], itemsize: float) -> tuple[Mapping[Placement, int], Any] | None:
+        """The placements of the value's long dims, numbered; by two numbers, seconds of a walk at least. None where there would
+        be too many states."""
+        longer = tuple([shape[d] for d in long_dims(shape)])
+        is_even = self.is_even(longer)
+        graph = self.graph((2 * self.mesh.device_count,) * len(longer) if is_even else longer)
+        if graph is None:
+            return None
+        table = self.tables.get((longer, itemsize))
+        if table is None:
+            table = self.tables[longer, itemsize] = _table(graph, longer, itemsize, is_even)
+        return graph.ends, table
+
+    def is_even(self, shape: Sequence[int]) -> bool:
+        """Whether all placements cut a value of this shape into even shards."""
+        return all(extent == 1 or extent % self.mesh.device_count == 0 for extent in shape)
+
+    def _graph(self, shape: tuple[int, ...]) -> _Graph | None:
+        """Of values of this shape; of all of its rank, where shards are even."""
+        whole = Placement.replicated(len(shape))
+        search = WalkSearch(shape, 1.0, whole, whole, self.mesh, self.topology)
+        is_whole = math.prod(search.sizes) == self.mesh.device_count
+        if not is_whole or state_count(len(search.atoms), len(shape)) > MOST_STATES:
+            return None
+        return _Explored(search, len(shape)).graph()
+
+
+def long_dims(shape: Sequence[int]) -> list[int]:
+    """The dims that can be spread: those with more than one element."""
+    return [d for d, extent in enumerate(shape) if extent > 1]
+
+
+def along(placement: Placement, dims: Sequence[int]) -> Placement:
+    """Of a value without the other dims, of extent 1; as it is where they are spread."""
+    if len(dims) == placement.rank or any(axes for d, axes in enumerate(placement.dims) if d not in dims):
+        return _of_any_sum(placement)
+    return _of_any_sum(Placement(tuple([placement.dims[d] for d in dims]), placement.partial))
+
+
+def _of_any_sum(placement: Placement) -> Placement:
+    """What is partial costs the same whatever it is reduced by."""
+    if not placement.partial:
+        return placement
+    return Placement(placement.dims, tuple((axis, "sum") for axis in sorted(placement.partial_axes, key=str)))
+
+
+class _Explored:
+    """The graph that is reached from all placements over whole axes. Where all axes are alike, a permutation costs the same to
+    whichever state with the same shards, so it leads to a hub, and from there to all of them at no cost."""
+
+    def __init__(self, search: WalkSearch, rank: int) -> None:
+        self.search = search
+        self.numbers: dict[State | _Hub, int] = {}
+        self.counts: list[tuple[int, ...]] = []
+        self.edges: dict[tuple[int, int, _Price], None] = {}
+        self.ends = {placement: self._number(search.state(placement)) for placement in _placements(search.mesh, rank)}
+        self.waiting = [search.state(placement) for placement in self.ends]
+        while self.waiting:
+            self._explore(self.waiting.pop())
+
+    def _number(self, state: State) -> int:
+        number = self.numbers.get(state)
+        if number is None:
+            number = self.numbers[state] = len(self.counts)
+            self.counts.append(self._shards(state))
+        return number
+
+    def _shards(self, state: State) -> tuple[int, ...]:
+        return tuple([self.search.counts[axes] for axes in state[0]])
+
+    def _explore(self, state: State) -> None:
+        """Note where the steps from a state lead."""
+        search, here = self.search, self.numbers[state]
+        edges = search.changes_of_count(state)
+        if search.topology.is_uniform:
+            self._through_hub(state, here)
+        else:
+            edges += search.permutations(state)
+        for edge in edges:
+            if edge[3] not in self.numbers:
+                self.waiting.append(edge[3])
+            atoms = search.moved_atoms(edge, state) if edge[0] == "permute" else edge[2]
+            self.edges[here, self._number(edge[3]), self._price(edge[0], edge[1], atoms)] = None
+
+    def _through_hub(self, state: State, here: int) -> None:
+        hub = "hub", self._shards(state), state[1]
+        if hub not in self.numbers:
+            self.numbers[hub] = len(self.counts)
+            self.counts.append(self._shards(state))
+        self.edges[here, self.numbers[hub], self._price("permute", (), self.search.every)] = None
+        self.edges[self.numbers[hub], here, _NOTHING] = None
+
+    def _price(self, name: str, dims: tuple[int, ...], atoms: tuple[int, ...]) -> _Price:
+        start, byte = self.search.price(name, atoms, False)
+        if name not in ("gather", "scatter"):
+            return start, byte, byte, 0
+        return start, byte, self.search.price(name, atoms, True)[1], dims[0]
+
+    def graph(self) -> _Graph:
+        edges = sorted(self.edges, key=lambda edge: edge[1])
+        before = np.array([here for here, _, _ in edges], np.intp)
+        after, firsts = np.unique(np.array([there for _, there, _ in edges], np.intp), return_index=True)
+        start, byte, minor_byte, dim = (np.array([price[i] for _, _, price in edges]) for i in range(4))
+        counts = np.array(self.counts, np.int64).reshape(len(self.counts), -1)
+        return _Graph(counts, before, firsts, after, start, byte, minor_byte, dim.astype(np.intp), self.ends)
+
+
+def _placements(mesh: AbstractMesh, rank: int) -> Iterator[Placement]:
+    """All over whole axes, with all partial sums."""
+    names = mesh.axis_names
+    for rooms in itertools.product(range(-2, rank), repeat=len(names)):
+        partial = tuple([(name, "sum") for name, room in zip(names, rooms, strict=True) if room == PARTIAL])
+        held = [[name for name, room in zip(names, rooms, strict=True) if room == d] for d in range(rank)]
+        for dims in itertools.product(*map(itertools.permutations, held)):
+            yield Placement(dims, tuple(sorted(partial)))
+
+
+def _table(graph: _Graph, shape: tuple[int, ...], itemsize: float, is_even: bool) -> Any:
+    """Between all ends. No walk holds a larger shard than its ends, where shards are even."""
+    local: Any = -(-np.array(shape, np.int64) // graph.counts)
+    size: Any = local.prod(axis=1, dtype=np.float64) * itemsize
+    heads: Any = np.concatenate([np.ones((len(local), 1)), local.cumprod(axis=1)], axis=1)  # elements of the dims before each
+    is_minor: Any = heads[graph.before, graph.dim] != 1
+    prices: Any = graph.start + size[graph.before] * (graph.byte + is_minor * (graph.minor_byte - graph.byte))
+    ends = np.array(list(graph.ends.values()), np.intp)
+    if not is_even:
+        return _shortest(graph, prices, ends)[:, ends]
+    own: Any = size[ends]
+    table: Any = np.full((len(ends), len(ends)), np.inf)
+    lengths: Any = np.diff(np.append(graph.firsts, len(graph.before)))  # of the runs of edges that lead to one state
+    for most in sorted({*own.tolist()}):
+        inside: Any = np.flatnonzero(own <= most)
+        fits: Any = np.repeat(size[graph.after] <= most, lengths)
+        allowed: Any = np.where(fits, prices, np.inf)
+        between = _shortest(graph, allowed, ends[inside])[:, ends[inside]]
+        at = np.ix_(inside, inside)
+        table[at] = np.where(np.maximum(own[inside, None], own[inside]) == most, between, table[at])
+    return table
+
+
+def _shortest(graph: _Graph, prices: Any, sources: Any) -> Any:
+    """By source and state, the seconds of the quickest way."""
+    seconds = np.full((len(graph.counts), len(sources)), np.inf)
+    seconds[sources, np.arange(len(sources))] = 0.0
+    while True:
+        reached = np.minimum.reduceat(seconds[graph.before] + prices[:, None], graph.firsts, axis=0)
+        nearer = np.minimum(seconds[graph.after], reached)
+        if np.array_equal(nearer, seconds[graph.after]):
+            return seconds.T
+        seconds[graph.after] = nearer
