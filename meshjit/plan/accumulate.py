@@ -34,17 +34,22 @@ def accumulators(region: Region, delays: Delays, placements: Mapping[Var, Placem
 
 
 def confirmed(
-    region: Region, delays: Delays, sums: Mapping[int, Placement], targets: Sequence[Placement | None]
+    region: Region,
+    delays: Delays,
+    sums: Mapping[int, Placement],
+    targets: Sequence[Placement | None],
+    chosen: Collection[int] = (),
 ) -> dict[int, Placement]:
     """Those of `sums`, inputs of the region that were planned to be partial, that leave as they came, and cost no more after the
-    loop, as `targets`, than in every iteration: an array may be much larger than the parts of it that are collected."""
+    loop, as `targets`, than in every iteration: an array may be much larger than the parts of it that are collected. Those that
+    somebody has `chosen` may cost more."""
     trips, program, users = expected_trips(region), region.program, _users(region.program)
     kept: dict[int, Placement] = {}
     for i, output in region.carried:
         var, end, target = program.inputs[i], program.outputs[output], targets[output]
         if i in sums and delays.pending.get(end) == sums[i]:
             after = delays.price(var.type, sums[i], target or sums[i].without_partial())
-            if after.is_within(_inside(var, end, users, delays).times(max(trips, 1.0))):
+            if i in chosen or after.is_within(_inside(var, end, users, delays).times(max(trips, 1.0))):
                 kept[i] = sums[i]
     return kept
 

@@ -31,6 +31,8 @@ GATHERED: Final = 1.1  # times the seconds of a spread that gathers what the op 
 class Assigner:
     """Chooses, equation by equation. Equations that are alike, among values that are placed alike, are worked out once."""
 
+    places_results = False  # whether it says where loops put what they stack; else slices lie there as they are made
+
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.mesh = machine.mesh
@@ -42,6 +44,11 @@ class Assigner:
     def following(self, before: Program, after: Program, originals: Mapping[Var, Var]) -> Assigner:
         """For a Program that was rewritten; `originals` says which of its values are copies of which."""
         return self
+
+    def collects(self, carry: Var) -> bool | None:
+        """Whether what a loop carries, an input of its Program, stays a partial sum until after the loop, if it can; None where
+        prices say."""
+        return None
 
     def again(self) -> Assigner:
         """One that knows what this one knows; what it learns goes when it goes."""

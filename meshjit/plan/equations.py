@@ -148,10 +148,12 @@ class Planner:
 
         sums: dict[int, Placement] = {}
         course, steps = with_sums(sums)
-        kept = accumulators(region, course.delays, course.placements)
+        collects = {i: self.assigner.collects(program.inputs[i]) for i, _ in region.carried}
+        kept = {i: p for i, p in accumulators(region, course.delays, course.placements).items() if collects[i] is not False}
         while kept != sums:
             sums, (course, steps) = kept, with_sums(kept)
-            kept = confirmed(region, course.delays, sums, _wanted(eqn, region, outside))
+            chosen = [i for i in sums if collects[i]]
+            kept = confirmed(region, course.delays, sums, _wanted(eqn, region, outside), chosen)
         hoists = list(self.bring_before(eqn, region, steps, outside, course.placements))
         placements = {**course.placements, **{hoist.var: hoist.options[0][0] for hoist in hoists}}
         inputs = tuple([placements[v] for v in program.inputs])
@@ -182,6 +184,10 @@ class Planner:
             if result is not None and not region.loops and i not in region.stacked:
                 var = eqn.outputs[result]
                 outputs[i] = self.summed.get(var) or outside[var].without_partial()
+        for i in region.stacked if self.assigner.places_results else ():
+            result = region.results[i]
+            if result is not None:
+                outputs[i] = Placement(outside[eqn.outputs[result]].dims[1:])
         for i, output in region.carried:
             outputs[output] = inside[region.program.inputs[i]]
         return tuple(outputs)

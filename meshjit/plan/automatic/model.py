@@ -68,6 +68,7 @@ class Model:
         self.problem = Problem()
         self.decisions: list[Decision] = []
         self.values: dict[Var, Value] = {}
+        self.collectors: dict[Var, Decision] = {}  # of what loops carry, that which may be a partial sum
         self.repeated: dict[object, Decision] = {}  # by kind of repeat and position in it
         self.kinds: dict[object, Kind] = {}  # likewise
         self.choices: dict[object, tuple[list[EquationPlan], list[EquationPlan]]] = {}
@@ -316,6 +317,7 @@ class Model:
                     self._read(eqn.inputs[operand], home, -1, ByChoice((p,) for p in outer))
                 if operand in carries:
                     homes[operand] = home
+                    self.collectors.update({inner: home} if home.flows else ())
                 self._made(inner, home, 0, weight * times, inside)
             self._equations(region.program, weight * times, inside)
             self._results(eqn, region, homes, results, weight, prices)

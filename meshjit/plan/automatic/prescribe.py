@@ -6,6 +6,7 @@ The rest is what stays unreduced, what loops collect, what is brought before the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Program, Var
@@ -20,13 +21,23 @@ from sharding.axes import AxisRef
 from sharding.placement import Placement
 from sharding.rule import FactorRule
 
+NOTHING_COLLECTED: Final[Mapping[Var, bool]] = {}
+
 
 class Prescribed(Assigner):
-    """Computes equations as `plans` say, and others as is cheapest."""
+    """Computes equations as `plans` say, and others as is cheapest. `collected`: of what loops carry, whether it stays a partial
+    sum until after the loop."""
 
-    def __init__(self, machine: Machine, plans: Mapping[Eqn, EquationPlan]) -> None:
+    places_results = True
+
+    def __init__(
+        self, machine: Machine, plans: Mapping[Eqn, EquationPlan], collected: Mapping[Var, bool] = NOTHING_COLLECTED
+    ) -> None:
         super().__init__(machine)
-        self.plans = plans
+        self.plans, self.collected = plans, collected
+
+    def collects(self, carry: Var) -> bool | None:
+        return self.collected.get(carry)
 
     def following(self, before: Program, after: Program, originals: Mapping[Var, Var]) -> Prescribed:
         """Equations on other values, and copies of equations, are computed as these were."""
@@ -38,7 +49,7 @@ class Prescribed(Assigner):
                 plan = makers.get(originals.get(eqn.outputs[0], eqn.outputs[0]))
                 if plan is not None and len(plan.results) == len(eqn.outputs) and plan.rule == rule_of(eqn):
                     plans[eqn] = plan
-        return Prescribed(self.machine, plans)
+        return Prescribed(self.machine, plans, self.collected)
 
     def assign(
         self,
@@ -67,15 +78,17 @@ def prescribe(draft: Draft, model: Model, choices: Mapping[int, int] | Sequence[
             by, demands = reader
             homes[var] = demands[choices[by.number]][0].without_partial()
     draft.machine.forget_repeats()  # what was recalled of repeats is of other plans
-    return draft.with_homes(homes, _outputs(model, choices), Prescribed(draft.machine, plans))
+    collected = {v: decision.placements[choices[decision.number]].partial != () for v, decision in model.collectors.items()}
+    return draft.with_homes(homes, _outputs(model, choices), Prescribed(draft.machine, plans, collected))
 
 
 def prescribed_like(draft: Draft, other: Draft) -> Draft:
     """The draft with the decisions of another one of the same Program, whose equations were prescribed for another machine."""
     assert isinstance(other.assigner, Prescribed) and other.program is draft.program
     homes = {var: other.propagated.placements[number] for var, number in draft.flat.numbers.items()}
+    assigner = Prescribed(draft.machine, other.assigner.plans, other.assigner.collected)
     draft.machine.forget_repeats()
-    return draft.with_homes(homes, list(other.plan.outputs), Prescribed(draft.machine, other.assigner.plans))
+    return draft.with_homes(homes, list(other.plan.outputs), assigner)
 
 
 def _joined(model: Model, plans: dict[Eqn, EquationPlan]) -> dict[Eqn, EquationPlan]:

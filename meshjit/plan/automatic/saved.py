@@ -2,10 +2,12 @@
 
     {"format": 2, "function": "step", "mesh": {"x": 8}, "machine": "cpu",
      "equations": [["dot_general f32[8,4] f32[4,2] -> f32[8,2]", {"b": ["x"]}], …],
-     "values": ["[x, -]", …], "outputs": ["[x, -]"], "refined": "all", "memory": 1.6e10, "optimum": "1.83 ms, optimal"}
+     "values": ["[x, -]", …], "outputs": ["[x, -]"], "collected": {"7": true}, "refined": "all", "memory": 1.6e10,
+     "optimum": "1.83 ms, optimal"}
 
-Equations and values stand in the order of the Program, nested ones behind it. A saved plan belongs to its Program, mesh and
-machine: for another one it is refused, with the first difference. How good it is, `Plan.save` adds.
+Equations and values stand in the order of the Program, nested ones behind it. `collected`: by number of a value that a loop
+carries, whether it stays a partial sum until after the loop. A saved plan belongs to its Program, mesh and machine: for another
+one it is refused, with the first difference. How good it is, `Plan.save` adds.
 """
 
 from __future__ import annotations
@@ -54,6 +56,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "values": lambda v: _are(v, None, _is_text),
     "outputs": lambda v: _are(v, None, _is_text),
     "arguments": lambda v: isinstance(v, dict) and all(_are(each, 2, _is_text) for each in v.values()),
+    "collected": lambda v: isinstance(v, dict) and all(isinstance(each, bool) for each in v.values()),
     "memory": lambda v: _is_number(v) and v > 0,
     "seconds": _is_number,
     "bound": _is_number,
@@ -86,7 +89,7 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None) -> 
     """What `replay` needs of a draft whose equations were prescribed, or of the user's annotations alone, of which nothing was.
     `refined_by`: the proposals that are tried on top, within the memory; `plan`: what they made of it."""
     assigner, machine = draft.assigner, draft.machine
-    plans = assigner.plans if isinstance(assigner, Prescribed) else {}
+    plans, collected = (assigner.plans, assigner.collected) if isinstance(assigner, Prescribed) else ({}, {})
     inputs, outputs = draft.plan.inputs, draft.plan.outputs
     if plan is not None and not isinstance(assigner, Prescribed):
         inputs, outputs = plan.inputs, plan.outputs
@@ -99,6 +102,7 @@ def saved_of(draft: Draft, refined_by: Refinement, plan: Plan | None = None) -> 
         "arguments": {var.hint: [str(var.type), str(p)] for var, p in zip(draft.program.inputs, inputs, strict=True)},
         "values": [str(p) for p in draft.propagated.placements],
         "outputs": [str(p) for p in outputs],
+        "collected": {str(draft.flat.numbers[var]): is_late for var, is_late in collected.items()},
         "refined": refined_by,
         "memory": machine.topology.memory,
     }
@@ -153,7 +157,9 @@ def replay(draft: Draft, saved: Mapping[str, Any]) -> Draft:
         with _entry(draft, f"output {number}:"):
             outputs.append(placement_of(text, var, mesh))
     _check_annotations(draft, saved, homes, outputs)
-    return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans))
+    late = saved.get("collected", {})
+    collected = {var: bool(late[str(number)]) for var, number in draft.flat.numbers.items() if str(number) in late}
+    return draft.with_homes(homes, outputs, Prescribed(draft.machine, plans, collected))
 
 
 def _check_annotations(

@@ -1,0 +1,100 @@
+"""What loops carry and stack is among the choices: the plan of an assignment does as it says."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+import meshjit.numpy as mnp
+from meshjit import lax
+from meshjit.core.plan import Plan
+from meshjit.core.region import run_regions
+from meshjit.plan.automatic.prescribe import Prescribed, prescribe
+from meshjit.plan.automatic.saved import replay, saved_of
+from meshjit.plan.draft import Draft
+from sharding.mesh import AbstractMesh
+from sharding.placement import Placement
+from tests.tools.every_plan import check_law, drafted, searched
+from tests.tools.wire import traced
+
+MESH = AbstractMesh((2,), ("x",))
+ROWS, WHOLE, SUM = Placement((("x",), ())), Placement(((),)), Placement(((),), (("x", "sum"),))
+
+
+def collected(long: int) -> Draft:
+    """Sums over rows, collected as parts of an array that is longer than they are."""
+
+    def fun(x: Any) -> Any:
+        def add(total: Any, rows: Any) -> Any:
+            return total + mnp.pad(mnp.sum(rows, 0), [(0, long)]), None
+
+        return lax.scan(add, mnp.zeros(64 + long), x)[0]
+
+    return drafted(traced(fun, ["f32[4, 512, 64]"]), MESH)
+
+
+def body_of(plan: Plan) -> Plan:
+    (body,) = [body for step in plan.equations for body in step.bodies]
+    return body
+
+
+def chosen(draft: Draft, carry: Placement) -> Draft:
+    """The draft whose rows are summed in parts, with the carry there."""
+    model = searched(draft).model
+    choices = {d.number: 0 for d in model.decisions}
+    for decision in model.decisions:
+        if decision.spreads and decision.eqns[0][0].op.name == "reduce_sum":
+            choices[decision.number] = next(i for i, plan in enumerate(decision.spreads) if plan.operands[0] == ROWS)
+    (collector,) = {*model.collectors.values()}
+    choices[collector.number] = collector.placements.index(carry)
+    return prescribe(draft, model, choices)
+
+
+@pytest.mark.parametrize("long", [0, 4096])
+def test_a_carry_collects_where_that_is_chosen(long: int) -> None:
+    """However dear it is: a long array sends more after the loop than its parts do in four iterations."""
+    draft = collected(long)
+    late, soon = chosen(draft, SUM), chosen(draft, WHOLE)
+    assert body_of(late.plan).inputs[0] == SUM and body_of(soon.plan).inputs[0] == WHOLE
+    assert (late.cost.wire_bytes < soon.cost.wire_bytes) == (long == 0)
+    for each in (late, soon):
+        check_law(draft.program, each.plan, MESH)
+
+
+@pytest.mark.parametrize("carry", [SUM, WHOLE], ids=str)
+@pytest.mark.parametrize("long", [0, 4096])
+def test_a_saved_plan_collects_as_it_did(carry: Placement, long: int) -> None:
+    draft = collected(long)
+    before = chosen(draft, carry)
+    saved = json.loads(json.dumps(saved_of(before, "")))
+    assert [*saved["collected"].values()] == [carry == SUM]
+    again = replay(draft, saved)
+    assert again.cost == before.cost and body_of(again.plan).inputs == body_of(before.plan).inputs
+    del saved["collected"]  # of a file from before there was such a choice: prices say
+    older = replay(draft, saved)
+    assert isinstance(older.assigner, Prescribed) and body_of(older.plan).inputs[0] == (SUM if long == 0 else WHOLE)
+
+
+def test_what_a_loop_stacks_lies_as_is_chosen() -> None:
+    """The carry is stacked where a product needs it, which has brought it there already."""
+
+    def fun(x: Any, w: Any) -> Any:
+        return lax.scan(lambda c, _: (mnp.tanh(c @ w), c), x, None, length=4)[1]
+
+    draft = drafted(traced(fun, ["f32[64, 32]", "f32[32, 32]"]), MESH)
+    model, eqn = searched(draft).model, draft.program.eqns[-1]
+    (region,) = run_regions(eqn)
+    (carry, _), (stack,) = next(iter(region.carried)), region.stacked
+    result = region.results[stack]
+    assert result is not None
+    makers = model.values[region.program.inputs[carry]].maker, model.values[eqn.outputs[result]].maker
+    assert makers[0] is not makers[1]
+    for choice in itertools.product(range(3), repeat=2):
+        choices = {d.number: 0 for d in model.decisions} | {d.number: c for d, c in zip(makers, choice, strict=True)}
+        plan = prescribe(draft, model, choices).plan
+        body = body_of(plan)
+        assert (body.inputs[carry], body.outputs[stack]) == tuple(d.placements[choices[d.number]] for d in makers)
+        check_law(draft.program, plan, MESH)
