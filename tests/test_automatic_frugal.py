@@ -11,7 +11,7 @@ import pytest
 import meshjit.numpy as mnp
 from meshjit import lax, nn
 from meshjit.autodiff import checkpoint, grad
-from meshjit.core.plan import Plan, PlanCost
+from meshjit.core.plan import Optimum, Plan, PlanCost
 from meshjit.core.program import Program
 from meshjit.core.region import without_sharing
 from meshjit.plan.assign import Assigner
@@ -88,6 +88,20 @@ def test_the_one_that_sends_least() -> None:
     assert preferred(rivals, FASTEST, memory=2.0) is rivals[1]
 
 
+@pytest.mark.parametrize(
+    ("known", "sent", "text"),
+    [
+        (1.0, 800, "1004 ms, 0.4 % slower than the optimum, chosen because it sends 20 % less"),
+        (1.0, 0, "1004 ms, 0.4 % slower than the optimum, chosen because it sends nothing"),
+        (0.99, 800, "1004 ms, at most 1.4 % from the optimum: 0.4 % slower than the fastest plan, chosen because it sends 20 % less"),
+        (0.0, 800, "1004 ms, no bound is known"),
+    ],
+)
+def test_the_text_says_what_the_choice_costs(known: float, sent: float, text: str) -> None:
+    """Nobody is to read it as a gap in the proof."""
+    assert str(Optimum(1.004, known, fastest=PlanCost(0.9, 0.1, 1000.0, 1.0), sent=sent)) == text
+
+
 def test_slow_links() -> None:
     target = target_of(MESH)
     slow, usual = with_slow_links(target, DEARER, DEARER).topology, target.topology
@@ -110,6 +124,8 @@ def test_convolutions_that_are_about_as_fast_send_half() -> None:
     assert fastest.cost.seconds < plan.cost.seconds < CLOSE * fastest.cost.seconds
     assert plan.optimum.bound == pytest.approx(fastest.cost.seconds, rel=1e-6)
     assert plan.optimum.is_proved and not plan.optimum.is_optimal and 0 < plan.optimum.gap < CLOSE - 1
+    less = 100 * (1 - plan.cost.wire_bytes / fastest.cost.wire_bytes)
+    assert str(plan.optimum).endswith(f" % slower than the optimum, chosen because it sends {less:.0f} % less")
     assert f"and sends {fastest.cost.wire_bytes:,.0f} bytes: this one is about as fast" in str(plan.decisions[0])
 
 

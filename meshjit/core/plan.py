@@ -5,6 +5,7 @@ It is what planning gives and what partitioning, reports and tests read; it hold
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import html
 import json
@@ -94,7 +95,7 @@ class Optimum:
     seconds: predicted for the plan. known: seconds below which no plan is, as far as the search knows. searched: plans that were
     priced in full. is_complete: False where the effort or the width of the Program cut the search. proof: a bound that is worked
     out when somebody asks, for a large Program. fastest: the cost of the fastest plan, where a plan that is about as
-    fast and sends less was preferred to it.
+    fast and sends less was preferred to it; sent: the bytes that this one sends.
     """
 
     seconds: float
@@ -103,6 +104,7 @@ class Optimum:
     is_complete: bool = True
     proof: Callable[[], float] | None = field(default=None, repr=False, compare=False)
     fastest: PlanCost | None = None
+    sent: float = 0.0
 
     @functools.cached_property
     def bound(self) -> float:
@@ -135,7 +137,13 @@ class Optimum:
             return f"{time}, no bound is known"
         if self.gap >= 1:
             return f"{time}, at most {float(f'{1 + self.gap:.3g}'):,g} times the optimum"
-        return f"{time}, at most {self.gap * 100:.2g} % from the optimum"
+        if self.fastest is None:
+            return f"{time}, at most {self.gap * 100:.2g} % from the optimum"
+        slower, less = 100 * (self.seconds / self.fastest.seconds - 1), 100 * (1 - self.sent / self.fastest.wire_bytes)
+        chosen = f"chosen because it sends {f'{less:.0f} % less' if self.sent else 'nothing'}"
+        if self.is_proved:
+            return f"{time}, {slower:.2g} % slower than the optimum, {chosen}"
+        return f"{time}, at most {self.gap * 100:.2g} % from the optimum: {slower:.2g} % slower than the fastest plan, {chosen}"
 
 
 def _searched(name: str, optimum: Optimum) -> Decision:
@@ -212,7 +220,10 @@ class Plan:
 
     def _how_good(self) -> Mapping[str, Any]:
         optimum = self.optimum
-        return {} if optimum is None else {"seconds": optimum.seconds, "bound": optimum.bound, "optimum": str(optimum)}
+        if optimum is None:
+            return {}
+        fastest = None if optimum.fastest is None else dataclasses.asdict(optimum.fastest)
+        return {"seconds": optimum.seconds, "bound": optimum.bound, "optimum": str(optimum), "fastest": fastest}
 
     def __str__(self) -> str:
         return print_program(self.program, self.placements)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from meshjit.core.plan import Optimum, Plan
+from meshjit.core.plan import Optimum, Plan, PlanCost
 from meshjit.core.program import Program
 from meshjit.core.region import without_sharing
 from meshjit.core.target import Target
@@ -66,8 +66,12 @@ def _replayed(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -
     check(draft, saved)
     plan = _propagated_again(draft, saved, ties) or search(replay(draft, saved), REFINEMENTS[saved["refined"]])
     assert plan.cost is not None
-    bound = saved.get("bound", 0.0) if plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL else 0.0
-    return dataclasses.replace(plan, optimum=Optimum(plan.cost.seconds, bound), saved=saved)
+    is_as_fast = plan.cost.seconds <= saved.get("seconds", 0.0) * EQUAL
+    bound, fastest = (saved.get("bound", 0.0), saved.get("fastest")) if is_as_fast else (0.0, None)
+    optimum = Optimum(
+        plan.cost.seconds, bound, fastest=None if fastest is None else PlanCost(**fastest), sent=plan.cost.wire_bytes
+    )
+    return dataclasses.replace(plan, optimum=optimum, saved=saved)
 
 
 def _propagated_again(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -> Plan | None:

@@ -120,7 +120,7 @@ class Search:
         assert cost is not None and quick is not None
         share = min(1.0, bound / fastest.seconds) if fastest.seconds > 0 else 1.0
         known = min(cost.seconds, quick.seconds * share)
-        optimum = Optimum(cost.seconds, known, self.searched, is_complete, self._proved_later(fastest), least)
+        optimum = Optimum(cost.seconds, known, self.searched, is_complete, self._proved_later(fastest), least, cost.wire_bytes)
         saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
