@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from meshjit.core.target import Target
@@ -37,9 +37,17 @@ KEPT: Final = 2  # axes
 MOST: Final = 2e8  # effort of a relaxed proof: its prices stay as they are, and more rounds hardly raise its bound
 
 
-def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float) -> float:
+def bound_on(
+    draft: Draft,
+    ties: Mapping[int, int],
+    upper: float,
+    effort: float,
+    deadline: float = math.inf,
+    attempt: Callable[[Model, Sequence[int]], object] | None = None,
+) -> float:
     """Seconds that every plan of a draft's Program takes at least, no more than those of a plan that is there; 0 where the tables
-    would be too large, or values have to be on axes that are not kept."""
+    would be too large, or values have to be on axes that are not kept. `attempt` is given what is best where axes are alike: as
+    it is, with axes in the order of the mesh, it is often a good plan."""
     machine, annotations = draft.machine, draft.annotations
     axes = sorted((name for name, size in machine.mesh.shape.items() if size > 1), key=lambda name: -machine.mesh.shape[name])
     if len(axes) <= KEPT:
@@ -47,7 +55,8 @@ def bound_on(draft: Draft, ties: Mapping[int, int], upper: float, effort: float)
     if any(eqn.op.seed is not None or eqn.op.pinned is not None for p in programs_in(draft.program) for eqn in p.eqns):
         return 0.0
     effort, alike = min(effort, MOST), with_alike_axes(machine)
-    bound = _proved(draft, alike, _without(annotations, draft, frozenset()), ties, upper, effort, Counts(alike))
+    whole = _without(annotations, draft, frozenset())
+    bound = _proved(draft, alike, whole, ties, upper, effort, Counts(alike), deadline, attempt)
     if bound:
         return bound
     annotations = _without(annotations, draft, frozenset(axes[:KEPT]))
@@ -62,6 +71,8 @@ def _proved(
     upper: float,
     effort: float,
     domain: Domain | None = None,
+    deadline: float = math.inf,
+    attempt: Callable[[Model, Sequence[int]], object] | None = None,
 ) -> float:
     """The bound of a proof on a machine; 0 where it would be too large."""
     floors = AlikeFloors(machine) if isinstance(machine, AlikeAxes) else Floors(machine, not isinstance(machine, Sharing))
@@ -70,8 +81,11 @@ def _proved(
         model = Model(draft.program, draft.flat, machine, annotations, ties, domain=domain, bounds=prices)
     except TooWide:
         return 0.0
-    proof = Proof(model, upper, None, effort)
+    proof = Proof(model, upper, None, effort, deadline)
     proof.run()
+    if attempt is not None and not proof.is_closed:
+        for choices in proof.suggested():
+            attempt(model, choices)
     return min(upper, proof.bound)
 
 

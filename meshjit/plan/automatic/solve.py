@@ -105,6 +105,9 @@ class Search:
             bound = max(bound, proved)
             if self.best.seconds > NEAR * bound:
                 self._descend()
+        is_relaxed = self.begins_relaxed and self.best is not None
+        if is_relaxed:
+            bound = max(bound, self._relaxed())
         best = self.best or self.leanest
         lighter = self._lighter()
         if lighter is not None and best is not None and lighter.is_better_than(best, self.memory):
@@ -120,7 +123,8 @@ class Search:
         assert cost is not None and quick is not None
         share = min(1.0, bound / fastest.seconds) if fastest.seconds > 0 else 1.0
         known = min(cost.seconds, quick.seconds * share)
-        optimum = Optimum(cost.seconds, known, self.searched, is_complete, self._proved_later(fastest), least, cost.wire_bytes)
+        later = None if is_relaxed else self._proved_later(fastest)
+        optimum = Optimum(cost.seconds, known, self.searched, is_complete, later, least, cost.wire_bytes)
         saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
@@ -297,6 +301,11 @@ class Search:
             return proof.bound, False
         return max(bound, proof.bound), is_complete
 
+    def _relaxed(self) -> float:
+        """A bound where axes are alike, and the plans that are best there."""
+        assert self.best is not None
+        return bound_on(self.draft, self.ties, self.best.seconds, self.later, self.deadline, self._try)
+
     def _proved_later(self, best: Candidate) -> Callable[[], float] | None:
         """What bounds the seconds of all plans, where the search was too long for a proof. Plans that compute something again are
         not among them."""
@@ -328,6 +337,12 @@ class Search:
         """Whether the first round of a proof goes on from the first step of a descent. It often finds more than further steps,
         which are taken only where its bound lets them gain something."""
         return self.later > 0 and self.effort > 0 and len(self.machine.mesh.axis_names) <= KEPT
+
+    @property
+    def begins_relaxed(self) -> bool:
+        """Whether the bound of a relaxed problem is sought at once: on many axes it finds better plans than descents do, which go
+        along one at a time."""
+        return self.later > 0 and len(self.machine.mesh.axis_names) > KEPT
 
     # --- within the memory --------------------------------------------------------------------------------------------
 
