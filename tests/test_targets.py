@@ -120,29 +120,31 @@ def test_lowering_for_a_platform_plans_for_it() -> None:
     assert plans["tpu"].lower().platforms == ("tpu",)
 
 
-def test_sending_overlaps_with_work_only_where_the_target_says_so() -> None:
-    """A weight that is gathered and multiplied: of both the longer one counts on a TPU and a GPU, their sum on a CPU."""
+@pytest.mark.parametrize("platform", PLATFORMS)
+def test_sending_overlaps_with_work_only_where_the_target_says_so(platform: str) -> None:
+    """A weight that is gathered: beside the product before it, where there is one and the target overlaps gathers."""
     mesh = AbstractMesh((16,), ("x",))
 
-    def planned(platform: str) -> Any:
+    def planned(fun: Any, operands: int) -> Any:
         with mj.set_mesh(mesh):
-            types = [mj.ShapeDtypeStruct((8192, 8192), np.float32, sharding=NamedSharding(mesh, P("x")))] * 2
-            whole = NamedSharding(mesh, P())
-            step = mj.jit(lambda x, w: x @ mj.lax.with_sharding_constraint(w, whole))
-            return step.trace(*types).plan(lowering_platforms=(platform,))
+            types = [mj.ShapeDtypeStruct((8192, 8192), np.float32, sharding=NamedSharding(mesh, P("x")))] * operands
+            return mj.jit(fun).trace(*types).plan(lowering_platforms=(platform,)).plan
 
-    for platform in PLATFORMS:
-        plan = planned(platform).plan
-        work, moving = plan.cost.work_seconds, plan.cost.move_seconds
-        assert [each.kind for each in plan.collectives] == ["all_gather"] and plan.cost.seconds == work + moving
-        expected = work + moving if platform == "cpu" else max(work, moving)
-        assert plan.overlapped_seconds == pytest.approx(expected)
-        text = overlap_text(plan)
-        assert (
-            text.startswith("overlapped: ") and text.endswith(" a step if sending runs beside work\n")
-            if platform != "cpu"
-            else text == ""
-        )
+    def gathered(w: Any) -> Any:
+        return mj.lax.with_sharding_constraint(w, NamedSharding(mesh, P()))
+
+    def beside(x: Any, w: Any) -> Any:
+        w = gathered(w)
+        return (x * x) @ w
+
+    alone, after = planned(lambda x, w: x @ gathered(w), 2), planned(beside, 2)
+    assert [each.kind for each in alone.collectives] == [each.kind for each in after.collectives] == ["all_gather"]
+    assert alone.overlapped_seconds == alone.cost.seconds == alone.cost.work_seconds + alone.cost.move_seconds
+    before = after.cost.work_seconds - alone.cost.work_seconds
+    expected = 0.0 if platform == "cpu" else min(before, after.cost.move_seconds)
+    assert after.overlapped_seconds == pytest.approx(after.cost.seconds - expected)
+    text, ends = overlap_text(after), ("overlapped: ", " a step if sending runs beside work\n")
+    assert text == "" if platform == "cpu" else text.startswith(ends[0]) and text.endswith(ends[1])
 
 
 def test_a_sharded_sort_selects_its_elements_on_cpu_alone() -> None:

@@ -189,6 +189,7 @@ class Plan:
     saved: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)  # see `meshjit.plan.automatic.saved`
     events: tuple[Any, ...] = ()  # what decisions are told from, see `meshjit.plan.events`
     describe: Callable[[Plan], tuple[Decision, ...]] | None = field(default=None, repr=False, compare=False)
+    schedule: Callable[[Plan], float] | None = field(default=None, repr=False, compare=False)  # seconds, where sending overlaps
 
     @functools.cached_property
     def decisions(self) -> tuple[Decision, ...]:
@@ -196,17 +197,16 @@ class Plan:
         told = self.describe(self) if self.describe is not None else ()
         return told if self.optimum is None else (_searched(self.program.name, self.optimum), *told)
 
-    @property
+    @functools.cached_property
     def overlapped_seconds(self) -> float:
-        """Predicted seconds of a step if the collectives that the target overlaps run beside the work: of both the longer one
-        counts, not their sum. The least that the step can take; where values wait for one another it takes up to `cost.seconds`,
-        by which plans are compared."""
+        """Predicted seconds of a step if the collectives that the target overlaps run beside the work: the length of a schedule
+        (`meshjit/plan/schedule.py`) in which whoever reads a value waits until it is there. At most `cost.seconds`, by which
+        plans are compared."""
         assert self.cost is not None
         topology = self.target.topology if self.target is not None else None
-        if topology is None or not topology.overlaps:
+        if topology is None or self.schedule is None or not any(each.kind in topology.overlaps for each in self.collectives):
             return self.cost.seconds
-        beside = sum(each.seconds(self.mesh, topology) for each in self.collectives if each.kind in topology.overlaps)
-        return self.cost.seconds - min(self.cost.work_seconds, beside)
+        return min(self.cost.seconds, self.schedule(self))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write what was chosen as JSON, which `meshjit.auto(…, plan=path)` plans by again. ValueError for a plan that was not

@@ -18,6 +18,7 @@ from meshjit.plan.flow import Flow, Limit
 from meshjit.plan.graph import Annotations, Flattened, flatten, reseeded
 from meshjit.plan.lifetimes import Lifetimes
 from meshjit.plan.move_operands import last_changes
+from meshjit.plan.schedule import schedule_seconds
 from sharding.graph import Propagated, Seed
 from sharding.placement import normalized
 from sharding.propagation import propagate
@@ -174,4 +175,5 @@ def _plan(
         program, machine.mesh, course.placements, equations, inputs, outputs, flat.origins(propagated),
         tuple(propagated.conflicts), machine.target, cost, collectives=collectives, events=events,
         describe=Describer(flat, propagated, annotations, assigner),
+        schedule=functools.partial(schedule_seconds, machine=machine),
     )  # fmt: skip
