@@ -44,8 +44,10 @@ def test_masks_in_two_placements(specs):
     check_function(causal, [x], GRID, [specs[0]], [specs[1]])
 
 
-def test_what_takes_long_to_make_is_moved(monkeypatch):
-    """Beyond so many bytes making all of it on every device is dearer than gathering it."""
+def test_what_is_no_longer_small_is_made_again_where_that_costs_less(monkeypatch):
+    """Beyond so many bytes values are not made again unasked; then the prices of moving and of making them decide."""
     assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {}
     monkeypatch.setattr(plan, "REMATERIALIZED", 512)
+    assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {}
+    monkeypatch.setattr("meshjit.plan.move_operands.STEPS", 0)
     assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {"all_gather": 7 * 128}

@@ -172,7 +172,7 @@ def test_reshapes() -> None:
     assert merge("[data, -]", 4, 8) == "[data]"
     assert merge("[data, model]", 4, 8) == "[data*model]"
     assert merge("[-, model]", 4, 8) == "[model]"  # handed to the major dim
-    assert merge("[model, data]", 4, 8) == "[model]"  # 2 of 4 rows: the columns cannot be cut behind them
+    assert merge("[model, data]", 4, 8) == "[model*data]"  # 2 of 4 rows: data cuts these first, then columns
 
 
 def test_there_and_back_over_sub_axes() -> None:

@@ -15,9 +15,9 @@ Before planning (`simplify`, on the global Program):
 
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
     12 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
-    13 align             stencils along sharded dims; before the others, since slices are then seen as shifts
-    14 commute           transforms along whole dims come first
-    15 keep_dims_apart   after 14: what a reshape merges is gathered only if no other change has spared it
+    13 keep_dims_apart   before 14 and 15: axes of dims that stay apart need not go elsewhere
+    14 align             stencils along sharded dims; before 15, since slices are then seen as shifts
+    15 commute           transforms along whole dims come first
     16 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
     17 compute_again     likewise; after 16, which computes nothing twice; with it compute_again_in_loops, of loops
 

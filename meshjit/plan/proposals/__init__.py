@@ -28,10 +28,10 @@ from meshjit.plan.proposals.proposal import Proposal as Proposal
 KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "slices": hand_over_slices.propose,
     "before": move_before_loops.propose,
+    "apart": keep_dims_apart.propose,
     "turn": turn_conflicts.propose,
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
-    "apart": keep_dims_apart.propose,
     "merged": gather_merged.propose,
     "leave": leave_outputs.propose,
     "block": block_iterations.propose,
