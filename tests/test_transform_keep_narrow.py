@@ -109,3 +109,9 @@ def test_only_tpus_keep_scores_and_only_large_ones() -> None:
     assert "optimization_barrier" in text(TPUS, 512)
     assert "optimization_barrier" not in text(TPUS, 64)
     assert "optimization_barrier" not in text(MESH, 512)
+
+
+def test_layers_behind_a_checkpoint_are_computed_again_already(of_any_size: None) -> None:
+    behind = mj.checkpoint(lambda *args: loss(softmax, *args))
+    program = simplify(traced(mj.grad(behind, argnums=(0, 1, 2, 3)), TYPES))
+    assert barriers(program) and keep_narrow(program) is program

@@ -10,6 +10,8 @@
 A family is what a contraction makes, its root, and what is made of that element by element. Compilers fuse such equations with
 every reader, and keep the root, as long as they are cheap. But what is made of a function's values, such as exponentials, and
 of a sum or a maximum over the family is written once, and kept. What sums and maxima come to is small, and is kept as it is.
+
+What stands behind a barrier, as the layers of a `checkpoint` do in the backward pass, is computed again already, and is left alone.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import Final
 from meshjit.core.effects import is_pure
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.rules import rule_of, work_passes
+from meshjit.ops.base.annotations import optimization_barrier
 from meshjit.transform.compute_again import Section, compute_again, made_of_nothing
 from meshjit.transform.rewriting import in_regions
 
@@ -75,6 +78,8 @@ class _Families:
         self.spread: dict[Var, int] = {}
         self.sums: dict[Var, Family] = {}
         for n, eqn in enumerate(program.eqns):
+            if eqn.op is optimization_barrier:
+                break
             if len(eqn.outputs) == 1 and eqn.op.regions is None and is_pure(eqn):
                 self._add(n, eqn, eqn.outputs[0])
 
