@@ -43,7 +43,6 @@ from meshjit.transform.inline_calls import inline_calls
 from meshjit.transform.join_parts import join_parts
 from meshjit.transform.jvp import jvp
 from meshjit.transform.keep_dims_apart import keep_dims_apart
-from meshjit.transform.keep_narrow import keep_narrow
 from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
 from meshjit.transform.move_before_loops import move_before_loops
@@ -206,7 +205,6 @@ PASSES = {
     "join_parts": plain(join_parts),
     "batch_gathers": plain(batch_gathers),
     "cse": plain(cse),
-    "keep_narrow": plain(keep_narrow),
     "align": Pass(align, lambda p: align(p, lambda var, dim: MESH.size, Machine(MESH, target_of(MESH)).border_prices)),
     "commute": Pass(commute, lambda p: commute(p, lambda var, dim: dim == 0), values_stay_but_for_rounding),
     "keep_dims_apart": Pass(keep_dims_apart, lambda p: keep_dims_apart(p, lambda eqn: True)),

@@ -36,7 +36,6 @@ class Target:
     # What the compiler writes poorly, and what is written instead.
     shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
     slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
-    keeps_wide_values: bool = False  # transform/keep_narrow: results are kept where a contraction of half the bytes would do
     pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that
     isolates_random_words: float = float("inf")  # elements from which random words are made in a loop of one trip
     has_slow_gathers: bool = False  # elements are gathered one by one, so few are sorted along instead

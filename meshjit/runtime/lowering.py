@@ -24,7 +24,7 @@ from meshjit.plan.make import Annotations, PlanAgain, make_plan
 from meshjit.runtime.donation import match, tied
 from meshjit.runtime.progress import progress_bar
 from meshjit.runtime.targets import target_for
-from meshjit.transform.pipeline import clean, prepare
+from meshjit.transform.pipeline import clean, simplify
 from meshjit.transform.place_in_memories import place_in_memories
 
 
@@ -73,7 +73,7 @@ def plan_program(
     seconds: dict[str, float] = {}
     target = target or target_for(mesh)
     memories = memories_of(program)
-    program = _timed(seconds, "simplify", lambda: checked(prepare(rename_axes(program, mesh), target), "simplify"))
+    program = _timed(seconds, "simplify", lambda: checked(simplify(rename_axes(program, mesh)), "simplify"))
     if automatic is not None:
         with progress_bar(program.name):
             plan = _timed(

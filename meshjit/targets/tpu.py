@@ -31,10 +31,6 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
 
     Parts that are put together are written to memory first: the sum of the four neighbours of every place of f32[4096, 4096], by
     rolls, takes 2.06 million cycles where a roll is two parts, 0.83 where it is cut from a border and the whole (libtpu 0.0.52).
-
-    Exponentials of a softmax that are read again later are written and kept as float32, 39 MB of f32[64, 3, 196, 196], where
-    scores in bfloat16 would do. Two layers of a vision transformer whose backward pass computes them again hold 194 MB instead
-    of 216, and are estimated at 7.17 ms instead of 7.52; their cycles rise from 9.86 to 10.03 million.
     """
     return Target(
         "tpu",
@@ -42,7 +38,6 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         has_host_memory=True,
         has_slow_gathers=True,
         slices_late=True,
-        keeps_wide_values=True,
         pad_passes=PAD_PASSES,
         lanes=LANES,
         window_passes=WINDOW_PASSES,

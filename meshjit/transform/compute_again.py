@@ -40,7 +40,7 @@ def compute_again(program: Program, sections: Sequence[Section]) -> tuple[Progra
     waiting, originals = defaultdict[int, list[Section]](list), dict[Var, Var]()
     for section in sections:
         waiting[section.at].append(section)
-    free, here = made_of_nothing(program), Rewriter(program)
+    free, here = _made_of_nothing(program), Rewriter(program)
     with here:
         for at, eqn in enumerate(program.eqns):
             for section in waiting.get(at, ()):
@@ -84,7 +84,7 @@ def _name(here: Rewriter, vars: Sequence[Var], copies: Sequence[Var], originals:
     originals.update(zip(copies, vars, strict=True))
 
 
-def made_of_nothing(program: Program) -> dict[Var, Eqn]:
+def _made_of_nothing(program: Program) -> dict[Var, Eqn]:
     """Constants and iota, and what is made of them alone, with the equations that make them."""
     free = dict[Var, Eqn]()
     for eqn in program.eqns:

@@ -10,30 +10,29 @@ Before planning (`simplify`, on the global Program):
      7 join_parts        after 4, which merges dims that parts lie along; after 6, which makes shifts of pads
      8 batch_gathers     before planning, which then has batching dims to shard; after 5, which makes indices constants
      9 cse               after all that makes equal equations of different ones
-    10 dce               last of these: most passes leave what they have replaced
-    11 keep_narrow       where the target needs it; after all that brings the Program into its last form
+    10 dce               last: most passes leave what they have replaced
 
 While planning (`plan/proposals/`: they need placements, and the search keeps what makes the plan cheaper):
-    12 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
-    13 keep_dims_apart   before 14 and 15: axes of dims that stay apart need not go elsewhere
-    14 align             stencils along sharded dims; before 15, since slices are then seen as shifts
-    15 commute           transforms along whole dims come first
-    16 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
-    17 compute_again     likewise; after 16, which computes nothing twice; with it compute_again_in_loops, of loops
+    11 move_before_loops   parts along sharded dims; the others then see loops without them; with it collect_apart, after loops
+    12 keep_dims_apart   before 13 and 14: axes of dims that stay apart need not go elsewhere
+    13 align             stencils along sharded dims; before 14, since slices are then seen as shifts
+    14 commute           transforms along whole dims come first
+    15 separate_uses     where a plan does not fit the memory; after those that make plans cheaper
+    16 compute_again     likewise; after 15, which computes nothing twice; with it compute_again_in_loops, of loops
 
 After partitioning (`finish`, on local Programs; collectives are there now):
-    18 cse               with constants, which no longer need a copy for each use
-    19 share_halos       before 20: overlapping borders are one, and not two to be merged
-    20 merge_permutes    before 21: it copies little, and 21 computes masks
-    21 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
+    17 cse               with constants, which no longer need a copy for each use
+    18 share_halos       before 19: overlapping borders are one, and not two to be merged
+    19 merge_permutes    before 20: it copies little, and 20 computes masks
+    20 pair_permutes     last of these: pairs that go different ways can be neither shared nor merged
 
 Before emission (`clean`, on local Programs):
-    22 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
-    23 fuse              after all else that moves or cuts transforms: several dims in one
-    24 share_shifts      where the target needs it: after 22, which makes shifts of pads
-    25 slice_late        where the target needs it; after 22, which takes slices as early as it can
-    26 hide_constants    where the target needs it; after 22, which folds constants
-    27 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
+    21 simplify          what op's own `partition` rules wrote: slices of slices, no-ops, equal masks
+    22 fuse              after all else that moves or cuts transforms: several dims in one
+    23 share_shifts      where the target needs it: after 21, which makes shifts of pads
+    24 slice_late        where the target needs it; after 21, which takes slices as early as it can
+    25 hide_constants    where the target needs it; after 21, which folds constants
+    26 materialize_updates   where the target needs it; last: no later pass may move a reshape across an update
 """
 
 from __future__ import annotations
@@ -51,7 +50,6 @@ from meshjit.transform.fuse import fuse
 from meshjit.transform.hide_constants import hide_constants
 from meshjit.transform.inline_calls import inline_calls
 from meshjit.transform.join_parts import join_parts
-from meshjit.transform.keep_narrow import keep_narrow
 from meshjit.transform.materialize_updates import materialize_updates
 from meshjit.transform.merge_permutes import merge_permutes
 from meshjit.transform.pair_permutes import pair_permutes
@@ -76,20 +74,14 @@ def simplify(program: Program) -> Program:
     return program
 
 
-def prepare(program: Program, target: Target) -> Program:
-    """Passes 1 to 11: what is planned for the target."""
-    program = simplify(program)
-    return keep_narrow(program) if target.keeps_wide_values else program
-
-
 def finish(local: Program, mesh: BaseMesh, topology: Topology) -> Program:
-    """Passes 18 to 21: fewer collectives for the same bytes, in nested Programs too."""
+    """Passes 17 to 20: fewer collectives for the same bytes, in nested Programs too."""
     local = share_halos(cse(local, constants=True))
     return pair_permutes(merge_permutes(local, mesh, topology), mesh)
 
 
 def clean(local: Program, target: Target) -> Program:
-    """Passes 22 to 27: what partitioning wrote, without what is written twice, and as the target needs it."""
+    """Passes 21 to 26: what partitioning wrote, without what is written twice, and as the target needs it."""
     local = fuse(simplify(local))
     local = share_shifts(local) if target.shares_shifts else local
     local = slice_late(local) if target.slices_late else local
