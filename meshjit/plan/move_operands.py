@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from meshjit.core.collective import Collective
 from meshjit.core.effects import is_pure
@@ -25,6 +25,7 @@ from meshjit.plan.recall import run_through
 from sharding.placement import Placement
 
 STEPS: Final = 6  # equations between what is moved and what was to be moved
+NONE: Final[Mapping[int, EquationPlan]] = {}
 CLEARLY: Final = 0.9  # of the seconds of moving the value: it may be read in several ways
 
 
@@ -34,14 +35,20 @@ def move_operands(
     """The plans of a Program's equations, those computed elsewhere whose operands are less to move; None if there are none."""
     moved = {event.var: event.walk for event in moves if isinstance(event, Move) and event.walk.bytes}
     made = machine.uses_of(program).makers if moved else {}
-    widened = [v for v in moved if v in made and _is_elementwise(program.eqns[made[v]], plans[made[v]])]
+    widened = [v for v in moved if v in made and _may_be_less(v, program, plans, made)]
+    if not widened:
+        return None
     origins, steps = _Origins(program, machine, plans, made, dict(zip(program.inputs, inputs, strict=True))), list(plans)
+    in_vain = set[Any]()  # equal layers are asked about once
     for var in widened:
-        walk = moved[var]
-        seconds, changes = origins.bring(var, walk.placements[-1], STEPS)
+        walk, eqn = moved[var], program.eqns[made[var]]
+        alike = id(plans[made[var]]), walk.placements[-1], *[id(plans[made[v]]) if v in made else None for v in eqn.inputs]
+        seconds, changes = (0.0, NONE) if alike in in_vain else origins.bring(var, walk.placements[-1], STEPS)
         if changes and seconds < CLEARLY * walk.seconds:
             for at, plan in changes.items():
                 steps[at] = plan
+        else:
+            in_vain.add(alike)
     return tuple(steps) if any(a is not b for a, b in zip(steps, plans, strict=True)) else None
 
 
@@ -63,6 +70,12 @@ def last_changes(
     return plans, *outcome
 
 
+def _may_be_less(var: Var, program: Program, plans: Sequence[EquationPlan], made: Mapping[Var, int]) -> bool:
+    """Whether a value is made element by element of something smaller, or of what is itself made of something."""
+    eqn = program.eqns[made[var]]
+    return _is_elementwise(eqn, plans[made[var]]) and any([v.type.nbytes < var.type.nbytes or v in made for v in eqn.inputs])
+
+
 def _is_elementwise(eqn: Eqn, plan: EquationPlan) -> bool:
     """Whether an equation can be computed anywhere, of whole values, each element of its one result by itself."""
     if not plan.rule.is_passthrough or plan.bodies or plan.manual or len(eqn.outputs) != 1 or not is_pure(eqn):
@@ -80,21 +93,21 @@ class _Origins:
     made: Mapping[Var, int]  # by which equation
     entered: Mapping[Var, Placement]  # where inputs are
 
-    def bring(self, var: Var, target: Placement, steps: int) -> tuple[float, dict[int, EquationPlan]]:
+    def bring(self, var: Var, target: Placement, steps: int) -> tuple[float, Mapping[int, EquationPlan]]:
         """Seconds of bringing a value to a placement, and the equations that are computed elsewhere for it."""
         at, machine = self.made.get(var), self.machine
         eqn = None if at is None else self.program.eqns[at]
         if eqn is not None and not eqn.inputs:
-            return 0.0, {}  # made again
+            return 0.0, NONE  # made again
         here = self.entered[var] if eqn is None or at is None else self.plans[at].results[eqn.outputs.index(var)]
         seconds = machine.walk(var.type, machine.normal(here), machine.normal(target)).seconds
         if eqn is None or at is None or not seconds or not steps or not _is_elementwise(eqn, self.plans[at]):
-            return seconds, {}
+            return seconds, NONE
         plan = machine.spread_again(self.plans[at].rule, target)
         if plan is None:
-            return seconds, {}
+            return seconds, NONE
         changes, sooner = {at: plan}, 0.0
         for operand, placement in zip(eqn.inputs, plan.operands, strict=True):
             own, further = self.bring(operand, placement, steps - 1)
             sooner, changes = sooner + own, {**changes, **further}
-        return (sooner, changes) if sooner < seconds else (seconds, {})
+        return (sooner, changes) if sooner < seconds else (seconds, NONE)

@@ -29,6 +29,8 @@ def join_parts(program: Program) -> Program:
     if not any(eqn.op is pad for eqn in program.eqns):
         return program
     sums = _sums(program)
+    if not any(parts for _, parts in sums.values()):
+        return program
     inner = _inner(program, sums)
     if not any(parts and var not in inner for var, (_, parts) in sums.items()):
         return program
@@ -45,7 +47,7 @@ def join_parts(program: Program) -> Program:
 
 def _sums(program: Program) -> Sums:
     """The parts between zeros along one dim, and what is added up of them along the same."""
-    zeros = {eqn.outputs[0] for eqn in program.eqns if is_zero(eqn)}
+    zeros = {eqn.outputs[0] for eqn in program.eqns if not eqn.inputs and is_zero(eqn)}
     sums: dict[Var, tuple[int, tuple[Var, ...]]] = {}
     for eqn in program.eqns:
         if eqn.op is pad and eqn.inputs[1] in zeros and (dim := _padded_dim(eqn)) is not None:
