@@ -33,6 +33,7 @@ from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
 
 SWEEPS: Final = 10  # between two looks at what can be left out
+FEW_SWEEPS: Final = 3  # where there is only one round, for the plans that it finds
 SHARPENED: Final = 50  # prices a round, and one more for so many entries:
 ENTRIES: Final = 16_000
 WALK: Final = 50_000  # entries of tables that are gone through in the time in which a price is found
@@ -117,9 +118,10 @@ class Proof:
         for number in itertools.count():
             if self.effort <= 0 or idle >= IDLE or in_vain >= IN_VAIN or time.perf_counter() > self.deadline:
                 return
-            for _ in range(SWEEPS):
+            sweeps = SWEEPS if self.granted > ROUND else FEW_SWEEPS
+            for _ in range(sweeps):
                 self.messages.sweep()
-            self.effort -= 2 * SWEEPS * self.messages.size + ROUND
+            self.effort -= 2 * sweeps * self.messages.size + ROUND
             before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.messages.size, self.messages.bound()
             self.bound = max(before, bound)
             self._note()

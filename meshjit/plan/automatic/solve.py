@@ -45,7 +45,7 @@ QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
 WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced; a quarter on three axes,
 # where a way takes 1 to 4 ms to find
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
-NEAR: Final = 1.03  # times the bound of the first round of a proof: a plan that descents need not better
+NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
 IN_VAIN: Final = 2  # prices in a row for which plans hold hardly less, after which none is tried where another plan fits
