@@ -97,27 +97,19 @@ def _plan(
             _plan(shape, itemsize, between, target, mesh, topology),
         )
         return _concatenated(*legs)
-    walk = _search(shape, itemsize, source, target, mesh, topology)
+
+    def searched(has_detours: bool) -> Walk:
+        steps, placements = WalkSearch(shape, itemsize, source, target, mesh, topology, has_detours).walk()
+        costs = [step_cost(step, at, shape, itemsize, mesh, topology) for step, at in zip(steps, placements, strict=False)]
+        peak = max(math.prod(placement.local_shape(shape, mesh)) * itemsize for placement in placements)
+        return Walk(steps, placements, sum(seconds for seconds, _ in costs), sum(moved for _, moved in costs), peak)
+
+    walk = searched(has_detours=True)
     if topology.detour and source.partial and _is_detour(walk, source, target):
-        straight = _search(shape, itemsize, source, target, mesh, topology, has_detours=False)
+        straight = searched(has_detours=False)
         if straight.seconds < walk.seconds + topology.detour and straight.peak_bytes <= walk.peak_bytes:
             return straight
     return walk
-
-
-def _search(
-    shape: tuple[int, ...],
-    itemsize: float,
-    source: Placement,
-    target: Placement,
-    mesh: AbstractMesh,
-    topology: Topology,
-    has_detours: bool = True,
-) -> Walk:
-    steps, placements = WalkSearch(shape, itemsize, source, target, mesh, topology, has_detours).walk()
-    costs = [step_cost(step, at, shape, itemsize, mesh, topology) for step, at in zip(steps, placements, strict=False)]
-    peak = max(math.prod(placement.local_shape(shape, mesh)) * itemsize for placement in placements)
-    return Walk(steps, placements, sum(seconds for seconds, _ in costs), sum(moved for _, moved in costs), peak)
 
 
 def _is_detour(walk: Walk, source: Placement, target: Placement) -> bool:

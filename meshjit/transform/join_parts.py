@@ -4,7 +4,8 @@
     pad(a) {high=(3,)} + pad(b) {low=(2,)} + pad(c) {high=(3,)}, c where a is              ->  concatenate(a + c, b)
 
 The gradients of the parts that an array is split into are added up like this. Every pad is as long as the array, and so is every
-sum: for gates or heads that are slices of one array, that is as much work again as the products that they come from.
+sum: for gates or heads that are slices of one array, that is as much work again as the products that they come from. An element
+of -0.0 stays so, where the sum with a zero is 0.0; XLA, too, takes an addition of zeros for nothing.
 """
 
 from __future__ import annotations

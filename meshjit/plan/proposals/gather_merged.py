@@ -38,9 +38,11 @@ def _gathered(draft: Draft, eqn: Eqn) -> Seed | None:
     if rule is None or not rule.is_passthrough or len(eqn.inputs) != 1 or len(eqn.outputs) != 1:
         return None
     mesh, (dims,) = draft.machine.mesh, rule.results
-    here, result = (draft.propagated.placements[draft.flat.numbers[v]] for v in (*eqn.inputs, *eqn.outputs))
-    before = rule.project(rule.operands[0], here, mesh)
+    result = draft.propagated.placements[draft.flat.numbers[eqn.outputs[0]]]
     merged = [d for d, factors in enumerate(dims) if len(factors) > 1 and result.dims[d]]
+    if not merged:
+        return None
+    before = rule.project(rule.operands[0], draft.propagated.placements[draft.flat.numbers[eqn.inputs[0]]], mesh)
     seed: Placement = result
     for d in merged:
         split, _ = rule.split_dim(dims[d], result.dims[d], mesh)
