@@ -8,7 +8,7 @@ the whole batch. A Turn lets the loser win: it plants the axes that were lost on
     turned    x [data, ?, ?]    a seed whose other dims are open, propagated together with the user's
 
 Alike conflicts (values of one shape, the same dim, the same axes) are turned together first, for these are mostly the
-layers of one model; then rule by rule. What a user has placed is never turned, nor what came from a user's seed of
+layers of one model; then rule by rule; then with all values that lie as the losers do. What a user has placed is never turned, nor what came from a user's seed of
 higher priority.
 """
 
@@ -68,6 +68,23 @@ def turns(found: Propagated) -> list[Turn]:
         elements = sum(math.prod(found.graph.shapes[conflict.value]) for conflict in turned)
         found_turns.setdefault(turned, Turn(key, family, turned, elements))
     return sorted(found_turns.values(), key=lambda turn: (-turn.elements, len(turn.key)))
+
+
+def spread_on(found: Propagated, turn: Turn) -> Turn | None:
+    """The turn of a whole group with all values that lie as the losers do: behind the first layer of many, whose placement lost,
+    the others have no conflict, because nothing else reached them. None where there are no others, and with priorities."""
+    if turn.key != turn.family or not _are_equal(found):
+        return None
+    graph, losers = found.graph, {conflict.value for conflict in turn.conflicts}
+    lying = {(graph.shapes[c.value], found.placements[c.value]): c for c in turn.conflicts}
+    others = [
+        dataclasses.replace(conflict, value=value)
+        for value, key in enumerate(zip(graph.shapes, found.placements, strict=True))
+        if value not in losers and value not in graph.seeds and (conflict := lying.get(key)) is not None
+    ]
+    conflicts = (*turn.conflicts, *others)
+    elements = sum(math.prod(graph.shapes[conflict.value]) for conflict in conflicts)
+    return Turn(("on", *turn.key), turn.family, conflicts, elements) if others else None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -157,3 +157,32 @@ def test_widening_is_right_wherever_the_weights_lie(mesh: AbstractMesh, rows: in
 
     for spec in (P(first), P(None, first), P(mesh.axis_names)):
         check_function(f, [x, w, scale, half], mesh, [P(first), spec, P(), spec], [P(first), None, None])
+
+
+# -- layers one behind the other
+
+
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("count", [2, 8, 16])
+def test_weights_of_all_layers_are_gathered_and_no_activations(count: int, flat: bool) -> None:
+    """Weights over both axes offer these to features of every layer before the input's reach them; they are turned together."""
+
+    def f(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            x = mnp.tanh((x.reshape(-1, 128) if flat else x) @ w).reshape(x.shape)
+        return x
+
+    types, specs = ["f32[8, 256, 128]", *["f32[128, 128]"] * count], [P("x", "y")] * (count + 1)
+    assert traffic(f, types, GRID, specs, [None]) == {"all_gather": count * 128 * 128 * 4 / 8 * 7}
+
+
+@pytest.mark.parametrize("mesh", [GRID, CUBE], ids=str)
+def test_turned_layers_are_right_on_uneven_shards(mesh: AbstractMesh) -> None:
+    def f(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            x = mnp.maximum(x @ w, 0) % 5
+        return x
+
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(-2, 3, shape).astype(np.float32) for shape in ((5, 7, 6), *[(6, 6)] * 5)]
+    check_function(f, arrays, mesh, [P("x", "y")] * 6, [None])

@@ -6,16 +6,25 @@ from collections.abc import Iterator
 
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
-from sharding.alternatives import Turn, turns
+from sharding.alternatives import Turn, spread_on, turns
 from sharding.axes import axes_text
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    for turn in turns(draft.propagated):
-        yield Proposal(
-            "turn", ("turn", turn.key), _text(draft, turn), ("turn", turn.family), _source(draft, turn),
-            seeds=lambda turn=turn: turn.seeds(draft.propagated),
-        )  # fmt: skip
+    found = turns(draft.propagated)
+    for turn in found:
+        yield _proposal(draft, turn, ("turn", turn.family))
+    for turn in found:
+        further = spread_on(draft.propagated, turn)
+        if further is not None:
+            yield _proposal(draft, further, ("turn", turn.key))
+
+
+def _proposal(draft: Draft, turn: Turn, family: object) -> Proposal:
+    return Proposal(
+        "turn", ("turn", turn.key), _text(draft, turn), family, _source(draft, turn),
+        seeds=lambda: turn.seeds(draft.propagated),
+    )  # fmt: skip
 
 
 def _text(draft: Draft, turn: Turn) -> str:
