@@ -8,8 +8,8 @@ the whole batch. A Turn lets the loser win: it plants the axes that were lost on
     turned    x [data, ?, ?]    a seed whose other dims are open, propagated together with the user's
 
 Alike conflicts (values of one shape, the same dim, the same axes) are turned together first, for these are mostly the
-layers of one model; then rule by rule; then with all values that lie as the losers do. What a user has placed is never turned, nor what came from a user's seed of
-higher priority.
+layers of one model; then rule by rule; then with all values that lie as the losers do. What a user has placed is never
+turned, nor what came from a user's seed of higher priority.
 """
 
 from __future__ import annotations
