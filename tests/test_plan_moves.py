@@ -186,3 +186,25 @@ def test_turned_layers_are_right_on_uneven_shards(mesh: AbstractMesh) -> None:
     generator = np.random.default_rng(0)
     arrays = [generator.integers(-2, 3, shape).astype(np.float32) for shape in ((5, 7, 6), *[(6, 6)] * 5)]
     check_function(f, arrays, mesh, [P("x", "y")] * 6, [None])
+
+
+def test_an_operand_is_gathered_where_the_sum_of_a_wider_product_would_be_larger() -> None:
+    """Rows of 512 features over y, four times as wide behind a weight that all devices have whole."""
+
+    def f(x: Any, up: Any, down: Any) -> Any:
+        return mnp.tanh(x @ up) @ down
+
+    types = ["f32[32768, 512]", "f32[512, 2048]", "f32[2048, 512]"]
+    found = on_tpu(f, types, GRID, [P(None, "y"), P(), P(None, "y")], [P(None, "y")])
+    assert found == {"all_gather": 32768 * 512 * 4 / 2}
+
+
+def test_sums_that_are_collected_stay_sums() -> None:
+    """Gathering operands in every iteration would be cheaper than a sum in every iteration, but there is one for all."""
+
+    def f(xs: Any, ys: Any) -> Any:
+        start = mnp.zeros((xs.shape[2], ys.shape[2]))
+        return lax.scan(lambda total, each: (total + each[0].T @ each[1], None), start, (xs, ys))[0]
+
+    found = on_tpu(f, ["f32[16, 256, 512]", "f32[16, 256, 512]"], MESH, [P(None, "x"), P(None, "x")], [P()])
+    assert found == {"all_reduce": 2 * 512 * 512 * 4 / 8 * 7}

@@ -226,8 +226,10 @@ def _exchanged(eqn: Eqn) -> Any:
 
 def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignment]:
     """The spread without axes on reduced factors: all of a few updates on every device rather than the sum of results as
-    large as what they update. Only for ops that say what repeating their work costs."""
-    if eqn.op.passes is None or not any(merged.get(f) for f in rule.reductions):
+    large as what they update, all rows of a weight rather than the sum of a product as large as a batch. Only for ops of which
+    it is known what repeating their work costs."""
+    is_contraction = eqn.op.passes is None and len(rule.operands) > 1
+    if not (eqn.op.passes or is_contraction) or not any(merged.get(f) for f in rule.reductions):
         return []
     return [{f: axes for f, axes in merged.items() if f not in rule.reductions}]
 

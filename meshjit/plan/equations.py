@@ -63,7 +63,7 @@ class Planner:
 
     def equation(self, eqn: Eqn, course: Course) -> EquationPlan:
         if eqn.op.regions is None and eqn.op.pinned is None:
-            joins = eqn.op.passes is not None and course.delays.joins(eqn)
+            joins = bool(self.rules[eqn].reductions) and course.delays.joins(eqn)
             sharers = self.machine.uses_of(course.program).sharers(eqn)
             step = self.assigner.assign(eqn, self.rules[eqn], course.placements, course.flow.have, joins, sharers)
         else:

@@ -17,7 +17,7 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     for turn in found:
         further = spread_on(draft.propagated, turn)
         if further is not None:
-            yield _proposal(draft, further, ("turn", turn.key))
+            yield _proposal(draft, further, None)
 
 
 def _proposal(draft: Draft, turn: Turn, family: object) -> Proposal:
