@@ -183,3 +183,20 @@ def test_beam_search_in_a_scan() -> None:
 
     for got, want in zip(mj.tree.leaves(mj.jit(search)(scores)), mj.tree.leaves(mj.jit(search)(np.asarray(scores))), strict=True):
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=1e-5)
+
+
+# -- pads that cut off elements of few bits, which end the process of XLA's compiler for GPUs
+
+
+@pytest.mark.parametrize("dtype", ["int2", "int4", "uint2", "uint4"])
+def test_pads_of_few_bits_are_written_in_bytes(dtype: str) -> None:
+    def cut(x: Any) -> Any:
+        return lax.pad(x, mnp.ones((), x.dtype), [(-1, 2, 1), (1, -1, 0)])
+
+    x = np.arange(12).reshape(4, 3).astype(getattr(mnp, dtype)) % 2
+    lowered = mj.jit(cut).lower(x)
+    pads = [line for line in lowered.as_text().splitlines() if "stablehlo.pad" in line]
+    assert pads and all("i8>" in line and dtype.replace("int", "i") + ">" not in line for line in pads)
+    want = np.ones((8, 3), np.int8)
+    want[1:6:2, 1:] = x.astype(np.int8)[1:, :2]
+    np.testing.assert_array_equal(np.asarray(lowered.compile()(x)).astype(np.int8), want)

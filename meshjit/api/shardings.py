@@ -135,8 +135,9 @@ def _describe(mesh: Any) -> str:
     if isinstance(mesh, Mesh) and mesh.axis_names == ONE_DEVICE_AXES:
         return f"device {mesh.flat_devices[0]}"
     if isinstance(mesh, Mesh):
-        ids = [d.id for d in mesh.flat_devices]
-        return f"{mesh} of devices {ids}" if len(ids) <= 16 else f"{mesh} of devices {ids[:4]}..."
+        ids, platform = [d.id for d in mesh.flat_devices], mesh.flat_devices[0].platform
+        kind = "devices" if platform == "cpu" else f"{platform} devices"
+        return f"{mesh} of {kind} {ids}" if len(ids) <= 16 else f"{mesh} of {kind} {ids[:4]}..."
     return str(mesh)
 
 

@@ -14,13 +14,14 @@ from meshjit.core.program import Program, Source
 from meshjit.core.splat import element_of, is_splat
 from meshjit.core.stored import wide_of
 from meshjit.core.target import Target
-from meshjit.core.types import DTYPES, SMALL_FLOATS, TensorType, short_name
+from meshjit.core.types import DTYPES, SMALL_FLOATS, SMALL_INTEGERS, TensorType, short_name
 from sharding.mesh import BaseMesh
 
 _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
 _ELEMENT |= {"f8e8m0fnu": "f8E8M0FNU"} | {name: f"f{name[1:].upper()}" for name in map(short_name, SMALL_FLOATS)}
 _TWO_BITS = DTYPES["i2"], DTYPES["u2"]
-_IN_BYTES = {"concatenate", "all_gather", "all_to_all", "collective_permute", "collective_broadcast"}
+_MOVE_TWO_BITS = "concatenate", "all_gather", "all_to_all", "collective_permute", "collective_broadcast"
+_IN_BYTES = dict.fromkeys(_MOVE_TWO_BITS, _TWO_BITS) | {"pad": SMALL_INTEGERS}
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 
@@ -120,7 +121,7 @@ class Emitter:
         `name` without a dialect means StableHLO. `attributes` is the inside of `<{...}>` (properties), e.g.
         `dimensions = array<i64: 0, 2>`. Gives the result names, one per out type.
         """
-        if name in _IN_BYTES and any(t.dtype in _TWO_BITS for t in out_types):
+        if name in _IN_BYTES and any(t.dtype in _IN_BYTES[name] for t in out_types):
             return self._in_bytes(name, operands, out_types, attributes)
         types = self.types
         ins = ", ".join([tensor(types[o]) for o in operands])
@@ -137,7 +138,7 @@ class Emitter:
         return names
 
     def _in_bytes(self, name: str, operands: Sequence[str], out_types: Sequence[TensorType], attributes: str) -> list[str]:
-        """What XLA gets wrong with 2 bits an element (docs/xla.md), with 8."""
+        """What XLA gets wrong with 2 or 4 bits an element (docs/xla.md), with 8."""
         wide = [self.op("convert", [x], [self._wide(self.types[x])])[0] for x in operands]
         results = self.op(name, wide, [self._wide(t) for t in out_types], attributes)
         return [self.op("convert", [x], [t])[0] for x, t in zip(results, out_types, strict=True)]

@@ -26,13 +26,13 @@ def put(
 ) -> Any:
     """Place one shard on each device; all shards have one shape and dtype.
 
-    `shards` are NumPy arrays (or one-shard handles, which are copied across devices); `devices` are this process's, in
-    the row's order; `row` is the whole row where it spans processes, or the layout that the handle shall have. With
-    `alias` the device may read the NumPy memory for as long as the handle lives: only for arrays that nobody will write
-    to."""
+    `shards` are NumPy arrays (or one-shard handles, which are copied across devices: by way of the host from those of
+    another platform); `devices` are this process's, in the row's order; `row` is the whole row where it spans processes,
+    or the layout that the handle shall have. With `alias` the device may read the NumPy memory for as long as the handle
+    lives: only for arrays that nobody will write to."""
     layout = _checked_layout(shards, devices, row)
     aval = Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else raw_aval(shards[0])
-    sources = [_native(shard) if _is_host(shard) else _single(shard) for shard in shards]
+    sources = [_native(s) if _is_host(s) else _within_reach(s, d) for s, d in zip(shards, devices, strict=True)]
     if is_absent(devices[0]):
         raise RuntimeError(
             f"{devices[0].device_kind} {devices[0].id} is a device of a topology: programs are compiled for it, none runs on it"
@@ -107,6 +107,12 @@ def _single(handle: Any) -> Any:
     if len(singles) != 1:
         raise ValueError(f"a handle of one shard is needed, this one has {len(singles)}")
     return singles[0]
+
+
+def _within_reach(handle: Any, device: Any) -> Any:
+    """What jaxlib can copy to the device: the one shard, or its elements where it lies on another platform's device."""
+    single = _single(handle)
+    return single if handle_devices(handle)[0].client is device.client else fetch(handle)[0][1]
 
 
 def fetch(handle: Any) -> list[tuple[Any, np.ndarray]]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
+from meshjit.runtime._jaxlib.kernels import register_gpu_kernels
+
 
 def cpu_client(
     num_devices: int,
@@ -72,7 +74,9 @@ def _load_plugin(platform: str) -> None:
         extra = "tpu" if platform == "tpu" else "cuda"
         raise LookupError(f'no PJRT plugin for "{platform}" is installed\n  fix: pip install "meshjit[{extra}]"')
     if not xla_client.pjrt_plugin_loaded(platform):
-        xla_client.load_pjrt_plugin_dynamically(platform, path)
+        plugin = xla_client.load_pjrt_plugin_dynamically(platform, path)
+        if platform == "cuda":
+            register_gpu_kernels(plugin)
     if not xla_client.pjrt_plugin_initialized(platform):
         xla_client.initialize_pjrt_plugin(platform)
 

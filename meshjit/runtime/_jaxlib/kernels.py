@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Container, Iterator
@@ -33,6 +35,29 @@ def cpu_kernels() -> frozenset[str]:
     for name, target in kernels.items():
         xla_client.register_custom_call_target(name, target, platform="cpu", api_version=1)
     return frozenset(kernels)
+
+
+def register_gpu_kernels(plugin: Any) -> None:
+    """Let a CUDA plugin run what programs for GPUs call by name: Python, users' functions, cuSOLVER.
+
+    They come in a package beside the plugin. Where that is missing, XLA says of such calls that it does not know them."""
+    extension = _gpu_module("cuda_plugin_extension")
+    if extension is None:
+        return
+    xla_client.register_custom_type_handler("CUDA", functools.partial(extension.register_custom_type, plugin))
+    xla_client.register_custom_call_handler("CUDA", functools.partial(extension.register_custom_call_target, plugin))
+    for name, type in extension.ffi_types().items():
+        xla_client.register_custom_type(name, type, platform="CUDA")
+    for name, function in extension.ffi_handlers().items():
+        xla_client.register_custom_call_target(name, function, platform="CUDA", api_version=1)
+
+
+def _gpu_module(name: str) -> Any:
+    """A module of the package that jaxlib's plugin for CUDA 13 or 12 comes with; None where neither is installed."""
+    for package in ("jax_cuda13_plugin", "jax_cuda12_plugin"):
+        with contextlib.suppress(ImportError):
+            return importlib.import_module(f"{package}.{name}")
+    return None
 
 
 def register_kernel(name: str, function: Any, platform: str, api_version: int, **options: Any) -> None:
