@@ -40,8 +40,8 @@ from meshjit.runtime.executable import Executable
 from meshjit.runtime.lowering import Lowering, Planning, lower_plan, plan_program
 from meshjit.runtime.reproduce import compiling, lowering
 from meshjit.runtime.shardings import spelling_of
-from meshjit.runtime.targets import calls_cpu_kernels, figures_for, target_for
-from meshjit.targets import PLATFORMS
+from meshjit.runtime.targets import figures_for, library_of, target_for
+from meshjit.targets import PLATFORMS, family
 from meshjit.trace import Traced as TracedProgram
 from meshjit.trace.refs import check_without_refs
 from meshjit.transform.dce import dce
@@ -422,9 +422,11 @@ class Lowered(Stage):
                 f"{self.call.title} was lowered for {', '.join(self.platforms)}, its devices are of platform {platform}\n"
                 f"  fix: lower(lowering_platforms=({platform!r},)){more}"
             )
-        if platform != "cpu" and calls_cpu_kernels(self.lowering.text):
+        library = library_of(self.lowering.text)
+        if library is not None and family(platform) != library[0]:
+            name = {"cpu": "CPU", "gpu": "GPUs"}[library[0]]
             raise ValueError(
-                f"{self.call.title} was lowered for CPU, whose LAPACK it calls; its devices are of platform {platform}\n"
+                f"{self.call.title} was lowered for {name}, whose {library[1]} it calls; its devices are of platform {platform}\n"
                 f"  fix: lower(lowering_platforms=({platform!r},))"
             )
 

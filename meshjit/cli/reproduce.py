@@ -148,7 +148,7 @@ def _partition(sections: Mapping[str, str]) -> None:
     )
     mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
     platform, _, model = sections.get("target", "cpu").partition(" ")
-    target = target_of(mesh, (platform,), _jaxlib.CPU_KERNELS, model)
+    target = target_of(mesh, (platform,), _jaxlib.KERNELS, model)
     lower(parse_program(sections["program"]), mesh, Annotations(inputs, outputs), target=target)
 
 

@@ -15,8 +15,8 @@ from sharding.mesh import BaseMesh
 
 
 def target_for(mesh: BaseMesh, platforms: Sequence[str] = (), figures: Figures | None = None) -> Target:
-    """`target_of` with LAPACK for CPU alone, and with the figures given, or those that config.device_model asks for."""
-    return target_of(mesh, platforms, _jaxlib.CPU_KERNELS, figures or config.device_model)
+    """`target_of` with what jaxlib has for it beside XLA, and with the figures given, or those that config.device_model names."""
+    return target_of(mesh, platforms, _jaxlib.KERNELS, figures or config.device_model)
 
 
 def figures_for(topology: str, mesh: BaseMesh) -> Figures:
@@ -32,6 +32,11 @@ def figures_for(topology: str, mesh: BaseMesh) -> Figures:
     return figures
 
 
-def calls_cpu_kernels(text: str) -> bool:
-    """Whether emitted text calls kernels that CPU alone has."""
-    return 'call_target_name = "lapack_' in text
+def library_of(text: str) -> tuple[str, str] | None:
+    """(platform, name) of the library that emitted text calls and that one platform alone has; None where it calls none."""
+    found = (platform for platform, (prefix, _) in _LIBRARIES.items() if f'call_target_name = "{prefix}' in text)
+    platform = next(found, None)
+    return None if platform is None else (platform, _LIBRARIES[platform][1])
+
+
+_LIBRARIES = {"cpu": ("lapack_", "LAPACK"), "gpu": ("cusolver_", "cuSOLVER")}

@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import warnings
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from meshjit.core.target import NO_KERNELS, Target
@@ -30,20 +31,23 @@ _TARGETS: Final = {"cpu": cpu.target, "gpu": gpu.target, "tpu": tpu.target}
 
 
 def target_of(
-    mesh: BaseMesh, platforms: Sequence[str] = (), kernels: Container[str] = NO_KERNELS, model: str | Figures | None = None
+    mesh: BaseMesh,
+    platforms: Sequence[str] = (),
+    kernels: Mapping[str, Container[str]] = MappingProxyType({}),
+    model: str | Figures | None = None,
 ) -> Target:
     """The Target of the first of `platforms`, avoiding the faults of all of them; without any, of the mesh's own.
 
-    kernels: what CPU devices can call. Only text for CPU alone may: a mesh that names no device gets text for all platforms.
+    kernels: by platform, what devices can call. Only text for one platform may: a mesh that names no device gets text for all.
     model: a name in DEVICES, a file of figures, or figures, that count for its platform, whatever the devices say they are.
     """
     own, kind = _device_of(mesh)
     chosen = figures_named(model) if model else getattr(getattr(mesh, "abstract_device", None), "figures", None)
     names = list(dict.fromkeys(family(name) for name in platforms or (own,)))
     targets = [_target(mesh, name, kind if own and family(own) == name else "", chosen) for name in names]
-    may_call = bool(platforms or own) and names == ["cpu"]
+    may_call = bool(platforms or own) and len(names) == 1 and "rocm" not in (own, *platforms)
     faults = {name: any(getattr(target, name) for target in targets) for name in _FAULTS}
-    return dataclasses.replace(targets[0], kernels=kernels if may_call else NO_KERNELS, **faults)
+    return dataclasses.replace(targets[0], kernels=kernels.get(names[0], NO_KERNELS) if may_call else NO_KERNELS, **faults)
 
 
 def _device_of(mesh: BaseMesh) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from meshjit.ops.linalg import (
     eig,
     eigh,
-    lapack,
     lu,
     lu_solve,
     matrices,
@@ -13,6 +12,7 @@ from meshjit.ops.linalg import (
     qr_pivoted,
     reduced,
     reflections,
+    routines,
     schur,
     svd,
     triangular,

@@ -23,8 +23,8 @@ from meshjit.ops.base.constants import full_like, zeros_like
 from meshjit.ops.base.conversion import complex_, real
 from meshjit.ops.base.reduction import reduce_sum, restore
 from meshjit.ops.base.shape import require_one
+from meshjit.ops.linalg import cusolver
 from meshjit.ops.linalg.eigh import as_dtype, eye_like, per_column
-from meshjit.ops.linalg.lapack import INFO, eigen_general, has_lapack, is_good, nan_unless, refuse
 from meshjit.ops.linalg.lu import lu
 from meshjit.ops.linalg.lu_solve import lu_solve
 from meshjit.ops.linalg.matrices import (
@@ -40,6 +40,7 @@ from meshjit.ops.linalg.matrices import (
     require_matrix,
 )
 from meshjit.ops.linalg.phases import phase, phases, rotation
+from meshjit.ops.linalg.routines import INFO, eigen_general, has_routines, is_good, nan_unless, on_gpu, refuse
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -88,14 +89,15 @@ def _inverses(vectors: Array) -> Array:
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
-    if not has_lapack(e, ins[0], "geev"):
+    if not has_routines(e, ins[0], "geev"):
         refuse(e, "eig")
-    return e.program(_result_program(outs), eigen_general(e, operands[0], ins[0], outs, params["left"], params["right"]))
+    find = cusolver.eigen_general if on_gpu(e, "geev", ins[0].dtype) else eigen_general
+    return e.program(_result_program(outs), find(e, operands[0], ins[0], outs, params["left"], params["right"]))
 
 
 @functools.lru_cache(maxsize=64)
 def _result_program(types: Types) -> Program:
-    """What LAPACK found, with eigenvectors in their one direction; nan where it found nothing."""
+    """What a routine found, with eigenvectors in their one direction; nan where it found nothing."""
     with Builder("found") as builder:
         values, *vectors = (builder.input(type) for type in types)
         batch = types[0].with_shape(types[0].shape[:-1])

@@ -24,7 +24,6 @@ from meshjit.ops.base.conversion import complex_, imag, real
 from meshjit.ops.base.families import part_dtype
 from meshjit.ops.base.reduction import reduce_and, reduce_max, reduce_sum, restore
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.lapack import INFO, batch_type, eigen_hermitian, has_lapack, is_good, nan_unless
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -37,6 +36,7 @@ from meshjit.ops.linalg.matrices import (
     triangle,
 )
 from meshjit.ops.linalg.phases import phase, phases, rotation
+from meshjit.ops.linalg.routines import INFO, batch_type, eigen_hermitian, has_routines, is_good, nan_unless
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,7 @@ def _eigh(a: Array) -> tuple[Array, Array]:
 def _eigh_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
-    if has_lapack(e, ins[0], "syevd"):
+    if has_routines(e, ins[0], "syevd"):
         return e.program(_result_program(outs), eigen_hermitian(e, operands[0], outs))
     a, finite = e.program(_prepared_program(ins[0]), operands)
     is_wide = part_dtype(ins[0].dtype) == np.float64
@@ -83,7 +83,7 @@ def _eigh_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
 
 @functools.lru_cache(maxsize=64)
 def _result_program(types: Types) -> Program:
-    """What LAPACK found, with eigenvectors in their one direction; nan where it found nothing."""
+    """What a routine found, with eigenvectors in their one direction; nan where it found nothing."""
     with Builder("found") as builder:
         vectors, values = (builder.input(type) for type in types)
         good = is_good(builder.input(batch_type(types[0], dtype=INFO)), builder.input(batch_type(types[0], dtype=np.bool_)))
@@ -212,4 +212,3 @@ eigh = Op(
     jvp=_eigh_jvp,
     passes=lambda in_types, params: 40.0 * in_types[0].shape[-1],
 )
-

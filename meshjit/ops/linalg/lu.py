@@ -27,7 +27,6 @@ from meshjit.ops.base.shape import broadcast_in_dim, expand, require_one, squeez
 from meshjit.ops.control.repeating import repeat
 from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
 from meshjit.ops.index.gather import gather
-from meshjit.ops.linalg.lapack import factor_general, has_lapack
 from meshjit.ops.linalg.matrices import (
     batch_names,
     matmul,
@@ -35,6 +34,7 @@ from meshjit.ops.linalg.matrices import (
     require_matrix,
     triangle,
 )
+from meshjit.ops.linalg.routines import INFO, factor_general, has_routines, kernel, order_of_pivots
 from meshjit.ops.linalg.triangular import triangular_solve
 from meshjit.ops.reduce.arg_reduction import argmax
 from meshjit.ops.slicing.concatenation import concatenate
@@ -91,10 +91,21 @@ def factored(a: Array) -> tuple[Array, Array, Array]:
 
 
 def _lu_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    if has_lapack(e, ins[0], "getrf"):
+    if has_routines(e, ins[0], "getrf"):
         factors, chosen = factor_general(e, operands[0], ins[0])
+        if kernel(e, "order_of_pivots", INFO):
+            (pivots,) = e.program(_pivots_program(e.types[chosen]), [chosen])
+            return [factors, pivots, order_of_pivots(e, pivots, ins[0].shape[-2])]
         return [factors, *e.program(_order_program(e.types[chosen], ins[0].shape[-2]), [chosen])]
     return e.program(_lu_program(ins[0]), operands)
+
+
+@functools.lru_cache(maxsize=64)
+def _pivots_program(type: TensorType) -> Program:
+    """LAPACK's exchanges, which count from 1, to such that count from 0."""
+    with Builder("pivots") as builder:
+        one = builder.input(type)
+        return builder.build([subtract(one, full_like(one, 1))])
 
 
 @functools.lru_cache(maxsize=64)

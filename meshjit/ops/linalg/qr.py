@@ -19,7 +19,6 @@ from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import zeros_like
 from meshjit.ops.base.conversion import complex_, imag
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.lapack import batch_type, has_lapack, product_of_reflections, reflections
 from meshjit.ops.linalg.matrices import (
     adjoint,
     batch_names,
@@ -32,6 +31,7 @@ from meshjit.ops.linalg.matrices import (
     require_matrix,
     triangle,
 )
+from meshjit.ops.linalg.routines import batch_type, has_routines, product_of_reflections, reflections
 from meshjit.ops.linalg.triangular import triangular_solve
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.halos import cut
@@ -75,14 +75,14 @@ def _qr_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: P
     if 0 in type.shape:
         return [emit_eye(e, q_type), emit_empty(e, (r_type,))[0]]
     packed, factors = packed_reflections(e, operands[0], type)
-    by_lapack = has_lapack(e, type, "orgqr")
+    by_lapack = has_routines(e, type, "orgqr")
     r = emit_triangle(e, emit_corner(e, packed, type, r_type), r_type, lower=False)
     return [emit_q(e, packed, factors, type, q_type, by_lapack), r]
 
 
 def packed_reflections(e: Any, a: str, type: TensorType) -> Sequence[str]:
     """(R above, Householder vectors below the diagonal; their scales): Q R = A."""
-    if has_lapack(e, type, "geqrf"):
+    if has_routines(e, type, "geqrf"):
         return reflections(e, a, type)
     scales = batch_type(type, min(type.shape[-2:]))
     return e.op("custom_call", [a], [type, scales], 'call_target_name = "Qr"')

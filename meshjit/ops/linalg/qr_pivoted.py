@@ -18,10 +18,10 @@ from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.arithmetic import subtract
 from meshjit.ops.base.batching import move
 from meshjit.ops.base.constants import full_like
-from meshjit.ops.linalg.lapack import factor_pivoted, has_lapack, refuse
 from meshjit.ops.linalg.lu import rows_in_order
 from meshjit.ops.linalg.matrices import batch_names, emit_empty, emit_triangle, matrix, transposed
 from meshjit.ops.linalg.qr import emit_corner, emit_eye, emit_q, qr_evaluate, qr_jvp, qr_type
+from meshjit.ops.linalg.routines import factor_pivoted, has_routines, refuse
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -70,7 +70,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     if 0 in type.shape:
         (places,) = e.op("iota", [], [order_type], f"iota_dimension = {order_type.rank - 1} : i64")
         return [emit_eye(e, q_type), emit_empty(e, (r_type,))[0], places]
-    if not has_lapack(e, type, "geqp3", "orgqr"):
+    if not has_routines(e, type, "geqp3", "orgqr"):
         refuse(e, "qr_pivoted")
     packed, chosen, scales = factor_pivoted(e, operands[0], type)
     r = emit_triangle(e, emit_corner(e, packed, type, r_type), r_type, lower=False)

@@ -19,9 +19,9 @@ from meshjit.ops.base.constants import emit_splat, zeros
 from meshjit.ops.base.conversion import convert, real
 from meshjit.ops.base.families import part_dtype
 from meshjit.ops.base.shape import require_one, reshape
-from meshjit.ops.linalg.lapack import batch_type, call, has_lapack, info_type, is_good, nan_unless, refuse
 from meshjit.ops.linalg.matrices import emit_empty, matrix, require_flag, require_matrix
 from meshjit.ops.linalg.reflections import reflection
+from meshjit.ops.linalg.routines import batch_type, call, has_routines, info_type, is_good, nan_unless, refuse
 from meshjit.ops.linalg.whole import batched, each, whole_rule
 from sharding.rule import FactorRule
 
@@ -82,7 +82,7 @@ def _hessenberg_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, p
         return emit_empty(e, outs)
     if ins[0].shape[-1] == 1:
         return [operands[0], emit_splat(e, outs[1], 0)]
-    if not has_lapack(e, ins[0], "gehrd"):
+    if not has_routines(e, ins[0], "gehrd"):
         refuse(e, "hessenberg")
     options = f"low = 1 : i32, high = {ins[0].shape[-1]} : i32"
     results = call(e, "gehrd", operands, (*outs, info_type(ins[0])), options, in_place={0: 0})
@@ -168,7 +168,7 @@ def _upper_one(a: Array) -> tuple[Array, ...]:
 def _tridiagonal_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
-    if not has_lapack(e, ins[0], "sytrd"):
+    if not has_routines(e, ins[0], "sytrd"):
         refuse(e, "tridiagonal")
     if ins[0].shape[-1] == 1:
         return e.program(_single(ins[0], outs), operands)

@@ -18,9 +18,9 @@ from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.families import require
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.lapack import batch_type, call, has_lapack, product_of_reflections
 from meshjit.ops.linalg.matrices import adjoint, batch_names, conj, emit_empty, matmul, matrix, require_flag, require_matrix
 from meshjit.ops.linalg.qr import emit_eye, emit_q, packed_reflections
+from meshjit.ops.linalg.routines import batch_type, call, has_routines, product_of_reflections
 from meshjit.ops.linalg.whole import batched, each, whole_rule
 from meshjit.ops.slicing.halos import cut
 from sharding.rule import FactorRule
@@ -120,7 +120,7 @@ def _product_evaluate(a: Array, taus: Array) -> Array:
 def _product_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[1].shape:
         return [emit_eye(e, outs[0])]
-    if has_lapack(e, ins[0], "orgqr"):
+    if has_routines(e, ins[0], "orgqr"):
         return [product_of_reflections(e, *operands)]
     return e.op("custom_call", operands, outs, 'call_target_name = "ProductOfElementaryHouseholderReflectors"')
 
@@ -192,7 +192,7 @@ def _multiply_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, par
     if 0 in taus.shape:
         return [operands[2]]
     (vectors,) = e.program(_columns(a, taus.shape[-1]), operands[:1])
-    if has_lapack(e, a, "ormqr"):
+    if has_routines(e, a, "ormqr"):
         options = ", ".join(f"{name} = {str(params[name]).lower()}" for name in ("left", "transpose"))
         return call(e, "ormqr", [vectors, *operands[1:]], outs, options, in_place={0: 2})
     square, kept = (batch_type(a, a.shape[-2], n) for n in (a.shape[-2], taus.shape[-1]))

@@ -15,8 +15,8 @@ from meshjit.core.op import Absent, Op, Params, Sample, Types
 from meshjit.core.program import Builder, Program
 from meshjit.core.types import DTYPES, TensorType
 from meshjit.ops.base.shape import require_one
-from meshjit.ops.linalg.lapack import batch_type, call, has_lapack, info_type, is_good, nan_unless, refuse, without_bad
 from meshjit.ops.linalg.matrices import emit_empty, matrix, require_flag, require_matrix
+from meshjit.ops.linalg.routines import batch_type, call, has_routines, info_type, is_good, nan_unless, refuse, without_bad
 from meshjit.ops.linalg.whole import batched, each, whole_rule
 from sharding.rule import FactorRule
 
@@ -52,7 +52,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     type = ins[0]
     if 0 in type.shape:
         return emit_empty(e, outs)
-    if not has_lapack(e, type, "gees"):
+    if not has_routines(e, type, "gees"):
         refuse(e, "schur")
     values = type.with_shape(type.shape[:-1])
     parts = (values,) if type.dtype.kind == "c" else (values, values)

@@ -30,8 +30,8 @@ from meshjit.ops.base.shape import require_one, squeeze
 from meshjit.ops.base.transcendental import sqrt
 from meshjit.ops.control.repeating import repeat
 from meshjit.ops.index.dynamic import dynamic_slice
+from meshjit.ops.linalg import cusolver
 from meshjit.ops.linalg.eigh import as_dtype, eigh, eye_like, per_column, real_diagonal
-from meshjit.ops.linalg.lapack import INFO, batch_type, has_lapack, is_good, nan_unless, singular
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -46,6 +46,7 @@ from meshjit.ops.linalg.matrices import (
 )
 from meshjit.ops.linalg.phases import phase, phases, rotation
 from meshjit.ops.linalg.qr import qr
+from meshjit.ops.linalg.routines import INFO, batch_type, has_routines, is_good, nan_unless, on_gpu, singular
 from meshjit.ops.slicing.concatenation import concatenate, reverse
 from meshjit.ops.slicing.halos import cut
 from sharding.rule import FactorRule
@@ -95,8 +96,9 @@ def _evaluate(a: Array, vectors: bool) -> Any:
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
-    if has_lapack(e, ins[0], "gesdd"):
-        results = singular(e, operands[0], ins[0], outs)
+    if has_routines(e, ins[0], "gesdd") or has_routines(e, ins[0], "gesvd", "gesvdj"):
+        find = cusolver.singular if on_gpu(e, "gesvd", ins[0].dtype) else singular
+        results = find(e, operands[0], ins[0], outs)
         return e.program((_result_program if params["vectors"] else _value_program)(outs), results)
     return e.program(_program(ins[0], params["vectors"]), operands)
 
@@ -112,7 +114,7 @@ def _value_program(types: Types) -> Program:
 
 @functools.lru_cache(maxsize=64)
 def _result_program(types: Types) -> Program:
-    """What LAPACK found, with vectors in their one direction; nan where it found nothing."""
+    """What a routine found, with vectors in their one direction; nan where it found nothing."""
     with Builder("found") as builder:
         u, s, vh = (builder.input(type) for type in types)
         good = is_good(builder.input(batch_type(types[0], dtype=INFO)), builder.input(batch_type(types[0], dtype=np.bool_)))

@@ -20,7 +20,6 @@ from meshjit.ops.base.constants import zeros_like
 from meshjit.ops.base.conversion import complex_, real
 from meshjit.ops.base.families import require, require_param
 from meshjit.ops.base.shape import require_one, reshape
-from meshjit.ops.linalg.lapack import factor_positive, has_lapack, solve_triangular
 from meshjit.ops.linalg.matrices import (
     adjoint,
     adjoint_of,
@@ -36,6 +35,7 @@ from meshjit.ops.linalg.matrices import (
     transposed,
     triangle,
 )
+from meshjit.ops.linalg.routines import factor_positive, has_routines, solve_triangular
 from sharding.rule import FactorRule
 
 Array = np.ndarray[Any, Any]
@@ -71,7 +71,7 @@ def _cholesky(a: Array) -> Array:
 def _cholesky_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in outs[0].shape:
         return emit_empty(e, outs)
-    if has_lapack(e, ins[0], "potrf"):
+    if has_routines(e, ins[0], "potrf"):
         return [factor_positive(e, operands[0], outs[0])]
     factor = e.op("cholesky", operands, outs, "lower = true")[0]
     return [emit_triangle(e, factor, outs[0], lower=True)]
@@ -177,7 +177,7 @@ def _solve(a: Array, b: Array, left_side: bool, lower: bool, unit_diagonal: bool
 def _solve_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in outs[0].shape:
         return emit_empty(e, outs)
-    if has_lapack(e, ins[0], "trsm"):
+    if has_routines(e, ins[0], "trsm"):
         return [solve_triangular(e, operands[0], operands[1], params)]
     flags = ", ".join(f"{name} = {str(params[name]).lower()}" for name in ("left_side", "lower", "unit_diagonal"))
     how = TRANSPOSES[params["transpose_a"]]

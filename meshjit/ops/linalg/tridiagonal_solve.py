@@ -23,9 +23,9 @@ from meshjit.ops.base.reduction import restore
 from meshjit.ops.base.shape import expand, reshape
 from meshjit.ops.control.repeating import repeat
 from meshjit.ops.index.dynamic import dynamic_slice, dynamic_update_slice
-from meshjit.ops.linalg.lapack import call, has_lapack, is_good, nan_unless, refuse
 from meshjit.ops.linalg.lu import factored
 from meshjit.ops.linalg.matrices import batch_names, emit_empty, matrix, require_flag, require_matrix
+from meshjit.ops.linalg.routines import call, has_routines, is_good, nan_unless, on_gpu, refuse
 from meshjit.ops.slicing.concatenation import concatenate
 from meshjit.ops.slicing.halos import cut
 from sharding.rule import FactorRule
@@ -80,16 +80,22 @@ def _evaluate(dl: Array, d: Array, du: Array, b: Array, perturb_singular: bool) 
     return np.where(bad[..., None, None], np.nan, x).astype(b.dtype)
 
 
+_LEAST = 3  # unknowns that cuSPARSE's gtsv2 takes
+
+
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if 0 in outs[0].shape:
         return emit_empty(e, outs)
     batch = ins[3].rank - 2
     if params["perturb_singular"]:
-        if "tridiagonal_solve_perturbed_ffi" not in e.target.kernels:
+        if not has_routines(e, ins[3], "solve_perturbed"):
             refuse(e, "tridiagonal_solve with perturb_singular=True")
-        return call(e, "tridiagonal_solve_perturbed_ffi", operands, outs, batch=batch)
-    if not has_lapack(e, ins[3], "gtsv"):
+        return call(e, "solve_perturbed", operands, outs, batch=batch)
+    is_cusparse = on_gpu(e, "gtsv", ins[3].dtype)
+    if not has_routines(e, ins[3], "gtsv") or (is_cusparse and ins[3].shape[-2] < _LEAST):
         return e.program(_loops(*ins), operands)
+    if is_cusparse:  # it does not say whether it managed
+        return call(e, "gtsv", operands, outs, in_place={0: 3}, batch=batch)
     info = TensorType(ins[3].shape[:-2], _INT)
     *_, x, info_name = call(e, "gtsv", operands, (*ins, info), in_place={i: i for i in range(4)}, batch=batch)
     return e.program(_checked(info, outs[0]), [info_name, x])

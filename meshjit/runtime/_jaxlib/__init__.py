@@ -116,6 +116,7 @@ from meshjit.runtime._jaxlib.guards import (
 )
 from meshjit.runtime._jaxlib.kernels import (
     CPU_KERNELS as CPU_KERNELS,  # noqa: E402
+    KERNELS as KERNELS,  # noqa: E402
     cpu_kernels as cpu_kernels,  # noqa: E402
     include_folder as include_folder,  # noqa: E402
     register_kernel as register_kernel,  # noqa: E402

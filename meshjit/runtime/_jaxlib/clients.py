@@ -10,7 +10,7 @@ from typing import Any
 
 from jaxlib import _jax, xla_client  # pyright: ignore[reportAttributeAccessIssue]
 
-from meshjit.runtime._jaxlib.kernels import register_gpu_kernels
+from meshjit.runtime._jaxlib.kernels import register_gpu_plugin
 
 
 def cpu_client(
@@ -76,7 +76,7 @@ def _load_plugin(platform: str) -> None:
     if not xla_client.pjrt_plugin_loaded(platform):
         plugin = xla_client.load_pjrt_plugin_dynamically(platform, path)
         if platform == "cuda":
-            register_gpu_kernels(plugin)
+            register_gpu_plugin(plugin)
     if not xla_client.pjrt_plugin_initialized(platform):
         xla_client.initialize_pjrt_plugin(platform)
 

@@ -1,21 +1,20 @@
-"""Kernels that jaxlib carries beside XLA, and that programs call by name: LAPACK's, on CPU."""
+"""Kernels that jaxlib carries beside XLA, and that programs call by name: LAPACK's on CPU, cuSOLVER's on GPUs."""
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-import importlib
 import os
 import sys
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import jaxlib
-from jaxlib import xla_client  # pyright: ignore[reportAttributeAccessIssue]
+from jaxlib import gpu_linalg, gpu_solver, gpu_sparse, xla_client  # pyright: ignore[reportAttributeAccessIssue]
+from jaxlib.plugin_support import import_from_plugin
 
-_PREFIX = "lapack_"
+_CPU, _GPU = "lapack_", ("cusolver_", "cusparse_", "cu_")
 _THREADS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 
@@ -37,11 +36,11 @@ def cpu_kernels() -> frozenset[str]:
     return frozenset(kernels)
 
 
-def register_gpu_kernels(plugin: Any) -> None:
-    """Let a CUDA plugin run what programs for GPUs call by name: Python, users' functions, cuSOLVER.
+def register_gpu_plugin(plugin: Any) -> None:
+    """Let a CUDA plugin run what programs for GPUs call by name: Python, users' functions, `gpu_kernels`.
 
-    They come in a package beside the plugin. Where that is missing, XLA says of such calls that it does not know them."""
-    extension = _gpu_module("cuda_plugin_extension")
+    What they call comes in a package beside the plugin. Where that is missing, XLA does not know these names."""
+    extension = import_from_plugin("cuda", "cuda_plugin_extension")
     if extension is None:
         return
     xla_client.register_custom_type_handler("CUDA", functools.partial(extension.register_custom_type, plugin))
@@ -52,12 +51,14 @@ def register_gpu_kernels(plugin: Any) -> None:
         xla_client.register_custom_call_target(name, function, platform="CUDA", api_version=1)
 
 
-def _gpu_module(name: str) -> Any:
-    """A module of the package that jaxlib's plugin for CUDA 13 or 12 comes with; None where neither is installed."""
-    for package in ("jax_cuda13_plugin", "jax_cuda12_plugin"):
-        with contextlib.suppress(ImportError):
-            return importlib.import_module(f"{package}.{name}")
-    return None
+@functools.cache
+def gpu_kernels() -> frozenset[str]:
+    """What programs for CUDA may call: `cusolver_getrf_ffi` and so on; nothing where jaxlib's plugin is not installed."""
+    lists = [module.registrations()["CUDA"] for module in (gpu_linalg, gpu_solver, gpu_sparse)]
+    kernels = [kernel for kernels in lists for kernel in kernels if kernel[2] == 1]
+    for name, function, version in kernels:
+        xla_client.register_custom_call_target(name, function, platform="CUDA", api_version=version)
+    return frozenset(name for name, *_ in kernels)
 
 
 def register_kernel(name: str, function: Any, platform: str, api_version: int, **options: Any) -> None:
@@ -74,21 +75,30 @@ def include_folder() -> str:
     return os.path.join(os.path.dirname(os.path.abspath(jaxlib.__file__ or "")), "include")
 
 
-class _CpuKernels(Container[str]):
-    """`cpu_kernels()`, which is asked for no earlier than a name is."""
+class _Kernels(Container[str]):
+    """Names that are asked for no earlier than one of them is."""
+
+    def __init__(self, ask: Callable[[], frozenset[str]]) -> None:
+        self._ask = ask
 
     def __contains__(self, name: object) -> bool:
-        return name in cpu_kernels()
+        return name in self._ask()
 
 
-CPU_KERNELS: Final = _CpuKernels()
+CPU_KERNELS: Final = _Kernels(cpu_kernels)
+KERNELS: Final[Mapping[str, Container[str]]] = {"cpu": CPU_KERNELS, "gpu": _Kernels(gpu_kernels)}
 
 
 def prepare_kernels(program: str | bytes, client: Any) -> None:
     """Make known what a program calls, that may come from another process; call this before it is compiled or loaded."""
-    calls = _PREFIX in program if isinstance(program, str) else _PREFIX.encode() in program
-    if calls and client.platform == "cpu" and cpu_kernels():
+    if client.platform == "cpu" and _calls(program, _CPU) and cpu_kernels():
         _share_processor(len(client.local_devices()))
+    if client.platform in ("gpu", "cuda") and any(_calls(program, prefix) for prefix in _GPU):
+        gpu_kernels()
+
+
+def _calls(program: str | bytes, prefix: str) -> bool:
+    return prefix in program if isinstance(program, str) else prefix.encode() in program
 
 
 @functools.cache

@@ -1,8 +1,8 @@
-"""Calls of LAPACK in StableHLO, for the devices that have it (`Target.kernels`): CPU.
+"""LAPACK's routines in StableHLO, for the devices that have them (`Target.kernels`): of LAPACK on CPU, of cuSOLVER on GPUs.
 
 The kernels are jaxlib's custom calls. They take matrices by columns, as Fortran does, dims before them as a batch; XLA is
-told so by layouts and transposes where it must. Options are the letters that LAPACK itself takes. `info` is an i32 per matrix,
-0 where all went well; what it means otherwise says LAPACK's manual of each routine.
+told so by layouts and transposes where it must. Options are the letters that LAPACK itself takes, for cuSOLVER in other words.
+`info` is an i32 per matrix, 0 where all went well; what it means otherwise says LAPACK's manual of each routine.
 """
 
 from __future__ import annotations
@@ -26,20 +26,33 @@ from meshjit.ops.linalg.matrices import emit_triangle
 
 INFO = DTYPES["i32"]
 _PREFIXES = {DTYPES["f32"]: "s", DTYPES["f64"]: "d", DTYPES["c64"]: "c", DTYPES["c128"]: "z"}
-OWN = ("tridiagonal_solve_perturbed_ffi",)  # jaxlib's own, of one name for all dtypes
 # Routines that are called otherwise for complex matrices.
 _COMPLEX = {"syevd": "heevd", "orgqr": "ungqr", "ormqr": "unmqr", "sytrd": "hetrd"}
+# What cuSOLVER's neighbours have, and jaxlib's own, of one name for all dtypes.
+_OTHERS = {
+    "gtsv": ("cusparse_gtsv2_ffi",),
+    "solve_perturbed": ("tridiagonal_solve_perturbed_ffi", "cu_tridiagonal_solve_perturbed"),
+    "order_of_pivots": ("cu_lu_pivots_to_permutation",),
+}
 
 
-def kernel(routine: str, dtype: np.dtype[Any]) -> str:
-    """The custom call's target: `getrf` of f32 is lapack_sgetrf_ffi."""
+def kernel(e: Any, routine: str, dtype: np.dtype[Any]) -> str | None:
+    """The custom call's target: `getrf` of f32 is lapack_sgetrf_ffi or cusolver_getrf_ffi. None where the devices have none."""
     name = _COMPLEX.get(routine, routine) if dtype.kind == "c" else routine
-    return f"lapack_{_PREFIXES[dtype]}{name}_ffi"
+    others = _OTHERS.get(routine, (f"cusolver_{routine}_ffi",))
+    lapack = [f"lapack_{_PREFIXES[dtype]}{name}_ffi"] if dtype in _PREFIXES else []
+    return next((target for target in (*lapack, *others) if target in e.target.kernels), None)
 
 
-def has_lapack(e: Any, type: TensorType, *routines: str) -> bool:
+def on_gpu(e: Any, routine: str, dtype: np.dtype[Any]) -> bool:
+    """Whether the routine is one of the libraries for GPUs."""
+    target = kernel(e, routine, dtype)
+    return target is not None and not target.startswith("lapack_")
+
+
+def has_routines(e: Any, type: TensorType, *routines: str) -> bool:
     """Whether the devices can call these routines for matrices of this type. Empty ones are nobody's business but ours."""
-    return 0 not in type.shape and all(kernel(routine, type.dtype) in e.target.kernels for routine in routines)
+    return 0 not in type.shape and all(kernel(e, routine, type.dtype) is not None for routine in routines)
 
 
 def call(
@@ -57,12 +70,14 @@ def call(
     `letters` are options of one letter; `options` others, as MLIR has them. `in_place`: result → the operand whose memory
     it takes."""
     type = e.types[operands[0]]
+    target = kernel(e, routine, type.dtype)
     leading = type.rank - 2 if batch is None else batch
-    words = [f"{name} = {ord(letter)} : ui8" for name, letter in sorted(letters.items())]
+    write = _in_letters if target is None or target.startswith("lapack_") else _in_words
+    words = [write(name, letter) for name, letter in sorted(letters.items())]
     layouts = [", ".join(_layout(t, leading) for t in types) for types in ([e.types[o] for o in operands], results)]
     aliases = ", ".join(_alias(result, operand, len(results)) for result, operand in (in_place or {}).items())
     attributes = [
-        f'call_target_name = "{routine if routine in OWN else kernel(routine, type.dtype)}"',
+        f'call_target_name = "{target}"',
         "api_version = 4 : i32",
         f"backend_config = {{{', '.join([*words, *([options] if options else [])])}}}",
         f"operand_layouts = [{layouts[0]}]",
@@ -70,6 +85,21 @@ def call(
         f"output_operand_aliases = [{aliases}]",
     ]
     return e.op("custom_call", operands, results, ", ".join(attributes))
+
+
+def _in_letters(name: str, letter: str) -> str:
+    return f"{name} = {ord(letter)} : ui8"
+
+
+def _in_words(name: str, letter: str) -> str:
+    """Of cuSOLVER's calls: `uplo`, which triangle is read, and `mode` of syevd, whose way cuSOLVER chooses itself."""
+    if name == "mode":
+        return "algorithm = 0 : ui8"
+    return (
+        f"lower = {str(letter == 'L').lower()}"
+        if name == "uplo"
+        else f"{name.removeprefix('compute_')} = {str(letter == 'V').lower()}"
+    )
 
 
 def _layout(type: TensorType, batch: int) -> str:
@@ -172,6 +202,12 @@ def factor_general(e: Any, a: str, type: TensorType) -> tuple[str, str]:
     return factors, chosen
 
 
+def order_of_pivots(e: Any, pivots: str, rows: int) -> str:
+    """i32 [..., rows]: which row is where after the exchanges, which count from 0."""
+    type = e.types[pivots]
+    return call(e, "order_of_pivots", [pivots], (type.with_shape((*type.shape[:-1], rows)),), batch=type.rank - 1)[0]
+
+
 def reflections(e: Any, a: str, type: TensorType) -> tuple[str, str]:
     """(R above, Householder vectors below the diagonal; their scales): Q R = A."""
     scales = batch_type(type, min(type.shape[-2:]))
@@ -197,7 +233,7 @@ def product_of_reflections(e: Any, vectors: str, scales: str) -> str:
 
 def eigen_hermitian(e: Any, a: str, outs: Types) -> list[str]:
     """[eigenvectors, eigenvalues, info, finite] of the matrix whose lower triangle A holds."""
-    good = finite(e, a)
+    a, good = without_bad(e, a) if on_gpu(e, "syevd", outs[0].dtype) else (a, finite(e, a))
     results = (*outs, info_type(outs[0]))
     return [*call(e, "syevd", [a], results, in_place={0: 0}, mode="V", uplo="L"), good]
 
@@ -232,7 +268,7 @@ def refuse(e: Any, op: str) -> NoReturn:
     line = f"\n  at {e.source.file}:{e.source.line}" if e.source else ""
     reason = (
         "SciPy, whose LAPACK CPU devices call, is not installed{}\n  fix: pip install scipy"
-        if e.target.may_call_kernels
+        if e.target.may_call_kernels and e.target.platform == "cpu"
         else "only CPU devices have it{}\n  fix: jit it on devices('cpu'); without devices, lower(lowering_platforms=('cpu',))"
     )
     raise NotImplementedError(f"{op}: {reason.format(line)}")
