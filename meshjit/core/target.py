@@ -31,6 +31,9 @@ class Target:
     needs_barrier_before_all_to_all: bool = False
     lacks_bitwise_collectives: bool = False  # none combines integers by `and` or `or`
     ends_at_sums_of_constants: bool = False  # transform/hide_constants: an all-reduce of a constant ends the process
+    lacks_two_bits: bool = False  # elements of 2 bits come out wrong, so programs with such are refused
+    updates_bytes: bool = False  # elements of 4 bits are written to the wrong places of what an update replaces
+    convolves_floats_only: bool = False  # convolutions of integers and complex numbers are refused
     materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
 
     # What the compiler writes poorly, and what is written instead.

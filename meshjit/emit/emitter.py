@@ -19,9 +19,9 @@ from sharding.mesh import BaseMesh
 
 _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
 _ELEMENT |= {"f8e8m0fnu": "f8E8M0FNU"} | {name: f"f{name[1:].upper()}" for name in map(short_name, SMALL_FLOATS)}
-_TWO_BITS = DTYPES["i2"], DTYPES["u2"]
+TWO_BITS = DTYPES["i2"], DTYPES["u2"]
 _MOVE_TWO_BITS = "concatenate", "all_gather", "all_to_all", "collective_permute", "collective_broadcast"
-_IN_BYTES = dict.fromkeys(_MOVE_TWO_BITS, _TWO_BITS) | {"pad": SMALL_INTEGERS}
+_IN_BYTES = dict.fromkeys(_MOVE_TWO_BITS, TWO_BITS) | dict.fromkeys(("pad", "dynamic_update_slice"), SMALL_INTEGERS)
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 
@@ -122,7 +122,8 @@ class Emitter:
         `dimensions = array<i64: 0, 2>`. Gives the result names, one per out type.
         """
         if name in _IN_BYTES and any(t.dtype in _IN_BYTES[name] for t in out_types):
-            return self._in_bytes(name, operands, out_types, attributes)
+            if name != "dynamic_update_slice" or self.target.updates_bytes:
+                return self._in_bytes(name, operands, out_types, attributes)
         types = self.types
         ins = ", ".join([tensor(types[o]) for o in operands])
         if len(out_types) == 1:
@@ -139,9 +140,13 @@ class Emitter:
 
     def _in_bytes(self, name: str, operands: Sequence[str], out_types: Sequence[TensorType], attributes: str) -> list[str]:
         """What XLA gets wrong with 2 or 4 bits an element (docs/xla.md), with 8."""
-        wide = [self.op("convert", [x], [self._wide(self.types[x])])[0] for x in operands]
+        wide = [self._in_dtype(x, wide_of(self.types[x].dtype)) for x in operands]
         results = self.op(name, wide, [self._wide(t) for t in out_types], attributes)
         return [self.op("convert", [x], [t])[0] for x, t in zip(results, out_types, strict=True)]
+
+    def _in_dtype(self, x: str, dtype: np.dtype[Any]) -> str:
+        type = self.types[x]
+        return x if type.dtype == dtype else self.op("convert", [x], [type.with_dtype(dtype)])[0]
 
     def _wide(self, type: TensorType) -> TensorType:
         return type.with_dtype(wide_of(type.dtype))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NoReturn
 
 from meshjit.core.effects import is_ordered
 from meshjit.core.host import host_calls
-from meshjit.core.program import Program
+from meshjit.core.program import Program, Source, Var
+from meshjit.core.region import run_programs
 from meshjit.core.target import Target
-from meshjit.emit.emitter import TOKEN, Emitter, tensor
+from meshjit.emit.emitter import TOKEN, TWO_BITS, Emitter, tensor
 from meshjit.targets import target_of
 from sharding.memory import DEVICE
 from sharding.mesh import BaseMesh
@@ -50,6 +52,8 @@ def emit(
         emitter.token = emitter.fresh(TOKEN)
         arguments.insert(0, f"{emitter.token}: {tensor(TOKEN)}")
     body = emitter.program(program, names)
+    if emitter.target.lacks_two_bits and any(type.dtype in TWO_BITS for type in emitter.types.values()):
+        _refuse_two_bits(program)
     types = [tensor(v.type) for v in program.outputs]
     if ordered:
         body, types = [emitter.token, *body], [tensor(TOKEN), *types]
@@ -63,6 +67,24 @@ def emit(
         f"{{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = {mesh.size} : i32}} {{\n"
         f"  func.func public @main({', '.join(arguments)}) -> ({results}) {{\n    {lines}\n  }}\n{functions}}}\n"
     )
+
+
+def _refuse_two_bits(program: Program) -> NoReturn:
+    """Name the first value that has them, with the line that made it."""
+    kind, source = next((var.type, source) for var, source in _values(program) if var.dtype in TWO_BITS)
+    at = f" at {source.file}:{source.line}" if source is not None else ""
+    raise NotImplementedError(
+        f"{program.name}: {kind}{at}: XLA computes elements of 2 bits wrongly on GPUs\n"
+        "  fix: keep them as int4 or int8, x.astype(int8) on devices('cpu')"
+    )
+
+
+def _values(program: Program) -> Iterator[tuple[Var, Source | None]]:
+    """All that a Program and those in it compute, each with its line, after what they are given."""
+    yield from ((var, None) for var in program.inputs)
+    for eqn in program.eqns:
+        yield from ((var, eqn.source) for var in eqn.outputs)
+        yield from (value for inner in run_programs(eqn) for value in _values(inner))
 
 
 def _marked(memories: Sequence[str], i: int, marks: Sequence[str] = ()) -> str:

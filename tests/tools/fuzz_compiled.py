@@ -1,6 +1,7 @@
 """Random programs compiled by XLA, against the simulator: what XLA makes of programs that are right. Runs in CI, and as long as you like:
 
     python -m tests.tools.fuzz_compiled --minutes 10 [--seed N]
+    MESHJIT_PLATFORMS=cuda python -m tests.tools.fuzz_compiled --go-on       on the GPUs at hand
 
 XLA:CPU has run fused updates in place although their new values were still to be read from the old ones. So these programs
 are full of updates with shifted slices of the same value, behind and before reshapes, transposes, conversions, pads,
@@ -41,7 +42,8 @@ def drawn_by(seed: int) -> Drawn:
     else:
         program, _, _, _, arrays = case(seed, 2 + seed % 9, CONTROL if seed % 5 == 4 else IN_MEMORY)
     generator = np.random.default_rng(seed)
-    shape = (1,) if seed % 2 else SHAPES[int(generator.integers(len(SHAPES)))]
+    shapes = [shape for shape in SHAPES if math.prod(shape) <= mj.device_count()]
+    shape = (1,) if seed % 2 else shapes[int(generator.integers(len(shapes)))]
     devices = np.array(mj.devices()[: math.prod(shape)]).reshape(shape)
     mesh = Mesh(devices, ("x", "y", "z")[: len(shape)])
     specs = [[random_spec(generator, v.rank, mesh) for v in vs] for vs in (program.inputs, program.outputs)]

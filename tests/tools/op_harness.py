@@ -32,6 +32,11 @@ def samples(op: Op) -> list[Sample]:
     return list(op.samples())
 
 
+def has_two_bits(sample: Sample) -> bool:
+    """Whether elements of 2 bits go in or come out, which are refused on GPUs."""
+    return any(str(dtype) in ("int2", "uint2") for dtype in (*(t.dtype for t in sample.types), *sample.params.values()))
+
+
 def describe(op: Op, sample: Sample) -> str:
     return f"{op.name}({', '.join(map(str, sample.types))}) {dict(sample.params)}"
 

@@ -3,6 +3,7 @@
 from meshjit.ops.window import (
     choice,
     convolution,
+    convolution_in_floats,
     convolution_rules,
     params,
     reduce_window,

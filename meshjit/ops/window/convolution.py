@@ -26,6 +26,7 @@ from meshjit.ops.base.comparison import select
 from meshjit.ops.base.constants import zeros
 from meshjit.ops.base.families import DTYPE_CLASSES, factor_names, require, require_param
 from meshjit.ops.slicing.halos import shard_axes
+from meshjit.ops.window.convolution_in_floats import in_floats
 from meshjit.ops.window.convolution_rules import convolution_batch, convolution_transpose
 from meshjit.ops.window.params import places_seen
 from meshjit.ops.window.sliding import Slide, padded, seen, window_views, windows_seen
@@ -145,6 +146,8 @@ def _rows(x: Array, slides: Sequence[Slide], params: Params) -> Array:
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if e.target.convolves_floats_only and ins[0].dtype.kind in "ciu":
+        return e.program(in_floats(tuple(ins), outs[0], tuple(params.items()), convolution), operands)
     lhs, rhs, out = params["dimension_numbers"]
     numbers = f"#stablehlo.conv<{_spec(lhs, 'bf')}x{_spec(rhs, 'oi')}->{_spec(out, 'bf')}>"
     rank = len(params["padding"])
