@@ -1,7 +1,7 @@
 """GPUs under XLA. A GPU sorts and shifts all elements side by side; NCCL's reductions are sum, product, maximum and minimum.
 
-Every op with all its samples ran on an H200 (jaxlib 0.11.2); collectives of several GPUs were compiled for H100 that were not there
-(`tests/tools/compile_ahead.py`), and never ran.
+Every op with all its samples ran on an H200 (jaxlib 0.11.2). Collectives of several GPUs were compiled for H100 that were not
+there (`tests/tools/compile_ahead.py`), and never ran.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Convolutions of complex numbers and integers by those of floats, for machines that have no others (cuDNN).
 
 Complex ones are four real ones. Integers are cut into pieces of 16 bits. A sum of products of two pieces is exact in float64 as
-long as a window has no more than 2**21 elements; the result, whose higher bits are dropped, is the sum of those that reach into it:
+long as a window has no more than 2**21 elements. The result, without its higher bits, is the sum of those that reach into it:
 
     x = x1 2**16 + x0    w = w1 2**16 + w0    of 32 bits:  x * w = x0 * w0 + (x0 * w1 + x1 * w0) 2**16
 """
