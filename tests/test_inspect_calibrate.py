@@ -55,6 +55,22 @@ def test_a_program_that_takes_long_runs_less_often() -> None:
     assert calibration.seconds(run, lambda: next(clock)) == 1.0 and run.call_count == 2  # the first does not count
 
 
+def test_a_quick_device_gets_work_that_takes_longer_than_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1e14 multiplications and additions a second, 4e12 bytes from memory beyond 2**26 bytes that are read for nothing, 60 us a call."""
+    calibration = calibrate.Calibration(mj.devices()[:1])
+    monkeypatch.setattr(calibrate.Calibration, "_program", lambda self, fun, shape, dtype: (fun, shape))
+
+    def seconds(self: Any, run: Any) -> float:
+        fun, (rows, columns) = run
+        nbytes = 4 * rows * columns
+        streaming = 2 * calibrate.TRIPS * nbytes / 4e12 if nbytes > 1 << 26 else 0.0
+        return 6e-5 + (2 * rows**3 / 1e14 if fun is calibrate._product else streaming)
+
+    monkeypatch.setattr(calibrate.Calibration, "seconds", seconds)
+    assert calibration.flops("bfloat16") == pytest.approx(1e14, rel=0.03)
+    assert calibration.memory_bandwidth() == pytest.approx(4e12, rel=0.03)
+
+
 @pytest.mark.device
 def test_one_device_has_nobody_to_talk_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate.Calibration, "flops", lambda self, dtype: 1e9)

@@ -7,6 +7,8 @@ few times, and the quickest run counts; one that takes long runs less often. Som
                    256 KiB and 1 MiB to move bytes; of two devices and of all, for larger groups take longer to start
     flops          products of square matrices, by dtype
     memory         a loop that only reads and writes 8 MiB; a chain of small products, for what a step costs at least
+
+A quick device gets larger matrices, more memory and longer messages, until they take much longer than a call does.
 """
 
 from __future__ import annotations
@@ -45,6 +47,8 @@ WIDTHS: Final = {"float32": 512, "float64": 512, "bfloat16": 256, "float16": 256
 STREAM: Final = 1 << 23  # bytes
 TRIPS: Final = 8  # over it
 STEPS: Final = 32
+ENOUGH: Final = 2e-3  # seconds that work has to take: a call takes up to 1e-4
+LARGEST: Final = {"width": 1 << 14, "stream": 1 << 32, "message": 1 << 28}  # columns; bytes
 LEAST: Final = 1e-7  # seconds: of what takes none that can be measured
 LEAST_SHARE: Final = 0.1  # of a time, that is left when another is taken off it: below, it is noise
 BUSY: Final = 1.3  # times as long as the processors worked: others use them, too
@@ -164,14 +168,23 @@ class Calibration:
         """Seconds to start a collective over axes, and bytes a second on the wire by kind; "minor …" along the second dim."""
         size = self.mesh.axes_size(axes)
         small, *large = (self._seconds_by_kind(axes, size, nbytes) for nbytes in (SMALL, *LARGE))
+        sizes = LARGE
+        while self._is_start(large[-1], small) and sizes[-1] < LARGEST["message"]:
+            sizes = tuple(16 * nbytes for nbytes in sizes)
+            large = [self._seconds_by_kind(axes, size, nbytes) for nbytes in sizes]
 
         def rate(name: str, nbytes: int, seconds: Mapping[str, float]) -> float:
             kind = name.removeprefix("minor ")
             operand = nbytes / size if kind == "all_gather" else nbytes  # of an all-gather the result is as large
             return collective_bytes(kind, operand, size) / _less(seconds[name], small[name])
 
-        rates = {name: statistics.geometric_mean(map(rate, (name,) * len(LARGE), LARGE, large)) for name in small}
+        rates = {name: statistics.geometric_mean(map(rate, (name,) * len(sizes), sizes, large)) for name in small}
         return statistics.median(small.values()), rates
+
+    def _is_start(self, large: Mapping[str, float], small: Mapping[str, float]) -> bool:
+        """Whether long messages take hardly longer than short ones: then nothing of them is a byte's. Processes agree."""
+        is_start = statistics.median(large.values()) < 2 * statistics.median(small.values())
+        return bool(broadcast_one_to_all(np.bool_(is_start))) if self.hosts > 1 else is_start
 
     def _seconds_by_kind(self, axis: tuple[str, ...], size: int, nbytes: int) -> dict[str, float]:
         """Of one collective of each kind on arrays of `nbytes`. A link of a chain ends with an array like that at its beginning;
@@ -208,13 +221,28 @@ class Calibration:
 
     def flops(self, dtype: str) -> float:
         width = WIDTHS[dtype]
-        return 2 * width**3 / self.seconds(self._program(_product, (width, width), dtype))
+        seconds = self.seconds(self._program(_product, (width, width), dtype))
+        while self._is_short(seconds) and width < LARGEST["width"]:
+            width *= 2
+            seconds = self.seconds(self._program(_product, (width, width), dtype))
+        return 2 * width**3 / seconds
 
     def memory_bandwidth(self) -> float:
         """Bytes that are read and written in a second, in memory that was touched before."""
-        side = int((STREAM / 4) ** 0.5)
-        run = self._program(lambda x: lax.fori_loop(0, TRIPS, lambda _, y: y + 1, x), (side, side), "float32")
-        return 2 * STREAM * TRIPS / self.seconds(run)
+        nbytes = STREAM
+        seconds = self._streaming(nbytes)
+        while self._is_short(seconds) and nbytes < min(LARGEST["stream"], self.memory(DEVICES[DEFAULTS[self.platform]]) / 8):
+            nbytes *= 4
+            seconds = self._streaming(nbytes)
+        return 2 * nbytes * TRIPS / seconds
+
+    def _streaming(self, nbytes: int) -> float:
+        side = int((nbytes / 4) ** 0.5)
+        return self.seconds(self._program(lambda x: lax.fori_loop(0, TRIPS, lambda _, y: y + 1, x), (side, side), "float32"))
+
+    def _is_short(self, seconds: float) -> bool:
+        """Whether a call is too much of this time. Processes agree."""
+        return bool(broadcast_one_to_all(np.bool_(seconds < ENOUGH))) if self.hosts > 1 else seconds < ENOUGH
 
     def step_latency(self) -> float:
         return max(self._chain(_product, (8, 8), STEPS) - self._chain(lambda x: x + 1, (8, 8), 1) / STEPS, LEAST)

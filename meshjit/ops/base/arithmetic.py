@@ -234,6 +234,24 @@ maximum = elementwise("maximum", np.maximum, arity=2, accepts="ordered", jvp=fun
 minimum = elementwise("minimum", np.minimum, arity=2, accepts="ordered", jvp=functools.partial(_choice_jvp, beyond="LT"))
 
 
+# -- relu: max(x, 0), as one op because its derivative at 0 is 0, and that of a maximum a half
+
+
+def _relu_jvp(primals, tangents, outs, params):
+    """Of x alone, which XLA then keeps; of the result it makes a second one for every reader (GPU: half as much memory again)."""
+    (x,), (t,) = primals, tangents
+    return [None if t is None else select(compare(x, zeros_like(x), direction="LE"), zeros_like(t), t)]
+
+
+def _relu_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    return e.op("maximum", [*operands, emit_splat(e, ins[0], 0)], outs)
+
+
+relu = elementwise(
+    "relu", lambda x: np.maximum(x, np.zeros((), x.dtype)), arity=1, accepts="ordered", jvp=_relu_jvp, emit=_relu_emit
+)
+
+
 # -- abs and sign
 
 
