@@ -397,13 +397,15 @@ def _contract(x: Any, a: str, y: Any, b: str, others: str, product: Callable[...
     batch = [c for c in both if c in others]
     inner_ = [c for c in both if c not in others]
 
+    rest_of_a, rest_of_b = ("".join(c for c in term if c not in both) for term in (a, b))
+    if rest_of_a and rest_of_b and others == "".join(batch) + rest_of_b + rest_of_a:  # the order that is asked for: nothing is left to transpose
+        (x, a, rest_of_a), (y, b, rest_of_b) = (y, b, rest_of_b), (x, a, rest_of_a)
+
     def places(term: str, letters: Sequence[str]) -> tuple[int, ...]:
         return tuple(term.index(c) for c in letters)
 
     numbers = ((places(a, inner_), places(b, inner_)), (places(a, batch), places(b, batch)))
-    result = product(x, y, numbers)
-    term = "".join(batch) + "".join(c for c in a if c not in both) + "".join(c for c in b if c not in both)
-    return result, term
+    return product(x, y, numbers), "".join(batch) + rest_of_a + rest_of_b
 
 
 def _squeezed(x: Any, a: str, y: Any, b: str) -> tuple[Any, str]:
