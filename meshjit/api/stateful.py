@@ -75,7 +75,7 @@ class Stateful:
         pure.__name__ = pure.__qualname__ = traced.call.title[4:-1]
         donated = iter(traced.call.donated)
         given = [[next(donated) for _ in tree.leaves(x)] for x in split.args]
-        ins, outs = (wrapped._meaning(s) for s in (wrapped.in_shardings, wrapped.out_shardings))
+        ins, outs = (wrapped.meaning(s) for s in (wrapped.in_shardings, wrapped.out_shardings))
         spread = tuple(ins) if isinstance(ins, tuple | list) else (ins,) * len(split.args)
         return type(wrapped)(
             pure,

@@ -15,44 +15,38 @@ from meshjit.api.axes import Symbols, axes_key, check_axes, symbols_of, with_sym
 from meshjit.api.caches import cache_of
 from meshjit.api.call import Automatic, Call, Context
 from meshjit.api.captured import CapturedNames
-from meshjit.api.constraint import put_traced, reshard
 from meshjit.api.entrances import entrances
 from meshjit.api.explain import explain_miss, log_compile
 from meshjit.api.layouts import places_of
-from meshjit.api.leaves import host_array, key_of_shape, key_of_value, strict_argument
+from meshjit.api.leaves import key_of_shape, key_of_value
 from meshjit.api.memories import input_memories, with_output_memories
+from meshjit.api.nested import call_nested
 from meshjit.api.options import checked_options, compiler_settings
 from meshjit.api.putting import ShapeDtypeStruct, with_words
 from meshjit.api.shapes_of_shards import shapes_of_shards
 from meshjit.api.shardings import (
     UNSPECIFIED,
-    broadcast,
-    check_count,
     check_shardings,
     is_sharding_leaf,
-    keywords_not_placed,
     replicated_nones,
 )
 from meshjit.api.stages import Compiled, Lowered, Traced
 from meshjit.api.stateful import LoweredWithRefs, Stateful, borrowing, is_stateful, lending
+from meshjit.api.traceable import check_function
 from meshjit.api.tracebacks import hide_own_frames
 from meshjit.api.watching import imaginers, tell
 from meshjit.config import config
 from meshjit.core.attached import NAME
 from meshjit.core.garbage import rarely_collected
 from meshjit.core.ref import Ref
-from meshjit.core.region import nesting
 from meshjit.monitoring import COMPILED, LOWERED, TRACED
 from meshjit.runtime.array import LeafKey
 from meshjit.runtime.fast import apart, forget_calls
-from meshjit.runtime.shardings import one_device_mesh
 from meshjit.trace import (
     Argument,
     Traced as TracedProgram,
     Tracer,
     active_trace,
-    as_operand,
-    require_mesh,
     staging,
     trace_to_program,
     user_source,
@@ -62,13 +56,10 @@ from meshjit.trace.float0 import is_float0, without_float0
 from meshjit.trace.members import is_checked
 from meshjit.trace.names import function_name
 from meshjit.trace.once import context_key, traced_once
-from meshjit.trace.refs import check_distinct, lend, refs_in, store_outputs
+from meshjit.trace.refs import check_distinct, lend, refs_in
 from meshjit.trees import WORDS as tree
 from sharding.mesh import current_mesh, mesh_context
-from sharding.named import Sharding, is_auto
-from sharding.spec import PartitionSpec
-
-DEEPEST_CALLS = 32  # Programs inside one another; what calls deeper ones has their equations: passes go into each level
+from sharding.named import is_auto
 
 
 class _SignatureOfFunction:
@@ -129,9 +120,9 @@ class Wrapped:
         self.keep_unused = bool(keep_unused)
         self.device = device
         self.inline = bool(inline)
-        check_axes(self._title(), abstracted_axes)
+        check_axes(self.title(), abstracted_axes)
         self.abstracted_axes = abstracted_axes
-        self.compiler_options = checked_options(compiler_options, self._title())
+        self.compiler_options = checked_options(compiler_options, self.title())
         p = self.parameters
         self.cache = cache_of(
             fun,
@@ -140,7 +131,7 @@ class Wrapped:
              dict(self.compiler_options), self.automatic),
         )  # fmt: skip
         self.unguarded = False  # whether C++ may be called without a frame of Python around it
-        self.fast, self.__call__ = entrances(self, self._title())
+        self.fast, self.__call__ = entrances(self, self.title())
         if self.fast is not None:
             self.cache.fast.add(self)
 
@@ -156,7 +147,7 @@ class Wrapped:
 
     def __reduce__(self) -> str:
         """Pickled by its name, as any function."""
-        return getattr(self, "__qualname__", self._title())
+        return getattr(self, "__qualname__", self.title())
 
     def _call_in_python(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Compiled | None]:
         """The result, and what was run if it needs no more than Arrays that lie where it wants them."""
@@ -168,7 +159,7 @@ class Wrapped:
 
     def _call_with_refs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call with refs among its arguments, whose contents are arguments in their place: found again for other refs."""
-        check_distinct(self._title(), (args, kwargs))
+        check_distinct(self.title(), (args, kwargs))
         with lending(refs_in((args, kwargs))):
             return self._call_at_top(lend(args), lend(kwargs))[0]
 
@@ -187,7 +178,7 @@ class Wrapped:
                 if trace is not None:  # traced values inside ensure_compile_time_eval
                     return self._nested(args, kwargs), None
             if any(map(is_float0, leaves)):
-                plain = (args, kwargs) if config.disable_jit else self._without_float0(args, kwargs)
+                plain = (args, kwargs) if config.disable_jit else self.without_float0(args, kwargs)
                 return (self._call_as_it_is if config.disable_jit else self._call_anyhow)(*plain), None
             self._name_bad_leaf(args, kwargs)
             raise
@@ -207,7 +198,7 @@ class Wrapped:
     def _call_anyhow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return self._call_in_python(args, kwargs)[0]
 
-    def _without_float0(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def without_float0(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments with float0 arrays as parts of their structure; static ones as they are."""
         static = {where for where, _ in self.parameters.split(args, kwargs).statics} if self.has_statics else ()
         positional = tuple([x if i in static else without_float0(x) for i, x in enumerate(args)])
@@ -258,14 +249,14 @@ class Wrapped:
             keys = [key_of_shape(x, n) for x, n in zip(leaves, names, strict=True)]
         symbols: Sequence[Symbols] = ()
         if self.abstracted_axes is not None:
-            symbols = symbols_of(self._title(), self.abstracted_axes, in_tree, names, keys)
+            symbols = symbols_of(self.title(), self.abstracted_axes, in_tree, names, keys)
         return Call(
-            title=self._title(),
+            title=self.title(),
             names=names,
             keys=keys,
             in_tree=in_tree,
-            in_shardings=self._meaning(self.in_shardings),
-            out_shardings=self._meaning(self.out_shardings),
+            in_shardings=self.meaning(self.in_shardings),
+            out_shardings=self.meaning(self.out_shardings),
             donated=self.parameters.donated(split),
             keep_unused=self.keep_unused,
             automatic=self.automatic,
@@ -289,12 +280,12 @@ class Wrapped:
         types = [with_symbols(k.type, s) for k, s in zip(call.keys, symbols, strict=True)]
         leaves = zip(types, call.keys, call.names, input_memories(call), strict=True)
         arguments = [Argument(t, k.weak, n, sharding=sharding_in_type(k), memory=m) for t, k, n, m in leaves]
-        traced = with_output_memories(self._program(self.cache.traced, fun, split, arguments, call.in_tree), call)
+        traced = with_output_memories(self.traced_program(self.cache.traced, fun, split, arguments, call.in_tree), call)
         if traced.captured:
             call = replace(call, captured=CapturedNames(self.fun, traced.captured))
         return Traced(call, traced)
 
-    def _program(
+    def traced_program(
         self, known: dict[Any, TracedProgram], fun: Callable[..., Any], split: Split, arguments: Sequence[Argument], in_tree: Any
     ) -> TracedProgram:
         """fun, made of this function, as a Program; one of `known` if it was traced for such a call. One that closes over traced
@@ -307,10 +298,10 @@ class Wrapped:
 
             def trace() -> TracedProgram:
                 if config.no_tracing:
-                    raise RuntimeError(f"{self._title()} would be traced, and config.no_tracing is set")
+                    raise RuntimeError(f"{self.title()} would be traced, and config.no_tracing is set")
                 start = time.perf_counter()
                 traced = trace_to_program(fun, arguments, in_tree, function_name(self.fun), writes=True)
-                log_compile(self._title(), "traced", time.perf_counter() - start, TRACED)
+                log_compile(self.title(), "traced", time.perf_counter() - start, TRACED)
                 return traced
 
             what = ("jit", self.cache, known is self.cache.nested, key)
@@ -319,7 +310,7 @@ class Wrapped:
                 known[key] = traced
         return traced
 
-    def _title(self) -> str:
+    def title(self) -> str:
         return f"jit({function_name(self.fun)})"
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -359,7 +350,7 @@ class Wrapped:
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The result's shapes and dtypes."""
         if is_checked():
-            return shapes_of_shards(self._nested, self._title(), args, kwargs)
+            return shapes_of_shards(self._nested, self.title(), args, kwargs)
         info = self.staged(*args, **kwargs).out_info
         return tree.map(lambda x: ShapeDtypeStruct(x.shape, x.dtype) if is_float0(x) else x, info)
 
@@ -371,56 +362,14 @@ class Wrapped:
         return len(self.cache.by_meaning)
 
     def _nested(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Inside another trace the function becomes one call in that Program, or part of it (`inline`); its shardings
-        become constraints. It is traced once per kind of arguments."""
         outer = active_trace()
         if outer is None or config.disable_jit:
             return self._call_as_it_is(args, kwargs)
-        self._check_nested()
-        if Ref.made:
-            check_distinct(self._title(), (args, kwargs))
-        args, kwargs = self._without_float0(args, kwargs)
-        split = self.parameters.split(args, kwargs)
-        names = self.parameters.leaf_names(split)
-        leaves, in_tree = tree.flatten((split.args, split.kwargs))
-        leaves = [host_array(x) for x in leaves]
-        arguments = [strict_argument(x, n) for x, n in zip(leaves, names, strict=True)]
-        plain = self.in_shardings is UNSPECIFIED and self.out_shardings is UNSPECIFIED and self.abstracted_axes is None
-        known = self.cache.traced if plain else self.cache.nested
-        traced = self._program(known, self._placed(split), split, arguments, in_tree)
-        program = outer.translated(traced.program, traced.mesh)
-        operands = [*(as_operand(x, a) for x, a in zip(leaves, arguments, strict=True)), *traced.captured]
-        apply = outer.inline if self.inline or nesting(program) > DEEPEST_CALLS else outer.call
-        results = apply(program, operands, traced.out_weak)
-        store_outputs(traced.writes, results)
-        return tree.unflatten(traced.out_tree, results[: len(results) - len(traced.writes)])
+        return call_nested(self, outer, args, kwargs)
 
-    def _check_nested(self) -> None:
-        if self.compiler_options:
-            raise ValueError(
-                f"{self._title()} has compiler_options {dict(self.compiler_options)}, but is called inside of another jitted"
-                " function\n  XLA compiles one program, of the outermost function\n"
-                "  fix: give the options to the outermost jit"
-            )
-        if self.device is not None:
-            require_mesh(one_device_mesh(self.device))
-
-    def _meaning(self, shardings: Any) -> Any:
+    def meaning(self, shardings: Any) -> Any:
+        """The shardings as they count; of pjit, None is replicated."""
         return replicated_nones(shardings) if self.replicates_none else shardings
-
-    def _placed(self, split: Split) -> Callable[..., Any]:
-        """The function of the arguments that are not static, its shardings as constraints."""
-        ins, outs = self._meaning(self.in_shardings), self._meaning(self.out_shardings)
-
-        def fun(*args: Any, **kwargs: Any) -> Any:
-            if ins is not UNSPECIFIED and ins is not None:
-                if kwargs:
-                    raise keywords_not_placed(self._title(), sorted(kwargs))
-                check_count(self._title(), ins, args, "in_shardings")
-                args = _all_constrained(args, ins, "in_shardings")
-            return _all_constrained(self.parameters.join(args, kwargs, split.statics), outs, "out_shardings")
-
-        return fun
 
     def __repr__(self) -> str:
         return f"<PjitFunction of {self.fun!r}>"
@@ -429,40 +378,6 @@ class Wrapped:
 def _asks_for_a_plan(*shardings: Any) -> bool:
     """Whether AUTO is among them."""
     return any(is_auto(leaf) for tree_ in shardings for leaf in tree.leaves(tree_, is_leaf=is_sharding_leaf))
-
-
-def check_function(fun: Any) -> None:
-    """TypeError for what jit cannot trace: no function, a generator, a coroutine."""
-    if not callable(fun):
-        fix = "\n  fix: jit the function, not its result: jit(f)(x)" if hasattr(fun, "shape") else ""
-        shown = f" of shape {fun.shape}" if fix else f": {fun!r}"
-        raise TypeError(f"jit needs a function, was given {type(fun).__name__}{shown}{fix}")
-    if inspect.isgeneratorfunction(fun):
-        raise TypeError(
-            f"jit({function_name(fun)}): it is a generator function (it has a yield)\n"
-            "  fix: jit the function that it calls at each step, and yield outside"
-        )
-    if inspect.iscoroutinefunction(fun):
-        raise TypeError(
-            f"jit({function_name(fun)}): it is a coroutine function (async def)\n"
-            "  fix: jit an ordinary function and call it from the coroutine; calls return at once and compute behind"
-        )
-
-
-def _all_constrained(values: Any, shardings: Any, what: str) -> Any:
-    """The arrays of a tree under the constraints that a pytree prefix of shardings means inside a trace."""
-    if shardings is UNSPECIFIED:
-        return values
-    flat, structure = tree.flatten(values)
-    shardings = tuple(shardings) if isinstance(shardings, list) and isinstance(values, tuple) else shardings
-    entries = broadcast(shardings, structure, what)
-    return tree.unflatten(structure, [_constrained(x, s) for x, s in zip(flat, entries, strict=True)])
-
-
-def _constrained(value: Any, sharding: Any) -> Any:
-    if not isinstance(sharding, Sharding | PartitionSpec):
-        return value
-    return put_traced(value, sharding) if isinstance(sharding, Sharding) else reshard(value, sharding)
 
 
 def _types(keys: Sequence[LeafKey]) -> str:

@@ -398,7 +398,7 @@ def _contract(x: Any, a: str, y: Any, b: str, others: str, product: Callable[...
     inner_ = [c for c in both if c not in others]
 
     rest_of_a, rest_of_b = ("".join(c for c in term if c not in both) for term in (a, b))
-    if rest_of_a and rest_of_b and others == "".join(batch) + rest_of_b + rest_of_a:  # the order that is asked for: nothing is left to transpose
+    if rest_of_a and rest_of_b and others == "".join(batch) + rest_of_b + rest_of_a:  # then nothing is left to transpose
         (x, a, rest_of_a), (y, b, rest_of_b) = (y, b, rest_of_b), (x, a, rest_of_a)
 
     def places(term: str, letters: Sequence[str]) -> tuple[int, ...]:
