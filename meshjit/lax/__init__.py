@@ -234,6 +234,7 @@ from meshjit.numpy.promote import (
     shape_of,
     weak_of,
 )
+from meshjit.numpy.quick.names import install as _quicken
 from meshjit.numpy.rearranging import flip as _flip
 from meshjit.numpy.shaping import (
     concatenate as _concatenate,
@@ -400,6 +401,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
 
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
 _take_keys(globals())
+_quicken(globals())
 _LATER = {name: "meshjit.random.bit_generator" for name in ("RandomAlgorithm", "rng_bit_generator")}
 
 _explain(__name__, _LATER)

@@ -20,6 +20,7 @@ from meshjit.nn.scaling import (
 )
 from meshjit.numpy.arguments import shape_tuple
 from meshjit.numpy.promote import apply, asarray, cast, dtype_of, float_of, lifted, normal_axis, ops, promoted, shape_of, weak_of
+from meshjit.numpy.quick.names import install as _quicken
 from meshjit.numpy.reductions import logsumexp as logsumexp, selection
 from meshjit.numpy.ufuncs import tanh as tanh
 from meshjit.trace import bind
@@ -162,4 +163,5 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     )
     return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float64 if dtype is None else dtype)
 
+_quicken(globals())
 _explain(__name__)

@@ -183,6 +183,7 @@ from meshjit.numpy.nan_functions import (
 from meshjit.numpy.padding import pad
 from meshjit.numpy.promote import broadcast_shapes
 from meshjit.numpy.quantiles import median, percentile, quantile
+from meshjit.numpy.quick.names import install as _quicken
 from meshjit.numpy.rearranging import (
     diag,
     diagflat,
@@ -388,4 +389,6 @@ _LATER = {
 }
 
 _take_keys(globals())
+_quicken(globals())
+_quicken(vars(linalg))
 _explain(__name__, {name: module for module, names in _LATER.items() for name in names.split()})

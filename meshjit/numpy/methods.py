@@ -27,7 +27,8 @@ from meshjit.numpy import (
 )
 from meshjit.numpy.array_api import VERSION
 from meshjit.numpy.promote import cast, shape_of, value
-from meshjit.numpy.quick import quick
+from meshjit.numpy.quick.names import quick_method
+from meshjit.numpy.quick.operators import quick
 from meshjit.runtime.array_values import iteration_over
 from meshjit.trace import Tracer, line_of, type_and_weak, user_source
 from meshjit.trace.shaped import shaped_array_of
@@ -188,12 +189,13 @@ def install_methods(kind: type) -> None:
         setattr(kind, f"__r{name}__", _binary(function, reflected=True))
     for name, function in _COMPARISONS.items():
         setattr(kind, f"__{name}__", _binary(function))
+    quickly = (lambda name, function: function) if kind is Tracer else quick_method
     for name, function in _METHODS.items():
         if name not in own:
-            setattr(kind, name, _as_method(function))
+            setattr(kind, name, _as_method(quickly(name, function)))
     for name, function in _PROPERTIES.items():
         if name not in own:
-            setattr(kind, name, property(_as_method(function)))
+            setattr(kind, name, property(_as_method(quickly(name, function))))
     for name, fix in _INSTEAD_OF_SETTING.items():
         setattr(kind, name, property(getattr(kind, name).fget, _refuse_setting(name, fix)))
 

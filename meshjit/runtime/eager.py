@@ -45,7 +45,7 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
     """One op on concrete values. The key is the op, its params and what its operands are."""
     keys = tuple(_key(x) for x in operands)
     mesh = common_mesh(operands, op.name)
-    key = (op, mesh, weak, keys, tuple((name, _hashable(value)) for name, value in params.items()))
+    key = _op_key(op, mesh, weak, keys, params)
     executable = _ops.get(key)
     if executable is None:
         with Builder(op.name) as builder:
@@ -56,6 +56,20 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
         outputs = _specs_of_results(program, keys, mesh)
         executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs), outputs)
     return _call(executable, operands)
+
+
+def _op_key(op: Op, mesh: Mesh, weak: bool, keys: Sequence[LeafKey], params: Mapping[str, Any]) -> Any:
+    return (op, mesh, weak, tuple(keys), tuple((name, _hashable(value)) for name, value in params.items()))
+
+
+def executable_of(program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool]) -> Executable | None:
+    """What `run_op` ran for the one op that a Program is, on all of its inputs in their order; None for other Programs."""
+    if len(program.eqns) != 1 or len(set(weak)) != 1:
+        return None
+    (eqn,) = program.eqns
+    if tuple(eqn.inputs) != tuple(program.inputs) or tuple(eqn.outputs) != tuple(program.outputs):
+        return None
+    return _ops.get(_op_key(eqn.op, mesh, weak[0], keys, eqn.params))
 
 
 def run_program(program: Program, operands: Sequence[Value], weak: Sequence[bool], named: Any = None) -> list[Array]:
@@ -121,14 +135,21 @@ def _varying(numbers: Sequence[Number], entry: _Compiled | None) -> tuple[int, .
 
 
 def compiled(
-    program: Program, mesh: Mesh, keys: Sequence[LeafKey], weak: Sequence[bool], outputs: Sequence[PartitionSpec | None] = ()
+    program: Program,
+    mesh: Mesh,
+    keys: Sequence[LeafKey],
+    weak: Sequence[bool],
+    outputs: Sequence[PartitionSpec | None] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Executable:
-    """A Program for operands with these keys, which stay where they are committed; `outputs`: where its results go."""
+    """A Program for operands with these keys, which stay where they are committed; `outputs`: where its results go; `options`:
+    XLA's."""
     if config.no_tracing:
         raise RuntimeError(f"{program.name} would be compiled for new operands, and config.no_tracing is set")
     annotations = Annotations([_spec(k, mesh) for k in keys], outputs or [None] * len(program.outputs))
     program = behind_memories(program, [_memories(k) for k in keys])
-    return build(program, mesh, annotations, weak, any(k.committed for k in keys), [spelling_of(k) for k in keys])
+    spellings = [spelling_of(k) for k in keys]
+    return build(program, mesh, annotations, weak, any(k.committed for k in keys), spellings, options)
 
 
 def _check_memories(program: Program, keys: Sequence[LeafKey]) -> None:

@@ -204,10 +204,11 @@ def build(
     out_weak: Sequence[bool],
     committed: bool,
     spellings: Sequence[Sharding | None] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Executable:
     """Lower and compile a Program that nobody holds the stages of."""
     target = target_for(mesh)
     with reproduce.lowering(program, mesh, annotations, target):
         lowering = lower(program, mesh, annotations, target=target)
-    with reproduce.compiling(program.name, lowering, {}):
-        return Executable(lowering, out_weak, committed=committed, spellings=spellings)
+    with reproduce.compiling(program.name, lowering, dict(options or {})):
+        return Executable(lowering, out_weak, options, committed, spellings)

@@ -8,32 +8,24 @@ again, and never as an exponent, so that nothing is seen of it. Whatever C++ can
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
 from meshjit.api.caches import on_forgetting
 from meshjit.config import config
-from meshjit.core.types import is_float
+from meshjit.numpy.quick.numbers import keep_number, kept_number
 from meshjit.runtime import _jaxlib, eager
 from meshjit.runtime.array import Array
 from meshjit.runtime.fast import fast_call, fast_function, forget_calls
-from meshjit.runtime.placing import asarray_host, place
 from meshjit.runtime.shardings import fits, mesh_of
 from meshjit.trace import Argument, active_trace, function_name, trace_to_program
 from meshjit.trace.thread import traces
 from meshjit.trees import WORDS as tree
-from sharding.named import NamedSharding, Sharding
-from sharding.spec import PartitionSpec
 
 Function = Callable[[Any, Any], Any]
 
 _PATIENCE = 3  # calls of one kind by the usual way: most operators run once
-_EXACT = 256  # integers up to here are floating-point numbers of 16 bits and more
-_MOST = 4096  # numbers that are kept
-_numbers: dict[Any, Array | None] = {}  # None: seen once
 _context = _jaxlib.call_context
-on_forgetting.append(_numbers.clear)
 
 
 def quick(function: Function, numbers: bool = True) -> Function:
@@ -49,11 +41,9 @@ def quick(function: Function, numbers: bool = True) -> Function:
         if kind is not array_class:
             if not numbers or (kind is not int and kind is not float):
                 return function(a, b)
-            number = _numbers.get((a._sharding, kind, b, _context.value))
+            number = kept_number(a, b)
             if number is None:
                 return _with_number(function, a, b)
-            if not b and math.copysign(1, b) < 0:  # the look-up takes -0.0 for 0.0
-                return function(a, b)
             b, operand = number, b
         else:
             operand = b
@@ -67,30 +57,11 @@ def quick(function: Function, numbers: bool = True) -> Function:
 
 
 def _with_number(function: Function, a: Any, number: float) -> Any:
-    """The usual way; the second time the number is kept as an Array, if it is nothing else beside this Array."""
+    """The usual way; the number is kept as an Array, if it is seen again."""
     result = function(a, number)
-    key = (a._sharding, type(number), number, _context.value)
-    if not isinstance(a, Array) or not a.is_fully_addressable or number != number:
-        return result
-    if key not in _numbers:
-        _keep(key, None)
-        return result
-    value, weak = asarray_host(number)
-    if isinstance(number, int) and abs(number) <= _EXACT and is_float(a.dtype) and a.dtype.itemsize > 1:
-        value = value.astype(a.dtype)
-    if value.dtype == a.dtype and (number or math.copysign(1, number) > 0):
-        _keep(key, place(value, _replicated(a.sharding), committed=False, weak=weak))
+    if isinstance(a, Array):
+        keep_number(a, number)
     return result
-
-
-def _keep(key: Any, number: Array | None) -> None:
-    if len(_numbers) >= _MOST:
-        _numbers.clear()
-    _numbers[key] = number
-
-
-def _replicated(sharding: Sharding) -> Sharding:
-    return NamedSharding(sharding.mesh, PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding
 
 
 def _miss(function: Function) -> Callable[..., tuple[Any, Any, bool]]:

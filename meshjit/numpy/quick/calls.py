@@ -1,0 +1,238 @@
+"""`quickened`: a function of Arrays whose calls outside of any trace go to C++.
+
+Leading arguments are operands: Arrays, lists of them, None, or numbers. All others are settings (an axis, a shape, a
+dtype), which C++ compares by value. A call goes the usual way first. Seen a few times, it runs as the executable of the op that it
+is; one of several ops is compiled as one program, which costs as much as some hundred calls by the usual way, and so after more of
+them.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from meshjit.api.caches import on_forgetting
+from meshjit.config import config
+from meshjit.core.promotion import canonical
+from meshjit.numpy.quick import programs
+from meshjit.numpy.quick.numbers import keep_number, kept_number, original
+from meshjit.runtime import _jaxlib
+from meshjit.runtime.fast import fast_function, forget_calls
+from meshjit.trace import active_trace
+from meshjit.trace.thread import traces
+from meshjit.trees import WORDS as tree
+
+Function = Callable[..., Any]
+
+_ONE, _SEVERAL = 3, 50  # calls of one kind by the usual way, where that is one op, and where several
+_NEVER = -1
+_MOST = 4096  # kinds of calls that are counted
+_POSITIONS = 16  # more arguments by position have only functions of any number of operands
+_KEYWORDS = ("where", "b")  # operands of reductions that are given by name
+_PLAIN = frozenset({int, bool, str, type(None)})
+_context = _jaxlib.call_context
+_array_class = _jaxlib.ArrayImpl
+
+
+class _Kind:
+    """Calls of a function with as many operands by position, of which the first is at `start`."""
+
+    def __init__(self, function: Function, traced: Function, start: int, stop: int, named: frozenset[str]) -> None:
+        self.function, self.traced, self.start, self.stop, self.named = function, traced, start, stop, named
+        self.seen: dict[Any, int] = {}
+        self.name = function.__name__
+        statics = [*range(start), *range(stop, _POSITIONS)]
+        settings = [name for name in _parameters(function) if name not in named]
+        self.fast = fast_function(self.name, self._miss, statics, settings)
+        on_forgetting.append(self._forget)
+
+    def _forget(self) -> None:
+        self.seen.clear()
+        forget_calls(self.fast)
+
+    def _miss(self, *args: Any, **kwargs: Any) -> tuple[Any, Any, bool]:
+        operands = args[self.start : self.stop], {k: v for k, v in kwargs.items() if k in self.named}
+        leaves, structure = tree.flatten(operands)
+        given, named = tree.unflatten(structure, list(map(original, leaves)))
+        settings = args[: self.start], args[self.stop :], {k: v for k, v in kwargs.items() if k not in self.named}
+        result = _apply(self.function, settings, given, named)
+        if active_trace() is not None or not leaves or not all(type(x) is _array_class for x in leaves):
+            return result, None, False
+        key = (structure, tuple([x._sharding for x in leaves]), _key_of(settings), _context.value)
+        count = self._counted(key)
+        if count not in (_ONE, _SEVERAL):
+            return result, None, True
+        way = self._way(leaves, structure, settings, tree.leaves(result), count == _SEVERAL)
+        if way is None and count == _SEVERAL:
+            self.seen[key] = _NEVER
+        return result, way, way is None
+
+    def _counted(self, key: Any) -> int:
+        count = self.seen.get(key, 0)
+        if count != _NEVER:
+            if len(self.seen) >= _MOST:
+                self.seen.clear()
+            count = self.seen[key] = count + 1
+        return count
+
+    def _way(self, leaves: Sequence[Any], structure: Any, settings: Any, results: Sequence[Any], several: bool) -> Any:
+        """How C++ makes these results; None where it cannot. Errors of the trace mean that values decide about the results."""
+        if not programs.is_possible(leaves) or _warns(settings):
+            return None
+
+        def of(function: Function) -> Function:
+            return lambda *given, **named: _apply(function, settings, given, named)
+
+        call = programs.Call(self.name, of(self.function), of(self.traced), leaves, structure)
+        try:
+            traced = call.trace()
+            if traced is None:
+                return None
+            return programs.of_several_ops(call, traced, results) if several else programs.of_one_op(call, traced, results)
+        except Exception:  # whatever it is, the usual way says it
+            return None
+
+
+def _apply(function: Function, settings: Any, given: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    before, after, keywords = settings
+    return function(*before, *given, *after, **named, **keywords)
+
+
+def _key_of(settings: Any) -> Any:
+    before, after, keywords = settings
+    return tuple([(type(x), x) for x in (*before, *after)]), tuple(sorted((k, type(v).__name__, v) for k, v in keywords.items()))
+
+
+def _warns(settings: Any) -> bool:
+    """Whether a dtype among the settings is one that the usual way says it does not have."""
+    before, after, keywords = settings
+    dtypes = [np.dtype(x) for x in (*before, *after, *keywords.values()) if _is_dtype(x)]
+    return any(canonical(dtype, config.enable_x64) != dtype for dtype in dtypes)
+
+
+def _is_dtype(x: Any) -> bool:
+    return isinstance(x, np.dtype | type) or (isinstance(x, str) and x in np.sctypeDict)
+
+
+def _parameters(function: Any) -> Iterator[str]:
+    """Its names, without the cost of `inspect.signature`."""
+    while not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = function.__code__
+    return iter(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+
+
+def _is_setting(x: Any) -> bool:
+    """What C++ may compare: equal ones of one type mean the same."""
+    kind = type(x)
+    if kind in _PLAIN:
+        return True
+    if kind is tuple:
+        return all(type(e) is int for e in x)
+    if kind is float:
+        return bool(x) and x == x
+    return isinstance(x, np.dtype | type | enum.Enum)
+
+
+def quickened(
+    function: Function, operands: int = 1, *, start: int = 0, numbers: bool = True, traced: Function | None = None
+) -> Function:
+    """`function`, of up to so many operands from position `start` on, quicker for Arrays.
+
+    `numbers`: Python numbers among the operands become Arrays; without, they are settings. `traced`: what to trace in its place;
+    of operands it is the same."""
+    kinds: dict[int, _Kind] = {}
+    names = list(_parameters(function))
+    named = frozenset([*names[start : start + operands], *(name for name in names if name in _KEYWORDS)])
+    most = start + operands
+
+    def kind_of(stop: int) -> _Kind:
+        return kinds.setdefault(stop, _Kind(function, traced or function, start, stop, named))
+
+    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """(C++ function, args, kwargs), or None for the usual way."""
+        stop = start
+        arrays: list[Any] = []
+        waiting = False
+        for x in args[start:most]:
+            kind = type(x)
+            if kind is _array_class:
+                arrays.append(x)
+            elif kind is int or kind is float:
+                if not numbers:
+                    break
+                waiting = True
+            elif kind is list or kind is tuple:
+                if not x or type(x[0]) is not _array_class:
+                    break
+                arrays.append(x[0])
+            elif x is not None:
+                break
+            stop += 1
+        for x in (*args[:start], *args[stop:]):
+            if not _is_setting(x):
+                return None
+        for name, x in kwargs.items():
+            if name in named and type(x) in (_array_class, int, float):
+                if type(x) is _array_class:
+                    arrays.append(x)
+                elif not numbers:
+                    return None
+                else:
+                    waiting = True
+            elif not _is_setting(x):
+                return None
+        if not arrays:
+            return None
+        if waiting:
+            like = _common(arrays)
+            if like is None:
+                return None
+            args = (*args[:start], *[_number(like, x) for x in args[start:stop]], *args[stop:])
+            kwargs = {k: _number(like, v) if k in named else v for k, v in kwargs.items()}
+            if any(x is _MISSING for x in (*args, *kwargs.values())):
+                return None
+        kind = kinds.get(stop)
+        return (kind or kind_of(stop)).fast, args, kwargs
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if traces.stack or not args:
+            return function(*args, **kwargs)
+        if len(args) == 1 and not kwargs and type(args[0]) is _array_class and not start:
+            kind = kinds.get(1)
+            ready = (kind or kind_of(1)).fast, args, kwargs
+        else:
+            ready = prepared(args, kwargs)
+        if ready is not None:
+            try:
+                return ready[0](*ready[1], **ready[2])
+            except Exception:  # the usual way raises it, from the user's line
+                pass
+        return function(*args, **kwargs)
+
+    return functools.update_wrapper(call, function)
+
+
+_MISSING = object()
+
+
+def _common(arrays: Sequence[Any]) -> Any:
+    """One of the Arrays that numbers adapt to; None where they have several dtypes."""
+    found = [x for x in arrays if x.dtype != np.bool_] or arrays
+    return found[0] if all(x.dtype == found[0].dtype for x in found) else None
+
+
+def _number(like: Any, x: Any) -> Any:
+    """The Array that is kept for a number, or _MISSING; anything else itself."""
+    if type(x) is not int and type(x) is not float:
+        return x
+    kept = kept_number(like, x)
+    if kept is None:
+        keep_number(like, x)
+        return _MISSING
+    return kept
