@@ -137,6 +137,9 @@ def device_put(x: Any, device: Any = None, *, src: Any = None, donate: Any = Fal
     everywhere; an Array can go to any sharding that covers the same processes.
     """
     del src
+    if device is None and type(x) is np.ndarray and x.dtype.kind in "fiub" and may_alias is None and donate is False:
+        with _jaxlib.asked_for(is_put=True):
+            return _put_one(x)
     leaves, structure = tree.flatten(x)
     places = _of_leaves(device, structure, "device_put's shardings", _is_place)
     donated = _of_leaves(donate, structure, "device_put's donate", _is_flag)

@@ -27,6 +27,7 @@ from meshjit.numpy.indexing import (
 )
 from meshjit.numpy.places import counted, iota_dtype, known_places, place_dtype
 from meshjit.numpy.promote import asarray, broadcast_shapes, broadcast_to, dtype_of, exactly, normal_axis, ops, shape_of, value
+from meshjit.numpy.quick.indexing import quick_update
 from meshjit.numpy.shaping import flip, moveaxis, reshape
 from meshjit.ops.slicing.update_slice import is_most
 from meshjit.trace import Tracer, bind, line_of, user_source
@@ -150,7 +151,7 @@ def _new_elements(values: Any, x: Any) -> Any:
     return exactly(values, dtype_of(x))
 
 
-def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
+def _updated_in_ops(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints: dict[str, Any]) -> Any:
     _check_hints({"mul": "multiply"}.get(kind, kind), hints)
     x = asarray(x)
     parts = index if isinstance(index, tuple) else (index,)
@@ -171,6 +172,9 @@ def _updated(x: Any, index: Any, values: Any, kind: str, mode: str | None, hints
     if not parsed.arrays:
         return _strided_update(x, parsed, values, kind)
     return _scattered(x, parsed, values, kind, mode, bool(hints.get("unique_indices", False)))
+
+
+_updated = quick_update(_updated_in_ops)
 
 
 def put_along_axis(

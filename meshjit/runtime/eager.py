@@ -16,11 +16,12 @@ from meshjit.core.printer import print_program, print_value
 from meshjit.core.program import Builder, Program, Source
 from meshjit.core.types import type_of
 from meshjit.errors import OutOfMemoryError
+from meshjit.ops.base.annotations import copy
 from meshjit.plan.make import Annotations
 from meshjit.runtime import nans
 from meshjit.runtime.array import Array, LeafKey, leaf_key
 from meshjit.runtime.executable import Executable, build
-from meshjit.runtime.placing import move, place
+from meshjit.runtime.placing import default_sharding, move, place
 from meshjit.runtime.shardings import default_mesh, fits, merged, mesh_of, spec_on, spelling_of
 from meshjit.trace.explicit import unclear_placement
 from meshjit.trace.meshes import require_axes
@@ -43,6 +44,8 @@ TABLE = 16  # elements: larger constants are data, such as a batch, which differ
 
 def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool) -> list[Array]:
     """One op on concrete values. The key is the op, its params and what its operands are."""
+    if op is copy and not isinstance(operands[0], Array) and _is_only_put():
+        return [place(np.asarray(operands[0]), default_sharding(), committed=False, weak=weak)]
     keys = tuple(_key(x) for x in operands)
     mesh = common_mesh(operands, op.name)
     key = _op_key(op, mesh, weak, keys, params)
@@ -56,6 +59,11 @@ def run_op(op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: b
         outputs = _specs_of_results(program, keys, mesh)
         executable = _ops[key] = compiled(program, mesh, keys, [weak] * len(program.outputs), outputs)
     return _call(executable, operands)
+
+
+def _is_only_put() -> bool:
+    """Whether a copy of what is on the host comes to putting it: it goes to the default device, and nobody looks at it."""
+    return not isinstance(named_mesh(), Mesh) and not (config.debug_nans or config.debug_infs or config.no_execution)
 
 
 def _op_key(op: Op, mesh: Mesh, weak: bool, keys: Sequence[LeafKey], params: Mapping[str, Any]) -> Any:

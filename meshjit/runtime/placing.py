@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import mmap
 from collections.abc import Sequence
@@ -23,7 +24,12 @@ from sharding.spec import PartitionSpec, check_spec
 
 def default_sharding() -> Sharding:
     """Where values go that nobody placed: this process's first device, or that of `config.default_device`."""
-    return SingleDeviceSharding(client.default_device())
+    return _on(client.default_device())
+
+
+@functools.lru_cache(maxsize=64)
+def _on(device: Any) -> Sharding:
+    return SingleDeviceSharding(device)
 
 
 def asarray(value: Any) -> Array:
@@ -49,6 +55,10 @@ def place(
     """Cut a NumPy array of a device dtype into shards and put this process's onto their devices. With `alias` these may
     go on reading the array's memory."""
     type = TensorType(tuple(array.shape), array.dtype)
+    if isinstance(sharding, SingleDeviceSharding):
+        layout = leaf_key(type, weak, sharding, committed).layout
+        if layout.local:
+            return _jaxlib.put_whole(padded(array, array.shape), layout, alias)
     if isinstance(sharding, NamedSharding):
         check_spec(sharding.spec, type.shape, sharding.mesh, "the array")
         check_addends(type, sharding.spec)

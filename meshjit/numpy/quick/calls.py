@@ -1,9 +1,9 @@
 """`quickened`: a function of Arrays whose calls outside of any trace go to C++.
 
-Leading arguments are operands: Arrays, lists of them, None, or numbers. All others are settings (an axis, a shape, a
-dtype), which C++ compares by value. A call goes the usual way first. Seen a few times, it runs as the executable of the op that it
-is; one of several ops is compiled as one program, which costs as much as some hundred calls by the usual way, and so after more of
-them.
+Leading arguments are operands: Arrays, lists of them, None, or numbers. All others are settings (an axis, a shape,
+a dtype), which C++ compares by value. A call goes the usual way first. Seen a few times, it runs as the executable of the op
+that it is; one of several ops is compiled as one program, which takes as long as some hundred calls by the usual way: so
+after more of them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _context = _jaxlib.call_context
 _array_class = _jaxlib.ArrayImpl
 
 
-class _Kind:
+class Kind:
     """Calls of a function with as many operands by position, of which the first is at `start`."""
 
     def __init__(self, function: Function, traced: Function, start: int, stop: int, named: frozenset[str]) -> None:
@@ -146,13 +146,13 @@ def quickened(
 
     `numbers`: Python numbers among the operands become Arrays; without, they are settings. `traced`: what to trace in its place;
     of operands it is the same."""
-    kinds: dict[int, _Kind] = {}
+    kinds: dict[int, Kind] = {}
     names = list(_parameters(function))
     named = frozenset([*names[start : start + operands], *(name for name in names if name in _KEYWORDS)])
     most = start + operands
 
-    def kind_of(stop: int) -> _Kind:
-        return kinds.setdefault(stop, _Kind(function, traced or function, start, stop, named))
+    def kind_of(stop: int) -> Kind:
+        return kinds.setdefault(stop, Kind(function, traced or function, start, stop, named))
 
     def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """(C++ function, args, kwargs), or None for the usual way."""

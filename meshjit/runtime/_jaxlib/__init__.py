@@ -53,6 +53,7 @@ from meshjit.runtime._jaxlib.arrays import (
     is_ready as is_ready,  # noqa: E402
     live_arrays as live_arrays,  # noqa: E402
     put as put,  # noqa: E402
+    put_whole as put_whole,
     shard as shard,  # noqa: E402
     shard_type as shard_type,  # noqa: E402
     size_on_devices as size_on_devices,  # noqa: E402

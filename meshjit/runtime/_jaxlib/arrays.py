@@ -33,14 +33,25 @@ def put(
     layout = _checked_layout(shards, devices, row)
     aval = Aval(shards[0].shape, shards[0].dtype.newbyteorder("=")) if _is_host(shards[0]) else raw_aval(shards[0])
     sources = [_native(s) if _is_host(s) else _within_reach(s, d) for s, d in zip(shards, devices, strict=True)]
-    if is_absent(devices[0]):
-        raise RuntimeError(
-            f"{devices[0].device_kind} {devices[0].id} is a device of a topology: programs are compiled for it, none runs on it"
-        )
+    _check_present(devices[0])
     if not alias and _share_memory(sources):
         one_each = zip(sources, devices, strict=True)
         return _assemble(aval, layout, [_put_one(aval, *pair, layout.memory_kind) for pair in one_each])
     return _put_all(aval, layout, sources, devices, _ALIAS if alias else _COPY_AT_ONCE)
+
+
+def put_whole(array: np.ndarray, layout: Layout, alias: bool = False) -> Any:
+    """The same of an array that lies whole on the one device of a layout, which is this process's."""
+    _check_present(layout.row[0])
+    source = _native(array)
+    return _put_all(Aval(source.shape, source.dtype), layout, [source], layout.row, _ALIAS if alias else _COPY_AT_ONCE)
+
+
+def _check_present(device: Any) -> None:
+    if is_absent(device):
+        raise RuntimeError(
+            f"{device.device_kind} {device.id} is a device of a topology: programs are compiled for it, none runs on it"
+        )
 
 
 def _put_all(aval: Aval, layout: Layout, sources: Sequence[Any], devices: Sequence[Any], semantics: Any) -> Any:
