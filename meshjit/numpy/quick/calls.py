@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from meshjit.api.caches import on_forgetting
-from meshjit.config import config
-from meshjit.core.promotion import canonical
 from meshjit.numpy.quick import programs
 from meshjit.numpy.quick.numbers import keep_number, kept_number, original
 from meshjit.runtime import _jaxlib
@@ -29,7 +27,7 @@ from meshjit.trees import WORDS as tree
 
 Function = Callable[..., Any]
 
-_ONE, _SEVERAL = 3, 50  # calls of one kind by the usual way, where that is one op, and where several
+_ONE, _SEVERAL = 3, 100  # calls of one kind by the usual way, where that is one op, and where several
 _NEVER = -1
 _MOST = 4096  # kinds of calls that are counted
 _POSITIONS = 16  # more arguments by position have only functions of any number of operands
@@ -37,6 +35,9 @@ _KEYWORDS = ("where", "b")  # operands of reductions that are given by name
 _PLAIN = frozenset({int, bool, str, type(None)})
 _context = _jaxlib.call_context
 _array_class = _jaxlib.ArrayImpl
+_NUMBERS = (int, float)
+_OPERANDS = (_array_class, *_NUMBERS)
+_ARRAYS = {_array_class}
 
 
 class Kind:
@@ -82,7 +83,7 @@ class Kind:
 
     def _way(self, leaves: Sequence[Any], structure: Any, settings: Any, results: Sequence[Any], several: bool) -> Any:
         """How C++ makes these results; None where it cannot. Errors of the trace mean that values decide about the results."""
-        if not programs.is_possible(leaves) or _warns(settings):
+        if not programs.is_possible(leaves):
             return None
 
         def of(function: Function) -> Function:
@@ -108,17 +109,6 @@ def _key_of(settings: Any) -> Any:
     return tuple([(type(x), x) for x in (*before, *after)]), tuple(sorted((k, type(v).__name__, v) for k, v in keywords.items()))
 
 
-def _warns(settings: Any) -> bool:
-    """Whether a dtype among the settings is one that the usual way says it does not have."""
-    before, after, keywords = settings
-    dtypes = [np.dtype(x) for x in (*before, *after, *keywords.values()) if _is_dtype(x)]
-    return any(canonical(dtype, config.enable_x64) != dtype for dtype in dtypes)
-
-
-def _is_dtype(x: Any) -> bool:
-    return isinstance(x, np.dtype | type) or (isinstance(x, str) and x in np.sctypeDict)
-
-
 def _parameters(function: Any) -> Iterator[str]:
     """Its names, without the cost of `inspect.signature`."""
     while not isinstance(function, types.FunctionType) or hasattr(function, "__wrapped__"):
@@ -139,34 +129,51 @@ def _is_setting(x: Any) -> bool:
     return isinstance(x, np.dtype | type | enum.Enum)
 
 
-def quickened(
-    function: Function, operands: int = 1, *, start: int = 0, numbers: bool = True, traced: Function | None = None
-) -> Function:
-    """`function`, of up to so many operands from position `start` on, quicker for Arrays.
+class _Quick:
+    """A function's kinds of calls, by where its operands stop."""
 
-    `numbers`: Python numbers among the operands become Arrays; without, they are settings. `traced`: what to trace in its place;
-    of operands it is the same."""
-    kinds: dict[int, Kind] = {}
-    names = list(_parameters(function))
-    named = frozenset([*names[start : start + operands], *(name for name in names if name in _KEYWORDS)])
-    most = start + operands
+    def __init__(self, function: Function, start: int, most: int, numbers: bool) -> None:
+        self.function, self.start, self.most, self.numbers = function, start, most, numbers
+        names = list(_parameters(function))
+        self.named = frozenset([*names[start:most], *(name for name in names if name in _KEYWORDS)])
+        self.kinds: dict[int, Kind] = {}
 
-    def kind_of(stop: int) -> Kind:
-        return kinds.setdefault(stop, Kind(function, traced or function, start, stop, named))
+    def kind(self, stop: int) -> Kind:
+        kind = self.kinds.get(stop)
+        if kind is None:
+            kind = self.kinds[stop] = Kind(self.function, self.function, self.start, stop, self.named)
+        return kind
 
-    def prepared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """(C++ function, args, kwargs), or None for the usual way."""
-        stop = start
-        arrays: list[Any] = []
-        waiting = False
-        for x in args[start:most]:
+        stop, arrays, has_numbers = self._operands(args)
+        if not arrays:
+            return None
+        for x in (*args[: self.start], *args[stop:]) if self.start else args[stop:]:
+            if type(x) not in _PLAIN and not _is_setting(x):
+                return None
+        for name, x in kwargs.items():
+            kind = type(x)
+            if name in self.named and kind in _OPERANDS:
+                if kind is _array_class:
+                    arrays.append(x)
+                else:
+                    has_numbers = True
+            elif kind not in _PLAIN and not _is_setting(x):
+                return None
+        if has_numbers:
+            return self._with_numbers(stop, args, kwargs, arrays)
+        return self.kind(stop).fast, args, kwargs
+
+    def _operands(self, args: tuple[Any, ...]) -> tuple[int, list[Any], bool]:
+        """Where operands stop, the Arrays among them (of lists the first), and whether there are numbers."""
+        stop, arrays, has_numbers = self.start, [], False
+        for x in args[self.start : self.most]:
             kind = type(x)
             if kind is _array_class:
                 arrays.append(x)
-            elif kind is int or kind is float:
-                if not numbers:
-                    break
-                waiting = True
+            elif kind in _NUMBERS and self.numbers:
+                has_numbers = True
             elif kind is list or kind is tuple:
                 if not x or type(x[0]) is not _array_class:
                     break
@@ -174,45 +181,39 @@ def quickened(
             elif x is not None:
                 break
             stop += 1
-        for x in (*args[:start], *args[stop:]):
-            if not _is_setting(x):
-                return None
-        for name, x in kwargs.items():
-            if name in named and type(x) in (_array_class, int, float):
-                if type(x) is _array_class:
-                    arrays.append(x)
-                elif not numbers:
-                    return None
-                else:
-                    waiting = True
-            elif not _is_setting(x):
-                return None
-        if not arrays:
+        return stop, arrays, has_numbers
+
+    def _with_numbers(self, stop: int, args: tuple[Any, ...], kwargs: dict[str, Any], arrays: list[Any]) -> Any:
+        like = arrays[0] if len(arrays) == 1 else _common(arrays)
+        if like is None or not self.numbers:
             return None
-        if waiting:
-            like = _common(arrays)
-            if like is None:
-                return None
-            args = (*args[:start], *[_number(like, x) for x in args[start:stop]], *args[stop:])
-            kwargs = {k: _number(like, v) if k in named else v for k, v in kwargs.items()}
-            if any(x is _MISSING for x in (*args, *kwargs.values())):
-                return None
-        kind = kinds.get(stop)
-        return (kind or kind_of(stop)).fast, args, kwargs
+        args = (*args[: self.start], *[_number(like, x) for x in args[self.start : stop]], *args[stop:])
+        kwargs = {k: _number(like, v) if k in self.named else v for k, v in kwargs.items()}
+        if any([x is _MISSING for x in (*args, *kwargs.values())]):
+            return None
+        return self.kind(stop).fast, args, kwargs
+
+
+def quickened(function: Function, operands: int = 1, *, start: int = 0, numbers: bool = True) -> Function:
+    """`function`, of up to so many operands from position `start` on, quicker for Arrays.
+
+    `numbers`: Python numbers among the operands become Arrays; without, they are settings."""
+    quick = _Quick(function, start, start + operands, numbers)
+    kinds, most = quick.kinds, 0 if start else operands
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if traces.stack or not args:
             return function(*args, **kwargs)
-        if len(args) == 1 and not kwargs and type(args[0]) is _array_class and not start:
-            kind = kinds.get(1)
-            ready = (kind or kind_of(1)).fast, args, kwargs
-        else:
-            ready = prepared(args, kwargs)
-        if ready is not None:
-            try:
-                return ready[0](*ready[1], **ready[2])
-            except Exception:  # the usual way raises it, from the user's line
-                pass
+        try:
+            if kwargs or set(map(type, args)) != _ARRAYS or len(args) > most:
+                ready = quick.prepared(args, kwargs)
+                if ready is not None:
+                    fast, given, named = ready
+                    return fast(*given, **named)
+            else:
+                return (kinds.get(len(args)) or quick.kind(len(args))).fast(*args)
+        except Exception:  # the usual way raises it, from the user's line
+            pass
         return function(*args, **kwargs)
 
     return functools.update_wrapper(call, function)
@@ -229,7 +230,7 @@ def _common(arrays: Sequence[Any]) -> Any:
 
 def _number(like: Any, x: Any) -> Any:
     """The Array that is kept for a number, or _MISSING; anything else itself."""
-    if type(x) is not int and type(x) is not float:
+    if type(x) not in _NUMBERS:
         return x
     kept = kept_number(like, x)
     if kept is None:

@@ -6,6 +6,7 @@ for random ones. Where XLA rounds otherwise once it fuses (a product that is add
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,11 +45,13 @@ class Call:
     in_tree: Any
 
     def trace(self) -> Traced | None:
-        """None if it cannot be traced, or does more than to compute from its operands."""
+        """None if it does more than to compute from its operands, such as to warn."""
         keys = [x._key for x in self.leaves]
-        traced = trace_to_program(self.traced, [Argument(k.type, k.weak) for k in keys], self.in_tree, self.name)
-        simple = not (traced.captured or traced.mesh or traced.memories or traced.writes or has_checks(traced.program))
-        return traced if simple and all(k.memory == DEVICE for k in keys) else None
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            traced = trace_to_program(self.traced, [Argument(k.type, k.weak) for k in keys], self.in_tree, self.name)
+        more = said or traced.captured or traced.mesh or traced.memories or traced.writes or has_checks(traced.program)
+        return None if more or any(k.memory != DEVICE for k in keys) else traced
 
     def on(self, leaves: Sequence[Any]) -> list[Any]:
         """The usual way's results."""
@@ -68,13 +71,14 @@ def of_one_op(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
     """How to run a call that is one op, whose executable is there already; None for others."""
     keys = [x._key for x in call.leaves]
     executable = eager.executable_of(traced.program, mesh_of(call.leaves[0].sharding), keys, traced.out_weak)
-    return None if executable is None else _fitting(call, traced, executable, results)
+    way = None if executable is None else _fitting(call, traced, executable, results)
+    return way if way is None or _is_large(call, results) or _equal(results, executable.run_placed(call.leaves)) else None
 
 
 def of_several_ops(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
     """How to run a call that is several ops; None if a program of them gives anything else. It is compiled here."""
     mesh, keys = mesh_of(call.leaves[0].sharding), [x._key for x in call.leaves]
-    if mesh.explicit_axes or sum(x.size for x in [*call.leaves, *results]) > _LARGE:
+    if mesh.explicit_axes or _is_large(call, results):
         return None
     for passes in _LEFT_OUT:
         options = {"xla_disable_hlo_passes": passes} if passes else {}
@@ -94,6 +98,10 @@ def _fitting(call: Call, traced: Traced, executable: Executable, results: Sequen
     if any(result is x for result in results for x in call.leaves):
         return None
     return fast_call(executable, traced.out_tree, [True] * len(call.leaves))
+
+
+def _is_large(call: Call, results: Sequence[Any]) -> bool:
+    return sum(x.size for x in [*call.leaves, *results]) > _LARGE
 
 
 def _gives_the_same(call: Call, executable: Executable, results: Sequence[Any]) -> bool:
