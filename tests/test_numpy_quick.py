@@ -10,7 +10,8 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit.numpy.quick import numbers, operators as quick
+from meshjit.numpy.quick import numbers
+from meshjit.numpy.quick.calls import Kind
 from meshjit.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 pytestmark = pytest.mark.device
@@ -29,13 +30,13 @@ def same(a: Any, b: Any) -> None:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What was handed to C++."""
     found: list[Any] = []
-    original = quick._how
+    original = Kind._way
 
-    def how(*args: Any) -> Any:
+    def way(*args: Any) -> Any:
         found.append(original(*args))
         return found[-1]
 
-    monkeypatch.setattr(quick, "_how", how)
+    monkeypatch.setattr(Kind, "_way", way)
     return found
 
 
@@ -72,7 +73,19 @@ def test_it_is_quick_after_some_calls(planned: list[Any]) -> None:
     x = mj.device_put(np.arange(11, dtype=np.float32), on(P("x")))
     for _ in range(10):
         np.testing.assert_array_equal(x + 1.5, np.arange(11, dtype=np.float32) + 1.5)
-    assert [how is not None for how in planned] == [True]
+    assert [how is not None for how in planned] == [False, True]  # it is no single op
+
+
+@pytest.mark.parametrize("shape", [(), (64,), (64, 1)], ids=str)
+def test_a_quotient_stays_the_same_to_the_bit(shape: tuple[int, ...]) -> None:
+    """XLA makes a product of it where it sees that one divisor is for many elements."""
+    rng = np.random.default_rng(0)
+    x, y = (mnp.asarray(rng.normal(size=s).astype(np.float32)) for s in ((64, 64), shape))
+    for divisor in (y, 3):
+        expected = np.asarray(x / divisor)
+        np.testing.assert_array_equal(expected, np.asarray(x) / np.asarray(divisor, np.float32))
+        for _ in range(8):
+            np.testing.assert_array_equal(x / divisor, expected)
 
 
 def test_errors_are_the_usual_ones() -> None:

@@ -20,6 +20,7 @@ from meshjit.lax.operands import dim_from_front, dims_from_front
 from meshjit.lax.regions import check_callable
 from meshjit.numpy.arguments import check_not_empty
 from meshjit.numpy.promote import asarray, cast, dtype_of, normal_axes, normal_axis, ops, shape_of
+from meshjit.numpy.quick.names import usual
 from meshjit.numpy.rearranging import flip
 from meshjit.numpy.shaping import concatenate, moveaxis, reshape, slice_in_dim as slice_dim
 from meshjit.numpy.sorting import sort_together, top_k as top_k
@@ -85,7 +86,7 @@ def _monoids() -> dict[Any, str]:
         rooms: tuple[Any, ...] = (elementwise, mnp)
         for room, name in itertools.product(rooms, names):
             if hasattr(room, name) and not (room is mnp and name in ("max", "min")):
-                monoids[getattr(room, name)] = op
+                monoids[usual(getattr(room, name))] = op
     return monoids
 
 
@@ -96,7 +97,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[..., Any], dim
     leaves, structure = tree.flatten(operands)
     starts = tree.leaves(init_values)
     axes = normal_axes(tuple(dimensions), len(shape_of(leaves[0])))
-    op = _monoids().get(computation)
+    op = _monoids().get(usual(computation))
     if len(leaves) == 1 and op is not None and dtype_of(leaves[0]) != np.bool_:
         reduced, start = bind(ops(op), asarray(leaves[0]), axes=axes), cast(starts[0], dtype_of(leaves[0]))
         if not _is_identity(start, op):

@@ -14,6 +14,7 @@ from meshjit.lax import elementwise
 from meshjit.lax.combining import combined
 from meshjit.numpy.convolution import padding_of
 from meshjit.numpy.promote import asarray, cast, dtype_of, ops, shape_of
+from meshjit.numpy.quick.names import usual
 from meshjit.ops.base.identity_elements import identity_element
 from meshjit.ops.window.params import places_in, slides_of
 from meshjit.ops.window.sliding import Slide, dilated
@@ -90,7 +91,7 @@ def _kind(computation: Any, dtype: np.dtype[Any]) -> str | None:
         functions = [getattr(room, name, None) for room in (elementwise, mnp) for name in names]
         functions = [f for f in functions if f is not None and f not in (mnp.max, mnp.min)]
         fits = {"and": dtype.kind in "biu", "or": dtype.kind in "biu", "max": dtype.kind != "c", "min": dtype.kind != "c"}
-        if any(computation is f for f in functions):
+        if any(usual(computation) is usual(f) for f in functions):
             return kind if fits.get(kind, dtype != np.bool_) else None
     return None
 

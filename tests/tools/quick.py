@@ -35,7 +35,7 @@ QUICK: dict[str, dict[str, int]] = {
         "test_api_errors": 1, "test_api_jit": 8, "test_api_jaxpr": 5, "test_api_memory": 1, "test_api_like_jax": 40, "test_settings": 3,
     },
     "export": {"test_export": 5},
-    "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_numpy_of_numpy": 9, "test_promotion": 7},
+    "numpy": {"test_numpy_errors": 2, "test_numpy_surface": 8, "test_numpy_of_numpy": 9, "test_numpy_quick_calls": 17, "test_promotion": 7},
     "lax": {"test_lax_errors": 4, "test_lax_control_flow": 6, "test_lax_collectives": 13, "test_shard_map": 13},
     "nn": {"test_nn": 4},
     "random": {"test_random": 13, "test_random_keys": 40, "test_refs": 5},

@@ -21,7 +21,7 @@ from meshjit.numpy.quick import programs
 from meshjit.numpy.quick.numbers import keep_number, kept_number, original
 from meshjit.runtime import _jaxlib
 from meshjit.runtime.fast import fast_function, forget_calls
-from meshjit.trace import active_trace
+from meshjit.trace import active_trace, function_name
 from meshjit.trace.thread import traces
 from meshjit.trees import WORDS as tree
 
@@ -41,12 +41,19 @@ _ARRAYS = {_array_class}
 
 
 class Kind:
-    """Calls of a function with as many operands by position, of which the first is at `start`."""
+    """Calls of a function whose operands by position are those from `start` to `stop`, and by name those `named`.
 
-    def __init__(self, function: Function, traced: Function, start: int, stop: int, named: frozenset[str]) -> None:
+    `traced`: what to trace in its place. `patience`: calls of one kind by the usual way, where they are several ops.
+    `at_any_size`: also for large operands."""
+
+    def __init__(
+        self, function: Function, traced: Function, start: int, stop: int, named: frozenset[str] = frozenset(), *,
+        patience: int | None = None, at_any_size: bool = False,
+    ) -> None:  # fmt: skip
         self.function, self.traced, self.start, self.stop, self.named = function, traced, start, stop, named
+        self.patience, self.at_any_size = patience, at_any_size
         self.seen: dict[Any, int] = {}
-        self.name = function.__name__
+        self.name = function_name(function)
         statics = [*range(start), *range(stop, _POSITIONS)]
         settings = [name for name in _parameters(function) if name not in named]
         self.fast = fast_function(self.name, self._miss, statics, settings)
@@ -65,11 +72,11 @@ class Kind:
         if active_trace() is not None or not leaves or not all(type(x) is _array_class for x in leaves):
             return result, None, False
         key = (structure, tuple([x._sharding for x in leaves]), _key_of(settings), _context.value)
-        count = self._counted(key)
-        if count not in (_ONE, _SEVERAL):
+        count, most = self._counted(key), self.patience or _SEVERAL
+        if count not in (_ONE, most):
             return result, None, True
-        way = self._way(leaves, structure, settings, tree.leaves(result), count == _SEVERAL)
-        if way is None and count == _SEVERAL:
+        way = self._way(leaves, structure, settings, tree.leaves(result), count == most)
+        if way is None and count == most:
             self.seen[key] = _NEVER
         return result, way, way is None
 
@@ -89,12 +96,13 @@ class Kind:
         def of(function: Function) -> Function:
             return lambda *given, **named: _apply(function, settings, given, named)
 
-        call = programs.Call(self.name, of(self.function), of(self.traced), leaves, structure)
+        call = programs.Call(self.name, of(self.function), of(self.traced), leaves, structure, self.at_any_size)
         try:
             traced = call.trace()
             if traced is None:
                 return None
-            return programs.of_several_ops(call, traced, results) if several else programs.of_one_op(call, traced, results)
+            way = programs.of_one_op(call, traced, results)
+            return programs.of_several_ops(call, traced, results) if way is None and several else way
         except Exception:  # whatever it is, the usual way says it
             return None
 

@@ -84,7 +84,7 @@ def quick_update(update: Function) -> Function:
 def _kind(kinds: dict[int, Kind], usual: Function, traced: Function, stop: int) -> Kind:
     kind = kinds.get(stop)
     if kind is None:
-        kind = kinds[stop] = Kind(usual, traced, 0, stop, frozenset())
+        kind = kinds[stop] = Kind(usual, traced, 0, stop)
     return kind
 
 

@@ -75,6 +75,11 @@ def _new(module: str, name: str, function: Any, operands: int, options: dict[str
     return call
 
 
+def usual(function: Any) -> Any:
+    """What a function was before it was quickened."""
+    return function.__wrapped__ if hasattr(function, "is_quick") else function
+
+
 def quick_method(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """A method of Arrays, quickened if it is named here."""
     if name == "__getitem__":

@@ -36,13 +36,15 @@ _LEFT_OUT = ("", "algsimp", "fusion,algsimp")
 
 @dataclass(frozen=True)
 class Call:
-    """A call of `usual`; `traced` is the same for a trace. Both take Arrays in the structure `tree` of (args, kwargs)."""
+    """A call of `usual`; `traced` is the same for a trace. Both take Arrays in the structure `in_tree` of (args, kwargs).
+    `at_any_size`: one pass over large operands is worth more than to know that each bit is the same."""
 
     name: str
     usual: Callable[..., Any]
     traced: Callable[..., Any]
     leaves: Sequence[Array]
     in_tree: Any
+    at_any_size: bool = False
 
     def trace(self) -> Traced | None:
         """None if it does more than to compute from its operands, such as to warn."""
@@ -78,13 +80,14 @@ def of_one_op(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
 def of_several_ops(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
     """How to run a call that is several ops; None if a program of them gives anything else. It is compiled here."""
     mesh, keys = mesh_of(call.leaves[0].sharding), [x._key for x in call.leaves]
-    if mesh.explicit_axes or _is_large(call, results):
+    large = _is_large(call, results)
+    if large and not call.at_any_size:
         return None
-    for passes in _LEFT_OUT:
+    for passes in _LEFT_OUT[1:2] if large else _LEFT_OUT:
         options = {"xla_disable_hlo_passes": passes} if passes else {}
         executable = eager.compiled(traced.program, mesh, keys, traced.out_weak, options=options)
         way = _fitting(call, traced, executable, results)
-        if way is None or _gives_the_same(call, executable, results):
+        if way is None or large or _gives_the_same(call, executable, results):
             return way
     return None
 
