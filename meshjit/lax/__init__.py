@@ -401,7 +401,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
 
 globals().update({f"{name}_p": _primitive(name) for name in _PRIMITIVES})
 _take_keys(globals())
-_quicken(globals())
+_quicken(__name__)
 _LATER = {name: "meshjit.random.bit_generator" for name in ("RandomAlgorithm", "rng_bit_generator")}
 
 _explain(__name__, _LATER)

@@ -163,5 +163,5 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: int = -1) -> A
     )
     return cast(mnp.equal(mnp.expand_dims(x, axis), classes), np.float64 if dtype is None else dtype)
 
-_quicken(globals())
+_quicken(__name__)
 _explain(__name__)

@@ -389,6 +389,6 @@ _LATER = {
 }
 
 _take_keys(globals())
-_quicken(globals())
-_quicken(vars(linalg))
+_quicken(__name__)
+_quicken(linalg.__name__)
 _explain(__name__, {name: module for module, names in _LATER.items() for name in names.split()})

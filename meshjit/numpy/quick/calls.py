@@ -69,7 +69,7 @@ class Kind:
         given, named = tree.unflatten(structure, list(map(original, leaves)))
         settings = args[: self.start], args[self.stop :], {k: v for k, v in kwargs.items() if k not in self.named}
         result = _apply(self.function, settings, given, named)
-        if active_trace() is not None or not leaves or not all(type(x) is _array_class for x in leaves):
+        if active_trace() is not None or not all(type(x) is _array_class for x in leaves):
             return result, None, False
         key = (structure, tuple([x._sharding for x in leaves]), _key_of(settings), _context.value)
         count, most = self._counted(key), self.patience or _SEVERAL
@@ -155,7 +155,7 @@ class _Quick:
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """(C++ function, args, kwargs), or None for the usual way."""
         stop, arrays, has_numbers = self._operands(args)
-        if not arrays:
+        if not arrays and self.most > self.start:
             return None
         for x in (*args[: self.start], *args[stop:]) if self.start else args[stop:]:
             if type(x) not in _PLAIN and not _is_setting(x):
@@ -203,7 +203,7 @@ class _Quick:
 
 
 def quickened(function: Function, operands: int = 1, *, start: int = 0, numbers: bool = True) -> Function:
-    """`function`, of up to so many operands from position `start` on, quicker for Arrays.
+    """`function`, of up to so many operands from position `start` on, quicker for Arrays; without operands for settings alone.
 
     `numbers`: Python numbers among the operands become Arrays; without, they are settings."""
     quick = _Quick(function, start, start + operands, numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ from meshjit.numpy.quick.calls import quickened
 from meshjit.numpy.quick.indexing import quick_getitem
 
 _NUMPY = {
+    0: "arange eye full identity linspace ones tri zeros",
     1: """abs absolute acos acosh all amax amin angle any arccos arccosh arcsin arcsinh arctan arctanh argmax argmin argsort
         around asin asinh astype atan atanh bitwise_count bitwise_invert bitwise_not broadcast_to cbrt ceil conj conjugate
         cos cosh count_nonzero cumprod cumsum cumulative_prod cumulative_sum deg2rad degrees diag diagonal diff exp exp2
@@ -48,9 +50,9 @@ _METHODS = {
 _made: dict[Any, Callable[..., Any]] = {}  # one for all names of a function
 
 
-def install(module: dict[str, Any]) -> None:
+def install(name: str) -> None:
     """Quicken the functions of a module that are named here."""
-    name = module["__name__"]
+    module = vars(sys.modules[name])
     for operands, names in _MODULES[name].items():
         for function in names.split():
             _replace(module, function, operands)
@@ -62,7 +64,7 @@ def install(module: dict[str, Any]) -> None:
         _replace(module, "einsum", 8, start=1)
 
 
-def _replace(module: dict[str, Any], name: str, operands: int, **options: Any) -> None:
+def _replace(module: Any, name: str, operands: int, **options: Any) -> None:
     function = module[name]
     if not hasattr(function, "is_quick"):
         module[name] = _made.get(function) or _new(module["__name__"], name, function, operands, options)

@@ -1,6 +1,6 @@
 """Operators outside of any trace, by C++: `x + y` and `x + 1` of concrete Arrays.
 
-A Python number is never an exponent: of one, an operator makes another program.
+A Python number that is an exponent is no operand but a setting: for each there is another program.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ _PATIENCE = 4  # calls of one kind by the usual way: most operators run once
 def quick(function: Function, numbers: bool = True) -> Function:
     """`function`, of an Array and anything, quicker."""
     fast = Kind(function, function, 0, 2, patience=_PATIENCE, at_any_size=True).fast
+    fast_of_one = None if numbers else Kind(function, function, 0, 1, patience=_PATIENCE, at_any_size=True).fast
     array_class = _jaxlib.ArrayImpl
 
     def call(a: Any, b: Any) -> Any:
@@ -29,8 +30,13 @@ def quick(function: Function, numbers: bool = True) -> Function:
             return function(a, b)
         kind = type(b)
         if kind is not array_class:
-            if not numbers or (kind is not int and kind is not float):
+            if (kind is not int and kind is not float) or b != b:
                 return function(a, b)
+            if fast_of_one is not None:
+                try:
+                    return fast_of_one(a, b) if b else function(a, b)
+                except Exception:  # as below
+                    return function(a, b)
             number = kept_number(a, b)
             if number is None:
                 return _with_number(function, a, b)

@@ -63,23 +63,30 @@ class Call:
 
 def is_possible(leaves: Sequence[Array]) -> bool:
     """Whether C++ may run anything of these operands: not where results have to be looked at, or processes meet."""
-    mesh = mesh_of(leaves[0].sharding)
+    mesh = _mesh(leaves)
     if config.debug_nans or config.debug_infs or mesh.is_multi_process:
         return False
     return len(leaves) == 1 or mesh == eager.common_mesh(leaves, "")
 
 
+def _mesh(leaves: Sequence[Array]) -> Any:
+    return mesh_of(leaves[0].sharding) if leaves else eager.common_mesh((), "")
+
+
 def of_one_op(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
     """How to run a call that is one op, whose executable is there already; None for others."""
     keys = [x._key for x in call.leaves]
-    executable = eager.executable_of(traced.program, mesh_of(call.leaves[0].sharding), keys, traced.out_weak)
-    way = None if executable is None else _fitting(call, traced, executable, results)
-    return way if way is None or _is_large(call, results) or _equal(results, executable.run_placed(call.leaves)) else None
+    executable = eager.executable_of(traced.program, _mesh(call.leaves), keys, traced.out_weak)
+    if executable is None or not _fits(call, executable):
+        return None
+    if not (_is_large(call, results) or _equal(results, executable.run_placed(call.leaves))):
+        return None
+    return _fitting(call, traced, executable, results)
 
 
 def of_several_ops(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
     """How to run a call that is several ops; None if a program of them gives anything else. It is compiled here."""
-    mesh, keys = mesh_of(call.leaves[0].sharding), [x._key for x in call.leaves]
+    mesh, keys = _mesh(call.leaves), [x._key for x in call.leaves]
     large = _is_large(call, results)
     if large and not call.at_any_size:
         return None
@@ -94,13 +101,17 @@ def of_several_ops(call: Call, traced: Traced, results: Sequence[Any]) -> Any:
 
 def _fitting(call: Call, traced: Traced, executable: Executable, results: Sequence[Any]) -> Any:
     """None where operands would have to be moved, or results are other Arrays than the usual way's, or operands themselves."""
-    if executable.functions or not all(map(fits, [x._key for x in call.leaves], executable.in_shardings)):
+    if executable.functions or not _fits(call, executable):
         return None
     if [getattr(x, "_key", None) for x in results] != executable.out_keys:
         return None
     if any(result is x for result in results for x in call.leaves):
         return None
     return fast_call(executable, traced.out_tree, [True] * len(call.leaves))
+
+
+def _fits(call: Call, executable: Executable) -> bool:
+    return all(map(fits, [x._key for x in call.leaves], executable.in_shardings))
 
 
 def _is_large(call: Call, results: Sequence[Any]) -> bool:
