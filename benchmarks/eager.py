@@ -31,7 +31,8 @@ lax.tanh(x); lax.add(x, y)
 nn.relu(x); nn.gelu(x); nn.sigmoid(x); nn.silu(x); nn.softmax(x); nn.log_softmax(x, axis=-1)
 x.sum(); jnp.sum(x, axis=1); jnp.sum(x, axis=-1, keepdims=True); x.mean(); x.max(); b.any(); jnp.all(b)
 x.argmax(); x.std(); jnp.cumsum(x, axis=0)
-jnp.where(x > 0, x, 1); jnp.where(b, x, y); jnp.clip(x, 0, 1); jnp.maximum(x, 0); jnp.add(x, y); jnp.greater(x, y); jnp.equal(x, 1); x**2
+jnp.where(x > 0, x, 1); jnp.where(b, x, y); jnp.clip(x, 0, 1); jnp.maximum(x, 0); jnp.add(x, y); jnp.greater(x, y)
+jnp.equal(x, 1); x**2
 x.reshape(-1); x.T; x.astype(jnp.int32); x.ravel(); jnp.squeeze(x); jnp.expand_dims(x, 0); jnp.broadcast_to(v, (8, 8))
 jnp.matmul(x, y); jnp.dot(x, y); jnp.einsum("ij,jk->ik", x, y); jnp.concatenate([x, y])
 jnp.stack([x, y], axis=1); jnp.split(x, 2)

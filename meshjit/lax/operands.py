@@ -34,30 +34,28 @@ def strict(name: str, accepts: str, function: Callable[..., Any], alike: bool = 
     """The function on operands of a kind of `_KINDS` whose extents are equal or 1; scalars go with any. `alike`: of one dtype."""
     signature = inspect.signature(function)
     _, accepted = _KINDS[accepts]
+    fit: set[np.dtype[Any]] = set()  # that were accepted
 
     @functools.wraps(function)
     def checked(*xs: Any, **named: Any) -> Any:
         if named:
             bound = signature.bind(*xs, **named)
             xs, named = bound.args, bound.kwargs
-        if _are_of_one_type(xs) and accepted(xs[0].variable.type.dtype):  # nothing else to check, and soon done
-            return function(*xs, **named)
+        elif xs and type(xs[0]) is Tracer:  # one, or two whose types are one object, as equal types mostly are
+            type_ = xs[0].variable.type
+            if len(xs) == 1 or (len(xs) == 2 and type(xs[1]) is Tracer and xs[1].variable.type is type_):
+                if type_.dtype in fit:  # nothing else to check, and soon done
+                    return function(*xs)
         dtypes = [dtype_of(x) for x in xs]
         if dtypes and not accepted(dtypes[0]) or (alike and any(d != dtypes[0] for d in dtypes)) or any(map(_is_list, xs)):
             raise _unfit(name, accepts, xs, dtypes)
+        fit.update(dtypes[:1])
         if len(xs) > 1:
             _require_extents(name, xs)
         return function(*xs, **named)
 
     checked.__name__ = checked.__qualname__ = name
     return checked
-
-
-def _are_of_one_type(xs: Sequence[Any]) -> bool:
-    """Whether this is a Tracer, or two whose types are one object, as equal types mostly are."""
-    if not xs or type(xs[0]) is not Tracer:
-        return False
-    return len(xs) == 1 or (len(xs) == 2 and type(xs[1]) is Tracer and xs[1].variable.type is xs[0].variable.type)
 
 
 def require_alike(name: str, *xs: Any) -> None:

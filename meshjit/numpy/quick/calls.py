@@ -210,10 +210,10 @@ def quickened(function: Function, operands: int = 1, *, start: int = 0, numbers:
     kinds, most = quick.kinds, 0 if start else operands
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if traces.stack or not args:
-            return function(*args, **kwargs)
+        if traces.stack:
+            return function(*args, **kwargs) if kwargs else function(*args)
         try:
-            if kwargs or set(map(type, args)) != _ARRAYS or len(args) > most:
+            if kwargs or set(map(type, args)) != _ARRAYS or len(args) > most:  # of no arguments it is another set
                 ready = quick.prepared(args, kwargs)
                 if ready is not None:
                     fast, given, named = ready
