@@ -290,3 +290,23 @@ def test_threads_call_at_once() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         assert all(pool.map(work, range(200)))
+
+
+def test_arrays_of_settings_alone() -> None:
+    mesh = Mesh(np.array(mj.devices()[:2]), ("y",))
+    for make in (
+        lambda: mnp.arange(8), lambda: mnp.arange(0.0, 1.0, 0.25), lambda: mnp.zeros((3, 2)), lambda: mnp.ones(3, int),
+        lambda: mnp.eye(3), lambda: mnp.full(2, -0.0), lambda: mnp.full(2, 0.0), lambda: mnp.full(2, True), lambda: mnp.linspace(0, 1, 7, retstep=True),
+        lambda: mnp.zeros((3.0, 2)), lambda: mnp.zeros(-1),
+    ):  # fmt: skip
+        plain = stays(make)
+        with mj.config.using(default_device=mj.devices()[1]):
+            stays(make)
+        with mj.config.using(enable_x64=True):
+            stays(make)
+        with mesh:
+            stays(make)
+        assert stays(make) == plain
+    x = mnp.zeros(3)
+    mj.jit(lambda a: a + 1, donate_argnums=0)(x)
+    np.testing.assert_array_equal(mnp.zeros(3), np.zeros(3))

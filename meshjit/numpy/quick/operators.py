@@ -16,7 +16,7 @@ from meshjit.trace.thread import traces
 
 Function = Callable[[Any, Any], Any]
 
-_PATIENCE = 4  # calls of one kind by the usual way: most operators run once
+_PATIENCE = 3  # calls of one kind by the usual way: most operators run once
 
 
 def quick(function: Function, numbers: bool = True) -> Function:
