@@ -74,6 +74,8 @@ def array(
 
     `device`: a device or a sharding."""
     check_order("array", order)
+    if object.__class__ is np.ndarray and dtype is None and device is None and not ndmin and object.dtype.kind in "fiub":
+        return bind(ops("copy"), np.asarray(object, canonical(object.dtype, config.enable_x64)), weak_type=False)
     operand, type, weak = value(object, dtype=dtype)
     weak = weak and dtype is None
     operand = exactly(operand, type.dtype, weak) if dtype is None else cast(operand, dtype)
