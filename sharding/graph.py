@@ -47,6 +47,7 @@ class Seed:
     """What was asked for of one value. Dims are closed, never changed, unless `open_dims` says so (empty: none is).
 
     `origins`: (axis, where it came from) for axes that no user put there, but a decision between two offers.
+    `rank`: of the seeds of one priority those of the lowest rank spread first, to their fixed point.
     """
 
     placement: Placement
@@ -54,6 +55,7 @@ class Seed:
     priority: int = 0
     origins: Iterable[tuple[AxisRef, Origin]] = dataclasses.field(default=(), compare=False)
     priorities: tuple[int, ...] = ()  # by dim, instead of the one of all
+    rank: int = 0
 
     def priority_of(self, axis: AxisRef) -> int:
         """Of the dim that it holds this axis on, or part of it."""

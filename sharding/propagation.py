@@ -32,7 +32,7 @@ plan in which a conflict goes the other way, propagate again with a Seed for the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from sharding.axes import is_prefix
 from sharding.collisions import Collisions
@@ -64,6 +64,8 @@ from sharding.spec import ShardingError
 from sharding.structure import Occurrence, Outcome as RepeatOutcome, Structure, Visits
 from sharding.visit import Visit
 
+Order: TypeAlias = tuple[int, int]  # priority, rank
+
 
 def propagate(graph: Graph, mesh: BaseMesh, like: Propagated | None = None) -> Propagated:
     """The fixed point that the module's text describes. `like` is the result for a graph that differs only in its seeds.
@@ -85,7 +87,7 @@ class _Propagation:
         self.states = [*structure.untouched]  # that of a tie stands at its first value
         self.conflicts: list[Conflict] = []
         self.history = History(structure)
-        self.waiting: dict[int, int] = {}  # values that take no part yet → their priority
+        self.waiting: dict[int, Order] = {}  # values that take no part yet → when they do
         self._plant_seeds()
         self.is_due = bytearray((DISPLACEMENTS + 1) * structure.count)  # by visit: stage * nodes + node
 
@@ -114,7 +116,7 @@ class _Propagation:
             self.states[first] = self.cache.number_of(value.state)
 
     def _note_seed(self, first: int, marks: Sequence[tuple[int, Axes]], index: int, seed: Seed) -> None:
-        self.waiting[first] = min(seed.priorities, default=seed.priority)
+        self.waiting[first] = min(seed.priorities, default=seed.priority), seed.rank
         self.history.planted += [(first, dim, axes, index, seed) for dim, axes in marks]
 
     def _state_of(self, seed: Seed, shape: tuple[int, ...]) -> tuple[int, Sequence[tuple[int, Axes]]]:
@@ -148,9 +150,9 @@ class _Propagation:
 
     def run(self) -> Propagated:
         seeds = self.graph.seeds.values()
-        for priority in sorted({0, *(p for seed in seeds for p in (seed.priority, *seed.priorities))}):
-            self._activate(priority)
-            self._let_speak(priority)
+        for order in sorted({(0, 0), *((p, seed.rank) for seed in seeds for p in (seed.priority, *seed.priorities))}):
+            self._activate(order)
+            self._let_speak(order)
             self._settle()
         self.conflicts += Collisions(self.graph, self.structure, self.mesh, self.states).conflicts()
         placed, states = {number: self.cache.placement_of(number) for number in {*self.states}}, self.states
@@ -158,19 +160,19 @@ class _Propagation:
         placements = [*map(placed.__getitem__, numbers)]
         return Propagated(self.graph, placements, Origins(self.history), self.conflicts, self.structure)
 
-    def _activate(self, priority: int) -> None:
-        """Seeds of this priority take part from now on."""
-        for first in [first for first, own in self.waiting.items() if own <= priority]:
+    def _activate(self, order: Order) -> None:
+        """Seeds of this priority and rank take part from now on."""
+        for first in [first for first, own in self.waiting.items() if own <= order]:
             del self.waiting[first]
             self._put(first, self.cache.states[self.states[first]]._replace(is_active=True))
 
-    def _let_speak(self, priority: int) -> None:
-        """Dims of this priority offer their axes from now on."""
+    def _let_speak(self, order: Order) -> None:
+        """Dims of this priority, of seeds of this rank, offer their axes from now on."""
         for index, seed in self.graph.seeds.items():
             first = self.structure.firsts[index]
             state = self.cache.states[self.states[first]]
             for dim, own in enumerate(seed.priorities):
-                if state.is_quiet[dim] and own <= priority:
+                if state.is_quiet[dim] and (own, seed.rank) <= order:
                     state = state._replace(is_quiet=(*state.is_quiet[:dim], False, *state.is_quiet[dim + 1 :]))
                     self._put(first, state)
 

@@ -188,6 +188,39 @@ def test_turned_layers_are_right_on_uneven_shards(mesh: AbstractMesh) -> None:
     check_function(f, arrays, mesh, [P("x", "y")] * 6, [None])
 
 
+VARIOUS = [P(None, ("x", "y")), P("x"), P("y", "x"), P(("x", "y")), P(None, "y"), P("y"), P("x", "y"), P(None, "x")]
+
+
+@pytest.mark.parametrize("count", [4, 8])
+def test_so_are_weights_of_which_each_lies_otherwise(count: int) -> None:
+    """Of such layers each has conflicts of its own: what is largest spreads first."""
+
+    def f(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            x = mnp.tanh(x @ w)
+        return x
+
+    types, specs = ["f32[64, 512, 512]", *["f32[512, 512]"] * count], VARIOUS[:count]
+    shards = [8, 4, 8, 8, 2, 2, 8, 4]
+    found = on_tpu(f, types, GRID, [P("y", "x"), *specs], [None])
+    assert found == {"all_gather": sum(512 * 512 * 4 * (n - 1) / n for n in shards[:count])}
+
+
+@pytest.mark.parametrize("mesh", [GRID, CUBE], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "loop", "flat"])
+def test_what_spreads_first_is_right_on_uneven_shards(mesh: AbstractMesh, kind: str) -> None:
+    def f(x: Any, *weights: Any) -> Any:
+        for w in weights:
+            if kind == "loop":
+                x = lax.fori_loop(0, 2, lambda i, x, w=w: mnp.maximum(x @ w, 0) % 5, x)
+            else:
+                x = mnp.maximum((x.reshape(-1, 6) if kind == "flat" else x) @ w, 0).reshape(x.shape) % 5
+        return x, mj.grad(lambda w: mnp.sum(x @ w))(weights[0])
+
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(-2, 3, shape).astype(np.float32) for shape in ((5, 7, 6), *[(6, 6)] * 5)]
+    check_function(f, arrays, mesh, [P("y", "x"), *VARIOUS[:5]], [None, None])
+
 def test_an_operand_is_gathered_where_the_sum_of_a_wider_product_would_be_larger() -> None:
     """Rows of 512 features over y, four times as wide behind a weight that all devices have whole."""
 
@@ -208,3 +241,30 @@ def test_sums_that_are_collected_stay_sums() -> None:
 
     found = on_tpu(f, ["f32[16, 256, 512]", "f32[16, 256, 512]"], MESH, [P(None, "x"), P(None, "x")], [P()])
     assert found == {"all_reduce": 2 * 512 * 512 * 4 / 8 * 7}
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_lone_sums_are_not_made_where_their_operands_are_less_to_gather(backward: bool) -> None:
+    """What the gate lets through is added to x, which has no sum to share; x is whole along its features for the gate."""
+
+    def f(x: Any, gate: Any, up: Any, down: Any) -> Any:
+        return x + (mnp.tanh(x @ gate) * (x @ up)) @ down
+
+    def gradient(x: Any, *weights: Any) -> Any:
+        return mj.grad(lambda x: mnp.sum(f(x, *weights) ** 2))(x)
+
+    types = ["f32[64, 512, 512]", "f32[512, 2048]", "f32[512, 2048]", "f32[2048, 512]"]
+    specs = [P(None, "x", "y"), P(None, "x"), P("x"), P("x", "y")]
+    found = on_tpu(gradient if backward else f, types, GRID, specs, [specs[0]])
+    wide = 64 * 512 * 2048 * 4 / 4
+    assert sum(found.values()) < wide / 2 and "all_reduce" not in found
+
+
+@pytest.mark.parametrize("mesh", [GRID, CUBE], ids=str)
+def test_lone_sums_are_right_on_uneven_shards(mesh: AbstractMesh) -> None:
+    def f(x: Any, gate: Any, up: Any, down: Any) -> Any:
+        return x + (mnp.maximum(x @ gate, 0) % 3 * (x @ up)) @ down
+
+    generator = np.random.default_rng(0)
+    arrays = [generator.integers(-2, 3, shape).astype(np.float32) for shape in ((5, 7, 6), (6, 9), (6, 9), (9, 6))]
+    check_function(f, arrays, mesh, [P(None, "x", "y"), P(None, "x"), P("x"), P("x", "y")], [None])

@@ -293,6 +293,24 @@ def test_user_priorities_come_first() -> None:
         assert flow.placed(like(flow, a, b)) == [expected]
 
 
+def test_of_equal_priorities_lower_ranks_come_first() -> None:
+    for first, later, expected in ((0, 1, "[data, -]"), (1, 0, "[-, data]"), (2, 1, "[-, data]")):
+        flow = Flow()
+        a = flow.value(16, 16, seed="[data, -]")
+        b = flow.value(16, 16, seed="[-, data]")
+        for value, rank in ((a, first), (b, later)):
+            flow.graph.seeds[value] = dataclasses.replace(flow.graph.seeds[value], rank=rank)
+        assert flow.placed(like(flow, a, b)) == [expected]
+
+
+def test_priorities_come_before_ranks() -> None:
+    flow = Flow()
+    a = flow.value(16, 16, seed="[data, -]")
+    b = flow.value(16, 16, seed="[-, data]", priority=1)
+    flow.graph.seeds[a] = dataclasses.replace(flow.graph.seeds[a], rank=9)
+    assert flow.placed(like(flow, a, b)) == ["[data, -]"]
+
+
 # --- ties -------------------------------------------------------------------------------------------------------------
 
 

@@ -228,10 +228,14 @@ def _unreduced(eqn: Eqn, rule: FactorRule, merged: Assignment) -> list[Assignmen
     """The spread without axes on reduced factors: all of a few updates on every device rather than the sum of results as
     large as what they update, all rows of a weight rather than the sum of a product as large as a batch. Only for ops of which
     it is known what repeating their work costs."""
-    is_contraction = eqn.op.passes is None and len(rule.operands) > 1
-    if not (eqn.op.passes or is_contraction) or not any(merged.get(f) for f in rule.reductions):
+    if not is_priced(eqn, rule) or not any(merged.get(f) for f in rule.reductions):
         return []
     return [{f: axes for f, axes in merged.items() if f not in rule.reductions}]
+
+
+def is_priced(eqn: Eqn, rule: FactorRule) -> bool:
+    """Whether it is known what repeating the work of an equation that reduces costs: it says so, or is a contraction."""
+    return bool(eqn.op.passes) or (eqn.op.passes is None and len(rule.operands) > 1)
 
 
 def _merge(rule: FactorRule, views: Sequence[Assignment], wholes: frozenset[str]) -> Assignment:

@@ -64,6 +64,8 @@ class Draft:
         """The same Program with other seeds, by the number of their value. TooDear beyond the limit."""
         graph = dataclasses.replace(self.propagated.graph, seeds=dict(seeds))
         propagated = propagate(graph, self.machine.mesh, self.propagated)
+        if propagated.placements == self.propagated.placements:
+            return dataclasses.replace(self, propagated=propagated)
         return self._replanned(propagated, self.blocks, limit)
 
     def with_blocks(self, blocks: Mapping[Eqn, int], limit: Limit | None) -> Draft:
@@ -132,19 +134,21 @@ def _drafted(
     handed: tuple[Placement, ...] | None = None,
     planted: Mapping[int, Seed] = NOTHING_PLANTED,
 ) -> Draft:
-    graph = dataclasses.replace(flat.graph, seeds={**planted, **flat.graph.seeds}) if planted else flat.graph
+    graph = dataclasses.replace(flat.graph, seeds={**flat.graph.seeds, **planted}) if planted else flat.graph
     propagated = propagate(graph, assigner.machine.mesh, like)
     plan = _plan(program, annotations, flat, propagated, assigner, limit, {}, handed)
     return Draft(program, annotations, flat, propagated, plan, assigner, handed=handed)
 
 
 def _planted(before: Draft, flat: Flattened, originals: Mapping[Var, Var]) -> dict[int, Seed]:
-    """The seeds that proposals planted, on the same values of another graph, and on copies of them."""
+    """The seeds that proposals planted, or ranked, on the same values of another graph, and on copies of them."""
     planted = dict(before.propagated.graph.seeds.items() - before.flat.graph.seeds.items())
     kept = [(var, planted[number]) for var, number in before.flat.numbers.items() if number in planted and var in flat.numbers]
     numbers = {copy: before.flat.numbers[var] for copy, var in originals.items()}
     kept += [(copy, planted[number]) for copy, number in numbers.items() if number in planted]
-    return {flat.numbers[var]: dataclasses.replace(seed, origins=()) for var, seed in kept}
+    given = flat.graph.seeds
+    found = {flat.numbers[var]: dataclasses.replace(seed, origins=()) for var, seed in kept}
+    return {v: s if v not in given else dataclasses.replace(given[v], rank=s.rank) for v, s in found.items()}
 
 
 def _plan(

@@ -21,6 +21,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.bring_first import bring_first
 from meshjit.plan.cost import Machine
 from meshjit.plan.events import Event, Move
+from meshjit.plan.gather_operands import gather_operands
 from meshjit.plan.recall import run_through
 from sharding.placement import Placement
 
@@ -62,11 +63,12 @@ def last_changes(
     """The plans of a Program's equations as they are in the end; what running it costs, its collectives, and how values move."""
     plans = bring_first(program, machine, plans, outputs)
     outcome = run_through(program, machine, plans, inputs, outputs)
-    others = move_operands(program, machine, plans, inputs, outcome[2])
-    if others is not None:
-        other = run_through(program, machine, others, inputs, outputs)
-        if other[0].seconds < outcome[0].seconds and other[0].wire_bytes <= outcome[0].wire_bytes:
-            plans, outcome = others, other
+    for change in (gather_operands, move_operands):
+        others = change(program, machine, plans, inputs, outcome[2])
+        if others is not None:
+            other = run_through(program, machine, others, inputs, outputs)
+            if other[0].seconds < outcome[0].seconds and other[0].wire_bytes <= outcome[0].wire_bytes:
+                plans, outcome = others, other
     return plans, *outcome
 
 

@@ -30,12 +30,13 @@ HOPELESS: Final = 0.1  # a plan dearer by this fraction of the time for moving d
 
 def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
     """The cheapest plan among those that proposals of these kinds lead to, one after the other; with its Trials."""
-    tried, hopeless = set[object](), set[object]()
+    tried, hopeless, for_good = set[object](), set[object](), set[object]()
     trials: list[Trial] = []
     counts, offers = Counter[str](), _offers(draft, kinds)
     while len(trials) < TRIALS and (proposal := next(_untried(offers, tried, hopeless, counts), None)) is not None:
         tried.add(proposal.key)
         counts[proposal.kind] += 1
+        for_good |= {proposal.key} if proposal.once else set()
         rival = _attempt(draft, proposal)
         costs = [None if d is None else d.exact_cost if proposal.saves_memory else d.cost for d in (rival, draft)]
         cost, before = costs[0], costs[1] or draft.cost
@@ -45,7 +46,7 @@ def search(draft: Draft, kinds: Container[str] = KINDS) -> Plan:
             hopeless.add(proposal.key)
         if rival is not None and is_better:
             if rival.program is not draft.program:
-                tried, hopeless = {proposal.key}, set()
+                tried, hopeless = {proposal.key, *for_good}, set()
             draft = rival
             offers = _offers(draft, kinds)
     return dataclasses.replace(draft.plan, trials=tuple(trials))

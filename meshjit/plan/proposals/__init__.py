@@ -21,6 +21,7 @@ from meshjit.plan.proposals import (
     keep_dims_apart,
     leave_outputs,
     move_before_loops,
+    spread_largest_first,
     turn_conflicts,
 )
 from meshjit.plan.proposals.proposal import Proposal as Proposal
@@ -30,6 +31,7 @@ KINDS: Final[Mapping[str, Callable[[Draft], Iterable[Proposal]]]] = {
     "before": move_before_loops.propose,
     "apart": keep_dims_apart.propose,
     "turn": turn_conflicts.propose,
+    "order": spread_largest_first.propose,
     "align": align_stencils.propose,
     "commute": commute_transforms.propose,
     "merged": gather_merged.propose,

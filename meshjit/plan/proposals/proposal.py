@@ -18,6 +18,7 @@ class Proposal:
     key: the same for the same proposal on another draft. family: the key of a proposal that this one is a part of.
     text: what it does, in words a user understands, about the value at `source`, the user's line.
     saves_memory: whether it is for the sake of memory, which is then compared exactly.
+    once: whether it need not be tried again where the Program is written in another way.
     more: what to propose on top before the plans are compared, where one step alone need not pay.
     """
 
@@ -27,6 +28,7 @@ class Proposal:
     family: object = None
     source: str = ""
     saves_memory: bool = False
+    once: bool = False
     seeds: Callable[[], dict[int, Seed]] | None = field(default=None, repr=False, compare=False)
     program: Program | None = field(default=None, repr=False, compare=False)
     originals: Mapping[Var, Var] = field(default_factory=dict[Var, Var], repr=False, compare=False)  # of copies in `program`

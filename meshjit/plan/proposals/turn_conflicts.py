@@ -17,7 +17,8 @@ def propose(draft: Draft) -> Iterator[Proposal]:
     for turn in found:
         further = spread_on(draft.propagated, turn)
         if further is not None:
-            yield _proposal(draft, further, None)
+            is_most = len(further.conflicts) < 2 * len(turn.conflicts)  # what was hopeless for these is so for a few more
+            yield _proposal(draft, further, ("turn", turn.key) if is_most else None)
 
 
 def _proposal(draft: Draft, turn: Turn, family: object) -> Proposal:
