@@ -268,3 +268,34 @@ def test_lone_sums_are_right_on_uneven_shards(mesh: AbstractMesh) -> None:
     generator = np.random.default_rng(0)
     arrays = [generator.integers(-2, 3, shape).astype(np.float32) for shape in ((5, 7, 6), (6, 9), (6, 9), (9, 6))]
     check_function(f, arrays, mesh, [P(None, "x", "y"), P(None, "x"), P("x"), P("x", "y")], [None])
+
+
+# -- what does not change in a loop
+
+
+def test_weights_are_gathered_before_a_loop_and_no_states_in_it() -> None:
+    """All of the weight is more than what a step has of x, and less than that of all steps."""
+
+    def f(h: Any, xs: Any, w: Any) -> Any:
+        return lax.scan(lambda h, x: (mnp.tanh(h + x @ w), None), h, xs)[0]
+
+    types = ["f32[32, 512]", "f32[64, 32, 512]", "f32[512, 512]"]
+    found = on_tpu(f, types, MESH, [P("x"), P(None, "x"), P(None, "x")], [P("x")])
+    assert found == {"all_gather": 512 * 512 * 4 / 8 * 7}
+
+
+@pytest.mark.parametrize("mesh", [GRID, CUBE], ids=str)
+def test_what_is_brought_before_a_loop_is_right_on_uneven_shards(mesh: AbstractMesh) -> None:
+    def f(h: Any, xs: Any, w: Any, v: Any, b: Any) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            h = mnp.maximum(h @ v + x @ w + b, 0) % 5
+            return h, mnp.sum(h * b, 0)
+
+        return lax.scan(step, h, xs), mj.grad(lambda w: mnp.sum(lax.scan(lambda h, x: (h + x @ w, None), h, xs)[0]))(w)
+
+    generator = np.random.default_rng(0)
+    shapes = (7, 6), (5, 7, 6), (6, 6), (6, 6), (6,)
+    arrays = [generator.integers(-2, 3, shape).astype(np.float32) for shape in shapes]
+    both = [P("x", "y"), P(None, "y", "x"), P(None, ("x", "y")), P("y"), P("x")]
+    for specs in (both, [P("y"), P("x"), P("x"), P(None, "y"), P()]):
+        check_function(f, arrays, mesh, specs, [None, None, None])

@@ -64,7 +64,7 @@ class Assigner:
         placements: Mapping[Var, Placement],
         have_of: Callable[[Var], tuple[Placement, ...]],
         joins: bool = False,
-        sharers: tuple[int, ...] = (),
+        sharers: tuple[float, ...] = (),
     ) -> EquationPlan:
         """The cheapest legal assignment for one equation, and the placements that follow from it.
 
@@ -99,7 +99,7 @@ class Assigner:
         sides: Sequence[Placement],
         homes: Sequence[Placement],
         joins: bool,
-        sharers: tuple[int, ...],
+        sharers: tuple[float, ...],
     ) -> EquationPlan:
         wholes = frozenset(f for f, kind in rule.kinds.items() if stays_whole(eqn, kind))
         views = self._views(rule, have, sides, homes)
@@ -181,7 +181,7 @@ class Assigner:
         step: EquationPlan,
         have: Sequence[Sequence[Placement]],
         homes: Sequence[Placement],
-        sharers: tuple[int, ...],
+        sharers: tuple[float, ...],
         least: bool,
     ) -> float:
         """Predicted seconds of bringing the operands, of the work, and of bringing the results home; or at least so many,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from meshjit.core.plan import EquationPlan
 from meshjit.core.program import Eqn, Program, Var
@@ -17,6 +18,8 @@ from meshjit.plan.delay import ChainEnd, Delayed, Delays
 from meshjit.plan.events import Reduction
 from meshjit.plan.flow import Flow, Log
 from sharding.spec import Placement
+
+NOTHING_REPEATED: Final[Mapping[Var, float]] = {}
 
 
 @dataclass(frozen=True)
@@ -39,14 +42,25 @@ class Course:
         flow: Flow | None = None,
         unreduced: Collection[Var] = (),
         given: Collection[Var] = (),
+        iterations: Mapping[Var, float] = NOTHING_REPEATED,
     ) -> None:
+        """`iterations`: of what does not change in a loop, how many share what bringing it costs."""
         self.program = program
+        self.iterations = iterations
         self.placements = {**placements, **(pending or {})}
         self.delays = Delays(program, machine, pending, unreduced, given)
         self.flow = flow or Flow(program, machine)  # prices the equations so far
         self.homes: dict[Var, Placement] = {}  # where values were placed that are sums and flow on
         self.changed: dict[Eqn, EquationPlan] = {}  # equations whose operands were reduced before them after all
         self.flow.start([self.placements[v] for v in program.inputs])
+
+    def sharers(self, eqn: Eqn) -> tuple[float, ...]:
+        """For each operand of an equation how many share what bringing it costs: alike contractions, and the iterations of a loop
+        before which it is brought; () if none do."""
+        alike, iterations = self.flow.machine.uses_of(self.program).sharers(eqn), self.iterations
+        if not iterations or iterations.keys().isdisjoint(eqn.inputs):
+            return alike
+        return tuple([n * iterations.get(v, 1) for n, v in zip(alike or (1,) * len(eqn.inputs), eqn.inputs, strict=True)])
 
     def take(self, eqn: Eqn, step: EquationPlan) -> EquationPlan:
         """The next equation is computed as `step` says, on partial sums where these flow through it."""

@@ -64,8 +64,7 @@ class Planner:
     def equation(self, eqn: Eqn, course: Course) -> EquationPlan:
         if eqn.op.regions is None and eqn.op.pinned is None:
             joins = bool(self.rules[eqn].reductions) and course.delays.joins(eqn)
-            sharers = self.machine.uses_of(course.program).sharers(eqn)
-            step = self.assigner.assign(eqn, self.rules[eqn], course.placements, course.flow.have, joins, sharers)
+            step = self.assigner.assign(eqn, self.rules[eqn], course.placements, course.flow.have, joins, course.sharers(eqn))
         else:
             regions = run_regions(eqn) if eqn.op.regions is not None else ()
             step, inside = self.with_regions(eqn, regions, course.placements)
@@ -141,9 +140,12 @@ class Planner:
         program, machine = region.program, self.machine
         ends = zip(region.results, program.outputs, strict=True)
         given = [v for result, v in ends if result is not None and not region.loops and eqn.outputs[result] in self.summed]
+        trips = max(expected_trips(region), 1.0)
+        iterations = {program.inputs[i]: trips for i in region.invariant} if region.loops else {}
 
         def with_sums(sums: Mapping[int, Placement]) -> tuple[Course, tuple[EquationPlan, ...]]:
-            course = Course(program, machine, inside, {program.inputs[i]: p for i, p in sums.items()}, given=given)
+            pending = {program.inputs[i]: p for i, p in sums.items()}
+            course = Course(program, machine, inside, pending, given=given, iterations=iterations)
             return course, self.equations(course, self.outputs(eqn, region, outside, course.placements))
 
         sums: dict[int, Placement] = {}

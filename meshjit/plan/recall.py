@@ -151,7 +151,8 @@ class PlanRecall(FlowRecall):
         """How the equations of a repeat are computed. `plan` works it out where nothing is known of its kind."""
         homes = [self.placements[v] for v in repeat.inner]
         kept: list[Any] = [homes]
-        outer = [(self.placements[v], self.state(v, kept), self.chain(v, kept)) for v in repeat.outer]
+        iterations = self.course.iterations
+        outer = [(self.placements[v], self.state(v, kept), self.chain(v, kept), iterations.get(v)) for v in repeat.outer]
         key = repeat.kind, self.joins[repeat.start], self.delays.given, tuple(map(id, homes)), tuple(outer)
         entry = self.outcomes.get(key)
         if entry is not None:

@@ -58,7 +58,7 @@ class Prescribed(Assigner):
         placements: Mapping[Var, Placement],
         have_of: Callable[[Var], tuple[Placement, ...]],
         joins: bool = False,
-        sharers: tuple[int, ...] = (),
+        sharers: tuple[float, ...] = (),
     ) -> EquationPlan:
         plan = self.plans.get(eqn)
         return super().assign(eqn, rule, placements, have_of, joins, sharers) if plan is None else plan
