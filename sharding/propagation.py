@@ -12,8 +12,9 @@ an axis on one of them is offered to the others. A value takes offered axes behi
   common prefix;
 - no other factor of the same value is offered the same axis at this node: such a *contest* waits.
 
-Order. Seeds of user priority 0 are propagated first, all the way; then those of priority 1, and so on. Within each,
-nodes are visited in five stages; each stage runs to its fixed point before the next one begins:
+Order. Seeds of user priority 0 are propagated first, all the way; then those of priority 1, and so on; among those of one
+priority those of lower rank, which the planner gives. Within each, nodes are visited in five stages; each stage runs to its
+fixed point before the next one begins:
 
     0  pass-through rules: elementwise ops, transposes, reshapes
     1  rules that reduce, replicate or permute: contractions, reductions, windows
