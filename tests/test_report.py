@@ -44,7 +44,7 @@ def step(params, x, y):
 
 def report_arguments():
     params = {"w1": struct((512, 2048), None, "model"), "w2": struct((2048, 512), "model", None)}
-    return params, struct((64, 512), "data"), struct((64, 512), "data")
+    return params, struct((1024, 512), "data"), struct((1024, 512), "data")  # fewer would be gathered
 
 
 @pytest.fixture(scope="module")
@@ -74,12 +74,12 @@ def test_program_has_a_row_for_every_line(report):
     rows = [row for row in report.program if row.kind == "line"]
     assert sum(row.equations for row in rows) == len(report.subject.plan.program.eqns)
     assert [row.title for row in report.program if row.kind == "argument"] == ["params['w1']", "params['w2']", "x", "y"]
-    assert next(row for row in report.program if row.title == "x").local_bytes == 16 * 512 * 4
+    assert next(row for row in report.program if row.title == "x").local_bytes == 256 * 512 * 4
 
 
 def test_memory_says_what_is_held_at_the_peak(report):
     memory = report.memory
-    assert memory.arguments == 2 * 512 * 1024 * 4 + 2 * 16 * 512 * 4
+    assert memory.arguments == 2 * 512 * 1024 * 4 + 2 * 256 * 512 * 4
     assert sum(row.bytes for row in memory.held) == memory.peak == report.cost.peak_bytes and memory.inside == 0
     assert memory.fits and "params['w1']" in {row.value for row in memory.held}
 
@@ -239,7 +239,7 @@ def test_one_line_per_plan_in_the_log(caplog):
 
 def test_how_far_from_the_optimum(report):
     """Of a plan by annotations what the work alone says, which holds for the best plan, too."""
-    assert re.fullmatch(r"not searched, at most [\d.]+ times the optimum", optimum_text(report.subject))
+    assert re.fullmatch(r"not searched, at most [\d.]+ % from the optimum", optimum_text(report.subject))
     even = mj.jit(mnp.tanh).trace(struct((512, 512), "data", "model")).plan().report()
     assert optimum_text(even.subject) == "not searched, optimal"
     best = mj.jit(step).trace(*report_arguments()).plan().traced.automatically(Automatic(Limits(), (MESH,))).plan
