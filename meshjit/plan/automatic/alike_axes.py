@@ -26,7 +26,7 @@ from meshjit.plan.automatic.by_choice import ByChoice
 from meshjit.plan.automatic.domain import Plans
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.problem import Table
-from meshjit.plan.automatic.spreads import Spread, factor_extents
+from meshjit.plan.automatic.spreads import Spread, factor_extents, have_use
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from sharding.axes import AxisRef
 from sharding.distances import MISSING, along, long_dims
@@ -105,7 +105,7 @@ class Counts(Plans):
         return [axes for axes in sets if tuple(sorted(self.mesh.shape[a] for a in axes)) in counts]
 
     def _dealt(self, rooms: Mapping[str, int]) -> Iterator[dict[str, tuple[AxisRef, ...]]]:
-        """Every way to deal axes to rooms with at least as many places as the axes there have devices."""
+        """Every way to deal axes to rooms that they have a use in."""
         groups = list(by_size(self.mesh).values())
         ways = [itertools.combinations_with_replacement((NOWHERE, *rooms), len(names)) for names in groups]
         for chosen in itertools.product(*ways):
@@ -114,7 +114,7 @@ class Counts(Plans):
                 for name, room in zip(names, places, strict=True):
                     if room != NOWHERE:
                         held.setdefault(room, []).append(name)
-            if all(self.mesh.axes_size(axes) <= rooms[room] for room, axes in held.items()):
+            if all(have_use([self.mesh.shape[a] for a in axes], rooms[room]) for room, axes in held.items()):
                 yield {room: tuple(axes) for room, axes in held.items()}
 
 

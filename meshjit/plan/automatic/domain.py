@@ -14,8 +14,8 @@ from typing import Protocol
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import consistent, stays_whole
-from meshjit.plan.automatic.spreads import Spread, factor_extents, placements_of, spreads_of
-from sharding.axes import AxisRef
+from meshjit.plan.automatic.spreads import Spread, factor_extents, have_use, placements_of, spreads_of
+from sharding.axes import AxisRef, name_of
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
@@ -123,11 +123,11 @@ class Along:
     def _options(
         self, base: dict[str, tuple[AxisRef, ...]], rooms: Mapping[str, int]
     ) -> Iterator[dict[str, tuple[AxisRef, ...]]]:
-        size = self.common.mesh.axes_size
+        sizes = self.common.mesh.shape
         yield base
         for name, room in rooms.items():
             have = base.get(name, ())
-            if size((*have, *self.axes)) <= room:
+            if have_use([sizes[name_of(axis)] for axis in (*have, *self.axes)], room):
                 yield {**base, name: (*have, *self.axes)}
                 if have:
                     yield {**base, name: (*self.axes, *have)}

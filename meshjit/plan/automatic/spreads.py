@@ -2,7 +2,8 @@
 
     b k, k n -> b n | sum k over x=2, y=2     nothing; x on b, k or n; y likewise; both on one, in either order; on two
 
-A factor takes an axis only where every device gets an element of it. Factors that have to be whole take none.
+A factor takes axes as long as each of them makes blocks smaller: 3 elements lie one each on 3 of x=4, but with x=4 there, y=2 would
+only leave more devices without any. Factors that have to be whole take none.
 """
 
 from __future__ import annotations
@@ -46,6 +47,11 @@ def placements_of(shape: Sequence[int], mesh: BaseMesh) -> list[Placement]:
     return [Placement(tuple([dict(spread).get(d, ()) for d in dims])) for spread in spreads]
 
 
+def have_use(sizes: Sequence[int], extent: int) -> bool:
+    """Whether without any of the axes of these sizes the blocks of so many elements would be larger, or are to be one each."""
+    return math.prod(sizes) // min(sizes) < extent
+
+
 def factor_extents(eqn: Eqn, rule: FactorRule) -> dict[str, int]:
     """The extent of each factor that stands alone in a dim, else its size."""
     extents = dict(rule.sizes)
@@ -65,7 +71,7 @@ Dealt: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 @functools.lru_cache(maxsize=4096)
 def dealt(rooms: tuple[tuple[str, int], ...], axes: tuple[tuple[str, int], ...]) -> tuple[Dealt, ...]:
-    """Every way to deal axes to rooms with at least as many places as the axes there have devices, in any order."""
+    """Every way to deal axes to rooms that they have a use in, in any order."""
     return tuple(sorted(_deal(dict(rooms), axes), key=lambda spread: sum(len(axes) for _, axes in spread)))
 
 
@@ -76,6 +82,6 @@ def _deal(rooms: Mapping[str, int], axes: Sequence[tuple[str, int]]) -> Iterator
         for (axis, _), room in zip(axes, homes, strict=True):
             if room is not None:
                 held.setdefault(room, []).append(axis)
-        if all(math.prod(sizes[a] for a in names) <= rooms[room] for room, names in held.items()):
+        if all(have_use([sizes[a] for a in names], rooms[room]) for room, names in held.items()):
             for orders in itertools.product(*(itertools.permutations(names) for names in held.values())):
                 yield tuple(zip(held, orders, strict=True))
