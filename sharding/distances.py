@@ -60,14 +60,14 @@ class Distances:
     def seconds(
         self, shape: Sequence[int], itemsize: float, homes: Sequence[Placement], others: Sequence[Placement]
     ) -> Any:
-        """By home and other placement, seconds of a walk at least; None where there would be too many states. The others are not
-        partial."""
+        """By home and other placement, seconds of a walk at least, nan where axes are on dims of extent 1; None where there would
+        be too many states. The others are not partial."""
         known = self.every(shape, itemsize)
         if known is None:
             return None
         (ends, table), dims = known, long_dims(shape)
-        rows, columns = ([ends.get(along(p, dims), MISSING) for p in side] for side in (homes, others))
-        return None if MISSING in (*rows, *columns) else table[np.ix_(rows, columns)]
+        rows, columns = (np.array([ends.get(along(p, dims), MISSING) for p in side], np.intp) for side in (homes, others))
+        return between(table, rows, columns)
 
     def every(self, shape: Sequence[int], itemsize: float) -> tuple[Mapping[Placement, int], Any] | None:
         """The placements of the value's long dims, numbered; by two numbers, seconds of a walk at least. None where there would
@@ -83,7 +83,7 @@ class Distances:
         return graph.ends, table
 
     def is_even(self, shape: Sequence[int]) -> bool:
-        """Whether all placements cut a value of this shape into even shards."""
+        """Whether all placements cut a value of this shape into even shards, those aside that have axes on dims of extent 1."""
         return all(extent == 1 or extent % self.mesh.device_count == 0 for extent in shape)
 
     def _graph(self, shape: tuple[int, ...]) -> _Graph | None:
@@ -96,6 +96,11 @@ class Distances:
         return _Explored(search, len(shape)).graph()
 
 
+def between(table: Any, rows: Any, columns: Any) -> Any:
+    """A part of a table, nan where the number of a row or column is MISSING."""
+    return np.where((rows[:, None] == MISSING) | (columns == MISSING), np.nan, table[np.ix_(rows, columns)])
+
+
 def long_dims(shape: Sequence[int]) -> list[int]:
     """The dims that can be spread: those with more than one element."""
     return [d for d, extent in enumerate(shape) if extent > 1]
@@ -104,11 +109,11 @@ def long_dims(shape: Sequence[int]) -> list[int]:
 def along(placement: Placement, dims: Sequence[int]) -> Placement:
     """Of a value without the other dims, of extent 1; as it is where they are spread."""
     if len(dims) == placement.rank or any(axes for d, axes in enumerate(placement.dims) if d not in dims):
-        return _of_any_sum(placement)
-    return _of_any_sum(Placement(tuple([placement.dims[d] for d in dims]), placement.partial))
+        return of_any_sum(placement)
+    return of_any_sum(Placement(tuple([placement.dims[d] for d in dims]), placement.partial))
 
 
-def _of_any_sum(placement: Placement) -> Placement:
+def of_any_sum(placement: Placement) -> Placement:
     """What is partial costs the same whatever it is reduced by."""
     if not placement.partial:
         return placement

@@ -19,7 +19,7 @@ from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.price_list import NEVER, PriceList
 from meshjit.plan.automatic.relax import bound_on, with_alike_axes
 from meshjit.plan.automatic.solve import Search
-from meshjit.plan.automatic.spreads import placements_of
+from meshjit.plan.automatic.spreads import Rooms
 from meshjit.plan.automatic.versions import VersionPrices
 from meshjit.plan.cost import Machine
 from meshjit.sharding import PartitionSpec as P
@@ -141,7 +141,7 @@ def test_what_devices_lack_is_counted_at_once(monkeypatch: pytest.MonkeyPatch, l
     monkeypatch.setattr(floors, "LARGEST", largest)
     mesh = AbstractMesh((2, 3), ("x", "y"), abstract_device=CHIP)
     machine, shape = Machine(mesh, target_of(mesh)), (5, 4)
-    placements = placements_of(shape, mesh)
+    placements = Rooms(mesh, frozenset(shape)).placements(shape)
     bounds = Floors(machine)
     table = bounds.by_elements(TensorType(shape, np.dtype(np.float32)), placements, placements)
 
@@ -167,7 +167,7 @@ def test_prices_are_numbered_once() -> None:
     mesh = AbstractMesh((2, 2), ("x", "y"), abstract_device=CHIP)
     machine, var = Machine(mesh, target_of(mesh)), program.inputs[0]
     prices, versions = PriceList(machine), VersionPrices(machine, program)
-    placements = placements_of(var.shape, mesh)
+    placements = Rooms(mesh).placements(var.shape)
     some = prices.numbers(versions, var, placements[:3], placements[2:5])
     every = prices.numbers(versions, var, placements, placements)
     assert np.array_equal(every[:3, 2:5], some) and np.array_equal(np.diagonal(every), np.zeros(len(placements)))

@@ -3,8 +3,9 @@
     on 8x8x8    [x, y, -], [y, x, -] and [z, x, -] are one placement;  [xy, -, -] and [yz, -, -] another
 
 So a value has few placements on a mesh of many axes: of three dims 20 where there are 142. Bringing one that lies by the same
-counts costs nothing here, and any other at least what a device then lacks, wherever its blocks were. So no plan costs less on the
-real mesh (`relax.py`).
+counts costs nothing here, and any other at least what a device then lacks, wherever its blocks were. Axes that only leave devices
+idle, for a dim has blocks of one element without them, too, count as if they were not there. So no plan costs less on the real
+mesh (`relax.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from meshjit.plan.automatic.problem import Table
 from meshjit.plan.automatic.spreads import Spread, factor_extents, have_use
 from meshjit.plan.cost import NO_EXCHANGE, Machine, OwnCost
 from sharding.axes import AxisRef
-from sharding.distances import MISSING, along, long_dims
+from sharding.distances import MISSING, between, long_dims, of_any_sum
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
 from sharding.rule import FactorRule
@@ -84,7 +85,7 @@ class Counts(Plans):
         self.machine = machine
 
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
-        extents = factor_extents(eqn, rule)
+        extents = factor_extents(eqn, rule, max)
         free = {f: n for f, n in extents.items() if not stays_whole(eqn, rule.kinds.get(f, ""))}
         legal: dict[object, Spread] = {}
         for spread in self._dealt(free):
@@ -135,24 +136,40 @@ class AlikeFloors(Floors):
         if known is None:
             return None
         numbers, table = known
-        rows, columns = ([numbers.get(self._counts(along(p, dims)), MISSING) for p in side] for side in (homes, others))
-        return None if MISSING in (*rows, *columns) else table[np.ix_(rows, columns)]
+        rows, columns = (np.array([numbers.get(self._counts(type.shape, p), MISSING) for p in side]) for side in (homes, others))
+        return between(table, rows, columns)
 
     def _least(self, shape: Sequence[int], itemsize: int) -> tuple[Mapping[Placement, int], Table] | None:
         every = self.distances.every(shape, itemsize)
         if every is None:
             return None
         ends, table = every
-        classes = ByChoice(map(self._counts, ends))
+        classes = ByChoice(self._counts(shape, placement) for placement in ends)
         order = np.argsort(classes.at, kind="stable")
         firsts = np.searchsorted(classes.at[order], np.arange(len(classes.different)))
         table = np.minimum.reduceat(np.minimum.reduceat(table[np.ix_(order, order)], firsts, axis=0), firsts, axis=1)
         return {p: n for n, p in enumerate(classes.different)}, table
 
-    def _counts(self, placement: Placement) -> Placement:
-        return self.machine.normal(placement)
+    def _counts(self, shape: Sequence[int], placement: Placement) -> Placement:
+        """The same for placements of the same counts, axes that leave devices idle aside; of the long dims."""
+        pairs = zip(shape, placement.dims, strict=True)
+        dims = tuple([self._used(extent, axes) for extent, axes in pairs if extent > 1])
+        return self.machine.normal(of_any_sum(Placement(dims, placement.partial)))
+
+    def _used(self, extent: int, axes: Sequence[AxisRef]) -> tuple[AxisRef, ...]:
+        """The axes without those that leave devices idle."""
+        used = sorted(axes, key=lambda axis: -self.mesh.axes_size((axis,)))
+        while used and self.mesh.axes_size(used[:-1]) >= extent:
+            used.pop()
+        return tuple(used)
 
     def _needed(self, shape: tuple[int, ...], homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
         have, asked = (np.array([p.local_shape(shape, self.mesh) for p in side], float) for side in (homes, others))
-        shards = np.array([math.prod(self.mesh.axes_size(axes) for axes in other.dims) for other in others])
-        return np.maximum(0.0, math.prod(shape) / shards - np.minimum(have[:, None], asked).prod(axis=-1))
+        holders = np.array([self._holders(shape, other) for other in others])
+        needed = math.prod(shape) * holders / self.mesh.device_count
+        return np.maximum(0.0, needed - np.minimum(have[:, None], asked).prod(axis=-1))
+
+    def _holders(self, shape: tuple[int, ...], placement: Placement) -> float:
+        """One, where all others may be idle."""
+        shards = [self.mesh.axes_size(axes) for axes in placement.dims]
+        return super()._holders(shape, placement) if all(n > count for n, count in zip(shape, shards, strict=True)) else 1.0

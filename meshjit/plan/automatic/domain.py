@@ -14,7 +14,7 @@ from typing import Protocol
 from meshjit.core.plan import EquationPlan, equation_plan
 from meshjit.core.program import Eqn, Var
 from meshjit.plan.assign import consistent, stays_whole
-from meshjit.plan.automatic.spreads import Spread, factor_extents, have_use, placements_of, spreads_of
+from meshjit.plan.automatic.spreads import Rooms, Spread, factor_extents, have_use
 from sharding.axes import AxisRef, name_of
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
@@ -71,11 +71,15 @@ class Plans:
 
 
 class Everything(Plans):
+    def __init__(self, rooms: Rooms) -> None:
+        super().__init__(rooms.mesh)
+        self.rooms = rooms
+
     def spreads(self, eqn: Eqn, rule: FactorRule) -> Sequence[Spread]:
-        return spreads_of(eqn, rule, self.mesh)
+        return self.rooms.spreads(eqn, rule)
 
     def placements(self, var: Var) -> Sequence[Placement]:
-        return placements_of(var.shape, self.mesh)
+        return self.rooms.placements(var.shape)
 
 
 @dataclasses.dataclass

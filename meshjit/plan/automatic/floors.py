@@ -63,10 +63,10 @@ class Floors:
         """By home and other placement, at least what it costs to have the value there, too."""
         can_walk = self.has_walks and not any(other.partial for other in others)
         distances = self._distances(type, homes, others) if can_walk else None
-        if distances is not None and self.distances.is_even(type.shape):
+        if distances is not None and self.distances.is_even(type.shape) and not np.isnan(distances).any():
             return distances
         elements = self.by_elements(type, homes, others)
-        return elements if distances is None else np.maximum(elements, distances)
+        return elements if distances is None else np.fmax(elements, distances)
 
     def _distances(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table | None:
         return self.distances.seconds(type.shape, type.dtype.itemsize, homes, others)
@@ -83,12 +83,12 @@ class Floors:
 
     def _of_sums(self, type: TensorType, homes: Sequence[Placement], others: Sequence[Placement]) -> Table:
         addends = np.array([self.mesh.axes_size(home.partial_axes) for home in homes])
-        holders = np.array([self._holders(other) for other in others])
+        holders = np.array([self._holders(type.shape, other) for other in others])
         local = np.array([float(self.machine.local_bytes(type, other)) for other in others])
         messages = (addends[:, None] + holders - 2) / self.mesh.device_count
         return self.start + np.maximum(messages * type.nbytes, local) * self.byte
 
-    def _holders(self, placement: Placement) -> float:
+    def _holders(self, shape: tuple[int, ...], placement: Placement) -> float:
         """How many devices have each element."""
         return self.mesh.device_count / math.prod([self.mesh.axes_size(axes) for axes in placement.dims])
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from meshjit.core.plan import Optimum, Plan, PlanCost
+from meshjit.core.plan import Optimum, Plan, PlanCost, Trial
 from meshjit.core.program import Program
 from meshjit.core.region import without_sharing
 from meshjit.core.target import Target
@@ -14,8 +14,9 @@ from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, propagated
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.refusal import refusal
+from meshjit.plan.automatic.rewritten import rewritten, text_of, written
 from meshjit.plan.automatic.saved import check, is_edited, read, replay, saved_of
-from meshjit.plan.automatic.solve import EQUAL, RETRIED, Search
+from meshjit.plan.automatic.solve import EQUAL, REFINED, RETRIED, Search
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import Annotations
@@ -46,19 +47,60 @@ def make_automatic_plan(
         target = dataclasses.replace(target, topology=dataclasses.replace(target.topology, memory=float(memory)))
     machine = Machine(mesh, target)
     own = {o: i for o, i in (ties or {}).items() if annotations.outputs[o] is None}
-    draft = first_draft(without_sharing(program), annotations, Assigner(machine))
+    program = without_sharing(program)
     if saved is not None:
-        return _replayed(draft, saved, own)
+        program = written(program, machine, saved.get("written", ()))
+        return _replayed(first_draft(program, annotations, Assigner(machine)), saved, own)
     count = len(program.eqns)
-    solver = Search(draft, own, deadline, limits.entries(count), later=limits.entries_later(count), is_frugal=True)
-    best = solver.plan()
+    effort, later = limits.entries(count), limits.entries_later(count)
+
+    def searched(program: Program) -> Search:
+        draft = first_draft(program, annotations, Assigner(machine))
+        return Search(draft, own, deadline, effort, later=later, is_frugal=True)
+
+    solver = searched(program)
+    best, is_long = solver.plan(), bool(later) or (not effort and count > REFINED)
+    for ways, other in () if is_long else rewritten(program, machine):
+        rival = searched(other)
+        plan = _as_written(ways, rival.plan(), best)
+        if rival.chosen.is_better_than(solver.chosen, machine.topology.memory):
+            plan, best, solver = best, plan, rival
+        best = _bounded_by(best, plan)
     if memory is not None and not solver.fits:
 
         def attempt(larger: BaseMesh) -> Candidate:
             return _leanest(program, larger, annotations, own, target)
 
         raise refusal(solver.chosen, machine.topology.memory, machine, attempt)
-    return best
+    return _bounded_later(best, lambda: [searched(p) for _, p in rewritten(program, machine)]) if is_long else best
+
+
+def _as_written(ways: Sequence[str], plan: Plan, before: Plan) -> Plan:
+    """The plan of a Program that was written in these ways; `before`: the best plan of the other ones."""
+    assert plan.cost is not None and before.cost is not None
+    trials = [Trial(way, text_of(way), "", before.cost, plan.cost, True) for way in ways]
+    return dataclasses.replace(plan, trials=(*trials, *plan.trials), saved={**(plan.saved or {}), "written": [*ways]})
+
+
+def _bounded_by(best: Plan, other: Plan) -> Plan:
+    """The best plan, where the other one is the best of another way to write the Program."""
+    mine, its = best.optimum, other.optimum
+    assert mine is not None and its is not None
+    searched, is_complete = mine.searched + its.searched, mine.is_complete and its.is_complete
+    known = min(mine.known, its.known)
+    return dataclasses.replace(best, optimum=dataclasses.replace(mine, known=known, searched=searched, is_complete=is_complete))
+
+
+def _bounded_later(best: Plan, others: Callable[[], Sequence[Search]]) -> Plan:
+    """The best plan, whose bound is worked out when somebody asks, with those of other ways to write the Program."""
+    optimum = best.optimum
+    assert optimum is not None
+    least = optimum.seconds if optimum.fastest is None else optimum.fastest.seconds
+
+    def bound() -> float:
+        return min([optimum.bound, *(search.bounded(least) for search in others())])
+
+    return dataclasses.replace(best, optimum=dataclasses.replace(optimum, known=0.0, proof=bound))
 
 
 def _replayed(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -> Plan:

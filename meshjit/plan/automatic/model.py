@@ -32,6 +32,7 @@ from meshjit.plan.automatic.domain import Domain, Everything
 from meshjit.plan.automatic.layers import alike_equations, alike_inputs, separate_parts
 from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.problem import Problem
+from meshjit.plan.automatic.spreads import rooms_of
 from meshjit.plan.automatic.tables import Tables
 from meshjit.plan.automatic.versions import Pin, VersionPrices, pin_of
 from meshjit.plan.cost import Machine
@@ -64,7 +65,7 @@ class Model:
         bounds: PriceList | None = None,
     ) -> None:
         self.program, self.flat, self.machine, self.annotations = program, flat, machine, annotations
-        self.domain, self.estimates, self.joins = domain or Everything(machine.mesh), estimates, joins
+        self.domain, self.estimates, self.joins = domain or Everything(rooms_of(program, flat, machine.mesh)), estimates, joins
         self.problem = Problem()
         self.decisions: list[Decision] = []
         self.values: dict[Var, Value] = {}

@@ -3,10 +3,11 @@
     {"format": 2, "function": "step", "mesh": {"x": 8}, "machine": "cpu",
      "equations": [["dot_general f32[8,4] f32[4,2] -> f32[8,2]", {"b": ["x"]}], …],
      "values": ["[x, -]", …], "outputs": ["[x, -]"], "collected": {"7": true}, "refined": "all", "memory": 1.6e10,
-     "optimum": "1.83 ms, optimal"}
+     "written": ["apart"], "optimum": "1.83 ms, optimal"}
 
 Equations and values stand in the order of the Program, nested ones behind it. `collected`: by number of a value that a loop
-carries, whether it stays a partial sum until after the loop. A saved plan belongs to its Program, mesh and machine: for another
+carries, whether it stays a partial sum until after the loop. `written`: how the Program was written otherwise, if it was
+(`rewritten.py`); the equations are those that it has then. A saved plan belongs to its Program, mesh and machine: for another
 one it is refused, with the first difference. How good it is, `Plan.save` adds.
 """
 
@@ -23,6 +24,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.plan.automatic.candidate import REFINEMENTS, Refinement
 from meshjit.plan.automatic.edited import placement_of, plan_of
 from meshjit.plan.automatic.prescribe import Prescribed
+from meshjit.plan.automatic.rewritten import WAYS
 from meshjit.plan.draft import Draft
 from meshjit.plan.graph import programs_in
 from sharding.mesh import BaseMesh
@@ -58,6 +60,7 @@ _KINDS: Final[Mapping[str, Callable[[Any], bool]]] = {
     "arguments": lambda v: isinstance(v, dict) and all(_are(each, 2, _is_text) for each in v.values()),
     "collected": lambda v: isinstance(v, dict) and all(isinstance(each, bool) for each in v.values()),
     "memory": lambda v: _is_number(v) and v > 0,
+    "written": lambda v: _are(v, None, lambda each: each in WAYS),
     "seconds": _is_number,
     "bound": _is_number,
 }

@@ -33,7 +33,7 @@ from meshjit.plan.automatic.price_list import PriceList
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import KEPT, bound_on
 from meshjit.plan.automatic.saved import saved_of
-from meshjit.plan.automatic.spreads import spreads_of, under
+from meshjit.plan.automatic.spreads import rooms_of, under
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
@@ -181,12 +181,13 @@ class Search:
         """Whether everything can be gone through."""
         choices, walks, seen = 0, 0, set[tuple[int, ...]]()
         most = WALKS // 4 ** max(0, len(self.machine.mesh.axis_names) - 2)
+        rooms = rooms_of(self.draft.program, self.draft.flat, self.machine.mesh)
         for part in programs_in(self.draft.program):
             for eqn in part.eqns:
                 if eqn.identity not in seen and eqn.inputs and eqn.op.regions is None and eqn.op.pinned is None:
                     seen.add(eqn.identity)
                     rule = self.draft.flat.rules[eqn]
-                    spreads = spreads_of(eqn, rule, self.machine.mesh)
+                    spreads = rooms.spreads(eqn, rule)
                     choices += len(spreads)
                     walks += sum(len({under(spread, dims) for spread in spreads}) ** 2 for dims in rule.operands)
                     if choices > SMALL or walks > most:
@@ -315,6 +316,12 @@ class Search:
         assert cost is not None
         share = cost.seconds / seconds if seconds > 0 else 1.0
         return lambda: share * bound_on(draft, ties, seconds, later)
+
+    def bounded(self, seconds: float) -> float:
+        """A bound on all plans, none of which is made; no more than these seconds."""
+        if not self.later:
+            return min(seconds, self._least_work(self.draft.program))
+        return bound_on(self.draft, self.ties, seconds, self.later)
 
     # --- one axis at a time -------------------------------------------------------------------------------------------
 

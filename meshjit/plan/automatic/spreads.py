@@ -2,8 +2,9 @@
 
     b k, k n -> b n | sum k over x=2, y=2     nothing; x on b, k or n; y likewise; both on one, in either order; on two
 
-A factor takes axes as long as each of them makes blocks smaller: 3 elements lie one each on 3 of x=4, but with x=4 there, y=2 would
-only leave more devices without any. Factors that have to be whole take none.
+A factor may take more devices than it has elements: 3 elements lie one each on 3 of x=4. With y=2 besides more devices are idle,
+which helps only where the elements become part of a longer dim that has both; `Rooms` knows which extents these are. Empty
+factors, and those that have to be whole, take none.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
-from meshjit.core.program import Eqn
+from meshjit.core.program import Eqn, Program
 from meshjit.plan.assign import consistent, stays_whole
+from meshjit.plan.graph import Flattened, programs_in
 from sharding.axes import AxisRef
 from sharding.mesh import BaseMesh
 from sharding.placement import Placement
@@ -24,15 +27,31 @@ from sharding.rule import FactorRule
 Spread: TypeAlias = dict[str, tuple[AxisRef, ...]]  # factor → axes; without those that have none
 
 
-def spreads_of(eqn: Eqn, rule: FactorRule, mesh: BaseMesh) -> list[Spread]:
-    """Every legal spread of an equation, the one over nothing first."""
-    extents = factor_extents(eqn, rule)
-    free = {f: n for f, n in extents.items() if not stays_whole(eqn, rule.kinds.get(f, ""))}
-    legal: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], Spread] = {}
-    for spread in dealt(tuple(free.items()), _axes(mesh)):
-        kept = consistent(rule, dict(spread), mesh)
-        legal.setdefault(tuple(sorted(kept.items())), kept)
-    return list(legal.values())
+@dataclass(frozen=True)
+class Rooms:
+    """Which axes of a mesh dims and factors may take. `short`: extents that have axes beside which devices are idle, too."""
+
+    mesh: BaseMesh
+    short: frozenset[int] = frozenset()
+
+    def spreads(self, eqn: Eqn, rule: FactorRule) -> list[Spread]:
+        """Every legal spread of an equation, the one over nothing first."""
+        extents = factor_extents(eqn, rule)
+        free = {f: n for f, n in extents.items() if not stays_whole(eqn, rule.kinds.get(f, ""))}
+        legal: dict[tuple[tuple[str, tuple[AxisRef, ...]], ...], Spread] = {}
+        for spread in self._dealt(free):
+            kept = consistent(rule, dict(spread), self.mesh)
+            legal.setdefault(tuple(sorted(kept.items())), kept)
+        return list(legal.values())
+
+    def placements(self, shape: Sequence[int]) -> list[Placement]:
+        """Every placement of a value, whole first; partial sums aside."""
+        spreads = map(dict, self._dealt({str(d): n for d, n in enumerate(shape)}))
+        return [Placement(tuple([spread.get(str(d), ()) for d in range(len(shape))])) for spread in spreads]
+
+    def _dealt(self, extents: Mapping[str, int]) -> tuple[Dealt, ...]:
+        axes = tuple([(name, size) for name, size in self.mesh.shape.items() if size > 1])
+        return dealt(tuple([(name, n, n in self.short) for name, n in extents.items()]), axes)
 
 
 def under(spread: Spread, dims: Sequence[Sequence[str]]) -> tuple[tuple[AxisRef, ...], ...]:
@@ -40,48 +59,55 @@ def under(spread: Spread, dims: Sequence[Sequence[str]]) -> tuple[tuple[AxisRef,
     return tuple([spread.get(factor, ()) for factors in dims for factor in factors])
 
 
-def placements_of(shape: Sequence[int], mesh: BaseMesh) -> list[Placement]:
-    """Every placement of a value, whole first; partial sums aside."""
-    dims = {str(d): n for d, n in enumerate(shape)}
-    spreads = dealt(tuple(dims.items()), _axes(mesh))
-    return [Placement(tuple([dict(spread).get(d, ()) for d in dims])) for spread in spreads]
+def rooms_of(program: Program, flat: Flattened, mesh: BaseMesh) -> Rooms:
+    """Of a Program whose graph is `flat`. Short are extents of dims that an equation makes a part of a longer one, or takes from
+    it, and those that somebody said to have such axes."""
+    short, seen = set[int](), set[tuple[int, ...]]()
+    for number, seed in flat.graph.seeds.items():
+        for extent, axes in zip(flat.graph.shapes[number], seed.placement.dims, strict=True):
+            if axes and not have_use([mesh.axes_size((axis,)) for axis in axes], extent):
+                short.add(extent)
+    for part in programs_in(program):
+        for eqn in part.eqns:
+            if eqn.identity not in seen and eqn.op.regions is None:
+                seen.add(eqn.identity)
+                rule = flat.rules[eqn]
+                least, most = (factor_extents(eqn, rule, of) for of in (min, max))
+                short |= {n for f, n in least.items() if n != most[f] and not stays_whole(eqn, rule.kinds.get(f, ""))}
+    return Rooms(mesh, frozenset(short))
 
 
 def have_use(sizes: Sequence[int], extent: int) -> bool:
-    """Whether without any of the axes of these sizes the blocks of so many elements would be larger, or are to be one each."""
+    """Whether all axes of these sizes are needed for as many devices as there are elements, or for fewer: else some are idle."""
     return math.prod(sizes) // min(sizes) < extent
 
 
-def factor_extents(eqn: Eqn, rule: FactorRule) -> dict[str, int]:
-    """The extent of each factor that stands alone in a dim, else its size."""
+def factor_extents(eqn: Eqn, rule: FactorRule, of: Callable[[int, int], int] = min) -> dict[str, int]:
+    """The extent of each factor that stands alone in a dim, else its size; of several the least, or the most."""
     extents = dict(rule.sizes)
     for dims, var in zip((*rule.operands, *rule.results), (*eqn.inputs, *eqn.outputs), strict=True):
         for names, extent in zip(dims, var.shape, strict=True):
             if len(names) == 1:
-                extents[names[0]] = min(extents.get(names[0], extent), extent)
+                extents[names[0]] = of(extents.get(names[0], extent), extent)
     return {name: extents[name] for name in rule.factors}
-
-
-def _axes(mesh: BaseMesh) -> tuple[tuple[str, int], ...]:
-    return tuple((name, size) for name, size in mesh.shape.items() if size > 1)
 
 
 Dealt: TypeAlias = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @functools.lru_cache(maxsize=4096)
-def dealt(rooms: tuple[tuple[str, int], ...], axes: tuple[tuple[str, int], ...]) -> tuple[Dealt, ...]:
-    """Every way to deal axes to rooms that they have a use in, in any order."""
-    return tuple(sorted(_deal(dict(rooms), axes), key=lambda spread: sum(len(axes) for _, axes in spread)))
+def dealt(rooms: tuple[tuple[str, int, bool], ...], axes: tuple[tuple[str, int], ...]) -> tuple[Dealt, ...]:
+    """Every way to deal axes, with their sizes, to rooms in any order. Rooms have an extent, and say whether they are short."""
+    return tuple(sorted(_deal(rooms, dict(axes)), key=lambda spread: sum(len(axes) for _, axes in spread)))
 
 
-def _deal(rooms: Mapping[str, int], axes: Sequence[tuple[str, int]]) -> Iterator[Dealt]:
-    sizes = dict(axes)
-    for homes in itertools.product((None, *rooms), repeat=len(axes)):
+def _deal(rooms: Sequence[tuple[str, int, bool]], sizes: Mapping[str, int]) -> Iterator[Dealt]:
+    open_rooms = {name: (extent, is_short) for name, extent, is_short in rooms if extent > (not is_short)}
+    for homes in itertools.product((None, *open_rooms), repeat=len(sizes)):
         held: dict[str, list[str]] = {}
-        for (axis, _), room in zip(axes, homes, strict=True):
+        for axis, room in zip(sizes, homes, strict=True):
             if room is not None:
                 held.setdefault(room, []).append(axis)
-        if all(have_use([sizes[a] for a in names], rooms[room]) for room, names in held.items()):
+        if all(open_rooms[room][1] or have_use([sizes[a] for a in names], open_rooms[room][0]) for room, names in held.items()):
             for orders in itertools.product(*(itertools.permutations(names) for names in held.values())):
                 yield tuple(zip(held, orders, strict=True))
