@@ -53,6 +53,7 @@ def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]
     return EquationPlan(rule, assignment, operands, results)
 
 
+EQUAL: Final = 1 + 1e-4  # seconds that differ by less are the same to the digits in which they are said
 REMATERIALIZED: Final = 1 << 20  # bytes of all values, whole, up to which making them again is nothing beside moving one
 
 
@@ -110,12 +111,12 @@ class Optimum:
     def bound(self) -> float:
         """No plan of those that were to choose from takes less; 0 where nothing is known."""
         least = self.seconds if self.fastest is None else self.fastest.seconds
-        return self.known if self.proof is None else min(least, max(self.known, self.proof()))
+        return self.known if self.proof is None else min(least, self.proof())
 
     @property
     def gap(self) -> float:
         """The fraction of the bound by which the plan may be dearer than the best: 0 of an optimal plan, inf without a bound."""
-        if self.seconds <= self.bound * (1 + 1e-9):
+        if self.seconds <= self.bound * EQUAL:
             return 0.0
         return self.seconds / self.bound - 1 if self.bound > 0 else float("inf")
 
@@ -127,7 +128,7 @@ class Optimum:
     def is_proved(self) -> bool:
         """Whether no plan is faster than this one, or than the one that it was preferred to."""
         least = self.seconds if self.fastest is None else self.fastest.seconds
-        return least <= self.bound * (1 + 1e-9)
+        return least <= self.bound * EQUAL
 
     def __str__(self) -> str:
         time = f"{self.seconds * 1e3:.4g} ms"

@@ -26,7 +26,7 @@ REFINEMENTS: Final[Mapping[str, Container[str]]] = {
     "": (), "memory": ("again", "compute"), "all": KINDS,
     "propagated": KINDS, "propagated, none computed again": KINDS.keys() - {"compute"},
 }  # fmt: skip
-RENT: Final = 1e-3  # of the seconds that reading an argument or writing a result once takes
+RENT: Final = 1e-4  # of the seconds that reading an argument or writing a result once takes
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,7 @@ def _bounded_later(best: Plan, others: Callable[[], Sequence[Search]]) -> Plan:
     def bound() -> float:
         return min([optimum.bound, *(search.bounded(least) for search in others())])
 
-    return dataclasses.replace(best, optimum=dataclasses.replace(optimum, known=0.0, proof=bound))
+    return dataclasses.replace(best, optimum=dataclasses.replace(optimum, proof=bound))
 
 
 def _replayed(draft: Draft, saved: Mapping[str, Any], ties: Mapping[int, int]) -> Plan:

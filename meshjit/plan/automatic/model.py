@@ -99,6 +99,14 @@ class Model:
         """The same for choices that lead to the same plan."""
         return tuple([id(d.spreads[choices[d.number]]) if d.spreads else choices[d.number] for d in self.decisions])
 
+    def without_rent(self) -> Problem:
+        """The same choices where the bytes of arguments and results cost nothing."""
+        problem = Problem()
+        problem.sizes, problem.tables = self.problem.sizes, dict(self.problem.tables)
+        for number, costs in self.tables.rents.items():
+            problem.tables[number,] = problem.tables[number,] - costs
+        return problem
+
     # --- decisions ----------------------------------------------------------------------------------------------------
 
     def _decision(self, costs: Sequence[float], **of: Any) -> Decision:

@@ -22,7 +22,7 @@ from meshjit.core.region import weighted_regions
 from meshjit.core.rules import reading_of
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
-from meshjit.plan.automatic.candidate import Candidate, candidate_of, propagated, refined
+from meshjit.plan.automatic.candidate import Candidate, candidate_of, propagated, refined, rent
 from meshjit.plan.automatic.descend import State, descend
 from meshjit.plan.automatic.eliminate import Elimination, TooWide
 from meshjit.plan.automatic.frugal import CLOSE, is_preferred, preferred, slow_links
@@ -38,6 +38,7 @@ from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
 from meshjit.plan.graph import programs_in
+from sharding.spec import PartitionSpec, placement_of
 
 PLANS: Final = 256  # plans that are priced in full
 UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
@@ -85,6 +86,25 @@ class Search:
         self.ends = set[float]()  # seconds of those that are behind
 
     @functools.cached_property
+    def most_rent(self) -> float:
+        """Of all plans; that of one whose arguments and results are whole, where nobody says where they lie."""
+        draft, (inputs, outputs) = self.draft, (self.draft.annotations.inputs, self.draft.annotations.outputs)
+        sides = [*zip(draft.program.inputs, inputs, strict=True), *zip(draft.program.outputs, outputs, strict=True)]
+        places = [placement_of(spec or PartitionSpec(), v.rank).without_partial() for v, spec in sides]
+        return rent([v.type for v, _ in sides], places, self.machine)
+
+    def _without_rent(self, bound: float, is_small: bool) -> float:
+        """The bound on seconds and rent of all plans as one on their seconds; of a small Program that was gone through, what its
+        choices cost at least without rent."""
+        least = max(bound - self.most_rent, min(bound, self._least_work(self.draft.program)))
+        if not is_small:
+            return least
+        try:
+            return max(least, Elimination(self.model.without_rent(), largest=QUICK).least)
+        except TooWide:
+            return least
+
+    @functools.cached_property
     def model(self) -> Model:
         """Of everything that can be chosen, with the prices of plans."""
         draft = self.draft
@@ -121,9 +141,8 @@ class Search:
         self.chosen = best
         cost, quick = best.plan.cost, fastest.plan.cost
         assert cost is not None and quick is not None
-        share = min(1.0, bound / fastest.seconds) if fastest.seconds > 0 else 1.0
-        known = min(cost.seconds, quick.seconds * share)
-        later = None if is_relaxed else self._proved_later(fastest)
+        known = min(cost.seconds, quick.seconds, self._without_rent(bound, is_small and is_complete))
+        later = None if is_relaxed else self._proved_later(fastest, known)
         optimum = Optimum(cost.seconds, known, self.searched, is_complete, later, least, cost.wire_bytes)
         saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
@@ -307,21 +326,19 @@ class Search:
         assert self.best is not None
         return bound_on(self.draft, self.ties, self.best.seconds, self.later, self.deadline, self._try)
 
-    def _proved_later(self, best: Candidate) -> Callable[[], float] | None:
+    def _proved_later(self, best: Candidate, known: float) -> Callable[[], float] | None:
         """What bounds the seconds of all plans, where the search was too long for a proof. Plans that compute something again are
         not among them."""
         if not self.later or best.refined_by == "memory":
             return None
-        draft, ties, later, seconds, cost = self.draft, self.ties, self.later, best.seconds, best.plan.cost
-        assert cost is not None
-        share = cost.seconds / seconds if seconds > 0 else 1.0
-        return lambda: share * bound_on(draft, ties, seconds, later)
+        draft, ties, later, seconds = self.draft, self.ties, self.later, best.seconds
+        return lambda: max(known, bound_on(draft, ties, seconds, later) - self.most_rent)
 
     def bounded(self, seconds: float) -> float:
         """A bound on all plans, none of which is made; no more than these seconds."""
         if not self.later:
             return min(seconds, self._least_work(self.draft.program))
-        return bound_on(self.draft, self.ties, seconds, self.later)
+        return max(0.0, bound_on(self.draft, self.ties, seconds, self.later) - self.most_rent)
 
     # --- one axis at a time -------------------------------------------------------------------------------------------
 

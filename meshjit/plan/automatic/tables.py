@@ -71,6 +71,7 @@ class Tables:
     versions_of: dict[object, tuple[int, Sequence[Placement]]] = field(default_factory=dict[object, Any])
     known: dict[object, Any] = field(default_factory=dict[object, Any])  # small tables of prices
     sets: list[Sets] = field(default_factory=list[Any])
+    rents: dict[int, Table] = field(default_factory=dict[int, Table])  # by number of the decision
     entries: int = 0
     is_whole: bool = True  # whether every set of placements is among the choices
 
@@ -79,8 +80,9 @@ class Tables:
         for kind in kinds.values():
             self.problem.add((kind.decision,), kind.count * weighted(kind.weight, kind.effects.costs))
         for decision in [decision for decision in decisions if decision.rents]:
-            costs = [rent([decision.vars[0].type], [p], machine) for p in decision.placements]
-            self.problem.add((decision.number,), decision.rents * np.array(costs))
+            costs = np.array([rent([decision.vars[0].type], [p], machine) for p in decision.placements])
+            self.rents[decision.number] = decision.rents * costs
+            self.problem.add((decision.number,), self.rents[decision.number])
 
     def values(self, values: Mapping[Any, Value]) -> None:
         """What bringing values costs; those with equal tables are counted."""
