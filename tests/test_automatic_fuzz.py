@@ -7,7 +7,7 @@ import pytest
 from tests.tools.fuzz_automatic import drawn_by, fails, function_fails
 
 
-@pytest.mark.parametrize("seed", [s for s in range(24) if s != 9])  # that one takes 4 s
+@pytest.mark.parametrize("seed", [*(s for s in range(24) if s not in (9, 14)), 45, 72, 79, 1011])  # those take 4 and 10 s; of the last plans were below the bound
 def test_simulated(seed: int) -> None:
     assert fails(drawn_by(seed)) is None
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from meshjit.core.plan import Optimum, Plan, equation_plan
-from meshjit.core.program import Program
+from meshjit.core.program import Program, Var
 from meshjit.core.region import weighted_regions
 from meshjit.core.rules import reading_of
 from meshjit.core.target import Target
@@ -45,6 +45,8 @@ UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
 QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
 WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced; a quarter on three axes,
 # where a way takes 1 to 4 ms to find
+FEW_DEVICES: Final = 8  # up to which all walks are quick
+SLOWNESS: Final = 8
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 REFINED: Final = 300  # equations up to which proposals refine the best plan
@@ -208,10 +210,18 @@ class Search:
                     rule = self.draft.flat.rules[eqn]
                     spreads = rooms.spreads(eqn, rule)
                     choices += len(spreads)
-                    walks += sum(len({under(spread, dims) for spread in spreads}) ** 2 for dims in rule.operands)
+                    walks += sum(
+                        self._slowness(v) * len({under(spread, dims) for spread in spreads}) ** 2
+                        for v, dims in zip(eqn.inputs, rule.operands, strict=True)
+                    )
                     if choices > SMALL or walks > most:
                         return False
         return True
+
+    def _slowness(self, var: Var) -> int:
+        """How many times as long as elsewhere walks of a value take, where blocks of many devices do not nest: 10 ms, on 64."""
+        count = self.machine.mesh.device_count
+        return SLOWNESS if count > FEW_DEVICES and any(n > 1 and n % count for n in var.shape) else 1
 
     # --- exactly ------------------------------------------------------------------------------------------------------
 

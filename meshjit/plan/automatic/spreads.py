@@ -61,7 +61,8 @@ def under(spread: Spread, dims: Sequence[Sequence[str]]) -> tuple[tuple[AxisRef,
 
 def rooms_of(program: Program, flat: Flattened, mesh: BaseMesh) -> Rooms:
     """Of a Program whose graph is `flat`. Short are extents of dims that an equation makes a part of a longer one, or takes from
-    it, and those that somebody said to have such axes."""
+    it; those of ops with a rule of their own, of which only writing it tells what it costs; and those that somebody said to have
+    such axes."""
     short, seen = set[int](), set[tuple[int, ...]]()
     for number, seed in flat.graph.seeds.items():
         for extent, axes in zip(flat.graph.shapes[number], seed.placement.dims, strict=True):
@@ -73,7 +74,8 @@ def rooms_of(program: Program, flat: Flattened, mesh: BaseMesh) -> Rooms:
                 seen.add(eqn.identity)
                 rule = flat.rules[eqn]
                 least, most = (factor_extents(eqn, rule, of) for of in (min, max))
-                short |= {n for f, n in least.items() if n != most[f] and not stays_whole(eqn, rule.kinds.get(f, ""))}
+                free = [f for f in least if not stays_whole(eqn, rule.kinds.get(f, ""))]
+                short |= {least[f] for f in free if least[f] != most[f] or eqn.op.partition is not None}
     return Rooms(mesh, frozenset(short))
 
 
