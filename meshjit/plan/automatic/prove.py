@@ -63,7 +63,8 @@ State: TypeAlias = tuple[Placement, tuple[Placement, ...]]  # of a value: its ho
 class Proof:
     """`upper`: the seconds of the best plan so far. `attempt` plans an assignment, and gives the seconds of the best plan then;
     without it only the bound is sought.
-    `effort`: entries of tables to go through. `deadline`: the end in any case, for safety."""
+    `effort`: entries of tables to go through. `deadline`: the end in any case, for safety. `rent`: the most that plans pay; what
+    is left out is dearer without it, too."""
 
     def __init__(
         self,
@@ -72,7 +73,9 @@ class Proof:
         attempt: Callable[[Sequence[int]], float] | None,
         effort: float,
         deadline: float = math.inf,
+        rent: float = 0.0,
     ) -> None:
+        self.rent = rent
         self.model, self.upper, self.attempt, self.effort, self.deadline = model, upper, attempt, effort, deadline
         self.granted = effort
         prices = model.tables.prices
@@ -95,6 +98,19 @@ class Proof:
     def is_closed(self) -> bool:
         """Whether the bound reaches the best plan."""
         return self.bound * EQUAL >= self.upper
+
+    @property
+    def rent_left(self) -> float:
+        """The most rent of choices of which plans may cost less than the best one."""
+        bound, excess, _ = self.messages.bound()
+        kept = self._kept(bound, excess)
+        rents = self.model.tables.rents.items()
+        return sum(float(costs[self.alive[number][kept[number]]].max(initial=0.0)) for number, costs in rents)
+
+    def _kept(self, bound: float, excess: Excess) -> list[Any]:
+        """By variable, the choices whose excess is not more than what the best plan costs beyond the bound, and any rent."""
+        slack = (self.upper - bound) * EQUAL + (EQUAL - 1) * self.upper + self.rent
+        return [np.flatnonzero(each <= slack) for each in excess]
 
     def _order(self) -> list[int]:
         """Decisions in the order of the Program, each set of placements behind the first decision that it depends on."""
@@ -214,9 +230,8 @@ class Proof:
         return [(home, tuple(sorted(rest, key=str))) for home, rest in dict.fromkeys(states)]
 
     def _leave_out(self, bound: float, excess: Excess, parts: Parts) -> tuple[Excess, Parts]:
-        """Choices whose excess is more than what the best plan costs beyond the bound; the excess of the others."""
-        slack = (self.upper - bound) * EQUAL + (EQUAL - 1) * self.upper
-        kept = [np.flatnonzero(each <= slack) for each in excess]
+        """Choices that no plan needs to cost less than the best one; the excess of the others."""
+        kept = self._kept(bound, excess)
         if any(len(k) == 0 for k in kept):  # nothing is as cheap: the bound was closed
             self.bound = self.upper
             return excess, parts

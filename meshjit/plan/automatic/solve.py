@@ -88,6 +88,11 @@ class Search:
         self.ends = set[float]()  # seconds of those that are behind
 
     @functools.cached_property
+    def rent_left(self) -> float:
+        """Of plans that may be as fast as the best; a proof knows better."""
+        return self.most_rent
+
+    @functools.cached_property
     def most_rent(self) -> float:
         """Of all plans; that of one whose arguments and results are whole, where nobody says where they lie."""
         draft, (inputs, outputs) = self.draft, (self.draft.annotations.inputs, self.draft.annotations.outputs)
@@ -98,11 +103,11 @@ class Search:
     def _without_rent(self, bound: float, is_small: bool) -> float:
         """The bound on seconds and rent of all plans as one on their seconds; of a small Program that was gone through, what its
         choices cost at least without rent."""
-        least = max(bound - self.most_rent, min(bound, self._least_work(self.draft.program)))
+        least = max(bound - self.rent_left, min(bound, self._least_work(self.draft.program)))
         if not is_small:
             return least
         try:
-            return max(least, Elimination(self.model.without_rent(), largest=QUICK).least)
+            return max(least, Elimination(self.model.without_rent()).least)
         except TooWide:
             return least
 
@@ -319,8 +324,9 @@ class Search:
             fits = propagated.peak <= self.memory
             return min(self.best.seconds, propagated.seconds if fits else math.inf)
 
-        proof = Proof(model, least(), attempt, self.effort, self.deadline)
+        proof = Proof(model, least(), attempt, self.effort, self.deadline, self.most_rent)
         proof.run()
+        self.rent_left = min(self.most_rent, proof.rent_left)
         if proof.is_closed:
             return least(), True
         if self.later:  # a few rounds, for the plans that they find
