@@ -272,7 +272,10 @@ def test_options_meshes_and_caches() -> None:
     stays(lambda: mnp.maximum(x, 1))
 
 
-@pytest.mark.parametrize("function", [mnp.tanh, mnp.sum, mnp.where, mnp.any, mnp.linalg.norm, nn.relu, lax.add, mnp.einsum], ids=lambda f: f.__name__)
+FUNCTIONS = [mnp.tanh, mnp.sum, mnp.where, mnp.any, mnp.linalg.norm, nn.relu, lax.add, mnp.einsum]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_functions_are_what_they_were(function: Any) -> None:
     usual = function.__wrapped__
     assert inspect.signature(function) == inspect.signature(usual)
