@@ -37,7 +37,7 @@ from meshjit.inspect.calibrate import Calibration
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.prescribe import Prescribed
 from meshjit.plan.automatic.saved import saved_of
-from meshjit.plan.automatic.spreads import spreads_of
+from meshjit.plan.automatic.spreads import Rooms
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import first_draft
 from meshjit.plan.make import Annotations
@@ -131,7 +131,7 @@ def random_plan(step: Callable[..., Any], mesh: Any, arguments: Any, share: floa
     for eqn in draft.program.eqns:
         if eqn.inputs and eqn.outputs and generator.random() < share:
             rule = draft.flat.rules[eqn]
-            plans[eqn] = equation_plan(rule, generator.choice(spreads_of(eqn, rule, mesh)), mesh)
+            plans[eqn] = equation_plan(rule, generator.choice(Rooms(mesh).spreads(eqn, rule)), mesh)
             homes |= {v: p.without_partial() for v, p in zip(eqn.outputs, plans[eqn].results, strict=True)}
     prescribed = draft.with_homes(homes, draft.plan.outputs, Prescribed(draft.machine, plans))
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:

@@ -1,6 +1,6 @@
 """Functions that are traced inside one another, many levels deep: room on Python's stack for them, and an end to it.
 
-Each level takes some ten frames of ours, so a hundred jitted functions inside one another would reach Python's limit of 1000.
+Each level takes some eleven frames of ours, so a hundred jitted functions inside one another would reach Python's limit of 1000.
 Below the first few levels the limit therefore grows by what is ours; the user's frames count as ever. It is Python's
 for all threads, so it is computed from how many such levels there are in all of them. The C stack has no limit that
 Python could raise, so the number of levels has one.
@@ -18,7 +18,7 @@ import types
 from meshjit.trace.source import is_own
 
 SHALLOW = 16  # levels that need no room of their own: no ordinary program has more
-FRAMES = 12  # of ours at each level: 10 where a jitted function calls another, fewer for bodies of loops and branches
+FRAMES = 13  # of ours at each level: 11 where a jitted function calls another, fewer for bodies of loops and branches
 MOST_LEVELS = 500  # 4.6 kB of C stack each (measured on x86-64), of 8 MB that a thread has
 _REPEATED = 50  # times that a line stands on the stack from which on it is the reason
 
