@@ -62,5 +62,5 @@ def test_elements_of_two_bits_are_refused_for_gpus() -> None:
         traced.lower(lowering_platforms=("cuda",))
     first, second = str(error.value).splitlines()
     assert first.startswith("lambda: i2[4] at ") and first.endswith(": XLA computes elements of 2 bits wrongly on GPUs")
-    assert second == "  fix: keep them as int4 or int8, x.astype(int8) on devices('cpu')"
+    assert second == "  fix: x.astype('int8') on devices('cpu') first, and int8 on the GPU"
     traced.lower(lowering_platforms=("cpu",))

@@ -21,7 +21,8 @@ _ELEMENT = {"bool": "i1", "c64": "complex<f32>", "c128": "complex<f64>"}
 _ELEMENT |= {"f8e8m0fnu": "f8E8M0FNU"} | {name: f"f{name[1:].upper()}" for name in map(short_name, SMALL_FLOATS)}
 TWO_BITS = DTYPES["i2"], DTYPES["u2"]
 _MOVE_TWO_BITS = "concatenate", "all_gather", "all_to_all", "collective_permute", "collective_broadcast"
-_IN_BYTES = dict.fromkeys(_MOVE_TWO_BITS, TWO_BITS) | dict.fromkeys(("pad", "dynamic_update_slice"), SMALL_INTEGERS)
+_IN_BYTES = dict.fromkeys(_MOVE_TWO_BITS, TWO_BITS) | {"pad": SMALL_INTEGERS}
+_WITH_UPDATES = _IN_BYTES | {"dynamic_update_slice": SMALL_INTEGERS}
 _REDUCERS = {"sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum", "and": "and", "or": "or"}
 
 
@@ -61,6 +62,7 @@ class Emitter:
         """Text is legal on all platforms, fastest on the target's; it is legal there alone where it calls `target.kernels`."""
         self.mesh = mesh
         self.target = target
+        self._narrow = _WITH_UPDATES if target.updates_bytes else _IN_BYTES  # dtypes, by operation
         self.lines: list[str] = []
         self.types: dict[str, TensorType] = parent.types if parent else {}
         self.scalars: dict[str, int] = parent.scalars if parent else {}  # integer constants without dims
@@ -121,9 +123,9 @@ class Emitter:
         `name` without a dialect means StableHLO. `attributes` is the inside of `<{...}>` (properties), e.g.
         `dimensions = array<i64: 0, 2>`. Gives the result names, one per out type.
         """
-        if name in _IN_BYTES and any(t.dtype in _IN_BYTES[name] for t in out_types):
-            if name != "dynamic_update_slice" or self.target.updates_bytes:
-                return self._in_bytes(name, operands, out_types, attributes)
+        narrow = self._narrow.get(name)
+        if narrow is not None and any(t.dtype in narrow for t in out_types):
+            return self._in_bytes(name, operands, out_types, attributes)
         types = self.types
         ins = ", ".join([tensor(types[o]) for o in operands])
         if len(out_types) == 1:

@@ -75,7 +75,7 @@ def _refuse_two_bits(program: Program) -> NoReturn:
     at = f" at {source.file}:{source.line}" if source is not None else ""
     raise NotImplementedError(
         f"{program.name}: {kind}{at}: XLA computes elements of 2 bits wrongly on GPUs\n"
-        "  fix: keep them as int4 or int8, x.astype(int8) on devices('cpu')"
+        "  fix: x.astype('int8') on devices('cpu') first, and int8 on the GPU"
     )
 
 

@@ -34,9 +34,8 @@ def figures_for(topology: str, mesh: BaseMesh) -> Figures:
 
 def library_of(text: str) -> tuple[str, str] | None:
     """(platform, name) of the library that emitted text calls and that one platform alone has; None where it calls none."""
-    found = (platform for platform, (prefix, _) in _LIBRARIES.items() if f'call_target_name = "{prefix}' in text)
-    platform = next(found, None)
-    return None if platform is None else (platform, _LIBRARIES[platform][1])
+    found = (library for prefix, library in _LIBRARIES.items() if f'call_target_name = "{prefix}' in text)
+    return next(found, None)
 
 
-_LIBRARIES = {"cpu": ("lapack_", "LAPACK"), "gpu": ("cusolver_", "cuSOLVER")}
+_LIBRARIES = {"lapack_": ("cpu", "LAPACK"), "cusolver_": ("gpu", "cuSOLVER"), "cusparse_": ("gpu", "cuSPARSE")}

@@ -93,10 +93,11 @@ def factored(a: Array) -> tuple[Array, Array, Array]:
 def _lu_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     if has_routines(e, ins[0], "getrf"):
         factors, chosen = factor_general(e, operands[0], ins[0])
+        (pivots,) = e.program(_pivots_program(e.types[chosen]), [chosen])
+        rows = ins[0].shape[-2]
         if kernel(e, "order_of_pivots", INFO):
-            (pivots,) = e.program(_pivots_program(e.types[chosen]), [chosen])
-            return [factors, pivots, order_of_pivots(e, pivots, ins[0].shape[-2])]
-        return [factors, *e.program(_order_program(e.types[chosen], ins[0].shape[-2]), [chosen])]
+            return [factors, pivots, order_of_pivots(e, pivots, rows)]
+        return [factors, pivots, *e.program(_order_program(e.types[pivots], rows), [pivots])]
     return e.program(_lu_program(ins[0]), operands)
 
 
@@ -110,11 +111,9 @@ def _pivots_program(type: TensorType) -> Program:
 
 @functools.lru_cache(maxsize=64)
 def _order_program(type: TensorType, rows: int) -> Program:
-    """LAPACK's exchanges, which count from 1, to (exchanges that count from 0, the order of the rows)."""
+    """The order of the rows after these exchanges."""
     with Builder("order") as builder:
-        one = builder.input(type)
-        pivots = subtract(one, full_like(one, 1))
-        return builder.build([pivots, order_of(pivots, rows)])
+        return builder.build([order_of(builder.input(type), rows)])
 
 
 _TOGETHER = 32

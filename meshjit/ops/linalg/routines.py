@@ -93,13 +93,7 @@ def _in_letters(name: str, letter: str) -> str:
 
 def _in_words(name: str, letter: str) -> str:
     """Of cuSOLVER's calls: `uplo`, which triangle is read, and `mode` of syevd, whose way cuSOLVER chooses itself."""
-    if name == "mode":
-        return "algorithm = 0 : ui8"
-    return (
-        f"lower = {str(letter == 'L').lower()}"
-        if name == "uplo"
-        else f"{name.removeprefix('compute_')} = {str(letter == 'V').lower()}"
-    )
+    return {"mode": "algorithm = 0 : ui8", "uplo": f"lower = {str(letter == 'L').lower()}"}[name]
 
 
 def _layout(type: TensorType, batch: int) -> str:
