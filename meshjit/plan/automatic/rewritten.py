@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from meshjit.core.program import Program, Var
 from meshjit.plan.cost import Machine
-from meshjit.plan.graph import programs_in
 from meshjit.transform.align import align
 from meshjit.transform.collect_apart import collect_apart
 from meshjit.transform.commute import commute
@@ -68,8 +67,6 @@ def _aligned(program: Program, machine: Machine) -> Program:
 
 def _beginning_with(dim: int, program: Program, machine: Machine) -> Program:
     """Transforms along a dim first."""
-    if not any(eqn.op.name == "fft" for part in programs_in(program) for eqn in part.eqns):
-        return program
     return commute(program, lambda _, each: each == dim)
 
 
