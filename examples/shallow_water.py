@@ -23,11 +23,11 @@ options = parser.parse_args()
 if options.library == "jax":
     import jax
     import jax.numpy as jnp
-    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 else:
     import meshjit as jax
     import meshjit.numpy as jnp
-    from meshjit.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+    from meshjit.sharding import AxisType, NamedSharding, PartitionSpec as P
 
 GRAVITY, DEPTH, SPACING, TIME_STEP = 9.81, 100.0, 1000.0, 10.0
 
@@ -63,8 +63,7 @@ if __name__ == "__main__":
     state = start(rows, columns)
     results = {}
     for shape in ((1, 1), (4, 2)):
-        devices = np.array(jax.devices()[: shape[0] * shape[1]]).reshape(shape)
-        mesh = Mesh(devices, ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+        mesh = jax.make_mesh(shape, ("y", "x"), axis_types=(AxisType.Auto,) * 2)
         placed = [jax.device_put(array, NamedSharding(mesh, P("y", "x"))) for array in state]
         h, u, v, energy = results[shape] = run(*placed)
         told = f"kinetic energy after {options.steps} steps {float(energy):.2f} J/m2, water {float(h.mean()):.4f} m"

@@ -174,7 +174,8 @@ def make_mesh(text: str) -> Mesh:
     count = sizes["data"] * sizes["model"]
     devices = mj.devices()
     if count > len(devices):
-        raise SystemExit(f"--mesh {text!r} needs {count} devices, there are {len(devices)}; set MESHJIT_NUM_CPU_DEVICES")
+        fix = f"MESHJIT_PLATFORMS=cpu MESHJIT_NUM_CPU_DEVICES={count} in the environment"
+        raise SystemExit(f"--mesh {text!r} needs {count} devices, there are {len(devices)}\n  fix: {fix}")
     return Mesh(np.array(devices[:count]).reshape(sizes["data"], sizes["model"]), ("data", "model"))
 
 

@@ -19,13 +19,13 @@ parser.add_argument("--library", choices=["meshjit", "jax"], default="meshjit")
 if parser.parse_args().library == "jax":
     import jax
     import jax.numpy as jnp
-    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec as P
 else:
     import meshjit as jax
     import meshjit.numpy as jnp
-    from meshjit.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+    from meshjit.sharding import AxisType, NamedSharding, PartitionSpec as P
 
-MESH = Mesh(np.array(jax.devices()).reshape(4, 2), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+MESH = jax.make_mesh((4, 2), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
 X = np.random.default_rng(0).integers(-9, 10, (16, 8)).astype(np.float32)  # whole numbers: sums are exact in any order
 
 

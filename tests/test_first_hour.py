@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import meshjit as mj
 from meshjit.cli import main
+from meshjit.runtime import client
 
 ROOT = Path(__file__).parents[1]
 PATH = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -131,6 +133,13 @@ def test_make_mesh_says_what_makes_more_devices(tmp_path: Path) -> None:
     )
     fixed = python("-c", code + "\nprint(len(mj.devices()))", folder=tmp_path, MESHJIT_NUM_CPU_DEVICES="8")
     assert fixed.stdout == "8\n"
+
+
+def test_make_mesh_says_how_to_leave_the_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(client, "devices", lambda: mj.devices("cpu")[:1])
+    with pytest.raises(ValueError, match="there are 1\n  fix: MESHJIT_PLATFORMS=cpu MESHJIT_NUM_CPU_DEVICES=8 in the environment"):
+        mj.make_mesh((4, 2), ("data", "model"))
 
 
 @pytest.mark.parametrize(

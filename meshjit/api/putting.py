@@ -288,10 +288,11 @@ def make_mesh(
     try:
         return sharding.named.make_mesh(axis_shapes, axis_names, devices or client.devices(), axis_types=axis_types)
     except sharding.named.TooFewDevices as error:
-        if devices or client.default_backend() != "cpu" or client.process_count() > 1:
+        if devices or client.process_count() > 1:
             raise
-        variable = f"MESHJIT_NUM_CPU_DEVICES={error.needed}"
-        fix = f"fix: {variable} in the environment, before devices are used, makes so many of this CPU"
+        platform = "" if client.default_backend() == "cpu" else "MESHJIT_PLATFORMS=cpu "
+        variables = f"{platform}MESHJIT_NUM_CPU_DEVICES={error.needed}"
+        fix = f"fix: {variables} in the environment, before devices are used, makes so many of this CPU"
         raise ValueError(f"{error}\n  {fix}") from None
 
 
