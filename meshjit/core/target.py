@@ -37,6 +37,7 @@ class Target:
     materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
 
     # What the compiler writes poorly, and what is written instead.
+    adds_int8_in_int32: bool = False  # products of int8 with sums of int8 are slow, those with sums of int32 are not
     shares_shifts: bool = False  # transform/shifts: shifts of one value are slices of one padded value
     slices_late: bool = False  # transform/slice_late: parts of a value that are put together are written to memory first
     pad_passes: float = 0.0  # how often a pad reads what it makes longer, where it is not fused with what makes that

@@ -17,6 +17,8 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
 
     Faults (docs/xla.md): an all-reduce of a constant ends the process; elements of 2 bits come out wrong, those of 4 go to the
     wrong places of an update; convolutions are cuDNN's, of floats.
+
+    Two matrices of int8, 8,192 x 8,192, take 228 ms on an H200 with sums of int8, and 1.25 ms with sums of int32 (jaxlib 0.11.2).
     """
     return Target(
         "gpu",
@@ -27,4 +29,5 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         lacks_two_bits=True,
         updates_bytes=True,
         convolves_floats_only=True,
+        adds_int8_in_int32=True,
     )

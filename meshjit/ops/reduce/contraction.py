@@ -17,6 +17,7 @@ from meshjit.ops.base.shape import transpose
 from sharding.rule import FactorRule
 
 Dims = tuple[int, ...]
+_OF_8_BITS = {np.dtype(np.int8), np.dtype(np.uint8)}
 
 
 def _free(rank: int, *used: Sequence[int]) -> Dims:
@@ -82,6 +83,23 @@ def _evaluate(a: Any, b: Any, contract: Any, batch: Any, preferred: Any = None, 
 
 
 def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    if e.target.adds_int8_in_int32 and {ins[0].dtype, outs[0].dtype} <= _OF_8_BITS:
+        return _emit_in_int32(e, operands, ins, outs, params)
+    return _emit_as_it_is(e, operands, ins, outs, params)
+
+
+def _emit_in_int32(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
+    """The low 8 bits of a product, and of a sum of products, are the same whether or not the factors have signs."""
+    signed = [type.with_dtype(np.dtype(np.int8)) for type in ins]
+    factors = [
+        name if type == given else e.op("bitcast_convert", [name], [type])[0]
+        for name, type, given in zip(operands, signed, ins, strict=True)
+    ]
+    wide = outs[0].with_dtype(np.dtype(np.int32))
+    return e.op("convert", _emit_as_it_is(e, factors, signed, [wide], params), outs)
+
+
+def _emit_as_it_is(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     (lb, rb), (lc, rc) = params["batch"], params["contract"]
     numbers = ", ".join(
         f"{name} = {list(dims)}"
@@ -201,7 +219,7 @@ def _samples() -> Iterable[Sample]:
         ((5, 3), (3, 2), ((1,), (0,)), ((), ())),
     ]
     for left, right, contract, batch in calls:
-        for name in ("f32", "i32", "c64"):
+        for name in ("f32", "i32", "c64", *(("i8", "u8") if batch[0] else ())):
             types = (TensorType(left, DTYPES[name]), TensorType(right, DTYPES[name]))
             yield Sample(types, {"contract": contract, "batch": batch, "preferred": None, "precision": None})
     types = (TensorType((4, 6), DTYPES["bf16"]), TensorType((6, 8), DTYPES["bf16"]))
