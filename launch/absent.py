@@ -36,7 +36,7 @@ class Absent:
         if not away:
             return None
         waiting = [c.rank for c in self.children if c.status is None and is_waiting(self.token, self.address, c.rank)]
-        return next((found for rank, found in away.items() if any(other != rank for other in waiting)), None)
+        return next((absence for rank, absence in away.items() if any(other != rank for other in waiting)), None)
 
     def _words(self, child: Child, now: float) -> str:
         if child.status == 0:

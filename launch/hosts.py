@@ -32,13 +32,13 @@ class Hosts:
         """Of `h1,h2` or `h1:4,user@h2:2`. Raises HostError where counts and `processes` do not fit."""
         parts = [part.rpartition(":") if ":" in part else (part, "", "") for part in text.split(",") if part]
         names = tuple(name for name, _, _ in parts)
-        said = [count for _, colon, count in parts if colon]
-        if not names or len(set(names)) < len(names) or (said and (len(said) < len(names) or not all(map(_is_count, said)))):
+        texts = [count for _, colon, count in parts if colon]
+        if not names or len(set(names)) < len(names) or (texts and (len(texts) < len(names) or not all(map(_is_count, texts)))):
             raise HostError(f"--host {text}: not of the form h1,h2 or h1:4,h2:4, each host once")
         if any(map(_is_here, names)) and not all(map(_is_here, names)):
             here = next(filter(_is_here, names))
             raise HostError(f"--host {text}: the other hosts cannot reach {here}\n  fix: this host's name")
-        counts = tuple(map(int, said)) or _shares(processes or len(names), len(names))
+        counts = tuple(map(int, texts)) or _shares(processes or len(names), len(names))
         if (processes or sum(counts)) != sum(counts) or 0 in counts:
             raise HostError(
                 f"--host {text}: has {sum(counts)} processes on {len(names)} hosts, -n says {processes}\n"
@@ -85,16 +85,16 @@ class Hosts:
             return free_port()
         command = [*self.shell, self.names[0], shlex.join([self.python, "-c", _FREE_PORT])]
         try:
-            asked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASK_SECONDS)
-            said, reason = asked.stdout, asked.stderr.strip() or f"exit code {asked.returncode}"
+            answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASK_SECONDS)
+            port, reason = answer.stdout, answer.stderr.strip() or f"exit code {answer.returncode}"
         except (OSError, subprocess.TimeoutExpired) as error:
-            said, reason = "", str(error)
-        if not said.strip().isdigit():
+            port, reason = "", str(error)
+        if not port.strip().isdigit():
             raise HostError(
                 f"host {self.names[0]} cannot be reached, or has no {self.python}: {reason}\n"
                 f"  fix: {shlex.join([*self.shell, self.names[0]])} has to work without a password; --python names another Python"
             )
-        return int(said)
+        return int(port)
 
 
 def _is_count(text: str) -> bool:

@@ -174,9 +174,9 @@ class _Run:
 
     def _look_for_absent(self) -> None:
         """End the job of processes that cannot meet."""
-        if self.asked_to_end or self.kill_at < float("inf") or not (found := self.absent.look()):
+        if self.asked_to_end or self.kill_at < float("inf") or not (absence := self.absent.look()):
             return
-        child, words = found
+        child, words = absence
         self.absent_words = f"{child.who} {words}, and the others wait for it: they have not met"
         say(f"{self.absent_words}; the job is ended")
         self._ask_to_end(0, signal.SIGTERM)

@@ -185,12 +185,12 @@ def _own_interface(host: str) -> str:
     """The address of this host that a name or an address stands for, written as before a port. "" where it stands for several,
     for loopback (as Debian's /etc/hosts has it) or for none of ours: behind a load balancer or NAT."""
     try:
-        found = {entry[4][0] for entry in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
+        addresses = {entry[4][0] for entry in socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)}
     except OSError:
         return ""
-    address = str(next(iter(found)))
+    address = str(next(iter(addresses)))
     written = f"[{address}]" if ":" in address else address
-    if len(found) > 1 or is_loopback(written) or "%" in address:
+    if len(addresses) > 1 or is_loopback(written) or "%" in address:
         return ""
     with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         try:

@@ -72,14 +72,14 @@ class Trees:
         try:
             return _jaxlib.flatten_up_to(treedef, other)
         except (ValueError, TypeError):
-            found = self._difference(self.unflatten(treedef, range(treedef.num_leaves)), other, None, "")
-            if found is None:  # the same keys, but for instance another static field of a dataclass
-                found = ("", str(treedef), str(self.structure(other)))
-            where = f" at {found[0]}" if found[0] else ""
-            where += ": Dict key mismatch" if "a dict" in found[1] and "a dict" in found[2] else ""
+            difference = self._difference(self.unflatten(treedef, range(treedef.num_leaves)), other, None, "")
+            if difference is None:  # the same keys, but for instance another static field of a dataclass
+                difference = ("", str(treedef), str(self.structure(other)))
+            where = f" at {difference[0]}" if difference[0] else ""
+            where += ": Dict key mismatch" if "a dict" in difference[1] and "a dict" in difference[2] else ""
             raise ValueError(
                 f"tree.map: tree {position + 1} does not have the structure of the first{where}\n"
-                f"  the first has {found[1]}, tree {position + 1} has {found[2]}"
+                f"  the first has {difference[1]}, tree {position + 1} has {difference[2]}"
             ) from None
 
     def reduce(self, function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf = None) -> Any:
@@ -162,9 +162,9 @@ class Trees:
         if structure == full:
             return entries
         dummy = self.unflatten(full, range(full.num_leaves))
-        found = self._difference(prefix, dummy, is_leaf, what)
-        if found is not None:
-            path, mine, theirs = found
+        difference = self._difference(prefix, dummy, is_leaf, what)
+        if difference is not None:
+            path, mine, theirs = difference
             raise ValueError(
                 f"{path} does not fit: it is {mine}, the value in its place is {theirs}\n"
                 "  a prefix has the same containers as the value, down to some level, and one entry for each subtree below\n"
@@ -183,8 +183,8 @@ class Trees:
         if theirs is None or type(prefix) is not type(full) or [k for k, _ in theirs] != [k for k, _ in mine]:
             return path, _shape_text(prefix, mine), "a leaf" if theirs is None else _shape_text(full, theirs)
         pairs = zip(mine, theirs, strict=True)
-        found = (self._difference(below, other, is_leaf, path + key) for (key, below), (_, other) in pairs)
-        return next((f for f in found if f is not None), None)
+        difference = (self._difference(below, other, is_leaf, path + key) for (key, below), (_, other) in pairs)
+        return next((f for f in difference if f is not None), None)
 
     def _spread(self, prefix: Any, full: Any, is_leaf: IsLeaf, result: list[Any]) -> None:
         one_level = self._children(prefix, is_leaf)

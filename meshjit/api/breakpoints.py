@@ -89,14 +89,14 @@ def _is_iterator(value: Any) -> bool:
 
 
 def _frames(frame: FrameType | None, filter_frames: bool) -> list[Frame]:
-    found: list[Frame] = []
+    stack: list[Frame] = []
     frame = frame.f_back if frame is not None else None
     while frame is not None:
         code = frame.f_code
         if not filter_frames or not is_own(code):
-            found.append(Frame(code.co_filename, frame.f_lineno, code.co_name, dict(frame.f_locals), frame.f_globals))
+            stack.append(Frame(code.co_filename, frame.f_lineno, code.co_name, dict(frame.f_locals), frame.f_globals))
         frame = frame.f_back
-    return found
+    return stack
 
 
 @dataclass(frozen=True, eq=False)

@@ -110,22 +110,22 @@ def _constrained(x: Any, sharding: Any, what: str) -> Any:
 
 def _in_axes_of(target: Any, mesh: Any, spec: PartitionSpec) -> tuple[Any, PartitionSpec]:
     """A mesh without devices, and a spec of it, in the axes of a function's mesh of as many; what these cannot say, as it is."""
-    found = with_devices_of(mesh, target)
-    spec_there = None if found is None or found is target else spec_in_words_of(target, found, spec, len(spec))
+    counterpart = with_devices_of(mesh, target)
+    spec_there = None if counterpart is None or counterpart is target else spec_in_words_of(target, counterpart, spec, len(spec))
     return (mesh, spec) if spec_there is None else (target, spec_there)
 
 
 def _on_devices_of(x: Any, mesh: AbstractMesh, what: str) -> Mesh:
     """A mesh without devices, on those that an array outside of jit has. ShardingError where it is on none of as many."""
     sharding = getattr(x, "sharding", None)
-    found = with_devices_of(mesh, sharding.mesh) if isinstance(sharding, NamedSharding) else None
-    if found is None:
+    counterpart = with_devices_of(mesh, sharding.mesh) if isinstance(sharding, NamedSharding) else None
+    if counterpart is None:
         where = "no array" if sharding is None else f"on {sharding}"
         raise ShardingError(
             f"{what}: {mesh} has no devices, and it is {where}\n"
             "  fix: a NamedSharding of a Mesh; or an array that lies on as many devices as the mesh has"
         )
-    return found
+    return counterpart
 
 
 def _kept(spec: PartitionSpec, argument: Argument, mesh: Any) -> PartitionSpec:
@@ -145,8 +145,8 @@ def _check_held(argument: Argument, sharding: NamedSharding, what: str) -> None:
     automatic axes, a dim for which it names no explicit one may be anywhere."""
     is_free = open_dims(sharding.spec, argument.type.rank)
     asked = explicit_part(sharding.spec, argument.type.rank, sharding.mesh)
-    said = [not free and (not sharding.mesh.auto_axes or entry_axes(e)) for e, free in zip(asked, is_free, strict=True)]
-    differing = [d for d, e in enumerate(asked) if said[d] and entry_axes(e) != argument.axes[d]]
+    is_bound = [not free and (not sharding.mesh.auto_axes or entry_axes(e)) for e, free in zip(asked, is_free, strict=True)]
+    differing = [d for d, e in enumerate(asked) if is_bound[d] and entry_axes(e) != argument.axes[d]]
     if differing:
         raise AssertionError(
             f"{what}: {argument} is not {spec_text(sharding.spec)} in dim {differing[0]},"

@@ -80,13 +80,13 @@ def forward(module: str, of: str, name: str) -> tuple[Callable[[str], Any], Call
     """`__getattr__` and `__dir__` of a module that stands for another of meshjit's, and is known to users by a name of jax's."""
     here, theirs = sys.modules[module], importlib.import_module(of)
 
-    def attribute(wanted: str) -> Any:
-        value = getattr(theirs, wanted, _ABSENT)
-        if value is _ABSENT or _is_own(wanted, value):
-            if wanted.startswith("__") or module_for(f"{name}.{wanted}") is None:
-                refuse(of, wanted, sys._getframe(1), f"{name}.{wanted}: ")
-            value = importlib.import_module(f"{name}.{wanted}")
-        setattr(here, wanted, value)
+    def attribute(name_there: str) -> Any:
+        value = getattr(theirs, name_there, _ABSENT)
+        if value is _ABSENT or _is_own(name_there, value):
+            if name_there.startswith("__") or module_for(f"{name}.{name_there}") is None:
+                refuse(of, name_there, sys._getframe(1), f"{name}.{name_there}: ")
+            value = importlib.import_module(f"{name}.{name_there}")
+        setattr(here, name_there, value)
         return value
 
     def names() -> list[str]:

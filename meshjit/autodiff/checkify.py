@@ -203,9 +203,9 @@ def check_error(error: Error) -> None:
 def _raise(error: Error, debug: bool) -> None:
     leaves = tree.leaves(error)
     if trace_for(leaves) is None:
-        found = None if debug else error.get_exception()
-        if found is not None:
-            raise JaxRuntimeError.of(found) from found
+        exception = None if debug else error.get_exception()
+        if exception is not None:
+            raise JaxRuntimeError.of(exception) from exception
         return
     for (category, _), value in error.values.items():
         pred, code, *payload = tree.leaves(value)

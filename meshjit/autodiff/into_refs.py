@@ -35,9 +35,9 @@ class DidntWant:
     """Stands for a cotangent that nobody asked for."""
 
 
-def into_refs(pull: Callable[..., tuple[Any, ...]], structure: Any, wanted: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
-    """`pull`, which gives a tuple of this structure, with what `wanted` says of every leaf."""
-    asked, given = tree.flatten(wanted, is_leaf=lambda x: isinstance(x, GradValue | DontWant))
+def into_refs(pull: Callable[..., tuple[Any, ...]], structure: Any, wishes: tuple[Any, ...]) -> Callable[..., tuple[Any, ...]]:
+    """`pull`, which gives a tuple of this structure, with what `wishes` says of every leaf."""
+    places, given = tree.flatten(wishes, is_leaf=lambda x: isinstance(x, GradValue | DontWant))
     if given != structure:
         raise TypeError(
             f"vjp with_refs: the arguments have the structure {structure}, it was given {given}\n"
@@ -46,7 +46,7 @@ def into_refs(pull: Callable[..., tuple[Any, ...]], structure: Any, wanted: tupl
 
     def pulled(cotangents: Any) -> tuple[Any, ...]:
         results = tree.leaves(pull(cotangents))
-        return tree.unflatten(structure, [_placed(x, where) for x, where in zip(results, asked, strict=True)])
+        return tree.unflatten(structure, [_placed(x, where) for x, where in zip(results, places, strict=True)])
 
     return pulled
 

@@ -249,10 +249,10 @@ class VJP:
             )
         return self.pull(cotangents, placed=True)
 
-    def with_refs(self, *wanted: Any) -> Function:
+    def with_refs(self, *wishes: Any) -> Function:
         """The same function, which adds cotangents to Refs. `wanted` has the structure of the arguments, with a Ref,
         `ad.GradValue()` or `ad.DontWant()` for every array; results have GradRef or DidntWant in place of what is no value."""
-        return into_refs(self, self.in_tree, wanted)
+        return into_refs(self, self.in_tree, wishes)
 
     def pull(self, cotangents: Any, placed: bool = False) -> Any:
         """The same for cotangents that are anywhere."""

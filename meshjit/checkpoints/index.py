@@ -67,21 +67,21 @@ def read_index(folder: Path) -> Index:
     """Raises CheckpointError for a file that is missing, torn or of another format."""
     path = folder / INDEX
     try:
-        said = json.loads(path.read_text())
+        index = json.loads(path.read_text())
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from None
     except ValueError:
         raise CheckpointError(f"{path} is torn: it is no JSON") from None
-    if not isinstance(said, Mapping) or said.get("format") != FORMAT:
+    if not isinstance(index, Mapping) or index.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not of the format {FORMAT!r}")
     leaves = [
         StoredLeaf(
             leaf["path"], tuple(leaf["shape"]), leaf["dtype"], leaf["stored"],
             tuple(StoredShard(s["file"], tuple(s["start"]), tuple(s["stop"]), s["bytes"], s["sha256"]) for s in leaf["shards"]),
         )
-        for leaf in said["leaves"]
+        for leaf in index["leaves"]
     ]  # fmt: skip
-    return Index(said["step"], tuple(leaves))
+    return Index(index["step"], tuple(leaves))
 
 
 def place(folder: Folder, step: int) -> Path:

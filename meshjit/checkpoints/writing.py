@@ -149,18 +149,18 @@ def _write(
 ) -> None:
     begun = tell(joined, f"{key}begins/", str(step))  # process 0 has made the folder by then
     if len(set(begun.values())) > 1:
-        steps_said = ", ".join(f"process {rank} step {said}" for rank, said in sorted(begun.items()))
+        by_process = ", ".join(f"process {rank} step {answer}" for rank, answer in sorted(begun.items()))
         raise CheckpointError(
-            f"the processes save different steps: {steps_said}\n  fix: call save with the same step on every process"
+            f"the processes save different steps: {by_process}\n  fix: call save with the same step on every process"
         )
     try:
         mine = in_threads(lambda numbered: _written(numbered[1], numbered[0], aside), list(enumerate(leaves)))
-        said = json.dumps([[asdict(shard) for shard in leaf.shards] for leaf in mine])
+        answer = json.dumps([[asdict(shard) for shard in leaf.shards] for leaf in mine])
     except OSError as error:
-        said = f"process {joined.process_id} could not write {error.filename or aside}: {error.strerror}"
+        answer = f"process {joined.process_id} could not write {error.filename or aside}: {error.strerror}"
     except Exception as error:  # the others wait for a word
-        said = f"process {joined.process_id} could not write {aside}: {type(error).__name__}: {error}"
-    answers = tell(joined, f"{key}parts/", said)
+        answer = f"process {joined.process_id} could not write {aside}: {type(error).__name__}: {error}"
+    answers = tell(joined, f"{key}parts/", answer)
     failed = [text for _, text in sorted(answers.items()) if not text.startswith("[")]
     if failed:
         raise CheckpointError("\n".join(failed))

@@ -73,10 +73,10 @@ def _write(joined: Any, key: str, store: _Store, leaves: Sequence[Leaf], keys: S
         pending = [store.write(k, start, block) for leaf, k in zip(leaves, keys, strict=True) for start, block in leaf.blocks]
         for each in pending:
             each.result()
-        said = ""
+        answer = ""
     except (OSError, ValueError) as error:
-        said = f"process {joined.process_id} could not write below {store.url}: {error}"
-    failed = [text for _, text in sorted(tell(joined, f"{key}parts/", said).items()) if text]
+        answer = f"process {joined.process_id} could not write below {store.url}: {error}"
+    failed = [text for _, text in sorted(tell(joined, f"{key}parts/", answer).items()) if text]
     if failed:
         raise CheckpointError("\n".join(failed))
     if joined.process_id == 0:

@@ -91,8 +91,8 @@ def result_specs(eqn: Eqn, specs: Sequence[PartitionSpec], mesh: BaseMesh, stric
     if not any(any(value) for value in dims):
         results = [PartitionSpec(*[None] * v.rank) for v in eqn.outputs]
     else:
-        found = _Typing(eqn, dims, mesh, strict).results()  # pyright: ignore[reportArgumentType]
-        results = [PartitionSpec(*(axes or None for axes in value)) for value in found]
+        dims_of_results = _Typing(eqn, dims, mesh, strict).results()  # pyright: ignore[reportArgumentType]
+        results = [PartitionSpec(*(axes or None for axes in value)) for value in dims_of_results]
     return _with_sums(eqn, specs, results, strict)
 
 
@@ -183,7 +183,7 @@ class _Typing:
         self.rule: FactorRule = rule_of(eqn)
         self.access = access_of(eqn)
         self.axes: dict[str, Axes] = {}
-        self.said: dict[str, tuple[int, int]] = {}  # factor → operand and dim that said so
+        self.sources: dict[str, tuple[int, int]] = {}  # factor → operand and dim that said so
         self.reduced: dict[str, list[tuple[int, int]]] = {}
         self.moved: dict[int, tuple[Axes, int, int]] = {}  # dim of the first result → axes, operand, dim
         self.kept = {name for value in self.rule.results for dim in value for name in dim}
@@ -260,9 +260,9 @@ class _Typing:
 
     def _agree(self, name: str, axes: Axes, i: int, d: int) -> None:
         if name not in self.axes:
-            self.axes[name], self.said[name] = axes, (i, d)
+            self.axes[name], self.sources[name] = axes, (i, d)
         elif self.axes[name] != axes:
-            j, e = self.said[name]
+            j, e = self.sources[name]
             what = f"dim {e} of operand {j} is sharded over {_and(self.axes[name])}, dim {d} of operand {i} over {_and(axes)}"
             self._unclear(what, j, i, resharded=(self._as(j, e, axes), self._as(i, d, self.axes[name])))
 
@@ -320,7 +320,7 @@ class _Typing:
         axes = tuple(a for name in sharded for a in self.axes[name])
         inner = [n for n in names[: names.index(sharded[-1])] if not self.axes.get(n) and self.rule.sizes[n] != 1]
         if inner or self.eqn.outputs[r].shape[d] % self.mesh.axes_size(axes):
-            (i, e), over = self.said[sharded[-1]], _and(self.axes[sharded[-1]])
+            (i, e), over = self.sources[sharded[-1]], _and(self.axes[sharded[-1]])
             what = f"dim {d} of the result is made of several dims, of which dim {e} of operand {i} is sharded over {over}"
             self._unclear(f"{what}, and one before it is whole", i)
             return self.rule.join_dim(names, self.axes, self.mesh)  # pyright: ignore[reportReturnType]

@@ -139,11 +139,11 @@ def _alike(op: Op, in_types: Types, out_types: Types, params: Items) -> Dims:
 def _dims_of(rule: FactorRule) -> Dims:
     dims = [(i, d, names) for i, value in enumerate((*rule.operands, *rule.results)) for d, names in enumerate(value)]
     merged = {name for _, _, names in dims if len(names) > 1 for name in names}
-    found: Dims = {}
+    dims_by_name: Dims = {}
     for i, d, names in dims:
         if names and names[0] not in merged:
-            found.setdefault(names[0], []).append((i, d))
-    return found
+            dims_by_name.setdefault(names[0], []).append((i, d))
+    return dims_by_name
 
 
 def _nodes(eqn: Eqn, dims: Dims) -> dict[str, list[ValueDim]]:

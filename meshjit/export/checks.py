@@ -48,8 +48,8 @@ def checked_platforms(platforms: Sequence[str] | None) -> tuple[str, ...]:
         raise ValueError(f"export: platforms is the string {platforms!r}\n  fix: platforms=[{platforms!r}]")
     unknown = [p for p in platforms if p not in PLATFORMS]
     if unknown or not platforms:
-        said = f"has {unknown[0]!r}" if unknown else "is empty"
-        raise ValueError(f"export: platforms {said}\n  fix: use some of {', '.join(PLATFORMS)}")
+        fault = f"has {unknown[0]!r}" if unknown else "is empty"
+        raise ValueError(f"export: platforms {fault}\n  fix: use some of {', '.join(PLATFORMS)}")
     return tuple(platforms)
 
 

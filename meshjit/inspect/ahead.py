@@ -78,9 +78,9 @@ def absent_devices(topology: str, count: int) -> list[Any]:
     except LookupError as error:
         raise Unusable(f"--compile: {error.args[0]}") from None
     except _jaxlib.XlaError as error:
-        said = str(error).strip().splitlines()[0]
+        message = str(error).strip().splitlines()[0]
         fix = "a shape that is built, such as v5e:4x4"
-        raise Unusable(f"--compile: the compiler refuses {topology!r}: {said}\n  fix: {fix}") from None
+        raise Unusable(f"--compile: the compiler refuses {topology!r}: {message}\n  fix: {fix}") from None
     return in_order_of_links(description.devices)[:count]
 
 

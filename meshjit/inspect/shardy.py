@@ -39,8 +39,8 @@ def _origins(subject: Subject, var: Var) -> dict[str, str]:
     """Per axis in Shardy's words: `self`, `input: 0`, `output: 0`, `constraint_0`; `planning` where it has no such word."""
     number = subject.describer.flat.numbers[var]
     axes = [(dim, axis) for dim, each in enumerate(subject.plan.placements[var].dims) for axis in each]
-    found = {str(axis): subject.describer.propagated.origins.get((number, dim, axis)) for dim, axis in axes}
-    return {axis: "planning" if o is None else _origin(subject, var, subject.values[o.seed]) for axis, o in found.items()}
+    origin_of = {str(axis): subject.describer.propagated.origins.get((number, dim, axis)) for dim, axis in axes}
+    return {axis: "planning" if o is None else _origin(subject, var, subject.values[o.seed]) for axis, o in origin_of.items()}
 
 
 def _origin(subject: Subject, var: Var, seed: Var) -> str:

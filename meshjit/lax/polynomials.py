@@ -151,9 +151,9 @@ def _all_roots(p: Any) -> Any:
     """The zeros in front brought to the end, where each makes a root 0; the smallest ones, so many, are none."""
     missing = mnp.argmax(p != 0)
     missing = mnp.where(mnp.all(p == 0), shape_of(p)[0] - 1, missing)
-    found = _roots(mnp.roll(mnp.where(mnp.all(p == 0), 1, p), -missing))
-    found = found[mnp.argsort(-mnp.abs(found))]
-    return mnp.where(mnp.arange(shape_of(found)[0]) < shape_of(found)[0] - missing, found, complex(np.nan, np.nan))
+    ordered = _roots(mnp.roll(mnp.where(mnp.all(p == 0), 1, p), -missing))
+    ordered = ordered[mnp.argsort(-mnp.abs(ordered))]
+    return mnp.where(mnp.arange(shape_of(ordered)[0]) < shape_of(ordered)[0] - missing, ordered, complex(np.nan, np.nan))
 
 
 def polyfit(

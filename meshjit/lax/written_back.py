@@ -97,9 +97,9 @@ class Slots:
     def of(traced: Traced) -> Slots:
         program = traced.program
         captured = zip(traced.captured, program.inputs[len(program.inputs) - len(traced.captured) :], strict=True)
-        found = [(x, var) for x, var in captured if is_slot(x)]
-        users = [[eqn.op.name for eqn in program.eqns if var in eqn.inputs] for _, var in found]
-        return Slots(tuple(x for x, _ in found), tuple(names == ["custom_vjp"] for names in users))
+        pairs = [(x, var) for x, var in captured if is_slot(x)]
+        users = [[eqn.op.name for eqn in program.eqns if var in eqn.inputs] for _, var in pairs]
+        return Slots(tuple(x for x, _ in pairs), tuple(names == ["custom_vjp"] for names in users))
 
     def __len__(self) -> int:
         return len(self.slots)

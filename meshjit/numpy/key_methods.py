@@ -42,9 +42,9 @@ def _iterate(keys: PRNGKeyArray) -> Iterator[PRNGKeyArray]:
 
 
 def _astype(keys: PRNGKeyArray, dtype: Any, copy: bool = False, device: Any = None) -> Any:
-    wanted = getattr(dtype, "__name__", dtype)
+    dtype_name = getattr(dtype, "__name__", dtype)
     raise NotImplementedError(
-        f"{type_text(keys.dtype, keys.shape)} has no other dtype to become, {wanted} was asked for\n"
+        f"{type_text(keys.dtype, keys.shape)} has no other dtype to become, {dtype_name} was asked for\n"
         f"  at {line_of(user_source())}\n"
         "  fix: random.key_data(keys) are their words, random.wrap_key_data(words, impl=...) keys of words"
     )

@@ -137,13 +137,13 @@ def _weighted(columns: Any, q: Any, weights: Any) -> Any:
     ordered, weights = sort_together([columns, broadcast_to(weights, shape_of(columns))], len(shape_of(columns)) - 1)
     share = reductions.cumsum(weights, axis=-1)
     share = ufuncs.true_divide(share, share[..., -1:])
-    wanted = reshape(q, shape_of(q) + (1,) * len(shape_of(columns)))
-    place = ufuncs.minimum(reductions.sum(ufuncs.less(share, wanted), axis=-1), shape_of(columns)[-1] - 1)
+    least_share = reshape(q, shape_of(q) + (1,) * len(shape_of(columns)))
+    place = ufuncs.minimum(reductions.sum(ufuncs.less(share, least_share), axis=-1), shape_of(columns)[-1] - 1)
     lead = len(shape_of(q))
     places = moveaxis(place, tuple(range(lead)), tuple(range(-lead, 0))) if lead else place
     flat = reshape(places, (*shape_of(columns)[:-1], -1))
-    found = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(places))
-    return moveaxis(found, tuple(range(-lead, 0)), tuple(range(lead))) if lead else found
+    values = reshape(take_along_axis(ordered, flat, -1, mode="clip"), shape_of(places))
+    return moveaxis(values, tuple(range(-lead, 0)), tuple(range(lead))) if lead else values
 
 
 def _interpolated(columns: Any, q: Any, kept: Sequence[int], method: str, nan: Any) -> Any:

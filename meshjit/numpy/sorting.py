@@ -81,8 +81,8 @@ def argsort(
     a = ravel(a) if axis is None else asarray(a)
     dim = _sortable_dim("argsort", a, axis)
     places = iota(index_dtype(), shape_of(a), dim)
-    found = sort_together([a, places], dim, stable=stable, descending=descending)[1]
-    return found if dtype is None else cast(found, dtype)
+    sources = sort_together([a, places], dim, stable=stable, descending=descending)[1]
+    return sources if dtype is None else cast(sources, dtype)
 
 
 def _sortable_dim(name: str, x: Any, axis: int | None) -> int:

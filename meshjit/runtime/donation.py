@@ -48,8 +48,8 @@ def _local(type: TensorType, placement: Placement, plan: Plan) -> TensorType:
 def tied(plan: Plan, annotations: Annotations, donated: Sequence[int], memories: Memories) -> Annotations | None:
     """Annotations that also place outputs like the donated inputs that would find none; None where none is to gain."""
     aliases = match(plan, donated, memories)
-    said = {v for eqn in plan.program.eqns if eqn.op.pinned is not None or eqn.op.seed is not None for v in eqn.outputs}
-    unplaced = [o for o, spec in enumerate(annotations.outputs) if spec is None and plan.program.outputs[o] not in said]
+    constraints = {v for eqn in plan.program.eqns if eqn.op.pinned is not None or eqn.op.seed is not None for v in eqn.outputs}
+    unplaced = [o for o, spec in enumerate(annotations.outputs) if spec is None and plan.program.outputs[o] not in constraints]
     free = [o for o in unplaced if o not in aliases.values()]
     outputs = list(annotations.outputs)
     for i in donated:

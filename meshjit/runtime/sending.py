@@ -40,11 +40,12 @@ def is_meant_by_all(array: Array, sharding: Sharding) -> bool:
     if len(source) > 1 and len(target) > 1:
         return True  # the program will be agreed on
     own = "own" if me in (source, target) else "common"
-    said = exchange("device_put", f"{own}: {array.type} from {_ids(array.sharding)} to {_ids(sharding)}", sorted(source | target))
-    if len({word.partition(": ")[2] for word in said.values()}) == 1:
+    move = f"{own}: {array.type} from {_ids(array.sharding)} to {_ids(sharding)}"
+    answers = exchange("device_put", move, sorted(source | target))
+    if len({word.partition(": ")[2] for word in answers.values()}) == 1:
         return True
-    if not all(word.startswith("own") for word in said.values()):
-        lines = [f"  process {rank}: {word.partition(': ')[2]}" for rank, word in sorted(said.items())]
+    if not all(word.startswith("own") for word in answers.values()):
+        lines = [f"  process {rank}: {word.partition(': ')[2]}" for rank, word in sorted(answers.items())]
         raise DivergenceError("\n".join(["device_put: the processes move different arrays, device ids are", *lines, _FIX]))
     return False
 

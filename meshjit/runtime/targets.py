@@ -34,8 +34,8 @@ def figures_for(topology: str, mesh: BaseMesh) -> Figures:
 
 def library_of(text: str) -> tuple[str, str] | None:
     """(platform, name) of the library that emitted text calls and that one platform alone has; None where it calls none."""
-    found = (library for prefix, library in _LIBRARIES.items() if f'call_target_name = "{prefix}' in text)
-    return next(found, None)
+    libraries = (library for prefix, library in _LIBRARIES.items() if f'call_target_name = "{prefix}' in text)
+    return next(libraries, None)
 
 
 _LIBRARIES = {"lapack_": ("cpu", "LAPACK"), "cusolver_": ("gpu", "cuSOLVER"), "cusparse_": ("gpu", "cuSPARSE")}

@@ -195,14 +195,14 @@ class Watchdog:
     def _reports(self) -> dict[int, Report]:
         reports: dict[int, Report] = {}
         for key, value in _jaxlib.store_list(self.coordinator, _REPORTS).items():
-            rank, said = int(key.rpartition("/")[2]), json.loads(value)
-            if self.heard.get(rank, (0, 0.0))[0] != said["tick"]:
-                self.heard[rank] = (said["tick"], time.monotonic())
-            self._read(rank, said, reports)
+            rank, message = int(key.rpartition("/")[2]), json.loads(value)
+            if self.heard.get(rank, (0, 0.0))[0] != message["tick"]:
+                self.heard[rank] = (message["tick"], time.monotonic())
+            self._read(rank, message, reports)
         return reports
 
-    def _read(self, rank: int, said: Mapping[str, Any], reports: dict[int, Report]) -> None:
-        self.people[rank], reports[rank] = Person(**said["who"]), Report(**said["report"])
+    def _read(self, rank: int, message: Mapping[str, Any], reports: dict[int, Report]) -> None:
+        self.people[rank], reports[rank] = Person(**message["who"]), Report(**message["report"])
 
     def _fates(self) -> dict[int, str]:
         """What has become of the others for sure: seen twice, for they may be about to say it themselves."""

@@ -95,14 +95,14 @@ def _bfgs(
 
     def iterate(s: _Search) -> _Search:
         direction = -mnp.dot(s.inverse, s.slope)
-        found, step, value, slope, calls = _line_search(both, s, direction, line_search_maxiter)
+        is_good, step, value, slope, calls = _line_search(both, s, direction, line_search_maxiter)
         change, turn = step * direction, slope - s.slope
         inverse = _updated(s.inverse, change, turn)
         status = mnp.where(size(slope) < gtol, 0, mnp.where(s.k + 1 >= limit, 1, -1))
         status = mnp.where(mnp.isfinite(value), status, 4)
-        status = mnp.where(found, status, 3)
+        status = mnp.where(is_good, status, 3)
         new = _Search(s.k + 1, s.x + change, value, slope, inverse, s.calls + calls, status, s.value)
-        keep = found & mnp.isfinite(value)
+        keep = is_good & mnp.isfinite(value)
         kept = [mnp.where(keep, a, b) for a, b in zip(new[1:5], s[1:5], strict=True)]
         return _Search(new.k, kept[0], kept[1], kept[2], kept[3], new.calls, status, s.value)
 

@@ -23,7 +23,7 @@ from meshjit.ops.slicing.halos import cut
 from meshjit.transform.dce import dce
 from meshjit.transform.rewriting import Rewriter, everywhere, rewrite, uses_of
 
-Wanted: TypeAlias = Callable[[Var, int], bool]  # a carry, and the dim along which its parts lie
+Choice: TypeAlias = Callable[[Var, int], bool]  # a carry, and the dim along which its parts lie
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class _Collected:
         return list(accumulate((v.shape[self.dim] for v in self.parts.inputs), initial=0))
 
 
-def collect_apart(program: Program, wanted: Wanted) -> Program:
+def collect_apart(program: Program, is_chosen: Choice) -> Program:
     """The Program with parts in the place of carries that collect them, where that is wanted; in nested Programs too."""
 
     def apart(eqn: Eqn, here: Rewriter) -> Sequence[Var] | None:
-        return _apart(eqn, wanted)
+        return _apart(eqn, is_chosen)
 
     def change(program: Program) -> Program:
         changed = rewrite(program, apart) if any(eqn.op.with_carries for eqn in program.eqns) else program
@@ -57,11 +57,11 @@ def collect_apart(program: Program, wanted: Wanted) -> Program:
     return everywhere(program, change)
 
 
-def _apart(eqn: Eqn, wanted: Wanted) -> Sequence[Var] | None:
+def _apart(eqn: Eqn, is_chosen: Choice) -> Sequence[Var] | None:
     if eqn.op.with_carries is None:
         return None
     (region,) = run_regions(eqn)
-    collected = {each.i: each for each in _collected(region) if wanted(region.program.inputs[each.i], each.dim)}
+    collected = {each.i: each for each in _collected(region) if is_chosen(region.program.inputs[each.i], each.dim)}
     if not collected:
         return None
     starts = {i: _parts_of(eqn.inputs[region.operands[i]], each) for i, each in collected.items()}

@@ -21,14 +21,14 @@ from meshjit.transform.dce import dce
 from meshjit.transform.rewriting import Rewriter, everywhere, rewrite
 
 PART: Final = 1 / 2  # of a value, at most: most of one is where a stencil reads, beside what changes
-Wanted: TypeAlias = Callable[[Var, Sequence[Eqn]], bool]  # a value inside of a loop, and the slices that are parts of it
+Choice: TypeAlias = Callable[[Var, Sequence[Eqn]], bool]  # a value inside of a loop, and the slices that are parts of it
 
 
-def move_before_loops(program: Program, wanted: Wanted) -> Program:
+def move_before_loops(program: Program, is_chosen: Choice) -> Program:
     """The Program with parts of values that do not change taken before its loops, where wanted; in nested Programs too."""
 
     def moved(eqn: Eqn, here: Rewriter) -> Eqn | None:
-        return _moved(eqn, here, wanted)
+        return _moved(eqn, here, is_chosen)
 
     def change(program: Program) -> Program:
         changed = rewrite(program, moved) if any(eqn.op.with_invariants for eqn in program.eqns) else program
@@ -43,19 +43,19 @@ def leave_something_out(value: Var, parts: Sequence[Eqn]) -> bool:
     return sum(each.outputs[0].type.size for each in distinct.values()) < value.type.size
 
 
-def _moved(eqn: Eqn, here: Rewriter, wanted: Wanted) -> Eqn | None:
+def _moved(eqn: Eqn, here: Rewriter, is_chosen: Choice) -> Eqn | None:
     if eqn.op.with_invariants is None:
         return None
     after = eqn
     for number in range(len(run_regions(eqn))):
         region = run_regions(after)[number]
-        moved = _parts(region, wanted)
+        moved = _parts(region, is_chosen)
         if moved:
             after = _without(after, number, region, moved, here)
     return None if after is eqn else after
 
 
-def _parts(region: Region, wanted: Wanted) -> list[Eqn]:
+def _parts(region: Region, is_chosen: Choice) -> list[Eqn]:
     """The slices that are parts of the region's invariants, and what they are turned into without any arithmetic."""
     parts: dict[Var, list[Eqn]] = {region.program.inputs[i]: [] for i in region.invariant} if region.loops else {}
     if not parts:
@@ -63,7 +63,7 @@ def _parts(region: Region, wanted: Wanted) -> list[Eqn]:
     for eqn in region.program.eqns:
         if eqn.op is slice_ and eqn.inputs[0] in parts and eqn.outputs[0].type.size <= PART * eqn.inputs[0].type.size:
             parts[eqn.inputs[0]].append(eqn)
-    first = {each for value, cuts in parts.items() if cuts and wanted(value, cuts) for each in cuts}
+    first = {each for value, cuts in parts.items() if cuts and is_chosen(value, cuts) for each in cuts}
     made, moved = set[Var](), list[Eqn]()
     for eqn in region.program.eqns if first else ():
         if eqn in first or (eqn.op in (slice_, reshape, transpose) and eqn.inputs[0] in made):

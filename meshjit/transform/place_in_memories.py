@@ -43,7 +43,7 @@ class _Mover(Builder):
         }
         follow(program.eqns, facts)
         self.homes = {var: memory_in(fact) for var, fact in facts.items()}
-        self.wanted = {v for eqn in program.eqns if _reads_anywhere(eqn) for v in eqn.inputs} | {*program.outputs}
+        self.needs = {v for eqn in program.eqns if _reads_anywhere(eqn) for v in eqn.inputs} | {*program.outputs}
 
     def run(self, outputs: Sequence[str]) -> Program:
         with self:
@@ -63,8 +63,8 @@ class _Mover(Builder):
 
     def put(self, eqn: Eqn) -> None:
         if eqn.op.memory is not None:
-            is_wanted = eqn.outputs[0] in self.wanted
-            self.versions[eqn.outputs[0]] = self.brought(eqn.inputs[0], eqn.op.memory(eqn.params), is_wanted)
+            is_needed = eqn.outputs[0] in self.needs
+            self.versions[eqn.outputs[0]] = self.brought(eqn.inputs[0], eqn.op.memory(eqn.params), is_needed)
             return
         homes = [self.homes[v] for v in eqn.inputs]
         if eqn.op.regions is not None:
@@ -77,9 +77,9 @@ class _Mover(Builder):
         else:
             self.add(eqn, [DEVICE] * len(eqn.inputs), [DEVICE] * len(eqn.outputs))
 
-    def brought(self, var: Var, memory: str, is_wanted: bool) -> dict[str, Var]:
+    def brought(self, var: Var, memory: str, is_needed: bool) -> dict[str, Var]:
         """The versions of what an `in_memory` makes: where the user brings a value elsewhere, that one alone."""
-        return self.versions[var] if self.homes[var] == memory or not is_wanted else {memory: self.version(var, memory)}
+        return self.versions[var] if self.homes[var] == memory or not is_needed else {memory: self.version(var, memory)}
 
     def add(self, eqn: Eqn, operands: Sequence[str], results: Sequence[str]) -> None:
         inputs = [self.version(v, memory) for v, memory in zip(eqn.inputs, operands, strict=True)]

@@ -232,8 +232,8 @@ _MISSING = object()
 
 def _common(arrays: Sequence[Any]) -> Any:
     """One of the Arrays that numbers adapt to; None where they have several dtypes."""
-    found = [x for x in arrays if x.dtype != np.bool_] or arrays
-    return found[0] if all(x.dtype == found[0].dtype for x in found) else None
+    no_bools = [x for x in arrays if x.dtype != np.bool_] or arrays
+    return no_bools[0] if all(x.dtype == no_bools[0].dtype for x in no_bools) else None
 
 
 def _number(like: Any, x: Any) -> Any:

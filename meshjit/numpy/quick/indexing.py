@@ -42,9 +42,9 @@ def quick_getitem(getitem: Function) -> Function:
 
     def call(x: Any, index: Any) -> Any:
         if type(x) is _array_class and not traces.stack:
-            found = _split(x, index, False)
-            if found is not None:
-                template, operands = found
+            pieces = _split(x, index, False)
+            if pieces is not None:
+                template, operands = pieces
                 kind = _kind(kinds, usual, traced, 1 + len(operands))
                 try:
                     return kind.fast(x, *operands, template)
@@ -68,9 +68,9 @@ def quick_update(update: Function) -> Function:
 
     def call(x: Any, index: Any, values: Any, kind: str, mode: Any, hints: dict[str, Any]) -> Any:
         if type(x) is _array_class and not traces.stack and mode is None and not hints:
-            found, new = _split(x, index, True), _new(x, values)
-            if found is not None and new is not None:
-                template, operands = found
+            pieces, new = _split(x, index, True), _new(x, values)
+            if pieces is not None and new is not None:
+                template, operands = pieces
                 way = _kind(kinds, usual, usual, 2 + len(operands))
                 try:
                     return way.fast(x, new, *operands, template, kind)

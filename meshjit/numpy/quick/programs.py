@@ -49,10 +49,10 @@ class Call:
     def trace(self) -> Traced | None:
         """None if it does more than to compute from its operands, such as to warn."""
         keys = [x._key for x in self.leaves]
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as messages:
             warnings.simplefilter("always")
             traced = trace_to_program(self.traced, [Argument(k.type, k.weak) for k in keys], self.in_tree, self.name)
-        more = said or traced.captured or traced.mesh or traced.memories or traced.writes or has_checks(traced.program)
+        more = messages or traced.captured or traced.mesh or traced.memories or traced.writes or has_checks(traced.program)
         return None if more or any(k.memory != DEVICE for k in keys) else traced
 
     def on(self, leaves: Sequence[Any]) -> list[Any]:

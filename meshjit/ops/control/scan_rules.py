@@ -183,9 +183,9 @@ def transpose_scan(
         sums = [builder.input(t) for t in chosen(in_types[: len(consts)], lin_consts)]
         env.update((v, builder.input(v.type)) for v in given[:count])
         env.update((v, builder.input(v.type, v.hint)) for v in (*known_xs, *given[count:]))
-        found = builder.inline(pulled, [env[v] for v in pulled.inputs])
-        total = [REGISTRY["add"](a, b) for a, b in zip(sums, found, strict=False)]
-        body = builder.build([*total, *found[len(sums) :]])
+        terms = builder.inline(pulled, [env[v] for v in pulled.inputs])
+        total = [REGISTRY["add"](a, b) for a, b in zip(sums, terms, strict=False)]
+        body = builder.build([*total, *terms[len(sums) :]])
     full = [ct or zeros(v.type) for ct, v in zip(cotangents, params["body"].outputs[:count], strict=False)]
     full += [ct for ct in cotangents[count:] if ct is not None]
     results = _scan(
@@ -196,8 +196,8 @@ def transpose_scan(
         {**params, "reverse": not params["reverse"]},
     )
     rest = iter(results)
-    found = [next(rest) if flag else None for flag in linear]
-    return [ct if x is None else None for ct, x in zip(found, operands, strict=True)]
+    terms = [next(rest) if flag else None for flag in linear]
+    return [ct if x is None else None for ct, x in zip(terms, operands, strict=True)]
 
 
 def carried_along(flags: list[bool], params: Params, outputs: Callable[[Program, Flags], list[bool]] = reached) -> list[bool]:

@@ -251,7 +251,7 @@ def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, rig
     parts = (values,) if type.dtype.kind == "c" else (part, part)
     a, good = without_bad(e, a)
     results = (*parts, vectors, vectors, info_type(type))
-    ways = ["V" if wanted else "N" for wanted in (left, right)]
+    ways = ["V" if is_needed else "N" for is_needed in (left, right)]
     *pieces, lower, upper, info = call(e, "geev", [a], results, compute_left=ways[0], compute_right=ways[1])
     joined = pieces if len(pieces) == 1 else e.op("complex", pieces, [values])
     return [*joined, *([lower] if left else []), *([upper] if right else []), info, good]

@@ -58,8 +58,8 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     parts = (values,) if type.dtype.kind == "c" else (values, values)
     a, good = without_bad(e, operands[0])
     results = (type, type, *parts, info_type(type), info_type(type))
-    found = call(e, "gees", [a], results, in_place={0: 0}, mode="V" if params["vectors"] else "N", sort="N")
-    return e.program(_result_program(outs), [*found[: len(outs)], found[-1], good])
+    outputs = call(e, "gees", [a], results, in_place={0: 0}, mode="V" if params["vectors"] else "N", sort="N")
+    return e.program(_result_program(outs), [*outputs[: len(outs)], outputs[-1], good])
 
 
 def _result_program(types: Types) -> Program:

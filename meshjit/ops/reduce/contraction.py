@@ -90,13 +90,13 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
 
 def _emit_in_int32(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
     """The low 8 bits of a product, and of a sum of products, are the same whether or not the factors have signs."""
-    signed = [type.with_dtype(np.dtype(np.int8)) for type in ins]
+    signed = tuple(type.with_dtype(np.dtype(np.int8)) for type in ins)
     factors = [
         name if type == given else e.op("bitcast_convert", [name], [type])[0]
         for name, type, given in zip(operands, signed, ins, strict=True)
     ]
     wide = outs[0].with_dtype(np.dtype(np.int32))
-    return e.op("convert", _emit_as_it_is(e, factors, signed, [wide], params), outs)
+    return e.op("convert", _emit_as_it_is(e, factors, signed, (wide,), params), outs)
 
 
 def _emit_as_it_is(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
