@@ -13,7 +13,7 @@ import pytest
 
 import meshjit as mj
 import meshjit.numpy as mnp
-from meshjit import scipy
+from meshjit import lax, scipy
 from meshjit.core.op import REGISTRY
 from meshjit.core.types import TensorType
 from meshjit.emit.module import emit
@@ -256,8 +256,12 @@ def test_what_lapack_alone_has_says_so() -> None:
 
     argument = mj.ShapeDtypeStruct((3, 3), np.float32, sharding=NamedSharding(abstract, P()))
     line = f.__code__.co_firstlineno + 1
-    with pytest.raises(NotImplementedError, match=rf"eig: only CPU devices have it\n  at .*test_ops_lapack.py:{line}\n  fix: "):
+    with pytest.raises(NotImplementedError, match=rf"eig: only CPU and CUDA devices have it\n  at .*test_ops_lapack.py:{line}\n  fix: "):
         mj.jit(f).lower(argument)
+    with pytest.raises(NotImplementedError, match="eig: of text for GPUs only that for CUDA alone, where its plugin is installed, calls"):
+        mj.jit(f).trace(argument).lower(lowering_platforms=("cuda", "cpu"))
+    with pytest.raises(NotImplementedError, match="schur: only CPU devices have it\n"):
+        mj.jit(lambda a: lax.linalg.schur(a)).trace(argument).lower(lowering_platforms=("cuda",))
     assert "lapack_sgeev" in mj.jit(f).trace(argument).lower(lowering_platforms=("cpu",)).as_text()
 
 

@@ -90,7 +90,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if not has_routines(e, ins[0], "geev"):
-        refuse(e, "eig")
+        refuse(e, "eig", is_on_gpus=True)
     find = cusolver.eigen_general if on_gpu(e, "geev", ins[0].dtype) else eigen_general
     return e.program(_result_program(outs), find(e, operands[0], ins[0], outs, params["left"], params["right"]))
 

@@ -169,7 +169,7 @@ def _tridiagonal_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, 
     if 0 in ins[0].shape:
         return emit_empty(e, outs)
     if not has_routines(e, ins[0], "sytrd"):
-        refuse(e, "tridiagonal")
+        refuse(e, "tridiagonal", is_on_gpus=True)
     if ins[0].shape[-1] == 1:
         return e.program(_single(ins[0], outs), operands)
     results = call(e, "sytrd", operands, (*outs, info_type(ins[0])), in_place={0: 0}, uplo="L" if params["lower"] else "U")

@@ -257,12 +257,14 @@ def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, rig
     return [*joined, *([lower] if left else []), *([upper] if right else []), info, good]
 
 
-def refuse(e: Any, op: str) -> NoReturn:
-    """For ops that only LAPACK has: there is no text for these devices."""
+def refuse(e: Any, op: str, is_on_gpus: bool = False) -> NoReturn:
+    """For ops that only libraries have, LAPACK or also `is_on_gpus` those of CUDA: there is no text for these devices."""
     line = f"\n  at {e.source.file}:{e.source.line}" if e.source else ""
-    reason = (
-        "SciPy, whose LAPACK CPU devices call, is not installed{}\n  fix: pip install scipy"
-        if e.target.may_call_kernels and e.target.platform == "cpu"
-        else "only CPU devices have it{}\n  fix: jit it on devices('cpu'); without devices, lower(lowering_platforms=('cpu',))"
-    )
-    raise NotImplementedError(f"{op}: {reason.format(line)}")
+    if e.target.may_call_kernels and e.target.platform == "cpu":
+        raise NotImplementedError(f"{op}: SciPy, whose LAPACK CPU devices call, is not installed{line}\n  fix: pip install scipy")
+    if is_on_gpus and e.target.platform == "gpu":
+        reason = "of text for GPUs only that for CUDA alone, where its plugin is installed, calls the library that has it"
+    else:
+        reason = f"only CPU{' and CUDA' if is_on_gpus else ''} devices have it"
+    fix = "jit it on devices('cpu'); without devices, lower(lowering_platforms=('cpu',))"
+    raise NotImplementedError(f"{op}: {reason}{line}\n  fix: {fix}")

@@ -89,7 +89,7 @@ def _emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Para
     batch = ins[3].rank - 2
     if params["perturb_singular"]:
         if not has_routines(e, ins[3], "solve_perturbed"):
-            refuse(e, "tridiagonal_solve with perturb_singular=True")
+            refuse(e, "tridiagonal_solve with perturb_singular=True", is_on_gpus=True)
         return call(e, "solve_perturbed", operands, outs, batch=batch)
     is_cusparse = on_gpu(e, "gtsv", ins[3].dtype)
     if not has_routines(e, ins[3], "gtsv") or (is_cusparse and ins[3].shape[-2] < _LEAST):
