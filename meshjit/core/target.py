@@ -34,6 +34,7 @@ class Target:
     lacks_two_bits: bool = False  # elements of 2 bits come out wrong, so programs with such are refused
     updates_bytes: bool = False  # elements of 4 bits are written to the wrong places of what an update replaces
     convolves_floats_only: bool = False  # convolutions of integers and complex numbers are refused
+    drops_barriers: bool = False  # before it fuses: only a call that it does not inline keeps two computations apart
     materializes_updates: bool = False  # transform/updates: an update may be fused into the buffer that it still reads
 
     # What the compiler writes poorly, and what is written instead.

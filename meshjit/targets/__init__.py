@@ -24,7 +24,7 @@ from sharding.mesh import BaseMesh
 PLATFORMS: Final = ("cpu", "cuda", "rocm", "gpu", "tpu")  # the names that users and devices give platforms
 _FAULTS: Final = (
     *("loses_nan", "needs_barrier_before_all_to_all", "lacks_bitwise_collectives", "materializes_updates"),
-    *("ends_at_sums_of_constants", "lacks_two_bits", "updates_bytes", "convolves_floats_only"),
+    *("ends_at_sums_of_constants", "lacks_two_bits", "updates_bytes", "convolves_floats_only", "drops_barriers"),
 )
 DEFAULTS: Final = {"cpu": "cpu", "gpu": "h100", "tpu": "v5e"}  # where nobody says which
 _TARGETS: Final = {"cpu": cpu.target, "gpu": gpu.target, "tpu": tpu.target}

@@ -47,7 +47,7 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
 
     Faults: maxima over devices lose NaN; an all_to_all whose pieces are simplified before it is refused (docs/xla.md,
     pieces_of_all_to_all); no collective combines integers by `and` or `or`; an update that reads other elements of its
-    operand is fused into the write (docs/xla.md, update_in_place).
+    operand is fused into the write (docs/xla.md, update_in_place); barriers are gone before it fuses.
     Shifts are fused into their readers, so k sweeps of a stencil take some 5**k steps unless shifts are shared.
     """
     return Target(
@@ -56,6 +56,7 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         loses_nan=True,
         needs_barrier_before_all_to_all=True,
         lacks_bitwise_collectives=True,
+        drops_barriers=True,
         materializes_updates=True,
         shares_shifts=True,
         isolates_random_words=RANDOM_WORDS,

@@ -23,6 +23,7 @@ from meshjit.ops.base.arithmetic import add, multiply, negate
 from meshjit.ops.base.constants import emit_splat
 from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_sum
+from meshjit.ops.control.in_turn import apart, goes_in_turn
 from meshjit.ops.control.nested import require_types, whole_rule
 from meshjit.ops.control.scan_rules import batch_scan, differentiate_scan, parts, prune_scan, transpose_scan
 from meshjit.ops.reduce.contraction import dot_general
@@ -86,7 +87,8 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
     """A while loop over (counter, operands, ys so far), `unroll` iterations a step, and the iterations left over after it.
 
     What never changes goes round with the rest, as XLA wants it."""
-    length, count, consts, unroll = params["length"], params["num_carry"], params["num_consts"], params["unroll"]
+    length, count, consts, in_turn = params["length"], params["num_carry"], params["num_consts"], goes_in_turn(params)
+    unroll = 2 if in_turn else params["unroll"]
     ys = [emit_splat(e, t, 0) for t in outs[count:]]
     state, types = [e.constant(np.zeros((), np.int32)), *operands, *ys], [_COUNTER, *ins, *outs[count:]]
     looped = length - length % unroll
@@ -95,7 +97,8 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
         return compare_less(inner, names[0], inner.constant(np.array(looped, np.int32)))
 
     def step(inner: Any, names: list[str]) -> Sequence[str]:
-        for _ in range(unroll):
+        for n in range(unroll):
+            names = _apart(inner, names, params) if in_turn and n else names
             names = _iteration(inner, names, ins, outs, params)
         return names
 
@@ -106,6 +109,13 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
     for _ in range(length - looped):
         state = _iteration(e, state, ins, outs, params)
     return [*state[1 + consts : 1 + consts + count], *state[1 + len(ins) :]]
+
+
+def _apart(e: Any, state: Sequence[str], params: Params) -> list[str]:
+    """The state, its large carries behind a barrier."""
+    first = 1 + params["num_consts"]
+    last = first + params["num_carry"]
+    return [*state[:first], *apart(e, state[first:last]), *state[last:]]
 
 
 def _iteration(e: Any, state: Sequence[str], ins: Types, outs: Types, params: Params) -> list[str]:
