@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 from sharding.axes import AxisRef, overlap
-from sharding.graph import Axes, Origin, Seed
+from sharding.graph import Origin, Seed
 from sharding.propagation_state import Trail
-from sharding.structure import Structure, Visits
+from sharding.structure import Marks, Structure, Visits
 
 _OriginMap: TypeAlias = dict[tuple[int, int], Mapping[AxisRef, Origin]]  # by first value of a tie, and dim
 _NOWHERE: Final[Mapping[AxisRef, Origin]] = {}
@@ -33,7 +33,7 @@ class History:
 
     def __init__(self, structure: Structure) -> None:
         self.structure = structure
-        self.planted: list[tuple[int, int, Axes, int, Seed]] = []  # first, dim, axes, value, seed
+        self.planted: list[tuple[int, Marks, int, Seed]] = []  # first, axes by dim, value, seed
         self.visits: list[tuple[int, Trail] | Visits] = []
 
     def single_visits(self) -> Iterator[tuple[int, Sequence[int], Trail]]:
@@ -50,9 +50,11 @@ class History:
         """The origins of all axes, and their steps from value to value, by planting and visiting again."""
         origins: _OriginMap = {}
         edges: list[Edge] = []
-        for first, dim, axes, index, seed in self.planted:
-            lost, here = dict(seed.origins), origins.get((first, dim), _NOWHERE)
-            origins[first, dim] = {a: here.get(a) or lost.get(a) or Origin(index) for a in axes}
+        for first, marks, index, seed in self.planted:
+            lost = dict(seed.origins)
+            for dim, axes in marks:
+                here = origins.get((first, dim), _NOWHERE)
+                origins[first, dim] = {a: here.get(a) or lost.get(a) or Origin(index) for a in axes}
         for step, (index, slots, changes) in enumerate(self.single_visits()):
             for slot, dim, axes, offers in changes:
                 first = slots[slot]

@@ -62,7 +62,7 @@ from sharding.propagation_state import (
     cache_of,
 )
 from sharding.spec import ShardingError
-from sharding.structure import Occurrence, Outcome as RepeatOutcome, Structure, Visits
+from sharding.structure import Beginning, Occurrence, Outcome as RepeatOutcome, Structure, Visits
 from sharding.visit import Visit
 
 Order: TypeAlias = tuple[int, int]  # priority, rank
@@ -88,7 +88,7 @@ class _Propagation:
         self.states = [*structure.untouched]  # that of a tie stands at its first value
         self.conflicts: list[Conflict] = []
         self.history = History(structure)
-        self.waiting: dict[int, Order] = {}  # values that take no part yet → when they do
+        self.waiting: dict[Order, list[int]] = {}  # values that take no part yet, by when they do
         self._plant_seeds()
         self.is_due = bytearray((DISPLACEMENTS + 1) * structure.count)  # by visit: stage * nodes + node
 
@@ -104,33 +104,33 @@ class _Propagation:
                     f"{shape} has {len(shape)}"
                 )
             if not self.graph.ties:
-                self.states[first], marks = self._state_of(seed, shape)
-                self._note_seed(first, marks, index, seed)
+                self.states[first] = self._begin_at(first, index, seed, shape)
             elif first in planted:
                 for dim, axes in enumerate(seed.placement.dims):
                     self._plant(planted[first], dim, axes, index, seed)
             else:
-                number, marks = self._state_of(seed, shape)
-                self._note_seed(first, marks, index, seed)
+                number = self._begin_at(first, index, seed, shape)
                 planted[first] = Value(first, self.cache.states[number])
         for first, value in planted.items():
             self.states[first] = self.cache.number_of(value.state)
 
-    def _note_seed(self, first: int, marks: Sequence[tuple[int, Axes]], index: int, seed: Seed) -> None:
-        self.waiting[first] = min(seed.priorities, default=seed.priority), seed.rank
-        self.history.planted += [(first, dim, axes, index, seed) for dim, axes in marks]
-
-    def _state_of(self, seed: Seed, shape: tuple[int, ...]) -> tuple[int, Sequence[tuple[int, Axes]]]:
-        """The number of the state of a value that a seed is the first to speak about, and the dims that it gives axes to."""
+    def _begin_at(self, first: int, index: int, seed: Seed, shape: tuple[int, ...]) -> int:
+        """The number of the state of a value that a seed is the first to speak about."""
         entry = self.structure.seeded.get((id(seed), shape))
-        if entry is None or entry[0] is not seed:
-            priority = min(seed.priorities, default=seed.priority)
-            quiet = tuple([p > priority for p in seed.priorities]) or (False,) * len(shape)
-            is_open = tuple([seed.is_open(dim) for dim in range(len(shape))])
-            state = State(shape, seed.placement.dims, is_open, seed.placement.partial, False, quiet)
-            marks = [(dim, axes) for dim, axes in enumerate(seed.placement.dims) if axes]
-            entry = self.structure.seeded[id(seed), shape] = seed, self.cache.number_of(state), marks
-        return entry[1:]
+        if entry is None or entry.seed is not seed:
+            entry = self.structure.seeded[id(seed), shape] = self._beginning(seed, shape)
+        self.waiting.setdefault(entry.order, []).append(first)
+        if entry.marks:
+            self.history.planted.append((first, entry.marks, index, seed))
+        return entry.number
+
+    def _beginning(self, seed: Seed, shape: tuple[int, ...]) -> Beginning:
+        priority = min(seed.priorities, default=seed.priority)
+        quiet = tuple([p > priority for p in seed.priorities]) or (False,) * len(shape)
+        is_open = tuple([seed.is_open(dim) for dim in range(len(shape))])
+        state = State(shape, seed.placement.dims, is_open, seed.placement.partial, False, quiet)
+        marks = tuple([(dim, axes) for dim, axes in enumerate(seed.placement.dims) if axes])
+        return Beginning(seed, (priority, seed.rank), self.cache.number_of(state), marks)
 
     def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed) -> None:
         """Give a dim another seed. Of tied values with several seeds the first, by priority, is right."""
@@ -142,7 +142,7 @@ class _Propagation:
         ):
             if axes:
                 value.put(dim, axes)
-                self.history.planted.append((value.first, dim, axes, index, seed))
+                self.history.planted.append((value.first, ((dim, axes),), index, seed))
             value.is_open = (*value.is_open[:dim], seed.is_open(dim), *value.is_open[dim + 1 :])
         elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
             self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
@@ -163,23 +163,28 @@ class _Propagation:
 
     def _activate(self, order: Order) -> None:
         """Seeds of this priority and rank take part from now on."""
-        for first in [first for first, own in self.waiting.items() if own <= order]:
-            del self.waiting[first]
-            self._put(first, self.cache.states[self.states[first]]._replace(is_active=True))
+        states, tell, active = self.states, self.structure.tell, dict[int, int]()
+        for own in [own for own in self.waiting if own <= order]:
+            for first in self.waiting.pop(own):
+                number = active.get(states[first])
+                if number is None:
+                    state = self.cache.states[states[first]]
+                    number = active[states[first]] = self.cache.number_of(state._replace(is_active=True))
+                states[first] = number
+                tell(first, self.is_due)
 
     def _let_speak(self, order: Order) -> None:
         """Dims of this priority, of seeds of this rank, offer their axes from now on."""
         for index, seed in self.graph.seeds.items():
+            if not seed.priorities:
+                continue
             first = self.structure.firsts[index]
             state = self.cache.states[self.states[first]]
             for dim, own in enumerate(seed.priorities):
                 if state.is_quiet[dim] and (own, seed.rank) <= order:
                     state = state._replace(is_quiet=(*state.is_quiet[:dim], False, *state.is_quiet[dim + 1 :]))
-                    self._put(first, state)
-
-    def _put(self, first: int, state: State) -> None:
-        self.states[first] = self.cache.number_of(state)
-        self.structure.tell(first, self.is_due)
+                    self.states[first] = self.cache.number_of(state)
+                    self.structure.tell(first, self.is_due)
 
     def _settle(self) -> None:
         """Visit nodes until none is due, the first one each time. The outcome of a visit is computed once for all nodes of a
@@ -214,9 +219,9 @@ class _Propagation:
     def _settle_repeat(self, stage: int, occurrence: Occurrence | None) -> int:
         """Visit nodes of a repeat for as long as theirs are the first due; gives the first visit that is due because of it."""
         assert occurrence is not None, "a node stands in a repeat or outside"
-        is_due, count, states, model = self.is_due, self.structure.count, self.states, occurrence.model
-        firsts = range(occurrence.start, len(is_due), count)
-        size = occurrence.stop - occurrence.start
+        is_due, states, model = self.is_due, self.states, occurrence.model
+        start, size = occurrence.start, occurrence.stop - occurrence.start
+        firsts = range(start, len(is_due), self.structure.count)
         due = tuple([bytes(is_due[at : at + size]) for at in firsts])
         key = stage, due, occurrence.pick(states), *states[occurrence.made]
         outcome = model.outcomes.get(key)
@@ -231,7 +236,7 @@ class _Propagation:
         for at, before, after in zip(firsts, due, outcome.due, strict=True):
             if before != after:
                 is_due[at : at + size] = after
-        return min([self.structure.tell(occurrence.member(i), is_due) for i in outcome.told], default=len(is_due))
+        return min([self.structure.tell(occurrence.member(i), is_due) for i in outcome.told]) if outcome.told else len(is_due)
 
     def _visit_repeat(self, stage: int, occurrence: Occurrence, before: Sequence[bytes]) -> RepeatOutcome:
         """The outcome of these visits one by one."""

@@ -9,7 +9,7 @@ import bisect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from sharding.graph import Axes, Graph, Node, Repeat, Seed
 from sharding.propagation_state import Clash, NodeKey, State, Trail, VisitCache, VisitKind
@@ -25,6 +25,19 @@ class Part:
     picks: list[Callable[[Any], NodeKey]]
     kinds: list[VisitKind]
     visits_of: list[list[int]]
+
+
+Marks: TypeAlias = tuple[tuple[int, Axes], ...]  # dims, and the axes that they have
+
+
+class Beginning(NamedTuple):
+    """Where a value begins that a seed is the first to speak about: when it takes part, the number of its state until then, and
+    the dims that it gives axes to."""
+
+    seed: Seed
+    order: tuple[int, int]  # priority, rank
+    number: int
+    marks: Marks
 
 
 class Outcome(NamedTuple):
@@ -69,7 +82,7 @@ class Occurrence:
         return [*range(self.made.start, self.made.stop), *self.others]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)  # never changed; saying so would treble the time of making one
 class Visits:
     """Those of the nodes of a repeat that changed something: (node of the repeat, changes)."""
 
@@ -86,8 +99,9 @@ class Structure:
         self.firsts = firsts_of(graph)
         untouched = {shape: cache.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
         self.untouched = [untouched[shape] for shape in graph.shapes]  # numbers of the values' states before any seed
-        self.seeded: dict[Any, tuple[Seed, int, Sequence[tuple[int, Axes]]]] = {}  # by id of a seed, and shape: see `_state_of`
+        self.seeded: dict[tuple[int, tuple[int, ...]], Beginning] = {}  # by id of a seed, and shape
         self.known: dict[tuple[int, tuple[int, ...]], VisitKind] = {}  # by id of the rule: equal layers share theirs
+        self.dependent: dict[int, tuple[int, ...]] = {}  # see `visits_of`
         self.occurrences = list(self._occurrences())
         self.starts = [occurrence.start for occurrence in self.occurrences]
         self.by_values = sorted(self.occurrences, key=lambda occurrence: occurrence.made.start)
@@ -167,7 +181,18 @@ class Structure:
         i = bisect.bisect_right(self.starts, index) - 1
         return self.occurrences[i] if i >= 0 and index < self.occurrences[i].stop else None
 
-    def readers_of(self, first: int) -> list[tuple[Occurrence, int]]:
+    def visits_of(self, first: int) -> tuple[int, ...]:
+        """The visits that depend on a value, in order."""
+        visits = self.dependent.get(first)
+        if visits is None:
+            visits = self.dependent[first] = tuple(sorted({*self.part.visits_of[first], *self._in_repeats(first)}))
+        return visits
+
+    def _in_repeats(self, first: int) -> Iterator[int]:
+        for occurrence, position in self._readers_of(first):
+            yield from [visit + occurrence.start for visit in occurrence.model.part.visits_of[position]]
+
+    def _readers_of(self, first: int) -> list[tuple[Occurrence, int]]:
         """The repeats where a value stands, and its positions."""
         readers = self.readers.get(first, [])
         i = bisect.bisect_right(self.makes, first) - 1
@@ -177,15 +202,10 @@ class Structure:
 
     def tell(self, first: int, due: bytearray) -> int:
         """The visits that depend on a value are due from now on; the first of them."""
-        lowest = len(due)
-        for visit in self.part.visits_of[first]:
+        visits = self.visits_of(first)
+        for visit in visits:
             due[visit] = True
-            lowest = visit if visit < lowest else lowest
-        for occurrence, position in self.readers_of(first):
-            for visit in occurrence.model.part.visits_of[position]:
-                due[visit + occurrence.start] = True
-                lowest = visit + occurrence.start if visit + occurrence.start < lowest else lowest
-        return lowest
+        return visits[0] if visits else len(due)
 
     def slots_of(self, index: int) -> Sequence[int]:
         """The firsts of a node's values."""

@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from sharding.axes import canonical_axes, common_prefix, is_prefix, name_of, overlap, span, without_prefix
+from sharding.axes import canonical_axes, common_prefix, is_prefix, name_of, overlap, without_prefix
 from sharding.displace import refuge
 from sharding.graph import Axes
 from sharding.mesh import BaseMesh
@@ -38,9 +38,9 @@ class Visit:
 
     def _exchange(self) -> None:
         offers = self._offers()
-        claims = {name: tuple(axis for offer in group for axis in offer.axes) for name, group in offers.items()}
-        for name, holders in holders_of(self.rule):
-            if offers[name]:
+        claims = {name: tuple([axis for offer in group for axis in offer.axes]) for name, group in offers.items() if group}
+        for name, holders in holders_of(self.rule) if claims else ():
+            if name in claims:
                 agreed = self._agreed([offer.axes for offer in offers[name]])
                 for holder in holders:
                     self._extend(name, holder, agreed, offers[name], claims)
@@ -108,8 +108,10 @@ class Visit:
 
     def _agreed(self, offered: Sequence[Axes]) -> Axes:
         """The longest axes that all offers are prefixes of; where some part ways, the prefix before they do."""
-        longest = max(offered, key=self._shards)
-        agreed = longest
+        longest = offered[0]
+        if offered.count(longest) == len(offered):
+            return longest
+        agreed = longest = max(offered, key=self._shards)
         for axes in offered:
             if axes != longest and not is_prefix(axes, longest, self.sizes):
                 shared = common_prefix(longest, axes, self.sizes)
@@ -117,7 +119,8 @@ class Visit:
         return agreed
 
     def _shards(self, axes: Axes) -> int:
-        return math.prod(span(axis, self.sizes).size for axis in axes)
+        sizes = self.sizes
+        return math.prod([sizes[axis] if isinstance(axis, str) else axis.size for axis in axes])
 
     # --- extending a dim ----------------------------------------------------------------------------------------------
 
@@ -227,7 +230,6 @@ def _heaviest(offers: Sequence[Offer]) -> Offer:
 def _rank(offer: Offer) -> tuple[int, int]:
     """The smaller, the stronger in a contest: values of most elements first, then the first ones."""
     return -offer.value.elements, offer.value.first
-
 
 
 def _uses_any(value: Value, axes: Axes) -> bool:

@@ -47,6 +47,7 @@ class Course:
         """`iterations`: of what does not change in a loop, how many share what bringing it costs."""
         self.program = program
         self.iterations = iterations
+        self.uses = machine.uses_of(program)
         self.placements = {**placements, **(pending or {})}
         self.delays = Delays(program, machine, pending, unreduced, given)
         self.flow = flow or Flow(program, machine)  # prices the equations so far
@@ -57,7 +58,7 @@ class Course:
     def sharers(self, eqn: Eqn) -> tuple[float, ...]:
         """For each operand of an equation how many share what bringing it costs: alike contractions, and the iterations of a loop
         before which it is brought; () if none do."""
-        alike, iterations = self.flow.machine.uses_of(self.program).sharers(eqn), self.iterations
+        alike, iterations = self.uses.sharers(eqn), self.iterations
         if not iterations or iterations.keys().isdisjoint(eqn.inputs):
             return alike
         return tuple([n * iterations.get(v, 1) for n, v in zip(alike or (1,) * len(eqn.inputs), eqn.inputs, strict=True)])
@@ -66,9 +67,9 @@ class Course:
         """The next equation is computed as `step` says, on partial sums where these flow through it."""
         delays = self.delays
         step, group = delays.through(eqn, step)
-        for i, (var, target) in enumerate(zip(eqn.inputs, step.operands, strict=True)):
-            if i not in group:
-                self.settle(var, target)
+        for i, var in enumerate(eqn.inputs):
+            if var in delays.delayed and i not in group:
+                self.settle(var, step.operands[i])
         if group:
             before = tuple([self.homes.setdefault(v, self.placements[v]) for v in map(eqn.inputs.__getitem__, group)])
             chain = Delayed(eqn, step, group, before, delays.before(eqn, step, group))

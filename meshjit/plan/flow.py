@@ -17,7 +17,7 @@ from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import weighted_regions
 from meshjit.core.types import TensorType
 from meshjit.core.versions import Versions
-from meshjit.plan.cost import NO_EXCHANGE, Machine
+from meshjit.plan.cost import NO_EXCHANGE, Effect, Machine
 from meshjit.plan.events import Event, Exchange, Move, Remake
 from sharding.cost import gathering_dim
 from sharding.mesh import BaseMesh
@@ -79,14 +79,14 @@ class Flow(Versions[None]):
 
     def run(self, eqn: Eqn, plan: EquationPlan) -> None:
         """One equation: bring its operands, compute, forget what nobody needs any more."""
-        effect, versions = self.machine.effect(eqn, plan), self.versions
+        effect, versions = self.machine.effects.get(id(plan)) or self.machine.effect(eqn, plan), self.versions
         self.eqn = eqn
         for var, placement in zip(eqn.inputs, effect.operands, strict=True):
             if placement not in versions[var]:
                 self.operand(var, placement)
         if plan.bodies:
             self._nested(eqn, plan)
-        self.compute(eqn, plan, ())
+        self.take_time(eqn, effect)
         self.check()
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
@@ -106,7 +106,11 @@ class Flow(Versions[None]):
             raise TooDear
 
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
-        effect = self.machine.effect(eqn, plan)
+        self.take_time(eqn, self.machine.effect(eqn, plan))
+        return (None,) * len(eqn.outputs)
+
+    def take_time(self, eqn: Eqn, effect: Effect) -> None:
+        """What an equation works and its op's own rule exchanges."""
         self.work += effect.work
         if self.log is not None:
             self.log.work.append(effect.work)
@@ -116,7 +120,6 @@ class Flow(Versions[None]):
             self.note(exchange.moving, exchange.bytes, exchange.collectives, event)
             for i, placement in exchange.requests:
                 self.bring(eqn.inputs[i], placement)
-        return (None,) * len(eqn.outputs)
 
     def addend(self, local: None, placement: Placement) -> None:
         return None
