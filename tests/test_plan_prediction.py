@@ -1,13 +1,24 @@
 """The collectives that a plan predicts are those that partitioning writes: kind, axes, bytes and trips.
 
-`tests/tools/laws.py` holds every program that a test puts through the law to it; here are random ones.
+`tests/tools/laws.py` holds every program that a test puts through the law to it; here are random ones. What planning expects of
+equations that it has not seen yet, so that it can stop, is never more than they work in the end.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit.core.plan import Plan
+from meshjit.core.region import weighted_regions
+from meshjit.plan import equations
+from meshjit.plan.cost import Machine
 from meshjit.plan.make import Annotations, make_plan
+from meshjit.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+from meshjit.targets import target_of
 from tests.tools.fuzz import drawn_by
 from tests.tools.laws import partitioned_as_predicted
 
@@ -17,3 +28,66 @@ def test_random_programs(first: int) -> None:
     for seed in range(first, first + 20):
         program, mesh, inputs, outputs, _ = drawn_by(seed)
         partitioned_as_predicted(make_plan(program, mesh, Annotations(inputs, outputs)))
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_equations_work_no_less_than_is_expected_of_them(first: int, platform: str) -> None:
+    for seed in range(first, first + 20):
+        program, mesh, inputs, outputs, _ = drawn_by(seed)
+        plan = make_plan(program, mesh, Annotations(inputs, outputs), target_of(mesh, (platform,)))
+        assert plan.target is not None
+        works_no_less(plan, Machine(mesh, plan.target))
+
+
+def works_no_less(plan: Plan, machine: Machine) -> None:
+    """From each equation on, those of nested Programs included."""
+    work = 0.0
+    steps = zip(plan.program.eqns, plan.equations, machine.work_left(plan.program), strict=False)
+    for eqn, step, expected in reversed([*steps]):
+        work += machine.effect(eqn, step).work
+        for (_, times), body in zip(weighted_regions(eqn), step.bodies, strict=True):
+            assert body.cost is not None
+            work += times * body.cost.work_seconds
+            works_no_less(body, machine)
+        assert expected <= work
+
+
+def test_planning_stops_where_what_is_left_makes_a_plan_too_dear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans that give the features of a table's rows the axis of the tokens compute every token on all devices."""
+    planned: list[Any] = []
+    plan_equation = equations.Planner.equation
+
+    def counted(self: Any, eqn: Any, *rest: Any) -> Any:
+        planned.append(eqn)
+        return plan_equation(self, eqn, *rest)
+
+    def plan() -> tuple[int, Plan]:
+        planned.clear()
+        chosen = embedded().plan().plan
+        return len(planned), chosen
+
+    monkeypatch.setattr(equations.Planner, "equation", counted)
+    seen, chosen = plan()
+    monkeypatch.setattr(Machine, "even_share", lambda *_: 0.0)
+    without, same = plan()
+    assert str(chosen) == str(same) and chosen.trials == same.trials and None in [trial.cost for trial in same.trials]
+    assert seen < 0.95 * without
+
+
+def embedded() -> Any:
+    """The gradient of a residual network of 4 layers behind an embedding, traced."""
+    mesh, width, hidden = AbstractMesh((4, 2), ("data", "model")), 8192, 32768
+
+    def loss(weights: Any, table: Any, tokens: Any) -> Any:
+        x = table[tokens]
+        for up, down in weights:
+            x = x + mnp.dot(mnp.tanh(mnp.dot(x, up)), down)
+        return mnp.mean(x * x)
+
+    def argument(spec: Any, dtype: Any, *shape: int) -> Any:
+        return mj.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+
+    pair = (argument(P("data", "model"), "float32", width, hidden), argument(P("model", "data"), "float32", hidden, width))
+    table, tokens = argument(P("model", "data"), "float32", 16384, width), argument(P("data"), "int32", 65536)
+    return mj.jit(mj.grad(loss)).trace([pair] * 4, table, tokens)

@@ -37,6 +37,7 @@ from sharding.spec import Placement
 FUSED = 0.3  # fraction of the bytes that elementwise equations read and write that is left after fusion
 WORTH: Final = 0.998  # a plan is cheaper only below this fraction of the other's time
 WORTH_BYTES: Final = 0.5  # the same for a plan that sends more: times are predicted, bytes are certain
+ROUNDED: Final = 1 - 1e-9  # times a sum of seconds, which may come to a little less in another order
 EQUAL_BYTES: Final = 1.01  # up to this ratio bytes count as equal
 
 
@@ -95,6 +96,7 @@ class Machine(Walks):
         self.local_bytes = functools.cache(self._local_bytes)
         self.effects: dict[int, Effect] = {}  # by id of the plan, which the Effect keeps alive
         self.exchanges: dict[Any, OwnCost] = {}
+        self.work_left: Callable[[Program], Sequence[float]] = Once(self._work_left)
         self.forget_repeats()
 
     def forget_repeats(self) -> None:
@@ -136,13 +138,31 @@ class Machine(Walks):
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
         return self.work(plan.rule, types, placements, reading_of(eqn), self.windows(eqn)), NO_EXCHANGE
 
-    def even_share(self, eqn: Eqn, plan: EquationPlan) -> float:
+    def even_share(self, eqn: Eqn, rule: FactorRule) -> float:
         """Seconds of the equation's own work that no spread over the devices goes below; 0 where the op has a rule of its own."""
-        if plan.bodies or eqn.op.partition is not None or eqn.op.pinned is not None:
+        if eqn.op.regions is not None or eqn.op.partition is not None or eqn.op.pinned is not None:
             return 0.0
         types = (*eqn.input_types, *eqn.output_types)
         whole = tuple([Placement.replicated(len(type.shape)) for type in types])
-        return self.work(plan.rule, types, whole, reading_of(eqn)) / self.mesh.device_count
+        return self.work(rule, types, whole, reading_of(eqn)) / self.mesh.device_count
+
+    def _work_left(self, program: Program) -> Sequence[float]:
+        """Seconds from each equation of a Program to the end, that of a device: at least so many, however they are spread.
+
+        %1 = dot(..)  3 s     %2 = dot(..)  3 s     %3 = tanh(%2)  1 s      on 8 devices: [0.875, 0.5, 0.125, 0]
+        """
+        seconds, known = [0.0], dict[tuple[int, ...], float]()
+        for eqn in reversed(program.eqns):
+            least = known.get(eqn.identity)
+            if least is None:
+                least = known[eqn.identity] = ROUNDED * self._least_work(eqn)
+            seconds.append(seconds[-1] + least)
+        return seconds[::-1]
+
+    def _least_work(self, eqn: Eqn) -> float:
+        if eqn.op.regions is not None:
+            return sum(times * self.work_left(region.program)[0] for region, times in weighted_regions(eqn))
+        return 0.0 if eqn.op.touches == "nothing" else self.even_share(eqn, rule_of(eqn))
 
     def exchange(self, rule: OwnRule, eqn: Eqn, plan: EquationPlan) -> OwnCost:
         lies = (plan.operands, plan.results, plan.manual, *plan.assignment.items())

@@ -54,6 +54,7 @@ class Flow(Versions[None]):
     def __init__(self, program: Program, machine: Machine, limit: Limit | None = None) -> None:
         super().__init__(machine)
         self.limit = limit or Limit()
+        self.left = machine.work_left(program) if limit is not None else None  # what equations will work at least
         self.program = program
         self.machine = machine
         self.sizes: dict[Var, int] = {}  # bytes of all versions of a value
@@ -87,7 +88,8 @@ class Flow(Versions[None]):
         if plan.bodies:
             self._nested(eqn, plan)
         self.take_time(eqn, effect)
-        self.check()
+        if self.left is not None:
+            self.check(self.at + 1)
         for var, placement, size in zip(eqn.outputs, effect.results, effect.held, strict=True):
             versions[var] = {placement: None}
             self._hold(var, 0 if var in self.on_host else size)
@@ -101,8 +103,10 @@ class Flow(Versions[None]):
             self.held -= self.sizes.get(var, 0)
         self.at += 1
 
-    def check(self) -> None:
-        if self.work + self.moving > self.limit.seconds and self.peak >= self.limit.bytes:
+    def check(self, at: int) -> None:
+        """Whether it is known to be too dear before the equation with this number."""
+        left = 0.0 if self.left is None else self.left[at]
+        if self.work + self.moving + left > self.limit.seconds and self.peak >= self.limit.bytes:
             raise TooDear
 
     def compute(self, eqn: Eqn, plan: EquationPlan, operands: Sequence[None]) -> Sequence[None]:
@@ -148,7 +152,7 @@ class Flow(Versions[None]):
 
     def skip(self, eqns: Sequence[Eqn], held: int, peak: int) -> None:
         """These equations ran, which changed what is held by so much, in between by at most so much."""
-        self.check()
+        self.check(self.at + len(eqns))
         self.peak = max(self.peak, self.held + peak)
         self.held += held
         self.at += len(eqns)

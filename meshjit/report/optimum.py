@@ -28,7 +28,7 @@ def _shares(subject: Subject, plan: Plan, trips: float) -> Iterator[float]:
     shares: dict[int, float] = {}  # equations that share a plan are alike
     for eqn, equation in zip(plan.program.eqns, plan.equations, strict=True):
         if id(equation) not in shares:
-            shares[id(equation)] = subject.machine.even_share(eqn, equation)
+            shares[id(equation)] = subject.machine.even_share(eqn, equation.rule)
         yield trips * shares[id(equation)]
         for (_, times), body in zip(weighted_regions(eqn) if equation.bodies else (), equation.bodies, strict=True):
             yield from _shares(subject, body, trips * times)
