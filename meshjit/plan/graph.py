@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
+from meshjit.core.ops_in import has_regions, ops_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, run_regions
 from meshjit.core.repeats import Repeat, repeats
@@ -144,7 +145,7 @@ class _Nodes(Sequence[Node]):
 def programs_in(program: Program) -> Iterator[Program]:
     """The Program and all nested ones that are planned, outer ones first."""
     yield program
-    for eqn in program.eqns:
+    for eqn in program.eqns if has_regions(program) else ():
         for region in run_regions(eqn) if eqn.op.regions is not None else ():
             yield from programs_in(region.program)
 
@@ -219,7 +220,7 @@ def _seeds(
     for var, spec in zip(program.inputs, annotations.inputs, strict=True):
         add(var, spec)
     for part in programs_in(program):
-        for eqn in part.eqns:
+        for eqn in part.eqns if any([op.seed or op.pinned for op in ops_in(part)]) else ():
             if eqn.op.seed is not None:
                 add(eqn.outputs[0], eqn.op.seed(eqn.params))
             if eqn.op.pinned is not None:

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from meshjit.core.memories import values_in
+from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.repeats import Repeat, repeats
 from meshjit.core.rules import rule_of, work_passes
@@ -127,17 +128,22 @@ def _joining(inputs: Sequence[Var], groups: Groups, zeros: Collection[Var], join
 
 
 def _unreduced(program: Program) -> Iterator[Var]:
-    for eqn in program.eqns:
+    for eqn in program.eqns if any([op.pinned for op in ops_in(program)]) else ():
         if eqn.op.pinned is not None:
             yield from [v for v, spec in zip(eqn.outputs, eqn.op.pinned(eqn.params)[1], strict=True) if spec.unreduced]
 
 
 def _last_uses(program: Program) -> list[list[Var]]:
     """For every equation the values that are needed no more after it."""
-    later = set(program.outputs)
-    ends: list[list[Var]] = []
-    for eqn in reversed(program.eqns):
-        last = {*eqn.inputs, *eqn.outputs}.difference(later)
-        ends.append([*last])
-        later |= last
-    return ends[::-1]
+    last: dict[Var, int] = {}
+    for at, eqn in enumerate(program.eqns):
+        for var in eqn.outputs:
+            last[var] = at
+        for var in eqn.inputs:
+            last[var] = at
+    for var in program.outputs:
+        last.pop(var, None)
+    ends: list[list[Var]] = [[] for _ in program.eqns]
+    for var, at in last.items():
+        ends[at].append(var)
+    return ends

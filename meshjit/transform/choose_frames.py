@@ -79,7 +79,8 @@ class BorderPrices:
 
 def choose_frames(program: Program, shards: Shards, prices: BorderPrices) -> Framing:
     """The frames of one Program, without those that it runs."""
-    if not any(m.takes and shards(*m.operand) > 1 for eqn in program.eqns for m in moves(eqn)):
+    moving = [eqn for eqn in program.eqns if eqn.op.aligned is not None]
+    if not any(m.takes and shards(*m.operand) > 1 for eqn in moving for m in moves(eqn)):
         return Framing()
     survey = _Survey(shards)
     for eqn in program.eqns:

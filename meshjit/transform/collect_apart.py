@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import TypeAlias
 
+from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import Region, run_regions
 from meshjit.ops.base.arithmetic import add
@@ -51,7 +52,7 @@ def collect_apart(program: Program, is_chosen: Choice) -> Program:
         return _apart(eqn, is_chosen)
 
     def change(program: Program) -> Program:
-        changed = rewrite(program, apart) if any(eqn.op.with_carries for eqn in program.eqns) else program
+        changed = rewrite(program, apart) if any([op.with_carries for op in ops_in(program)]) else program
         return program if changed is program else dce(changed)
 
     return everywhere(program, change)

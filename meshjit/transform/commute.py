@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from meshjit.core.ops_in import op_names_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.transform.rewriting import in_regions, uses_of
 
@@ -21,7 +22,7 @@ def commute(program: Program, is_whole: IsWhole) -> Program:
     """The Program with its chains of transforms in order, in nested Programs too; itself where they are already."""
     program = in_regions(program, lambda nested: commute(nested, is_whole), device=False)
     changed: dict[Eqn, Eqn] = {}
-    for chain in _chains(program):
+    for chain in _chains(program) if "fft" in op_names_in(program) else ():
         first = chain[0].inputs[0]
         ordered = sorted(chain, key=lambda eqn: not is_whole(first, eqn.params["axes"][0]))
         pairs = [(old, new) for old, new in zip(chain, ordered, strict=True) if old is not new]

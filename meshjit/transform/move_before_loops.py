@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.core.region import Region, copied, run_regions
 from meshjit.ops.base.shape import reshape, transpose
@@ -31,7 +32,7 @@ def move_before_loops(program: Program, is_chosen: Choice) -> Program:
         return _moved(eqn, here, is_chosen)
 
     def change(program: Program) -> Program:
-        changed = rewrite(program, moved) if any(eqn.op.with_invariants for eqn in program.eqns) else program
+        changed = rewrite(program, moved) if any([op.with_invariants for op in ops_in(program)]) else program
         return program if changed is program else dce(changed)
 
     return everywhere(program, change)

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from meshjit.core.op import Op
+from meshjit.core.ops_in import has_regions, op_names_in
 from meshjit.core.program import Builder, Eqn, Program, Var
 from meshjit.core.region import with_regions_changed
 
@@ -98,6 +99,8 @@ class Rewriter(Builder):
     def run(self, rules: Mapping[str, Rule] | Rule) -> Program:
         """The new Program. `rules` are by the names of ops, or one for all; the old Program itself if nothing changes."""
         eqns = self.program.eqns
+        if not callable(rules) and rules.keys().isdisjoint(op_names_in(self.program)):
+            return self.program
         rule_of = (lambda _: rules) if callable(rules) else rules.get
         with self:
             start = self._first_change(rule_of)
@@ -142,7 +145,7 @@ def in_regions(program: Program, change: Pass, device: bool = True) -> Program:
     """The Program with its nested Programs changed; itself if none is another afterwards. A shared one stays shared.
 
     Those of single devices (`manual`) have no placements: passes that read some say `device=False`."""
-    if not any(eqn.op.regions for eqn in program.eqns):
+    if not has_regions(program):
         return program
     changed: dict[int, Program] = {}
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.shape import reshape, transpose
@@ -29,7 +30,7 @@ from meshjit.transform.rewriting import Rewriter, uses_of
 
 def slice_early(program: Program) -> Program:
     """The Program with slices before the reshapes and transposes that they follow, and merges before sums of pads."""
-    if not any(eqn.op in (slice_, pad, concatenate) for eqn in program.eqns):
+    if ops_in(program).isdisjoint((slice_, pad, concatenate)):
         return program
     slicer = _Slicer(program)
     return slicer.here.run({"slice": slicer.rule, "reshape": slicer.rule})

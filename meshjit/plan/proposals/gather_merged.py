@@ -35,7 +35,7 @@ def propose(draft: Draft) -> Iterator[Proposal]:
 def _gathered(draft: Draft, eqn: Eqn) -> Seed | None:
     """The result without the axes that its operand has on a minor dim of those that are merged; None if it has none."""
     rule = draft.flat.rules.get(eqn)
-    if rule is None or not rule.is_passthrough or len(eqn.inputs) != 1 or len(eqn.outputs) != 1:
+    if rule is None or rule.is_simple or not rule.is_passthrough or len(eqn.inputs) != 1 or len(eqn.outputs) != 1:
         return None
     mesh, (dims,) = draft.machine.mesh, rule.results
     result = draft.propagated.placements[draft.flat.numbers[eqn.outputs[0]]]

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from meshjit.core.plan import Plan
 from meshjit.core.program import Eqn
+from meshjit.ops.base.shape import reshape
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.transform.keep_dims_apart import keep_dims_apart, merged
@@ -32,7 +33,7 @@ def _merging_gathers(plan: Plan) -> Iterator[Eqn]:
     for eqn, step in zip(plan.program.eqns, plan.equations, strict=True):
         for body in step.bodies:
             yield from _merging_gathers(body)
-        if merged(eqn) is not None:
+        if eqn.op is reshape and merged(eqn) is not None:
             here, operand = plan.placements[eqn.inputs[0]], step.operands[0]
             sides = ((operand, eqn.inputs[0]), (step.results[0], eqn.outputs[0]))
             before, after = (math.prod(p.local_shape(v.shape, plan.mesh)) for p, v in sides)
