@@ -44,7 +44,7 @@ class Placement:
             object.__setattr__(self, "partial", tuple(sorted(self.partial, key=_partial_order)))
             self._check_kinds()
         axes = self.axes()
-        clash = first_overlap(axes) if len(axes) > 1 else None
+        clash = first_overlap(axes) if len({*axes}) < len(axes) or SubAxis in map(type, axes) else None
         if clash is not None:
             raise ShardingError(f"placement {self} uses an axis twice: {clash[0]} and {clash[1]} overlap")
 
@@ -112,10 +112,10 @@ class Placement:
 
     def with_dim(self, dim: int, axes: Sequence[AxisRef]) -> Placement:
         """The same with `dim` sharded over `axes` instead."""
-        return Placement((*self.dims[:dim], tuple(axes), *self.dims[dim + 1 :]), self.partial)
+        return placed((*self.dims[:dim], tuple(axes), *self.dims[dim + 1 :]), self.partial)
 
     def without_partial(self) -> Placement:
-        return Placement(self.dims) if self.partial else self
+        return placed(self.dims) if self.partial else self
 
     def _check_rank(self, shape: Sequence[int]) -> None:
         if len(shape) != self.rank:
@@ -163,9 +163,15 @@ class Placement:
         return tuple(shape), Placement(tuple(dims), _parse_partial(partial.strip() or None))
 
 
+@functools.lru_cache(maxsize=65536)
+def placed(dims: tuple[tuple[AxisRef, ...], ...], partial: tuple[tuple[AxisRef, str], ...] = ()) -> Placement:
+    """The Placement, one object for equal arguments: making it again and comparing it costs next to nothing."""
+    return Placement(dims, partial)
+
+
 @functools.lru_cache(maxsize=64)
 def _replicated(rank: int) -> Placement:
-    return Placement(((),) * rank)
+    return placed(((),) * rank)
 
 
 def _partial_order(entry: tuple[AxisRef, str]) -> tuple[str, str, int]:

@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from sharding.axes import AxisRef, overlap
 from sharding.graph import Axes
+from sharding.placement import Placement, placed
 from sharding.rule import FactorRule
-from sharding.spec import Placement
 
 NodeKey: TypeAlias = Any  # which states a node's values are in, by number: one number, or a tuple of several
 Clash: TypeAlias = tuple[str, int, int, Axes, Axes, int]  # factor, slot, dim, kept, lost, slot that offered
@@ -65,7 +65,6 @@ class VisitCache:
         self.kinds: dict[tuple[FactorRule, tuple[int, ...]], VisitKind] = {}
         self.numbers: dict[State, int] = {}
         self.states: dict[int, State] = {}
-        self.placements: dict[Any, Placement] = {}
         self.placed: dict[int, Placement] = {}  # by number of the state
 
     @property
@@ -91,8 +90,7 @@ class VisitCache:
         placement = self.placed.get(number)
         if placement is None:
             state = self.states[number]
-            key = state.dims, state.partial
-            placement = self.placed[number] = self.placements.setdefault(key, Placement(*key))
+            placement = self.placed[number] = placed(state.dims, state.partial)
         return placement
 
 

@@ -60,8 +60,8 @@ class FactorRule:
     def __post_init__(self) -> None:
         for value in (*self.operands, *self.results):
             names = list(itertools.chain.from_iterable(value))
-            twice = [name for name in names if names.count(name) > 1]
-            if twice:
+            if len({*names}) < len(names):
+                twice = [name for name in names if names.count(name) > 1]
                 raise ValueError(f"rule {self}: factor {twice[0]} stands twice in {_value_text(value)}")
         factors, kept = set(self.factors), set(_factors_of(self.results))
         for name, kind in self.kinds.items():

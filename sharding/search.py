@@ -16,6 +16,7 @@ from sharding.axes import AxisRef, canonical_axes, name_of
 from sharding.cost import seconds_over, slice_seconds
 from sharding.floor import Floor
 from sharding.mesh import AbstractMesh
+from sharding.placement import placed
 from sharding.space import search_space
 from sharding.spec import Placement
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, nests
@@ -365,7 +366,7 @@ class WalkSearch:
         dims, partial = state
         ordered = tuple(sorted(partial, key=lambda i: (self.atoms[i].name, self.atoms[i].pre)))
         reduced = tuple((axis, self.kind) for axis in self._axes(ordered))
-        return Placement(tuple(self._axes(axes) for axes in dims), reduced)
+        return placed(tuple([self._axes(axes) for axes in dims]), reduced)
 
     def _step(self, edge: Edge, before: Placement, after: Placement) -> Step:
         name, dims, chosen, _ = edge

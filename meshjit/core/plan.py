@@ -23,6 +23,7 @@ from meshjit.core.target import Target
 from sharding.axes import AxisRef
 from sharding.graph import Conflict, Origin
 from sharding.mesh import BaseMesh
+from sharding.placement import placed
 from sharding.rule import FactorRule
 from sharding.spec import Placement
 
@@ -48,8 +49,8 @@ class EquationPlan:
 def equation_plan(rule: FactorRule, assignment: Mapping[str, tuple[AxisRef, ...]], mesh: BaseMesh) -> EquationPlan:
     """Placements of operands and results when the factors are spread like this."""
     partial = rule.partial(assignment)
-    operands = tuple(Placement(rule.placement(dims, assignment, mesh)) for dims in rule.operands)
-    results = tuple(Placement(rule.placement(dims, assignment, mesh), partial) for dims in rule.results)
+    operands = tuple([placed(rule.placement(dims, assignment, mesh)) for dims in rule.operands])
+    results = tuple([placed(rule.placement(dims, assignment, mesh), partial) for dims in rule.results])
     return EquationPlan(rule, assignment, operands, results)
 
 
