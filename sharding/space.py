@@ -16,7 +16,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 from sharding.axes import AxisRef, SubAxis, atoms, cut_points
@@ -26,7 +26,7 @@ from sharding.topology import Topology
 
 MOST_STATES: Final = 700
 
-_Space: TypeAlias = tuple[list[SubAxis], tuple[int, ...]]
+_Space: TypeAlias = tuple[Sequence[SubAxis], tuple[int, ...]]
 
 
 def search_space(
@@ -46,12 +46,10 @@ def _spaces(
     shape: Sequence[int], source: Placement, target: Placement, mesh: AbstractMesh, topology: Topology, has_detours: bool
 ) -> Iterator[_Space]:
     """All candidates, best first."""
-    used = [*source.axes(), *target.axes()]
-    cuts = cut_points(used, mesh.shape)
-    unused = [name for name, size in mesh.shape.items() if size > 1 and has_detours]
-    wide, narrow = _pieces([*used, *unused], cuts, mesh), _pieces(used, cuts, mesh)
-    needed = tuple(d for d in range(len(shape)) if source.dims[d] or target.dims[d])
-    every = tuple(d for d, extent in enumerate(shape) if extent > 1 or d in needed)
+    used = frozenset((*source.axes(), *target.axes()))
+    wide, narrow = _pieces(used, mesh, has_detours), _pieces(used, mesh, False)
+    needed = tuple([d for d in range(len(shape)) if source.dims[d] or target.dims[d]])
+    every = tuple([d for d, extent in enumerate(shape) if extent > 1 or d in needed])
     yield _into_primes(wide), every
     if not topology.is_uniform:
         yield wide, every
@@ -65,10 +63,13 @@ def _spaces(
     yield narrow, needed
 
 
-def _pieces(refs: Sequence[AxisRef], cuts: Mapping[str, Sequence[int]], mesh: AbstractMesh) -> list[SubAxis]:
-    """The distinct atoms of `refs`, in the mesh's order."""
-    pieces = {piece for ref in refs for piece in atoms(ref, cuts, mesh.shape)}
-    return sorted(pieces, key=lambda piece: (mesh.axis_names.index(piece.name), piece.pre))
+@functools.lru_cache(maxsize=4096)
+def _pieces(used: frozenset[AxisRef], mesh: AbstractMesh, is_wide: bool) -> tuple[SubAxis, ...]:
+    """The distinct atoms of axes that are used, and of the others if it is wide, in the mesh's order."""
+    cuts = cut_points(used, mesh.shape)
+    unused = [name for name, size in mesh.shape.items() if size > 1 and is_wide]
+    pieces = {piece for ref in (*used, *unused) for piece in atoms(ref, cuts, mesh.shape)}
+    return tuple(sorted(pieces, key=lambda piece: (mesh.axis_names.index(piece.name), piece.pre)))
 
 
 def _into_primes(pieces: Sequence[SubAxis]) -> list[SubAxis]:
