@@ -215,9 +215,11 @@ class Builder:
         """Copy a Program's equations here, its inputs replaced; gives its outputs."""
         env = dict(zip(program.inputs, inputs, strict=True))
         for eqn in program.eqns:
-            outputs = tuple([Var(v.type, v.hint) for v in eqn.outputs])
-            self.eqns.append(Eqn(eqn.op, tuple([env[v] for v in eqn.inputs]), outputs, eqn.params, eqn.source))
-            env.update(zip(eqn.outputs, outputs, strict=True))
+            outputs: list[Var] = []
+            for old in eqn.outputs:
+                env[old] = new = Var(old.type, old.hint)
+                outputs.append(new)
+            self.eqns.append(Eqn(eqn.op, tuple([env[v] for v in eqn.inputs]), tuple(outputs), eqn.params, eqn.source))
         return [env[v] for v in program.outputs]
 
     def at(self, source: Source | None, note: str = "") -> _At:

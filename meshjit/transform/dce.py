@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 
 from meshjit.core.effects import is_pure
@@ -9,7 +10,8 @@ from meshjit.core.program import Eqn, Program, Var
 
 
 def dce(program: Program) -> Program:
-    """Drop equations without effects none of whose results anybody needs. Inputs stay, so that callers need not change."""
+    """Drop equations without effects none of whose results anybody needs; the Program itself if there are none. Inputs stay, so
+    that callers need not change."""
     needed: set[Var] = set(program.outputs)
     kept: list[Eqn] = []
     for eqn in reversed(program.eqns):
@@ -18,7 +20,9 @@ def dce(program: Program) -> Program:
                 eqn = _pruned(eqn, needed)
             needed.update(eqn.inputs)
             kept.append(eqn)
-    return Program(program.name, program.inputs, tuple(reversed(kept)), program.outputs)
+    kept.reverse()
+    is_same = len(kept) == len(program.eqns) and all(map(operator.is_, kept, program.eqns))
+    return program if is_same else Program(program.name, program.inputs, tuple(kept), program.outputs)
 
 
 def _pruned(eqn: Eqn, needed: set[Var]) -> Eqn:

@@ -37,6 +37,7 @@ def fold(program: Program) -> Program:
     """The Program with every equation replaced that is its operand or a constant of one value."""
     values: Constants = {}
     reshapes: dict[Var, Eqn] = {}
+    copies: dict[int, tuple[Mapping[str, Any], np.ndarray[Any, Any] | None]] = {}  # by id of params: their one value
 
     def rule(eqn: Eqn, here: Rewriter) -> Eqn | Var | None:
         name, old = eqn.op.name, eqn
@@ -44,7 +45,7 @@ def fold(program: Program) -> Program:
             return None
         if name == "reshape" and (before := reshapes.get(eqn.inputs[0])) is not None:  # of a chain only the last is one
             eqn = eqn.with_inputs(before.inputs)
-        same = _same_as(eqn, values)
+        same = None if eqn.op is constant else _same_as(eqn, values)
         if same is not None:
             return same
         if name in _REDUCING:
@@ -53,15 +54,20 @@ def fold(program: Program) -> Program:
             eqn = _as_constant(eqn, values)
         elif name == "reshape":
             reshapes[eqn.outputs[0]] = eqn
-        if eqn.op is constant and _one_value(eqn.params["value"]):
-            values[eqn.outputs[0]] = np.asarray(element_of(eqn.params["value"]))
+        if eqn.op is constant:
+            known = copies.get(id(eqn.params))
+            if known is None:
+                known = copies[id(eqn.params)] = eqn.params, _one_value(eqn.params["value"])
+            if known[1] is not None:
+                values[eqn.outputs[0]] = known[1]
         return None if eqn is old else eqn
 
     return rewrite(program, dict.fromkeys(("constant", *_IDENTITIES, *_FOLDED, *_REDUCING), rule))
 
 
-def _one_value(value: np.ndarray[Any, Any]) -> bool:
-    return value.size > 0 and is_splat(value)
+def _one_value(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
+    """The value of all elements; None where they differ or there are none."""
+    return np.asarray(element_of(value)) if value.size > 0 and is_splat(value) else None
 
 
 # -- equations that are their operand

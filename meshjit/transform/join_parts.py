@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Eqn, Program, Var
 from meshjit.ops.base.arithmetic import add
 from meshjit.ops.base.constants import is_zero
@@ -27,7 +28,7 @@ Sums: TypeAlias = Mapping[Var, tuple[int, tuple[Var, ...]]]  # sum of parts → 
 
 def join_parts(program: Program) -> Program:
     """The Program with concatenations for sums of parts that meet."""
-    if not any(eqn.op is pad for eqn in program.eqns):
+    if pad not in ops_in(program):
         return program
     sums = _sums(program)
     if not any(parts for _, parts in sums.values()):
@@ -48,7 +49,8 @@ def join_parts(program: Program) -> Program:
 
 def _sums(program: Program) -> Sums:
     """The parts between zeros along one dim, and what is added up of them along the same."""
-    zeros = {eqn.outputs[0] for eqn in program.eqns if not eqn.inputs and is_zero(eqn)}
+    between = {eqn.inputs[1] for eqn in program.eqns if eqn.op is pad}
+    zeros = {var for eqn in program.eqns if not eqn.inputs and (var := eqn.outputs[0]) in between and is_zero(eqn)}
     sums: dict[Var, tuple[int, tuple[Var, ...]]] = {}
     for eqn in program.eqns:
         if eqn.op is pad and eqn.inputs[1] in zeros and (dim := _padded_dim(eqn)) is not None:
