@@ -211,6 +211,13 @@ class Builder:
         self.eqns.append(Eqn(op, tuple(inputs), outputs, params, self.source))
         return outputs
 
+    def repeat(self, eqn: Eqn) -> Var:
+        """Add the same equation of one result once more, at the current line."""
+        (out,) = eqn.outputs
+        var = Var(out.type)
+        self.eqns.append(Eqn(eqn.op, eqn.inputs, (var,), eqn.params, self.source))
+        return var
+
     def inline(self, program: Program, inputs: Sequence[Var]) -> list[Var]:
         """Copy a Program's equations here, its inputs replaced; gives its outputs."""
         env = dict(zip(program.inputs, inputs, strict=True))

@@ -191,7 +191,7 @@ def described(x: Any) -> tuple[TensorType, bool] | None:
 
 
 def dtype_of(x: Any) -> np.dtype[Any]:
-    return value(x)[1].dtype
+    return x.variable.type.dtype if type(x) is Tracer else value(x)[1].dtype
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
@@ -329,7 +329,10 @@ def _fitted(operand: tuple[Any, TensorType, bool], dtype: np.dtype[Any], weak: b
     x, type, was_weak = operand
     if type.dtype != dtype or (was_weak != weak and not isinstance(x, np.ndarray)):
         x = exactly(x, dtype, weak)
-    return x if type.shape == shape else broadcast_to(x, shape)
+    if type.shape == shape:
+        return x
+    trace = active_trace() if x.__class__ is WeakNumber else None
+    return broadcast_to(x, shape) if trace is None else trace.splat(x, shape, weak_type=True)
 
 
 def normal_axis(axis: Any, rank: int) -> int:

@@ -63,7 +63,10 @@ atan2 = arctan2
 
 
 def _is_bool(*xs: Any) -> bool:
-    return all(dtype_of(x) == np.bool_ for x in xs)
+    for x in xs:
+        if dtype_of(x) != np.bool_:
+            return False
+    return True
 
 
 def add(x: Any, y: Any) -> Any:

@@ -20,10 +20,10 @@ import numpy as np
 from meshjit.core.explicit import Unclear, check_sums, typed
 from meshjit.core.memories import Memories
 from meshjit.core.op import REGISTRY, Op
-from meshjit.core.program import Builder, Program, Source, Var
+from meshjit.core.program import Builder, Eqn, Program, Source, Var
 from meshjit.core.ref import Ref
 from meshjit.core.region import copied
-from meshjit.core.splat import element_of, is_known_splat, own
+from meshjit.core.splat import element_of, is_known_splat, own, splat
 from meshjit.core.stored import in_wider
 from meshjit.core.types import TensorType, type_of
 from meshjit.core.varying import (
@@ -72,6 +72,7 @@ class Trace:
     __slots__ = (
         "name", "builder", "names", "paths", "captured", "large", "mesh", "mesh_source", "ended", "bodies", "splats", "values",
         "stand_ins", "memories", "moved", "specs", "varying", "everywhere", "varied", "copies", "typed", "refs", "lent",
+        "alike",
     )  # fmt: skip
 
     @property
@@ -90,6 +91,7 @@ class Trace:
         self.mesh_source: Source | None = None
         self.ended = False
         self.splats: dict[Any, Mapping[str, Any]] = {}  # params of constants
+        self.alike: dict[Any, Eqn] = {}  # the first of equal constants of one value
         self.specs: dict[Var, PartitionSpec] | None = None  # placements in types; None while no mesh has explicit axes
         self.typed: dict[Any, Any] = {}  # what is worked out of equations and the placements of their operands
         mesh = mesh_in_use()
@@ -224,6 +226,18 @@ class Trace:
         if params is None:
             params = self.splats[key] = {"value": own(array)}
         return params
+
+    def splat(self, element: np.ndarray[Any, Any], shape: tuple[int, ...], weak_type: bool) -> Tracer:
+        """A constant of this shape with the one element of an array of no dims everywhere."""
+        key = element.dtype, shape, element.tobytes()
+        like = self.alike.get(key)
+        if like is None or self.varying is not None or self.memories is not None or self.specs is not None:
+            tracer = self.emit(REGISTRY["constant"], (), {"value": splat(element, shape)}, weak_type)[0]
+            if (eqn := self.builder.eqns[-1]).op is REGISTRY["constant"]:
+                self.alike[key] = eqn
+            return tracer
+        self.builder.source = source = user_source()
+        return Tracer(self.builder.repeat(like), self, weak_type, source)
 
     def emit(self, op: Op, operands: Sequence[Value], params: Mapping[str, Any], weak: bool | None) -> list[Tracer]:
         """Stage one equation. `weak` None: results are weak when all operands are, and of the first one's dtype."""
