@@ -32,7 +32,7 @@ plan in which a conflict goes the other way, propagate again with a Seed for the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from sharding.axes import is_prefix
@@ -219,29 +219,28 @@ class _Propagation:
     def _settle_repeat(self, stage: int, occurrence: Occurrence | None) -> int:
         """Visit nodes of a repeat for as long as theirs are the first due; gives the first visit that is due because of it."""
         assert occurrence is not None, "a node stands in a repeat or outside"
-        is_due, states, model = self.is_due, self.states, occurrence.model
-        start, size = occurrence.start, occurrence.stop - occurrence.start
-        firsts = range(start, len(is_due), self.structure.count)
-        due = tuple([bytes(is_due[at : at + size]) for at in firsts])
+        is_due, states, model, rows = self.is_due, self.states, occurrence.model, occurrence.rows
+        due = tuple([bytes(is_due[row]) for row in rows])
         key = stage, due, occurrence.pick(states), *states[occurrence.made]
         outcome = model.outcomes.get(key)
         if outcome is None:
             outcome = model.outcomes[key] = self._visit_repeat(stage, occurrence, due)
-        if outcome.trails:
-            self.history.visits.append(Visits(occurrence, outcome.trails))
-            if outcome.states:
-                states[occurrence.made] = outcome.states
-            for position, number in outcome.others:
+        trails, inner, others, changes, told = outcome
+        if trails:
+            self.history.visits.append(Visits(occurrence, trails))
+            if inner:
+                states[occurrence.made] = inner
+            for position, number in others:
                 states[occurrence.others[position]] = number
-        for at, before, after in zip(firsts, due, outcome.due, strict=True):
-            if before != after:
-                is_due[at : at + size] = after
-        return min([self.structure.tell(occurrence.member(i), is_due) for i in outcome.told]) if outcome.told else len(is_due)
+        for row, after in changes:
+            is_due[rows[row]] = after
+        return min([self.structure.tell(occurrence.member(i), is_due) for i in told]) if told else len(is_due)
 
     def _visit_repeat(self, stage: int, occurrence: Occurrence, before: Sequence[bytes]) -> RepeatOutcome:
         """The outcome of these visits one by one."""
         members, model, count = occurrence.members, occurrence.model, self.structure.count
-        states, due = [self.states[first] for first in members], [bytearray(each) for each in before]
+        states = [self.states[first] for first in members]
+        due = {now: bytearray(row) for now, row in zip(model.stages, before, strict=True)}
         part, trails, told, changed = model.part, list[tuple[int, Trail]](), list[int](), set[int]()
         while not told and (here := _first_due(due, stage)) is not None:
             now, i = here
@@ -269,8 +268,10 @@ class _Propagation:
                     told.append(position)
         made = len(members) - len(occurrence.others)
         others = tuple([(position - made, states[position]) for position in sorted(changed) if position >= made])
-        after = tuple(states[:made]) if min(changed, default=made) < made else ()
-        return RepeatOutcome(tuple(trails), after, others, tuple(map(bytes, due)), tuple(told))
+        inner = tuple(states[:made]) if min(changed, default=made) < made else ()
+        pairs = enumerate(zip(before, map(bytes, due.values()), strict=True))
+        changes = tuple([(row, after) for row, (old, after) in pairs if old != after])
+        return RepeatOutcome(tuple(trails), inner, others, changes, tuple(told))
 
     def _visit(self, kind: VisitKind, key: NodeKey, stage: int, index: int, slots: Sequence[int], states: Any) -> Outcome:
         """What comes of a visit of the node whose values have these firsts; `states`: first → number of its state."""
@@ -283,10 +284,12 @@ class _Propagation:
         return outcome
 
 
-def _first_due(due: Sequence[bytearray], stage: int) -> tuple[int, int] | None:
+def _first_due(due: Mapping[int, bytearray], stage: int) -> tuple[int, int] | None:
     """The stage and the node of a repeat that are visited next, of those up to this stage."""
-    for now in range(stage + 1):
-        i = due[now].find(1)
+    for now, row in due.items():
+        if now > stage:
+            break
+        i = row.find(1)
         if i >= 0:
             return now, i
     return None

@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
     trails: tuple[tuple[int, Trail], ...]  # node of the repeat, changes
     states: tuple[int, ...]  # of the values that it makes, if one changed
     others: tuple[tuple[int, int], ...]  # position and state of other values that changed
-    due: tuple[bytes, ...]  # by stage
+    due: tuple[tuple[int, bytes], ...]  # which visits are due then, of those rows that changed
     told: tuple[int, ...]  # positions of the values whose other readers are due
 
 
@@ -56,6 +56,7 @@ class Model:
 
     part: Part
     public: frozenset[int]  # positions of values that others read or make, too
+    stages: tuple[int, ...]  # in which its nodes are visited: visits that are due have a row for each
     outcomes: dict[Any, Outcome] = field(default_factory=dict[Any, Outcome])
     clashes: dict[Any, tuple[tuple[int, Clash], ...]] = field(default_factory=dict[Any, Any])  # with the node
 
@@ -70,6 +71,7 @@ class Occurrence:
     made: slice[int, int, None]  # the values that it makes
     others: Sequence[int]  # the firsts of the others
     pick: Callable[[Any], NodeKey]  # of these
+    rows: tuple[slice[int, int, None], ...]  # its visits, by stage of the model
 
     def member(self, position: int) -> int:
         """The first of a position's value."""
@@ -132,15 +134,17 @@ class Structure:
             key = repeat.kind, tuple(sorted(range(len(others)), key=others.__getitem__)), repeat.public
             if key not in models:
                 models[key] = self._model(repeat, others)
-            made = slice(repeat.made.start, repeat.made.stop)
-            yield Occurrence(models[key], repeat.start, repeat.stop, made, others, picker(tuple(others)))
+            model, made = models[key], slice(repeat.made.start, repeat.made.stop)
+            rows = tuple([slice(at + repeat.start, at + repeat.stop) for at in [n * self.count for n in model.stages]])
+            yield Occurrence(model, repeat.start, repeat.stop, made, others, picker(tuple(others)), rows)
 
     def _model(self, repeat: Repeat, others: Sequence[int]) -> Model:
         values = [*repeat.made, *others]
         positions = {first: i for i, first in enumerate(values)}
         nodes = range(repeat.start, repeat.stop)
         part = self._part(nodes, range(len(nodes)), len(values), positions)
-        return Model(part, frozenset((*repeat.public, *range(len(repeat.made), len(values)))))
+        stages = tuple(sorted({stage for kind in part.kinds for stage in kind.stages}))
+        return Model(part, frozenset((*repeat.public, *range(len(repeat.made), len(values)))), stages)
 
     def _part(
         self, nodes: Sequence[int], numbers: Sequence[int], count: int, positions: dict[int, int] | None = None
