@@ -200,6 +200,8 @@ class FactorRule:
 
         Axes that cannot be said in factors (h=3 over data=4) are left out; `dropped` lists them.
         """
+        if self.is_simple:
+            return {dim[0]: axes for dim, axes in zip(value_dims, placement.dims, strict=True) if dim}
         return self._project(value_dims, placement, mesh)[0]
 
     def dropped(self, value_dims: ValueDims, placement: Placement, mesh: BaseMesh) -> tuple[tuple[int, AxisRef], ...]:
@@ -229,7 +231,9 @@ class FactorRule:
             h: model(2)  d: data(4)    ->  model               2 of the 4 of h: the next cut would be inside h
             h: -         d: model(2)   ->  -
         """
-        return tuple(self.join_dim(dim, assignment, mesh) for dim in value_dims)
+        if self.is_simple:
+            return tuple([tuple(assignment.get(dim[0], ())) if dim else () for dim in value_dims])
+        return tuple([self.join_dim(dim, assignment, mesh) for dim in value_dims])
 
     def partial(self, assignment: Assignment) -> tuple[tuple[AxisRef, str], ...]:
         """The partial axes of the results when the factors have the axes of `assignment`."""

@@ -142,9 +142,7 @@ class Machine(Walks):
         """Seconds of the equation's own work that no spread over the devices goes below; 0 where the op has a rule of its own."""
         if eqn.op.regions is not None or eqn.op.partition is not None or eqn.op.pinned is not None:
             return 0.0
-        types = (*eqn.input_types, *eqn.output_types)
-        whole = tuple([Placement.replicated(len(type.shape)) for type in types])
-        return self.work(rule, types, whole, reading_of(eqn)) / self.mesh.device_count
+        return self.local_seconds(rule, (*eqn.input_types, *eqn.output_types), reading_of(eqn)) / self.mesh.device_count
 
     def _work_left(self, program: Program) -> Sequence[float]:
         """Seconds from each equation of a Program to the end, that of a device: at least so many, however they are spread.

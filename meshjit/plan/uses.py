@@ -102,7 +102,7 @@ def _read_otherwise(eqns: Sequence[Eqn], zeros: frozenset[Var], outputs: Collect
         op, inputs = eqn.op, eqn.inputs
         if op.pinned is not None:
             otherwise.update([v for v, spec in zip(inputs, op.pinned(eqn.params)[0], strict=True) if not spec.unreduced])
-        elif not op.linear or len(eqn.outputs) != 1:
+        elif not op.linear or len(eqn.outputs) != 1 or (len(inputs) == 1 and eqn.outputs[0] in otherwise):
             otherwise.update(inputs)
         else:
             known = copies.get(eqn.identity)
