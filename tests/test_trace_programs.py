@@ -99,6 +99,20 @@ def test_outputs_may_be_inputs_and_repeat() -> None:
     assert program.outputs[0] is program.outputs[1] is program.inputs[0]
 
 
+def test_equal_numbers_are_alike_constants_at_their_own_lines() -> None:
+    def update(x: Any, y: Any) -> Any:
+        first = 0.5 * x
+        return first + 0.5 * y, 0.5 * x[0], np.float32(0.5) * y
+
+    program = mj.jit(update).trace(*[mj.ShapeDtypeStruct((2, 3), np.float32)] * 2).program
+    constants = [eqn for eqn in program.eqns if eqn.op.name == "constant"]
+    assert [eqn.outputs[0].shape for eqn in constants] == [(2, 3), (2, 3), (3,), (2, 3)]
+    first, second, other, strong = constants
+    assert first.params is second.params is strong.params is not other.params
+    assert first.outputs[0] is not second.outputs[0]
+    assert first.source is not None and second.source is not None and second.source.line == first.source.line + 1
+
+
 def test_numpy_arrays_are_constants_and_copied() -> None:
     table = np.array([1.0, 2.0, 3.0], np.float32)
     program = trace(lambda x: x + table, F).program

@@ -45,6 +45,8 @@ def test_equations_that_nobody_needs_go_and_inputs_stay() -> None:
     }""")
     assert names(dce(program)) == ["negate"]
     assert len(dce(program).inputs) == 2
+    clean = dce(program)
+    assert dce(clean) is clean, "what is known of a Program without dead code stays known"
 
 
 def test_an_equation_with_one_needed_result_stays_whole() -> None:
