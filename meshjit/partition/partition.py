@@ -95,6 +95,9 @@ class Partitioner(Versions[Var]):
 
     def operand(self, var: Var, placement: Placement) -> Var:
         """The local value; an addend of a whole value is that value on one device and zeros on the others."""
+        known = self.versions[var].get(placement)
+        if known is not None:
+            return known
         local = super().operand(var, placement)
         if not placement.partial or self.walks.normal(placement) in self.versions[var]:
             return local

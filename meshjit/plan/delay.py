@@ -214,11 +214,13 @@ class Delays:
         together = [eqn.inputs[i] for i in group]
         sums = [self.pending.get(v) for v in together]
         first = next((p for p in sums if p is not None), None)
-        grows = sum(v.type.nbytes for v in eqn.outputs) > sum(v.type.nbytes for v in together)
+        if first is None:
+            return False
         asked = [v for v in together if v in self.unreduced]  # a user says so, whatever it costs
         is_asked = bool(asked) and all(v in asked or not v.rank for v in together)
-        if first is None or any(not is_asked if p is None else p.partial != first.partial for p in sums):
+        if any([not is_asked if p is None else p.partial != first.partial for p in sums]):
             return False
+        grows = sum([v.type.nbytes for v in eqn.outputs]) > sum([v.type.nbytes for v in together])
         if not is_asked and not grows and any(self.uses[v] != eqn.inputs.count(v) for v in together):
             return False  # somebody else needs the sum
         if any(p.dims != step.operands[i].dims for i, p in zip(group, sums, strict=True) if p is not None):
