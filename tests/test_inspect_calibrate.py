@@ -137,8 +137,8 @@ def test_random_plans_are_the_same_every_time_and_priced(predicted: Any) -> None
     plans = [str(plan) for plan in predicted.random_shardings("mlp", mesh, types, 5)]
     assert plans == [str(plan) for plan in predicted.random_shardings("mlp", mesh, types, 5)] and len(set(plans)) == 5
     table = list(predicted.rows(mesh, 1, 2, lambda lowered: lowered.plan.cost.seconds))
-    assert [row[0] for row in table] == ["mlp"] * 2 + ["attention"] * 2 + ["convolutions"] * 2
-    assert predicted.rank_correlation([row[3] for row in table], [row[4] for row in table]) == pytest.approx(1)
+    assert [row.program for row in table] == ["mlp"] * 2 + ["attention"] * 2 + ["convolutions"] * 2
+    assert predicted.rank_correlation([row.predicted for row in table], [row.measured for row in table]) == pytest.approx(1)
 
 
 def test_the_estimate_leaves_out_what_the_compiler_cannot_say() -> None:

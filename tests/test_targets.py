@@ -220,6 +220,51 @@ def test_features_fill_registers_on_tpus() -> None:
     assert most / many == pytest.approx((128 + 256) / (128 + 128), rel=0.05)
 
 
+def test_images_or_their_features_fill_registers_on_tpus() -> None:
+    """128 images of 16 features leave no lane empty, 16 images seven of eight, so they take as long to read."""
+    many, few = (image_seconds(batch, 32, 8, 16) for batch in (128, 16))
+    assert many == pytest.approx(few, rel=0.05)
+
+
+def test_rows_of_few_images_are_cut_on_tpus() -> None:
+    """Of less than eight; short rows are left whole, and other machines cut none."""
+    few, many, short = (image_seconds(batch, 32, width, 64) / batch / width for batch, width in ((4, 32), (8, 32), (4, 8)))
+    assert few > 4 * many and short == pytest.approx(many)
+    on_gpu = [image_seconds(batch, 32, 32, 64, GPUS) / batch for batch in (4, 8)]
+    assert on_gpu[0] == pytest.approx(on_gpu[1], rel=0.05)
+
+
+def image_seconds(batch: int, height: int, width: int, features: int, mesh: AbstractMesh = TPUS) -> float:
+    """Predicted for one convolution that gives as many features."""
+    types = ((batch, height, width, features), (3, 3, features, features))
+    struct = [mj.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, P())) for shape in types]
+    convolve = mj.jit(lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")))
+    cost = convolve.trace(*struct).plan().plan.cost
+    assert cost is not None
+    return cost.work_seconds
+
+
+def test_a_gather_reads_rows_and_not_the_table() -> None:
+    """TPUs fetch them one by one, of 64 elements as long as of 128; adding to rows of a table takes twice as long."""
+
+    def seconds(fun: Any, table: int, width: int, mesh: AbstractMesh) -> float:
+        types = ((np.float32, (table, width)), (np.int32, (4096,)), (np.float32, (4096, width)))
+        struct = [mj.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P())) for dtype, shape in types]
+        cost = mj.jit(fun).trace(*struct).plan().plan.cost
+        assert cost is not None
+        return cost.work_seconds
+
+    def take(t: Any, i: Any, u: Any) -> Any:
+        return t.at[i].get(mode="promise_in_bounds")
+
+    for mesh in (MESH, GPUS, TPUS):
+        assert seconds(take, 1 << 10, 64, mesh) == seconds(take, 1 << 20, 64, mesh)
+    fetch = [seconds(take, 1024, width, TPUS) for width in (64, 128, 256)]
+    assert fetch[0] == pytest.approx(fetch[1], rel=0.05) and fetch[2] == pytest.approx(2 * fetch[1], rel=0.05)
+    add = seconds(lambda t, i, u: t.at[i].add(u, mode="promise_in_bounds"), 1024, 64, TPUS)
+    assert 2 * fetch[0] < add < 3 * fetch[0]
+
+
 def test_a_roll_along_the_minor_dim_is_no_slice() -> None:
     """Of two ways to cut a periodic stencil the one that rolls along the major dim is left whole; along the minor dim costs a pass."""
 

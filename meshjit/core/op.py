@@ -67,6 +67,11 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
                                 features operands and results have at most; for pricing
     best_orders(params) -> orders
                                 of operands and results: their dims, major to minor, as windows are read best; for pricing
+    fetches(in_types, params) -> (int, int)
+                                how many runs of elements are fetched from where indices say, and how long each is; those that
+                                are written back count twice; for pricing
+    images(in_types, params) -> Images
+                                what windows slide over, of operands and results; for pricing
     seed(params) -> PartitionSpec
                                 where the user pinned the result
     pinned(params) -> (specs, specs, names)
@@ -105,7 +110,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -122,6 +127,15 @@ Params = Mapping[str, Any]
 Types = tuple[TensorType, ...]
 Inside = Callable[[int, tuple[int, ...]], Var | None]
 Touches = Literal["all", "part", "nothing"]
+
+
+class Image(NamedTuple):
+    """What a window slides over: bytes of an element, how many images and features there are, and the extents of its places."""
+
+    itemsize: int
+    batch: int
+    features: int
+    places: tuple[int, ...]
 
 
 class MissingRule(NotImplementedError):
@@ -216,6 +230,8 @@ class Op:
     breaks_lines: Callable[[Types, Params], bool] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
     best_orders: Callable[[Params], Sequence[Sequence[int]]] | None = None
+    fetches: Callable[[Types, Params], tuple[int, int]] | None = None
+    images: Callable[[Types, Params], Sequence[Image]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None
     split: Callable[..., list[Var]] | None = None
     regions: Callable[[Params], tuple[Region, ...]] | None = None

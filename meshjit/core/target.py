@@ -51,8 +51,11 @@ class Target:
     broken_lines: float = 0.0  # how often a roll along the minor dim reads its operand besides
     narrow_windows: int = 0  # features up to which a convolution copies its windows, place by place
     reordering: float = 0.0  # how often an operand could be read while a convolution brings its dims into the best order
-    lanes: int = 1  # the minor dim of what a convolution reads and writes is rounded up to a multiple of so many,
-    window_passes: float = 0.0  # and so often what is so long could be read meanwhile
+    lanes: int = 1  # features or batch of the images that a convolution reads and writes are rounded up to a multiple of so many
+    small_batch: int = 0  # images below which a convolution cuts rows into more,
+    cut_rows: int = 0  # of so many places or more,
+    cut_passes: float = 0.0  # and so often images of 2 bytes, rounded up, could be read meanwhile
+    row_seconds: float = 0.0  # to fetch as many elements as there are lanes, or fewer, from a place that an index says
     window_flops: float = 0.0  # what copying a place takes, in multiplications and additions
 
     # Searching and sorting.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import Once
+from meshjit.core.op import Image
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_regions, weighted_regions
@@ -78,10 +80,13 @@ NO_EXCHANGE: Final = OwnCost()
 
 
 class Windows(NamedTuple):
-    """What reading windows takes beside multiplying: multiplications and additions, and bytes of memory."""
+    """What reading windows takes: multiplications and additions, and bytes of memory, beside the contraction's own; the bytes
+    that images fill in registers, read and written while it multiplies; and seconds in which rows are fetched one by one."""
 
     flops: float = 0.0
     bytes: float = 0.0
+    filled: float = 0.0
+    seconds: float = 0.0
 
 
 NO_WINDOWS: Final = Windows()
@@ -250,31 +255,44 @@ class Machine(Walks):
         `windows`: what reading its windows takes.
         """
         if reading.touches == "part":
-            return FUSED * 2 * sum(type.nbytes for type in types[len(rule.operands) :]) / self.topology.memory_bandwidth
+            results = sum(type.nbytes for type in types[len(rule.operands) :])
+            return FUSED * 2 * results / self.topology.memory_bandwidth + windows.seconds
         if reading.touches == "nothing" and self._lie_alike(types[0], types[-1]):
             return 0.0
         passes = reading.passes + (self.target.broken_lines if reading.breaks_lines else 0.0)
-        seconds = FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth
+        filled = windows.filled / self.topology.memory_bandwidth
+        seconds = max(FUSED * sum(type.nbytes for type in types) / self.topology.memory_bandwidth, filled)
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
             flops = 2 * _multiplications(rule, types) + windows.flops
             seconds = max(seconds, flops / self._flops(types[0])) + windows.bytes / self.topology.memory_bandwidth
         operands = sum(type.nbytes for type in types[: len(rule.operands)])
-        return seconds + passes * operands / self.topology.memory_bandwidth
+        return seconds + windows.seconds + passes * operands / self.topology.memory_bandwidth
 
     def windows(self, eqn: Eqn) -> Windows:
         """What a local equation that reads windows takes besides, for what the machine copies or reorders before."""
         op, target = eqn.op, self.target
-        if op.window_reads is None or op.best_orders is None:
+        if op.fetches is not None and target.row_seconds:
+            rows, width = op.fetches(eqn.input_types, eqn.params)
+            return Windows(seconds=target.row_seconds * rows * math.ceil(width / target.lanes))
+        if op.window_reads is None or op.best_orders is None or op.images is None:
             return NO_WINDOWS
         reads, features = op.window_reads(eqn.input_types, eqn.params)
         flops = target.window_flops * reads if features <= target.narrow_windows else 0.0
-        nbytes = 0.0
-        for type, order in zip((*eqn.input_types, *eqn.output_types), op.best_orders(eqn.params), strict=True):
-            minor = type.shape[-1]
-            lanes = math.ceil(minor / target.lanes) * target.lanes
-            nbytes += target.window_passes * type.nbytes / max(1, minor) * lanes
-            nbytes += target.reordering * type.nbytes if tuple(order) != tuple(range(type.rank)) else 0.0
-        return Windows(flops, nbytes)
+        orders = zip((*eqn.input_types, *eqn.output_types), op.best_orders(eqn.params), strict=True)
+        nbytes = sum(target.reordering * type.nbytes for type, order in orders if tuple(order) != tuple(range(type.rank)))
+        images = op.images(eqn.input_types, eqn.params) if target.lanes > 1 else ()
+        return Windows(flops, nbytes + sum(map(self._cut, images)), sum(self._filled(image) * image.itemsize for image in images))
+
+    def _filled(self, image: Image) -> float:
+        """Elements of an image whose features, or batch, fill registers' lanes: whichever leaves fewer of these empty."""
+        lanes = self.target.lanes
+        fewest = min(math.ceil(a / lanes) * lanes * b for a, b in itertools.permutations((image.features, image.batch)))
+        return fewest * math.prod(image.places)
+
+    def _cut(self, image: Image) -> float:
+        """Bytes that could be read while the rows of a few images are cut into more images."""
+        is_cut = image.batch < self.target.small_batch and image.places and image.places[-1] >= self.target.cut_rows
+        return self.target.cut_passes * self._filled(image) * min(image.itemsize, 2) if is_cut else 0.0
 
     def _flops(self, type: TensorType) -> float:
         rates = self.topology.flops_of

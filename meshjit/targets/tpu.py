@@ -17,9 +17,23 @@ CHOICES = 16
 LANES = 128  # of a vector register: blocks of running totals are as wide. The compiler cuts longer windows by itself.
 
 
-# f32[16, 64, 32, i] by f32[3, 3, i, o] is estimated at 74 to 103 us for i and o from 16 to 128, in which both images, features
-# rounded up to LANES, could be read 2.2 times; its multiplications take 0.8 to 49 us (libtpu 0.0.52).
-WINDOW_PASSES = 2.2
+# A convolution reads and writes images whose features, or whose batch if that wastes less, fill LANES, while it multiplies.
+# Of fewer than 8 images, rows of 16 places and more are cut into more images, and put together again. Steps of two layers
+# (forward and backward, five convolutions of 3 x 3) are estimated at, in microseconds for every 1,024 places (libtpu 0.0.52):
+#
+#     f32[b, 32, 32, 64]   b = 4: 30    8: 7.6    16: 7.4    32: 5.6    64: 5.8    128: 4.0
+#     f32[b, 32, 32, 16]   b = 4: 20    16: 5.2   64: 2.0    128: 1.0
+#     f32[b, 64, 8, 64]    b = 1: 16    2: 9      4: 7.1     8: 6.1     16: 5.6
+#     f32[16, 32, 32, c]   c = 64: 7.4  128: 9.9  256: 35, which its multiplications take
+#
+# 43 such steps are predicted between 0.55 and 1.8 of the estimate, in their order by 0.98.
+SMALL_BATCH = 8
+CUT_ROWS = 16
+CUT_PASSES = 7.0
+
+# A gather of 16,384 elements takes 91 microseconds, of rows of 4 or 64 as long beside what brings them into order, of 256 twice
+# as long; adding rows to a table twice as long as fetching them. The tables do not count (libtpu 0.0.52, v5e).
+ROW_SECONDS = 6e-9
 
 # A pad of f32[4104, 4104] by one place on each side takes 414 thousand cycles, in which it could be read 5.4 times.
 # 20 steps of the heat equation, f32[1024, 1024] a device, take 1.96 million cycles in blocks and 1.25 without.
@@ -40,7 +54,10 @@ def target(mesh: BaseMesh, figures: Figures) -> Target:
         slices_late=True,
         pad_passes=PAD_PASSES,
         lanes=LANES,
-        window_passes=WINDOW_PASSES,
+        small_batch=SMALL_BATCH,
+        cut_rows=CUT_ROWS,
+        cut_passes=CUT_PASSES,
+        row_seconds=ROW_SECONDS,
         most_choices=CHOICES,
         running_total_block=LANES,
         blocks_running_totals=True,

@@ -218,6 +218,11 @@ def _offsets_with(dim: int, rank: int, index_rank: int, params: Params) -> tuple
     return tuple(sorted([place, *(d + (d >= place) for d in offsets)])), place
 
 
+def _fetches(in_types: Types, params: Params) -> tuple[int, int]:
+    operand, indices = in_types
+    return math.prod(indices.shape[:-1]), math.prod(windows_of(operand, params).sizes)
+
+
 # -- samples
 
 _FIELDS = (*_NAMES.values(), "slice_sizes")
@@ -272,5 +277,6 @@ gather = Op(
     jvp=_jvp,
     transpose=_transpose,
     partition=_partition,
-    passes=lambda in_types, params: 1.0,
+    touches="part",
+    fetches=_fetches,
 )

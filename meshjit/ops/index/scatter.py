@@ -7,6 +7,7 @@ every device applies the updates to what it owns; sharded updates make a partial
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -167,6 +168,12 @@ def _split(operands: Sequence[Var], dims: Sequence[int | None], params: Params) 
     return [scatter(*operands, **new)]
 
 
+def _fetches(in_types: Types, params: Params) -> tuple[int, int]:
+    """Each is read and written."""
+    operand, indices, updates = in_types
+    return 2 * math.prod(indices.shape[:-1]), math.prod(windows_of(operand, updates, params).sizes)
+
+
 # -- samples
 
 
@@ -217,4 +224,5 @@ scatter = Op(
     partition=_partition,
     split=_split,
     passes=lambda in_types, params: 4.0,
+    fetches=_fetches,
 )

@@ -18,7 +18,7 @@ import numpy as np
 
 from meshjit.core.access import WHOLE, Access, derived
 from meshjit.core.local import LocalEquation
-from meshjit.core.op import Inside, Op, Params, Sample, Types
+from meshjit.core.op import Image, Inside, Op, Params, Sample, Types
 from meshjit.core.program import Var
 from meshjit.core.types import DTYPES, TensorType, is_float
 from meshjit.emit.emitter import integers
@@ -277,6 +277,17 @@ def _best_orders(params: Params) -> Sequence[Dims]:
     return (n, *places, c), (*kernel, i, o), (m, *results, f)
 
 
+def _images(in_types: Types, params: Params) -> Sequence[Image]:
+    """Of operands and result those over whose places the kernel slides. In a kernel's gradient, whose result is shorter than the
+    kernel, the kernel is one, and features are batches."""
+    (out,), (lhs, rhs) = _type(in_types, params), in_types
+    (n, c, *places), (o, i, *kernel), (m, f, *results) = params["dimension_numbers"]
+    slides = kernel_slides(in_types, params)
+    is_gradient = bool(slides) and all(map(_is_contracted, slides))
+    dims = [(lhs, c, n, places), (rhs, i, o, kernel)] if is_gradient else [(lhs, n, c, places), (out, m, f, results)]
+    return [Image(t.dtype.itemsize, t.shape[a], t.shape[b], tuple([t.shape[d] for d in rest])) for t, a, b, rest in dims]
+
+
 def _localize(params: Params, in_types: Types, out_types: Types) -> Params:
     """A device has its share of the groups."""
     lhs, rhs = in_types
@@ -357,4 +368,5 @@ convolution = Op(
     partition=_partition,
     window_reads=_window_reads,
     best_orders=_best_orders,
+    images=_images,
 )
