@@ -93,7 +93,7 @@ def test_three_rows_lie_on_three_of_four_devices(mesh: AbstractMesh) -> None:
 def apart() -> tuple[Plan, Program, AbstractMesh]:
     """The plan of a Program that is written otherwise: tokens stay apart from examples, each over an axis."""
     mesh = AbstractMesh((3, 2), ("x", "y"))
-    program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])
+    program = traced(tokens, ["f32[3, 8, 512]", "f32[512, 2000]"])
     return planned(program, mesh), program, mesh
 
 

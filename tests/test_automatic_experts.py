@@ -252,7 +252,7 @@ def test_dims_that_are_split_alike_are_a_sentence() -> None:
     assert text.splitlines() == [
         "group rows of x and 24 other values: split over x in 8, in"
         f" lines {line + 4} to {line + 5}  # test_automatic_experts.py:{line + 4} mlp.<locals>.loss",
-        "  because saves 287.4 us of work",
+        "  because saves 446.1 us of work",
         f"  because sends 3 times all_reduce over x, 262,144 bytes at line {line + 7}",
         "  costs 33.06 us",
     ]
