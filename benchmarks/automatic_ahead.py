@@ -4,8 +4,9 @@
 
 FILE is a Python file with `load_fw(name)` and `programs(fw, size)`, whose programs give `mesh(devices)` and `build(mesh)`; what
 is built has `fn`, the function, and `abstract()`, its arguments' types with the shardings that an expert gave them. The
-automatic plan gets the same function and types without those shardings. Estimates are the compiler's, which price no links;
-the predicted times are those of `meshjit/plan/cost.py`.
+automatic plan gets the same function and types without those shardings. Estimates are the compiler's, which price no links,
+and count weights that are fetched ahead of their use once more for every step of that; its cycles, the sum of what the compiled
+text says of its instructions, count them once. Both count a loop once. The predicted times are those of `meshjit/plan/cost.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import time
 from typing import Any
 
@@ -42,7 +44,9 @@ def row(name: str, program: Any, devices: Any, time_limit: float) -> str:
     for lowered in (by_hand, automatic):
         compiled, cost = lowered.compile(), lowered.plan.cost
         assert cost is not None
-        texts.append(f"{estimated_seconds(compiled) * 1e3:8.3f} {cost.seconds * 1e3:9.3f} {cost.wire_bytes / 1e6:8.2f}")
+        cycles = sum(map(int, re.findall(r'"estimated_cycles":"(\d+)"', compiled.as_text())))
+        texts.append(f"{estimated_seconds(compiled) * 1e3:8.3f} {cycles / 1e6:8.3f}")
+        texts.append(f"{cost.seconds * 1e3:9.3f} {cost.wire_bytes / 1e6:8.2f}")
         texts.append(f"{held_bytes(compiled) / 1e6:7.0f}")
     return " ".join([*texts, f"{seconds:6.1f}", str(automatic.plan.optimum)])
 
@@ -63,8 +67,8 @@ def main() -> None:
 
 def compare(programs: Any, arguments: argparse.Namespace) -> None:
     devices = in_order_of_links(get_topology_desc(arguments.topology, "tpu").devices)
-    columns = f"{'est. ms':>8} {'predicted':>9} {'wire MB':>8} {'held MB':>7}"
-    print(f"{'':>12} {'by hand':<35} automatic\n{'program':>12} {columns} {columns} {'plan s':>6}")
+    columns = f"{'est. ms':>8} {'M cycles':>8} {'predicted':>9} {'wire MB':>8} {'held MB':>7}"
+    print(f"{'':>12} {'by hand':<44} automatic\n{'program':>12} {columns} {columns} {'plan s':>6}")
     for name in arguments.names or programs:
         print(row(name, programs[name], devices, arguments.time_limit), flush=True)
 

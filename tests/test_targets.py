@@ -220,6 +220,23 @@ def test_features_fill_registers_on_tpus() -> None:
     assert most / many == pytest.approx((128 + 256) / (128 + 128), rel=0.05)
 
 
+def test_products_reorder_operands_whose_batches_are_not_major() -> None:
+    """Heads behind places on CPUs and GPUs; of a device's own part."""
+
+    def seconds(heads_first: bool, mesh: AbstractMesh, spec: P) -> float:
+        text, shape = ("bhid,bhjd->bhij", (8, 8, 256, 64)) if heads_first else ("bihd,bjhd->bhij", (8, 256, 8, 64))
+        types = [mj.ShapeDtypeStruct(shape, np.float32, sharding=NamedSharding(mesh, spec))] * 2
+        cost = mj.jit(lambda q, k: mnp.einsum(text, q, k)).trace(*types).plan().plan.cost
+        assert cost is not None
+        return cost.work_seconds
+
+    for mesh in (MESH, GPUS, TPUS):
+        target = target_of(mesh)
+        more = target.batch_reordering * 2 * 4 * 8 * 8 * 256 * 64 / target.topology.memory_bandwidth
+        for spec, shards in ((P(), 1), (P("x"), 4)):
+            assert seconds(False, mesh, spec) - seconds(True, mesh, spec) == pytest.approx(more / shards)
+
+
 def test_a_product_of_few_rows_takes_as_long_as_reading_its_weights() -> None:
     """Nothing fuses operands of a product away; of many rows it is its multiplications that take the time."""
     for mesh in (MESH, GPUS, TPUS):

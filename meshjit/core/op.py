@@ -65,8 +65,8 @@ The fields, and how each rule is called (T = TensorType, V = Var; rules that bui
     window_reads(in_types, params) -> (int, int)
                                 how many places of windows are read, each for all features, and how many
                                 features operands and results have at most; for pricing
-    best_orders(params) -> orders
-                                of operands and results: their dims, major to minor, as windows are read best; for pricing
+    best_orders(in_types, params) -> orders
+                                of operands and results: their dims, major to minor, as they are read best; for pricing
     fetches(in_types, params) -> (int, int)
                                 how many runs of elements are fetched from where indices say, and how long each is; those that
                                 are written back count twice; for pricing
@@ -229,7 +229,7 @@ class Op:
     touches: Touches = "all"
     breaks_lines: Callable[[Types, Params], bool] | None = None
     window_reads: Callable[[Types, Params], tuple[int, int]] | None = None
-    best_orders: Callable[[Params], Sequence[Sequence[int]]] | None = None
+    best_orders: Callable[[Types, Params], Sequence[Sequence[int]]] | None = None
     fetches: Callable[[Types, Params], tuple[int, int]] | None = None
     images: Callable[[Types, Params], Sequence[Image]] | None = None
     seed: Callable[[Params], PartitionSpec] | None = None

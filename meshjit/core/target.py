@@ -51,6 +51,7 @@ class Target:
     broken_lines: float = 0.0  # how often a roll along the minor dim reads its operand besides
     narrow_windows: int = 0  # features up to which a convolution copies its windows, place by place
     reordering: float = 0.0  # how often an operand could be read while a convolution brings its dims into the best order
+    batch_reordering: float = 0.0  # the same where a product's batches are not its major dims
     lanes: int = 1  # features or batch of the images that a convolution reads and writes are rounded up to a multiple of so many
     small_batch: int = 0  # images below which a convolution cuts rows into more,
     cut_rows: int = 0  # of so many places or more,

@@ -83,12 +83,14 @@ NO_EXCHANGE: Final = OwnCost()
 
 class Windows(NamedTuple):
     """What reading windows takes: multiplications and additions, and bytes of memory, beside the contraction's own; the bytes
-    that images fill in registers, read and written while it multiplies; and seconds in which rows are fetched one by one."""
+    that images fill in registers, read and written while it multiplies; seconds in which rows are fetched one by one; and how
+    often operands and results could be read while they are brought into another order: positions, and times."""
 
     flops: float = 0.0
     bytes: float = 0.0
     filled: float = 0.0
     seconds: float = 0.0
+    reorders: tuple[tuple[int, float], ...] = ()
 
 
 NO_WINDOWS: Final = Windows()
@@ -267,7 +269,8 @@ class Machine(Walks):
         if rule.reductions and len(rule.operands) > 1 and not passes:  # a contraction; others say themselves what they do
             flops = 2 * _multiplications(rule, types) + windows.flops
             whole = sum(type.nbytes for type in types) / self.topology.memory_bandwidth
-            seconds = max(whole, filled, flops / self._flops(types[0])) + windows.bytes / self.topology.memory_bandwidth
+            besides = windows.bytes + sum([times * types[i].nbytes for i, times in windows.reorders])
+            seconds = max(whole, filled, flops / self._flops(types[0])) + besides / self.topology.memory_bandwidth
         operands = sum(type.nbytes for type in types[: len(rule.operands)])
         return seconds + windows.seconds + passes * operands / self.topology.memory_bandwidth
 
@@ -277,14 +280,17 @@ class Machine(Walks):
         if op.fetches is not None and target.row_seconds:
             rows, width = op.fetches(eqn.input_types, eqn.params)
             return Windows(seconds=target.row_seconds * rows * math.ceil(width / target.lanes))
-        if op.window_reads is None or op.best_orders is None or op.images is None:
+        if op.best_orders is None:
             return NO_WINDOWS
+        times = target.batch_reordering if op.window_reads is None else target.reordering
+        reorders = tuple([(i, times) for i in _reordered(eqn)]) if times else ()
+        if op.window_reads is None or op.images is None:
+            return Windows(reorders=reorders) if reorders else NO_WINDOWS
         reads, features = op.window_reads(eqn.input_types, eqn.params)
         flops = target.window_flops * reads if features <= target.narrow_windows else 0.0
-        orders = zip((*eqn.input_types, *eqn.output_types), op.best_orders(eqn.params), strict=True)
-        nbytes = sum(target.reordering * type.nbytes for type, order in orders if tuple(order) != tuple(range(type.rank)))
         images = op.images(eqn.input_types, eqn.params) if target.lanes > 1 else ()
-        return Windows(flops, nbytes + sum(map(self._cut, images)), sum(self._filled(image) * image.itemsize for image in images))
+        filled = sum(self._filled(image) * image.itemsize for image in images)
+        return Windows(flops, sum(map(self._cut, images)), filled, 0.0, reorders)
 
     def _filled(self, image: Image) -> float:
         """Elements of an image whose features, or batch, fill registers' lanes: whichever leaves fewer of these empty."""
@@ -300,6 +306,13 @@ class Machine(Walks):
     def _flops(self, type: TensorType) -> float:
         rates = self.topology.flops_of
         return rates.get(type.dtype.name, self.topology.flops) if rates else self.topology.flops
+
+
+def _reordered(eqn: Eqn) -> list[int]:
+    """Which of an equation's operands and results have their dims in another order than is best."""
+    assert eqn.op.best_orders is not None
+    orders = eqn.op.best_orders(eqn.input_types, eqn.params)
+    return [i for i, order in enumerate(orders) if tuple(order) != tuple(range(len(order)))]
 
 
 def _multiplications(rule: FactorRule, types: Sequence[TensorType]) -> int:

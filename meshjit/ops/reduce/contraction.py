@@ -228,6 +228,12 @@ def _samples() -> Iterable[Sample]:
         yield Sample(types, {**dims, "preferred": preferred, "precision": "highest"})
 
 
+def _best_orders(in_types: Types, params: Params) -> Sequence[Sequence[int]]:
+    """Batches major; matrices may lie either way."""
+    sides = zip(in_types, params["batch"], strict=True)
+    return [[*batch, *[d for d in range(type.rank) if d not in batch]] for type, batch in sides]
+
+
 dot_general = Op(
     name="dot_general",
     type_rule=_type,
@@ -239,5 +245,6 @@ dot_general = Op(
     linear=((0,), (1,)),
     transpose=_transpose,
     split=_split,
+    best_orders=_best_orders,
 )
 

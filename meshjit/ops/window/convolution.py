@@ -271,7 +271,7 @@ def _window_reads(in_types: Types, params: Params) -> tuple[int, int]:
     return places * math.prod(rhs.shape[d] for d in kernel), max(rhs.shape[i], rhs.shape[o] // groups)
 
 
-def _best_orders(params: Params) -> Sequence[Dims]:
+def _best_orders(in_types: Types, params: Params) -> Sequence[Dims]:
     """Features behind one another: NHWC, HWIO -> NHWC. The gradient of a kernel has the batch as its features."""
     (n, c, *places), (o, i, *kernel), (m, f, *results) = params["dimension_numbers"]
     return (n, *places, c), (*kernel, i, o), (m, *results, f)
