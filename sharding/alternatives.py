@@ -4,7 +4,7 @@ Where two offers collide, propagation goes by order and size, which says little 
 embedding whose features are sharded over `data` may take that axis from the batch, and every layer behind it computes
 the whole batch. A Turn lets the loser win: it plants the axes that were lost on the values that lost them.
 
-    found     x [-, -, data]    kept data on dim 2, lost data on dim 0, offered by the tokens
+    before    x [-, -, data]    kept data on dim 2, lost data on dim 0, offered by the tokens
     turned    x [data, ?, ?]    a seed whose other dims are open, propagated together with the user's
 
 Alike conflicts (values of one shape, the same dim, the same axes) are turned together first, for these are mostly the
@@ -38,48 +38,48 @@ class Turn:
     conflicts: tuple[Conflict, ...]
     elements: int  # of the values that would be placed otherwise
 
-    def seeds(self, found: Propagated) -> dict[int, Seed]:
+    def seeds(self, propagated: Propagated) -> dict[int, Seed]:
         """The seeds of `found`, and those that make the losers win."""
-        seeds = dict(found.graph.seeds)
-        equal = _are_equal(found)
+        seeds = dict(propagated.graph.seeds)
+        equal = _are_equal(propagated)
         for conflict in self.conflicts:
-            rank = len(found.graph.shapes[conflict.value])
+            rank = len(propagated.graph.shapes[conflict.value])
             placement = Placement.replicated(rank).with_dim(conflict.dim, conflict.lost)
-            priority = 0 if equal else _priority(found, conflict)
-            seeds[conflict.value] = Seed(placement, (True,) * rank, priority, LostOrigins(found, conflict))
+            priority = 0 if equal else _priority(propagated, conflict)
+            seeds[conflict.value] = Seed(placement, (True,) * rank, priority, LostOrigins(propagated, conflict))
         return seeds
 
 
-def turns(found: Propagated) -> list[Turn]:
+def turns(propagated: Propagated) -> list[Turn]:
     """All that may be tried, those of the largest values first; of equal ones whole groups first."""
     groups: dict[tuple[_Key, _Key], dict[int, Conflict]] = {}
-    equal = _are_equal(found)
-    for conflict in found.conflicts:
-        if not (_is_free(found, conflict) if equal else _may_turn(found, conflict)):
+    equal = _are_equal(propagated)
+    for conflict in propagated.conflicts:
+        if not (_is_free(propagated, conflict) if equal else _may_turn(propagated, conflict)):
             continue
-        shape = found.graph.shapes[conflict.value]
+        shape = propagated.graph.shapes[conflict.value]
         wide = (shape, conflict.dim, conflict.kept, conflict.lost)
-        narrow = (*wide, found.graph.nodes[conflict.node].rule, conflict.factor)
+        narrow = (*wide, propagated.graph.nodes[conflict.node].rule, conflict.factor)
         for key in (wide, narrow):
             groups.setdefault((key, wide), {}).setdefault(conflict.value, conflict)
     found_turns: dict[tuple[Conflict, ...], Turn] = {}
     for (key, family), conflicts in groups.items():
         turned = tuple(conflicts.values())
-        elements = sum(math.prod(found.graph.shapes[conflict.value]) for conflict in turned)
+        elements = sum(math.prod(propagated.graph.shapes[conflict.value]) for conflict in turned)
         found_turns.setdefault(turned, Turn(key, family, turned, elements))
     return sorted(found_turns.values(), key=lambda turn: (-turn.elements, len(turn.key)))
 
 
-def spread_on(found: Propagated, turn: Turn) -> Turn | None:
+def spread_on(propagated: Propagated, turn: Turn) -> Turn | None:
     """The turn of a whole group with all values that lie as the losers do: behind the first layer of many, whose placement lost,
     the others have no conflict, because nothing else reached them. None where there are no others, and with priorities."""
-    if turn.key != turn.family or not _are_equal(found):
+    if turn.key != turn.family or not _are_equal(propagated):
         return None
-    graph, losers = found.graph, {conflict.value for conflict in turn.conflicts}
-    lying = {(graph.shapes[c.value], found.placements[c.value]): c for c in turn.conflicts}
+    graph, losers = propagated.graph, {conflict.value for conflict in turn.conflicts}
+    lying = {(graph.shapes[c.value], propagated.placements[c.value]): c for c in turn.conflicts}
     others = [
         dataclasses.replace(conflict, value=value)
-        for value, key in enumerate(zip(graph.shapes, found.placements, strict=True))
+        for value, key in enumerate(zip(graph.shapes, propagated.placements, strict=True))
         if value not in losers and value not in graph.seeds and (conflict := lying.get(key)) is not None
     ]
     conflicts = (*turn.conflicts, *others)
@@ -91,60 +91,60 @@ def spread_on(found: Propagated, turn: Turn) -> Turn | None:
 class LostOrigins:
     """Where the axes came from that a conflict lost, worked out when somebody asks."""
 
-    found: Propagated
+    propagated: Propagated
     conflict: Conflict
 
     def __iter__(self) -> Iterator[tuple[AxisRef, Origin]]:
-        return iter(_lost_origins(self.found, self.conflict))
+        return iter(_lost_origins(self.propagated, self.conflict))
 
 
-def _are_equal(found: Propagated) -> bool:
+def _are_equal(propagated: Propagated) -> bool:
     """Whether all seeds have the priority 0, so that no origin decides."""
-    return not any(seed.priority or any(seed.priorities) for seed in found.graph.seeds.values())
+    return not any(seed.priority or any(seed.priorities) for seed in propagated.graph.seeds.values())
 
 
-def _is_free(found: Propagated, conflict: Conflict) -> bool:
+def _is_free(propagated: Propagated, conflict: Conflict) -> bool:
     """Whether nobody placed the value."""
-    return conflict.node >= 0 and conflict.value not in found.graph.seeds
+    return conflict.node >= 0 and conflict.value not in propagated.graph.seeds
 
 
-def _may_turn(found: Propagated, conflict: Conflict) -> bool:
+def _may_turn(propagated: Propagated, conflict: Conflict) -> bool:
     """Whether the loser may win: nobody placed the value, and the winner does not come from a stronger seed."""
-    if not _is_free(found, conflict):
+    if not _is_free(propagated, conflict):
         return False
-    winners = [_seed_priority(found, axis, origin) for axis, origin in _kept_origins(found, conflict)]
-    return all(winner >= _priority(found, conflict) for winner in winners)
+    winners = [_seed_priority(propagated, axis, origin) for axis, origin in _kept_origins(propagated, conflict)]
+    return all(winner >= _priority(propagated, conflict) for winner in winners)
 
 
-def _priority(found: Propagated, conflict: Conflict) -> int:
-    return max((_seed_priority(found, axis, origin) for axis, origin in _lost_origins(found, conflict)), default=0)
+def _priority(propagated: Propagated, conflict: Conflict) -> int:
+    return max((_seed_priority(propagated, axis, origin) for axis, origin in _lost_origins(propagated, conflict)), default=0)
 
 
-def _seed_priority(found: Propagated, axis: AxisRef, origin: Origin) -> int:
-    seed = found.graph.seeds.get(origin.seed)
+def _seed_priority(propagated: Propagated, axis: AxisRef, origin: Origin) -> int:
+    seed = propagated.graph.seeds.get(origin.seed)
     return seed.priority_of(axis) if seed is not None else 0
 
 
-def _kept_origins(found: Propagated, conflict: Conflict) -> Iterator[tuple[AxisRef, Origin]]:
-    for dim in range(len(found.graph.shapes[conflict.value])):
-        for axis in found.placements[conflict.value].dims[dim]:
+def _kept_origins(propagated: Propagated, conflict: Conflict) -> Iterator[tuple[AxisRef, Origin]]:
+    for dim in range(len(propagated.graph.shapes[conflict.value])):
+        for axis in propagated.placements[conflict.value].dims[dim]:
             if any(overlap(axis, kept) for kept in conflict.kept):
-                yield axis, found.origins[conflict.value, dim, axis]
+                yield axis, propagated.origins[conflict.value, dim, axis]
 
 
-def _lost_origins(found: Propagated, conflict: Conflict) -> Iterable[tuple[AxisRef, Origin]]:
+def _lost_origins(propagated: Propagated, conflict: Conflict) -> Iterable[tuple[AxisRef, Origin]]:
     """Where the lost axes came from, by way of the node at which they lost."""
-    by, node = conflict.offered_by, found.graph.nodes[conflict.node]
+    by, node = conflict.offered_by, propagated.graph.nodes[conflict.node]
     sides = zip((*node.rule.operands, *node.rule.results), (*node.operands, *node.results), strict=True)
     dims = [d for value, index in sides if index == by for d, factors in enumerate(value) if conflict.factor in factors]
     for axis in conflict.lost:
         for dim in dims:
-            origin = _overlapping(found, by, dim, axis)
+            origin = _overlapping(propagated, by, dim, axis)
             if origin is not None:
                 yield axis, Origin(origin.seed, conflict.node, origin)
                 break
 
 
-def _overlapping(found: Propagated, value: int, dim: int, axis: AxisRef) -> Origin | None:
-    axes: Axes = found.placements[value].dims[dim]
-    return next((found.origins[value, dim, other] for other in axes if overlap(other, axis)), None)
+def _overlapping(propagated: Propagated, value: int, dim: int, axis: AxisRef) -> Origin | None:
+    axes: Axes = propagated.placements[value].dims[dim]
+    return next((propagated.origins[value, dim, other] for other in axes if overlap(other, axis)), None)

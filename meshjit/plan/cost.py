@@ -9,15 +9,13 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from meshjit.core.collective import Collective, collectives_in
 from meshjit.core.once import Once
-from meshjit.core.op import Image
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_regions, weighted_regions
@@ -28,6 +26,7 @@ from meshjit.core.versions import Walks
 from meshjit.partition.own_rule import OwnRule, own_rule
 from meshjit.plan.traffic import fused_bytes
 from meshjit.plan.uses import Uses
+from meshjit.plan.windows import NO_WINDOWS, Windows, windows_of
 from meshjit.plan.written import write, write_block
 from meshjit.transform.choose_frames import BorderPrices
 from meshjit.transform.pipeline import finish
@@ -81,21 +80,6 @@ class OwnCost:
 NO_EXCHANGE: Final = OwnCost()
 
 
-class Windows(NamedTuple):
-    """What reading windows takes: multiplications and additions, and bytes of memory, beside the contraction's own; the bytes
-    that images fill in registers, read and written while it multiplies; seconds in which rows are fetched one by one; and how
-    often operands and results could be read while they are brought into another order: positions, and times."""
-
-    flops: float = 0.0
-    bytes: float = 0.0
-    filled: float = 0.0
-    seconds: float = 0.0
-    reorders: tuple[tuple[int, float], ...] = ()
-
-
-NO_WINDOWS: Final = Windows()
-
-
 class Machine(Walks):
     """Prices on one mesh of a target; every question is answered once."""
 
@@ -145,7 +129,7 @@ class Machine(Walks):
             exchange = self.exchange(rule, eqn, plan)
             return exchange.work, exchange
         types, placements = (*eqn.input_types, *eqn.output_types), (*plan.operands, *plan.results)
-        return self.work(plan.rule, types, placements, reading_of(eqn), self.windows(eqn)), NO_EXCHANGE
+        return self.work(plan.rule, types, placements, reading_of(eqn), windows_of(eqn, self.target)), NO_EXCHANGE
 
     def even_share(self, eqn: Eqn, rule: FactorRule) -> float:
         """Seconds of the equation's own work that no spread over the devices goes below; 0 where the op has a rule of its own."""
@@ -227,7 +211,7 @@ class Machine(Walks):
                 seconds += sum(times * self.local_work(region.program) for region, times in weighted_regions(eqn))
             elif eqn.op.simulate is None and not goes_by_element(eqn):
                 types = (*eqn.input_types, *eqn.output_types)
-                seconds += self.local_seconds(rule_of(eqn), types, reading_of(eqn), self.windows(eqn))
+                seconds += self.local_seconds(rule_of(eqn), types, reading_of(eqn), windows_of(eqn, self.target))
         return seconds
 
     def is_view(self, eqn: Eqn) -> bool:
@@ -274,45 +258,9 @@ class Machine(Walks):
         operands = sum(type.nbytes for type in types[: len(rule.operands)])
         return seconds + windows.seconds + passes * operands / self.topology.memory_bandwidth
 
-    def windows(self, eqn: Eqn) -> Windows:
-        """What a local equation that reads windows takes besides, for what the machine copies or reorders before."""
-        op, target = eqn.op, self.target
-        if op.fetches is not None and target.row_seconds:
-            rows, width = op.fetches(eqn.input_types, eqn.params)
-            return Windows(seconds=target.row_seconds * rows * math.ceil(width / target.lanes))
-        if op.best_orders is None:
-            return NO_WINDOWS
-        times = target.batch_reordering if op.window_reads is None else target.reordering
-        reorders = tuple([(i, times) for i in _reordered(eqn)]) if times else ()
-        if op.window_reads is None or op.images is None:
-            return Windows(reorders=reorders) if reorders else NO_WINDOWS
-        reads, features = op.window_reads(eqn.input_types, eqn.params)
-        flops = target.window_flops * reads if features <= target.narrow_windows else 0.0
-        images = op.images(eqn.input_types, eqn.params) if target.lanes > 1 else ()
-        filled = sum(self._filled(image) * image.itemsize for image in images)
-        return Windows(flops, sum(map(self._cut, images)), filled, 0.0, reorders)
-
-    def _filled(self, image: Image) -> float:
-        """Elements of an image whose features, or batch, fill registers' lanes: whichever leaves fewer of these empty."""
-        lanes = self.target.lanes
-        fewest = min(math.ceil(a / lanes) * lanes * b for a, b in itertools.permutations((image.features, image.batch)))
-        return fewest * math.prod(image.places)
-
-    def _cut(self, image: Image) -> float:
-        """Bytes that could be read while the rows of a few images are cut into more images."""
-        is_cut = image.batch < self.target.small_batch and image.places and image.places[-1] >= self.target.cut_rows
-        return self.target.cut_passes * self._filled(image) * min(image.itemsize, 2) if is_cut else 0.0
-
     def _flops(self, type: TensorType) -> float:
         rates = self.topology.flops_of
         return rates.get(type.dtype.name, self.topology.flops) if rates else self.topology.flops
-
-
-def _reordered(eqn: Eqn) -> list[int]:
-    """Which of an equation's operands and results have their dims in another order than is best."""
-    assert eqn.op.best_orders is not None
-    orders = eqn.op.best_orders(eqn.input_types, eqn.params)
-    return [i for i, order in enumerate(orders) if tuple(order) != tuple(range(len(order)))]
 
 
 def _multiplications(rule: FactorRule, types: Sequence[TensorType]) -> int:

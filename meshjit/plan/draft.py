@@ -147,8 +147,8 @@ def _planted(before: Draft, flat: Flattened, originals: Mapping[Var, Var]) -> di
     numbers = {copy: before.flat.numbers[var] for copy, var in originals.items()}
     kept += [(copy, planted[number]) for copy, number in numbers.items() if number in planted]
     given = flat.graph.seeds
-    found = {flat.numbers[var]: dataclasses.replace(seed, origins=()) for var, seed in kept}
-    return {v: s if v not in given else dataclasses.replace(given[v], rank=s.rank) for v, s in found.items()}
+    copies = {flat.numbers[var]: dataclasses.replace(seed, origins=()) for var, seed in kept}
+    return {v: s if v not in given else dataclasses.replace(given[v], rank=s.rank) for v, s in copies.items()}
 
 
 def _plan(

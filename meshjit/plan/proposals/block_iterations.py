@@ -20,6 +20,7 @@ from meshjit.plan.cost import Machine, is_cheaper
 from meshjit.plan.draft import Draft
 from meshjit.plan.proposals.proposal import Proposal
 from meshjit.plan.stencil_loops import stencil_loops
+from meshjit.plan.windows import windows_of
 
 REMAINDER_WEIGHT: Final = 2.0  # remainder iterations cost double: they add a second copy of the body
 
@@ -63,7 +64,7 @@ def _work(loop: BlockedLoop, stretches: Mapping[Var, Stretches], machine: Machin
         if eqn.inputs and eqn.outputs[0] in stretches:
             types = [loop.divisions.type(v, stretches[v]) if v in stretches else v.type for v in (*eqn.inputs, *eqn.outputs)]
             reading = Reading() if eqn in plans and _is_framed(plans[eqn]) else reading_of(eqn)
-            seconds += machine.local_seconds(rule_of(eqn), types, reading, machine.windows(eqn))
+            seconds += machine.local_seconds(rule_of(eqn), types, reading, windows_of(eqn, machine.target))
     return seconds
 
 

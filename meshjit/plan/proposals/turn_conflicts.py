@@ -11,10 +11,10 @@ from sharding.axes import axes_text
 
 
 def propose(draft: Draft) -> Iterator[Proposal]:
-    found = turns(draft.propagated)
-    for turn in found:
+    candidates = turns(draft.propagated)
+    for turn in candidates:
         yield _proposal(draft, turn, ("turn", turn.family))
-    for turn in found:
+    for turn in candidates:
         further = spread_on(draft.propagated, turn)
         if further is not None:
             is_most = len(further.conflicts) < 2 * len(turn.conflicts)  # what was hopeless for these is so for a few more
