@@ -113,9 +113,11 @@ def check_proof(program: Program, mesh: AbstractMesh, inputs: Any, least: float)
     search = searched(drafted(program, mesh, inputs=inputs), effort=1e8)
     search.descents()
     assert search.best is not None
-    bound, is_complete = search.proof(dataclasses.replace(search.best, seconds=math.inf))
-    assert bound <= least * EQUAL, f"the proof's bound {bound} is above {least}"
-    assert is_complete and _same(search.best.seconds, least), f"the proof ends at {search.best.seconds}, the least is {least}"
+    search.propagated = dataclasses.replace(search.best, seconds=math.inf)
+    search.prove()
+    search.conclude()
+    assert search.bound <= least * EQUAL, f"the proof's bound {search.bound} is above {least}"
+    assert search.is_complete and _same(search.best.seconds, least), f"the proof ends at {search.best.seconds}, the least is {least}"
 
 
 def check_fitting(program: Program, mesh: AbstractMesh, share: float) -> str:

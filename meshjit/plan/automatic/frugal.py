@@ -25,12 +25,12 @@ SLOWER: Final = 10.0  # links, where one message that is long must not look as g
 
 def is_preferred(rival: Candidate, fastest: Candidate, memory: float) -> bool:
     """Whether a plan is about as fast as the fastest one, sends clearly less, and fits the memory."""
-    return rival.seconds <= CLOSE * fastest.seconds and _sent(rival) <= LESS * _sent(fastest) and rival.peak <= memory
+    return rival.seconds <= CLOSE * fastest.seconds and sent(rival) <= LESS * sent(fastest) and rival.peak <= memory
 
 
 def preferred(rivals: Iterable[Candidate], fastest: Candidate, memory: float) -> Candidate | None:
     """The rival that sends least among those that are preferred to the fastest plan; the first of equal ones."""
-    return min((r for r in rivals if is_preferred(r, fastest, memory)), key=_sent, default=None)
+    return min((r for r in rivals if is_preferred(r, fastest, memory)), key=sent, default=None)
 
 
 def with_slow_links(target: Target, start: float, byte: float) -> Target:
@@ -49,6 +49,6 @@ def slow_links(target: Target) -> Iterator[Target]:
     yield with_slow_links(target, 1.0, SLOWER)
 
 
-def _sent(candidate: Candidate) -> float:
+def sent(candidate: Candidate) -> float:
     assert candidate.plan.cost is not None
     return candidate.plan.cost.wire_bytes

@@ -12,6 +12,7 @@ from meshjit.core.region import without_sharing
 from meshjit.core.target import Target
 from meshjit.plan.assign import Assigner
 from meshjit.plan.automatic.candidate import REFINEMENTS, Candidate, propagated
+from meshjit.plan.automatic.contest import best_of
 from meshjit.plan.automatic.limits import Limits
 from meshjit.plan.automatic.refusal import refusal
 from meshjit.plan.automatic.rewritten import rewritten, text_of, written
@@ -58,37 +59,26 @@ def make_automatic_plan(
         draft = first_draft(program, annotations, Assigner(machine))
         return Search(draft, own, deadline, effort, later=later, is_frugal=True)
 
-    solver = searched(program)
-    best, is_long = solver.plan(), bool(later) or (not effort and count > REFINED)
-    for ways, other in () if is_long else rewritten(program, machine):
-        rival = searched(other)
-        plan = _as_written(ways, rival.plan(), best)
-        if rival.chosen.is_better_than(solver.chosen, machine.topology.memory):
-            plan, best, solver = best, plan, rival
-        best = _bounded_by(best, plan)
-    if memory is not None and not solver.fits:
+    is_long = bool(later) or (not effort and count > REFINED)
+    others = [] if is_long else [*rewritten(program, machine)]
+    searches = [searched(p) for p in (program, *(other for _, other in others))]
+    at, best = best_of(searches)
+    if at:
+        best = _as_written(others[at - 1][0], best, searches[0].chosen.plan)
+    if memory is not None and not searches[at].fits:
 
         def attempt(larger: BaseMesh) -> Candidate:
             return _leanest(program, larger, annotations, own, target)
 
-        raise refusal(solver.chosen, machine.topology.memory, machine, attempt)
+        raise refusal(searches[at].chosen, machine.topology.memory, machine, attempt)
     return _bounded_later(best, lambda: [searched(p) for _, p in rewritten(program, machine)]) if is_long else best
 
 
 def _as_written(ways: Sequence[str], plan: Plan, before: Plan) -> Plan:
-    """The plan of a Program that was written in these ways; `before`: the best plan of the other ones."""
+    """The plan of a Program that was written in these ways; `before`: the best plan as it is."""
     assert plan.cost is not None and before.cost is not None
     trials = [Trial(way, text_of(way), "", before.cost, plan.cost, True) for way in ways]
     return dataclasses.replace(plan, trials=(*trials, *plan.trials), saved={**(plan.saved or {}), "written": [*ways]})
-
-
-def _bounded_by(best: Plan, other: Plan) -> Plan:
-    """The best plan, where the other one is the best of another way to write the Program."""
-    mine, its = best.optimum, other.optimum
-    assert mine is not None and its is not None
-    searched, is_complete = mine.searched + its.searched, mine.is_complete and its.is_complete
-    known = min(mine.known, its.known)
-    return dataclasses.replace(best, optimum=dataclasses.replace(mine, known=known, searched=searched, is_complete=is_complete))
 
 
 def _bounded_later(best: Plan, others: Callable[[], Sequence[Search]]) -> Plan:

@@ -15,7 +15,6 @@ Effort is counted, not measured, so it ends at the same place every time.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +27,7 @@ from meshjit.plan.automatic.messages import Excess, Messages, Parts
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.price_list import FREE, PriceList
 from meshjit.plan.automatic.problem import Problem, Scope, Table, weighted
+from meshjit.plan.automatic.suggest import among_few, around
 from meshjit.plan.automatic.tables import Grouping, Sets, Term, by_dearest, grouped, links
 from meshjit.plan.automatic.watch import WATCH
 from sharding.placement import Placement
@@ -50,8 +50,10 @@ QUICK: Final = 1 << 21  # entries of a table of the elimination of what is left,
 LARGEST: Final = 1 << 23  # of one without an order
 NARROW: Final = 1 << 15  # of one around an assignment
 WIDENED: Final = 5  # times twice as large, where rounds are in vain
-NEARBY: Final = 3  # of them, each with another part of the assignment left as it is
-SEARCHES: Final = 4  # rounds between them
+MIDDLING: Final = 1 << 17  # of one among choices with little excess
+SEARCHES: Final = 4  # rounds between those around an assignment
+SEARCHES_AMONG_FEW: Final = 2  # and between those among few choices,
+SHARES: Final = (1 / 64, 1 / 16, 1 / 4)  # whose excess is at most such a part of the distance to the best plan
 MEDIUM: Final = 1 << 19  # of one of what is left, where that is FEW entries
 WIDE: Final = 1 << 18  # of one around an assignment, once a proof without plans is at its end
 FEW: Final = 1 << 16  # entries of tables that are left, from which on elimination says what is least
@@ -93,6 +95,8 @@ class Proof:
         self.bound, self.few = 0.0, FEW
         self.refined = set[int]()  # variables of sets whose members are all told apart
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
+        self.rounds, self.idle, self.stalled, self.in_vain = 0, 0, 0, 0
+        self.tried = set[tuple[int, ...]]()
 
     @property
     def is_closed(self) -> bool:
@@ -128,47 +132,50 @@ class Proof:
             table = table + weighted(term.weight, seconds)
         return np.minimum(table, self.much)
 
-    def run(self) -> None:
-        """Rounds until the bound reaches the best plan, rises no more, or the effort is spent."""
-        idle, stalled, in_vain, tried = 0, 0, 0, set[tuple[int, ...]]()
-        for number in itertools.count():
-            if self.effort <= 0 or idle >= IDLE or in_vain >= IN_VAIN or time.perf_counter() > self.deadline:
-                return
-            sweeps = SWEEPS if self.granted > ROUND else FEW_SWEEPS
-            for _ in range(sweeps):
-                self.messages.sweep()
-            self.effort -= 2 * sweeps * self.messages.size + ROUND
-            before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.messages.size, self.messages.bound()
-            self.bound = max(before, bound)
-            self._note()
-            if self.is_closed:
-                return
-            excess, parts = self._leave_out(bound, excess, parts)
-            if self.attempt is not None:
-                self._try_decoded(tried)
-                if number % SEARCHES == 0 or in_vain == IN_VAIN - 1:
-                    self._improved(tried, NARROW << min(in_vain, WIDENED))
-                if self.messages.size <= self.few:
-                    self._eliminate(tried)
-            if self.is_closed or self.effort <= 0:
-                return
-            is_stalled = self.bound - before < GAIN * (self.upper - self.bound)
-            count = self._sharpen(excess, parts, STALLED_TIMES if is_stalled else 1)
-            stalled = stalled + 1 if is_stalled else 0
-            idle = idle + 1 if is_stalled and not count else 0
-            is_refined = (idle == IDLE or stalled == STALLED) and self._refine()
-            idle, stalled = 0 if is_refined else idle, stalled % STALLED
-            is_shorter = self.messages.size < SHORTER * size or self.upper < upper / EQUAL
-            in_vain = in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
+    @property
+    def is_over(self) -> bool:
+        """Whether the bound reaches the best plan or rises no more, or the effort is spent."""
+        is_spent = self.effort <= 0 or time.perf_counter() > self.deadline
+        return is_spent or self.is_closed or self.idle >= IDLE or self.in_vain >= IN_VAIN
+
+    def run(self, effort: float = math.inf) -> None:
+        """Rounds until it is over, or so much more effort is spent."""
+        least = self.effort - effort
+        while not self.is_over and self.effort > least:
+            self._round()
+            self.rounds += 1
+
+    def _round(self) -> None:
+        sweeps = SWEEPS if self.granted > ROUND else FEW_SWEEPS
+        for _ in range(sweeps):
+            self.messages.sweep()
+        self.effort -= 2 * sweeps * self.messages.size + ROUND
+        before, upper, size, (bound, excess, parts) = self.bound, self.upper, self.messages.size, self.messages.bound()
+        self.bound = max(before, bound)
+        self._note()
+        if self.is_closed:
+            return
+        excess, parts = self._leave_out(bound, excess, parts)
+        if self.attempt is not None:
+            self._improved(excess)
+            if self.messages.size <= self.few:
+                self._eliminate()
+        if self.is_closed or self.effort <= 0:
+            return
+        is_stalled = self.bound - before < GAIN * (self.upper - self.bound)
+        count = self._sharpen(excess, parts, STALLED_TIMES if is_stalled else 1)
+        self.stalled = self.stalled + 1 if is_stalled else 0
+        self.idle = self.idle + 1 if is_stalled and not count else 0
+        is_refined = (self.idle == IDLE or self.stalled == STALLED) and self._refine()
+        self.idle, self.stalled = 0 if is_refined else self.idle, self.stalled % STALLED
+        is_shorter = self.messages.size < SHORTER * size or self.upper < upper / EQUAL
+        self.in_vain = self.in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
 
     def _note(self) -> None:
         """For who watches."""
         watch = WATCH.get()
-        if watch is None:
-            return
-        watch.bound = self.bound
-        if math.isfinite(self.granted):
-            watch.spent = 1 - max(0.0, self.effort) / self.granted
+        if watch is not None:
+            watch.proved(self, self.bound, 1 - max(0.0, self.effort) / self.granted if math.isfinite(self.granted) else None)
 
     def _refine(self) -> bool:
         """Sets of placements as they are best told apart by now; whether that changed anything.
@@ -252,19 +259,32 @@ class Proof:
         less = {scope: [part[kept[v]] for v, part in zip(scope, each, strict=True)] for scope, each in parts.items()}
         return [each[k] for each, k in zip(excess, kept, strict=True)], less
 
-    def _try_decoded(self, tried: set[tuple[int, ...]]) -> bool:
-        choices = self.messages.decoded()
-        return self._plan(choices, self.messages.cost(choices), tried)
-
-    def _plan(self, choices: Sequence[int], cost: float, tried: set[tuple[int, ...]]) -> bool:
-        """Plan an assignment that may be better than the best; whether it was planned."""
+    def _plan(self, choices: Sequence[int], cost: float) -> None:
+        """Plan an assignment that may be better than the best."""
         key = tuple([int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions])
-        if key in tried or cost >= self.upper / EQUAL:
-            return False
-        tried.add(key)
+        if key in self.tried or cost >= self.upper / EQUAL:
+            return
+        self.tried.add(key)
         assert self.attempt is not None
         self.upper = min(self.upper, self.attempt(key))
-        return True
+
+    def _improved(self, excess: Excess) -> None:
+        """Plan the assignment that the messages suggest, and what elimination finds around it."""
+        suggested = self.messages.decoded()
+        self._plan(suggested, self.messages.cost(suggested))
+        is_last = self.in_vain == IN_VAIN - 1
+        if self.rounds % SEARCHES == 0 or is_last:
+            for cost, choices in around(self._left(), suggested, NARROW << min(self.in_vain, WIDENED)):
+                self._plan(choices, cost)
+        if self.rounds % SEARCHES_AMONG_FEW == 1 or is_last:
+            self._improved_among_few(suggested, excess)
+
+    def _improved_among_few(self, suggested: Sequence[int], excess: Excess) -> None:
+        problem, slack = self._left(), self.upper - self.bound
+        for share in SHARES:
+            for cost, choices in among_few(problem, suggested, MIDDLING, excess, share * slack):
+                self._plan(choices, cost)
+            self.effort -= ROUND
 
     def _sharpen(self, excess: Excess, parts: Parts, times: int) -> int:
         """Exact prices of the entries with least excess; how many."""
@@ -337,7 +357,14 @@ class Proof:
             problem.add(scope, np.where(table >= self.much, np.inf, table))
         return problem
 
-    def _eliminate(self, tried: set[tuple[int, ...]]) -> None:
+    def without_rent(self) -> Problem:
+        """What is left, where the bytes of arguments and results cost nothing."""
+        problem = self._left()
+        for number, costs in self.model.tables.rents.items():
+            problem.tables[number,] = problem.tables[number,] - costs[self.alive[number]]
+        return problem
+
+    def _eliminate(self) -> None:
         """Where few choices are left: what they cost at least, exactly, and the plan of the cheapest."""
         self.effort -= ROUND
         try:
@@ -347,27 +374,10 @@ class Proof:
             return
         self.bound = max(self.bound, min(elimination.least, self.upper))
         if math.isfinite(elimination.least):
-            self._plan(elimination.best(), elimination.least, tried)
-
-    def _improved(self, tried: set[tuple[int, ...]], largest: int) -> None:
-        """Plan what elimination finds around the assignment that the messages suggest."""
-        for cost, choices in self._around(largest):
-            self._plan(choices, cost, tried)
-
-    def _around(self, largest: int) -> Iterator[tuple[float, list[int]]]:
-        """The best assignments, with their cost, where a part of the one that the messages suggest is left as it is."""
-        problem, hints, spared = self._left(), list[int | None](self.messages.decoded()), set[int]()
-        for _ in range(NEARBY):
-            elimination = Elimination(problem, largest=largest, hints=hints, spared=spared)
-            choices = elimination.best()
-            yield elimination.least, choices
-            if not elimination.fixed:
-                return
-            spared |= elimination.fixed.keys()
-            hints = list[int | None](choices)
+            self._plan(elimination.best(), elimination.least)
 
     def suggested(self) -> Iterator[list[int]]:
         """Assignments that are likely to be good, by number of the decision."""
-        for cost, choices in self._around(WIDE):
+        for cost, choices in around(self._left(), self.messages.decoded(), WIDE):
             if math.isfinite(cost):
                 yield [int(self.alive[d.number][choices[d.number]]) for d in self.model.decisions]

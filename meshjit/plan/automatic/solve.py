@@ -30,6 +30,7 @@ from meshjit.plan.automatic.memory import Prices, peak_of, with_memory
 from meshjit.plan.automatic.model import Model
 from meshjit.plan.automatic.prescribe import prescribe, prescribed_like
 from meshjit.plan.automatic.price_list import PriceList
+from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import KEPT, bound_on
 from meshjit.plan.automatic.saved import saved_of
@@ -47,6 +48,7 @@ WALKS: Final = 4000  # pairs of placements of operands, up to which the way from
 # where a way takes 1 to 4 ms to find
 FEW_DEVICES: Final = 8  # up to which all walks are quick
 SLOWNESS: Final = 8
+LEFT: Final = 1 << 21  # entries of a table of the elimination of choices without rent
 SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 REFINED: Final = 300  # equations up to which proposals refine the best plan
@@ -86,6 +88,10 @@ class Search:
         self.searched = 0
         self.ahead: Iterator[State] = iter(())  # descents
         self.ends = set[float]()  # seconds of those that are behind
+        self.rival = math.inf  # seconds of a plan of another Search: plans that take longer are not looked for
+        self.bound, self.is_complete = 0.0, False  # of seconds and rent
+        self.tried = set[tuple[int, ...]]()  # assignments of the proof's Model
+        self.left: Problem | None = None  # choices of all plans that may be faster than the best, without rent
 
     @functools.cached_property
     def rent_left(self) -> float:
@@ -100,14 +106,15 @@ class Search:
         places = [placement_of(spec or PartitionSpec(), v.rank).without_partial() for v, spec in sides]
         return rent([v.type for v, _ in sides], places, self.machine)
 
-    def _without_rent(self, bound: float, is_small: bool) -> float:
-        """The bound on seconds and rent of all plans as one on their seconds; of a small Program that was gone through, what its
-        choices cost at least without rent."""
-        least = max(bound - self.rent_left, min(bound, self._least_work(self.draft.program)))
-        if not is_small:
-            return least
+    @property
+    def known(self) -> float:
+        """Seconds below which there is no plan: the bound of seconds and rent, less what rent there may be; or what the choices
+        that are left cost at least without it."""
+        least = max(self.bound - self.rent_left, min(self.bound, self._least_work(self.draft.program)))
+        if self.is_small and self.is_complete:
+            self.left = self.model.without_rent()
         try:
-            return max(least, Elimination(self.model.without_rent()).least)
+            return least if self.left is None else max(least, min(self.most, Elimination(self.left, largest=LEFT).least))
         except TooWide:
             return least
 
@@ -119,38 +126,58 @@ class Search:
 
     def plan(self) -> Plan:
         """The best plan, with its Optimum."""
-        is_small = self.is_small()
-        bound, is_complete = self.in_order() if is_small else self.descents(self.begins_early)
+        self.begin()
+        self.prove()
+        self.conclude()
+        return self.result(self.settle())
+
+    def begin(self) -> None:
+        """Plans; of a small Program the best one."""
+        self.bound, self.is_complete = self.in_order() if self.is_small else self.descents(self.begins_early)
         if self.best is None:
             self._descend()
-        if self.best is None and self.leanest is not None:
-            self.within_memory(is_small, self._lighter())
-            is_complete = False
-        propagated = self._propagated()
-        if not is_complete and self.effort > 0 and self.best is not None:
-            proved, is_complete = self.proof(propagated)
-            bound = max(bound, proved)
-            if self.best.seconds > NEAR * bound:
-                self._descend()
-        is_relaxed = self.begins_relaxed and self.best is not None
-        if is_relaxed:
-            bound = max(bound, self._relaxed())
-        best = self.best or self.leanest
-        lighter = self._lighter()
+        if self.best is None and self.leanest is not None and self.bound < self.rival:
+            self.within_memory(self._lighter())
+            self.is_complete = False
+
+    def prove(self, effort: float = math.inf) -> bool:
+        """Go on with the proof for so much effort; whether it goes on."""
+        if self.proof is None or self.proof.is_over:
+            return False
+        self.proof.upper = min(self.proof.upper, self.fitting)
+        self.proof.run(effort)
+        return not self.proof.is_over
+
+    def conclude(self) -> None:
+        """What follows from the proof, once it is over."""
+        if self.proof is not None:
+            bound, self.is_complete = self._proved(self.proof)
+            self.bound = max(self.bound, bound)
+        if self.proof is not None and self.most > NEAR * self.bound:
+            self._descend()
+        if self.begins_relaxed and self.best is not None:
+            self.bound = max(self.bound, self._relaxed())
+
+    def settle(self) -> Candidate:
+        """The fastest plan, as proposals improve it."""
+        best, lighter = self.best or self.leanest, self._lighter()
         if lighter is not None and best is not None and lighter.is_better_than(best, self.memory):
-            best, bound, is_complete = lighter, self._least_work(self.draft.program), False
-        if best is None or propagated.is_better_than(best, self.memory):
-            best = propagated
-        best = fastest = self._refined(best)
-        if self.is_frugal:
-            best = self._frugal(fastest, propagated, is_small)
-        least = fastest.plan.cost if best is not fastest else None
+            best, self.bound, self.is_complete = lighter, self._least_work(self.draft.program), False
+        if best is None or self.propagated.is_better_than(best, self.memory):
+            best = self.propagated
+        self.chosen = self._refined(best)
+        return self.chosen
+
+    def result(self, best: Candidate, fastest: Candidate | None = None) -> Plan:
+        """The plan of a candidate, with its Optimum; of one that was preferred to the fastest, say which that is."""
         self.chosen = best
+        fastest = fastest or best
         cost, quick = best.plan.cost, fastest.plan.cost
         assert cost is not None and quick is not None
-        known = min(cost.seconds, quick.seconds, self._without_rent(bound, is_small and is_complete))
-        later = None if is_relaxed else self._proved_later(fastest, known)
-        optimum = Optimum(cost.seconds, known, self.searched, is_complete, later, least, cost.wire_bytes)
+        known = min(cost.seconds, quick.seconds, self.known)
+        later = None if self.begins_relaxed and self.best is not None else self._proved_later(fastest, known)
+        least = quick if best is not fastest else None
+        optimum = Optimum(cost.seconds, known, self.searched, self.is_complete, later, least, cost.wire_bytes)
         saved = saved_of(self.draft if best.draft is None else best.draft, best.refined_by, best.plan)
         cost = dataclasses.replace(cost, peak_bytes=best.peak)
         return dataclasses.replace(best.plan, cost=cost, optimum=optimum, saved=saved)
@@ -161,23 +188,19 @@ class Search:
         improved = refined(best, self.machine)
         return improved if improved.is_better_than(best, self.memory) else best
 
-    def _frugal(self, fastest: Candidate, propagated: Candidate, is_small: bool) -> Candidate:
-        """The plan that sends least among those priced that are about as fast as the fastest, and no dearer than propagation's.
+    def frugal(self, fastest: Candidate, most: float) -> Candidate | None:
+        """The plan that sends least among those priced that are about as fast as the fastest, and take at most `most` seconds.
         Of a small Program the fastest is often the only one priced; there the plan that is best where links are slow is added."""
-        assert fastest.plan.cost is not None
-        if not fastest.plan.cost.wire_bytes or fastest.peak > self.memory or fastest.refined_by == "memory":
-            return fastest
-        most = propagated.seconds if propagated.peak <= self.memory else math.inf
 
         def least() -> Candidate | None:
             return preferred([c for c in self.close if c.seconds <= most], fastest, self.memory)
 
-        for target in slow_links(self.machine.target) if is_small else ():
+        for target in slow_links(self.machine.target) if self.is_small else ():
             if not self.is_late and least() is None:
                 self._try_on(target)
         rival = least()
         rival = None if rival is None else self._refined(rival)
-        return fastest if rival is None or not is_preferred(rival, fastest, self.memory) else rival
+        return rival if rival is not None and is_preferred(rival, fastest, self.memory) else None
 
     def _try_on(self, target: Target) -> None:
         """The plan that is best on another machine."""
@@ -192,7 +215,8 @@ class Search:
     def fits(self) -> bool:
         return self.chosen.peak <= self.memory
 
-    def _propagated(self) -> Candidate:
+    @functools.cached_property
+    def propagated(self) -> Candidate:
         """Where some plan fits, nothing is computed again for this one to fit, too."""
         return propagated(self.draft, self.ties, "propagated" if self.best is None else "propagated, none computed again")
 
@@ -203,6 +227,7 @@ class Search:
             return None
         return refined(self.fastest, self.machine, "memory")
 
+    @functools.cached_property
     def is_small(self) -> bool:
         """Whether everything can be gone through."""
         choices, walks, seen = 0, 0, set[tuple[int, ...]]()
@@ -249,8 +274,8 @@ class Search:
         """Price the plans of assignments, which come in the order of their lower bounds."""
         tried, most = tried or set(), self.searched + PLANS
         for number, (bound, choices) in enumerate(ordered):
-            if self.best is not None and bound >= self.best.seconds / EQUAL:
-                return self.best.seconds, True
+            if bound >= self.most / EQUAL:
+                return self.most, True
             is_spent = self.searched >= most or number >= ASSIGNMENTS or (self.best is None and self.searched >= UNFIT)
             if choices is None or is_spent or self.is_late:
                 return bound, False
@@ -258,7 +283,17 @@ class Search:
             if key not in tried:
                 tried.add(key)
                 self._try(model, choices)
-        return (math.inf if self.best is None else self.best.seconds), True
+        return self.most, True
+
+    @property
+    def found(self) -> float:
+        """Seconds of the best plan so far that fits."""
+        return math.inf if self.best is None else self.best.seconds
+
+    @property
+    def most(self) -> float:
+        """The same, whoever found it."""
+        return min(self.rival, self.found)
 
     @property
     def is_late(self) -> bool:
@@ -299,40 +334,44 @@ class Search:
 
     # --- with lower bounds first --------------------------------------------------------------------------------------
 
-    def proof(self, propagated: Candidate) -> tuple[float, bool]:
-        """A bound on all plans, better plans on the way to it, and whether the best is optimal."""
-        assert self.best is not None
-        draft, tried = self.draft, set[tuple[int, ...]]()
-        if self.later and len(self.machine.mesh.axis_names) > KEPT:
-            return 0.0, False  # it would be too wide
+    @functools.cached_property
+    def proof(self) -> Proof | None:
+        """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide."""
+        is_wide = self.later and len(self.machine.mesh.axis_names) > KEPT
+        if self.is_complete or self.effort <= 0 or self.best is None or is_wide:
+            return None
+        draft, tried = self.draft, self.tried
         try:
             model = Model(
                 draft.program, draft.flat, self.machine, draft.annotations, self.ties, bounds=PriceList(self.machine)
             )  # fmt: skip
         except TooWide:
-            return 0.0, False
+            return None
 
         def attempt(choices: Sequence[int]) -> float:
             key = model.key(choices)
             if key not in tried:
                 tried.add(key)
                 self._try(model, choices)
-            return least()
+            return self.fitting
 
-        def least() -> float:
-            assert self.best is not None
-            fits = propagated.peak <= self.memory
-            return min(self.best.seconds, propagated.seconds if fits else math.inf)
+        return Proof(model, self.fitting, attempt, self.effort, self.deadline, self.most_rent)
 
-        proof = Proof(model, least(), attempt, self.effort, self.deadline, self.most_rent)
-        proof.run()
-        self.rent_left = min(self.most_rent, proof.rent_left)
+    @property
+    def fitting(self) -> float:
+        """Seconds of the best plan so far, propagation's among them."""
+        return min(self.most, self.propagated.seconds if self.propagated.peak <= self.memory else math.inf)
+
+    def _proved(self, proof: Proof) -> tuple[float, bool]:
+        """A bound on all plans, and whether the best is optimal; what the proof left is gone through."""
+        proof.upper = min(proof.upper, self.fitting)
+        self.rent_left, self.left = min(self.most_rent, proof.rent_left), proof.without_rent()
         if proof.is_closed:
-            return least(), True
+            return self.fitting, True
         if self.later:  # a few rounds, for the plans that they find
             return proof.bound, False
         try:
-            bound, is_complete = self._gone_through(model, proof.in_order(STEPS), proof.bound, tried)
+            bound, is_complete = self._gone_through(proof.model, proof.in_order(STEPS), proof.bound, self.tried)
         except TooWide:
             return proof.bound, False
         return max(bound, proof.bound), is_complete
@@ -386,7 +425,7 @@ class Search:
 
     # --- within the memory --------------------------------------------------------------------------------------------
 
-    def within_memory(self, is_small: bool, lighter: Candidate | None) -> None:
+    def within_memory(self, lighter: Candidate | None) -> None:
         """Plans that fit, where the fastest ones do not: bytes at the peak get a price. As long as they can still be faster than
         `lighter`, if that fits."""
         assert self.leanest is not None, "some plan was made"
@@ -397,7 +436,7 @@ class Search:
         for tried in range(self.priced):
             if self.is_late and tried >= RETRIED:
                 return
-            candidate = next(self._at_prices(prices.by_equation, is_small), None)
+            candidate = next(self._at_prices(prices.by_equation), None)
             if candidate is None:
                 return
             if candidate.peak > self.memory and candidate.draft is not None and len(self.draft.program.eqns) <= REFINED:
@@ -410,8 +449,8 @@ class Search:
                 if least < math.inf and (in_vain >= IN_VAIN or candidate.seconds >= least):
                     return
 
-    def _at_prices(self, prices: Mapping[int, float], is_small: bool) -> Iterator[Candidate]:
-        if is_small and len(self.machine.mesh.axis_names) == 1:
+    def _at_prices(self, prices: Mapping[int, float]) -> Iterator[Candidate]:
+        if self.is_small and len(self.machine.mesh.axis_names) == 1:
             try:
                 choices = Elimination(with_memory(self.model, prices)).best()
                 yield self._try(self.model, choices)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 
@@ -17,6 +17,14 @@ class Watch:
     seconds: float = math.inf
     bound: float = 0.0
     spent: float | None = None
+    proofs: dict[object, tuple[float, float | None]] = field(default_factory=dict[object, tuple[float, float | None]])
+
+    def proved(self, proof: object, bound: float, spent: float | None) -> None:
+        """How far one of the proofs is."""
+        self.proofs[proof] = bound, spent
+        self.bound = min(bound for bound, _ in self.proofs.values())
+        parts = [part for _, part in self.proofs.values() if part is not None]
+        self.spent = sum(parts) / len(parts) if parts else None
 
 
 WATCH: Final[ContextVar[Watch | None]] = ContextVar("watch", default=None)
