@@ -23,6 +23,7 @@ from meshjit.plan.automatic.make import make_automatic_plan
 from meshjit.plan.automatic.messages import Messages
 from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.refusal import DoesNotFit
+from meshjit.plan.automatic.suggest import among_few
 from meshjit.plan.make import Annotations, make_plan
 from meshjit.sharding import PartitionSpec as P
 from sharding.mesh import AbstractMesh
@@ -124,6 +125,21 @@ def solved(problem: Problem, integral: bool) -> float:
     objective = np.where(np.isfinite(costs), costs, 0.0)
     result = milp(objective, constraints=constraint, bounds=Bounds(0, most), integrality=np.full(len(costs), int(integral)))
     return float(result.fun) if result.success else math.inf
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.integers(0, 10**6), st.sampled_from([4, 1 << 20]))
+def test_the_best_among_few_choices(problem: Problem, seed: int, largest: int) -> None:
+    """Assignments cost what is said; the first is the best of those choices if nothing is too wide."""
+    generator = np.random.default_rng(seed)
+    excess = [generator.permutation(size) for size in problem.sizes]  # the choice of 0 is always one of them
+    known = [int(generator.integers(size)) for size in problem.sizes]
+    few = [[c for c in range(len(each)) if each[c] <= 1] for each in excess]
+    found = [*among_few(problem, known, largest, excess, 1)]
+    for cost, choices in found:
+        assert problem.cost(choices) == cost and all(c in kept for c, kept in zip(choices, few, strict=True))
+    least = min(map(problem.cost, itertools.product(*few)))
+    assert found[0][0] == least if largest > 4 else found[0][0] >= least
 
 
 def test_what_is_too_wide_takes_hints() -> None:

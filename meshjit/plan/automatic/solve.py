@@ -338,7 +338,7 @@ class Search:
     def proof(self) -> Proof | None:
         """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide."""
         is_wide = self.later and len(self.machine.mesh.axis_names) > KEPT
-        if self.is_complete or self.effort <= 0 or self.best is None or is_wide:
+        if self.is_complete or self.effort <= 0 or is_wide or not math.isfinite(self.fitting):
             return None
         draft, tried = self.draft, self.tried
         try:

@@ -1,0 +1,83 @@
+"""A Program that may be written in several ways: what is found for one counts for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import meshjit as mj
+import meshjit.numpy as mnp
+from meshjit import lax, nn
+from meshjit.plan.automatic.contest import best_of
+from meshjit.plan.automatic.rewritten import rewritten
+from meshjit.plan.automatic.solve import Search
+from meshjit.plan.automatic.watch import Watch
+from meshjit.plan.cost import Machine
+from meshjit.targets import target_of
+from sharding.mesh import AbstractMesh
+from tests.tools.every_plan import EQUAL, check_law, drafted
+from tests.tools.wire import traced
+
+ROWS, BOTH = AbstractMesh((8,), ("x",)), AbstractMesh((4, 2), ("x", "y"))
+
+
+def gates(w: Any, u: Any, o: Any, x: Any, y: Any) -> Any:
+    """The gradients of a loop whose gates are products of their own, with columns of one weight: with so many readers an elimination
+    is too wide."""
+
+    def loss(w: Any, u: Any) -> Any:
+        def cell(carry: Any, row: Any) -> Any:
+            h, s = carry
+            sides = [slice(k * w.shape[0], (k + 1) * w.shape[0]) for k in range(4)]
+            i, f, g, out = (mnp.dot(row, u[:, side]) + mnp.dot(h, w[:, side]) for side in sides)
+            s = nn.sigmoid(f) * s + nn.sigmoid(i) * mnp.tanh(g)
+            h = nn.sigmoid(out) * mnp.tanh(s)
+            return (h, s), h
+
+        zeros = mnp.zeros((x.shape[1], w.shape[0]))
+        return mnp.mean((mnp.dot(lax.scan(cell, (zeros, zeros), x)[1], o) - y) ** 2)
+
+    return mj.grad(loss, argnums=(0, 1))(w, u)
+
+
+def tokens(x: Any, w: Any) -> Any:
+    b, t, d = x.shape
+    return mnp.reshape(mnp.tanh(mnp.dot(mnp.reshape(x, (b * t, d)), w)), (b, t, w.shape[1]))
+
+
+@pytest.mark.parametrize("mesh", [ROWS, BOTH], ids=str)
+@pytest.mark.parametrize(("batch", "width"), [(32, 32), (5, 7)])
+def test_a_way_of_which_no_plan_was_made_is_proved_to_have_none(mesh: AbstractMesh, batch: int, width: int) -> None:
+    """Descents found none, so only the work bounded it: at most four times the optimum."""
+    shapes = [(width, 4 * width), (16, 4 * width), (width, 8), (12, batch, 16), (12, batch, 8)]
+    traced = mj.auto(gates, mesh=mesh).trace(*[mj.ShapeDtypeStruct(shape, np.float32) for shape in shapes])
+    plan = traced.plan().plan
+    assert plan.optimum is not None and plan.optimum.is_optimal and plan.optimum.is_complete
+    check_law(plan.program, plan, mesh)
+
+
+@pytest.mark.parametrize("effort", [0.0, 1e8])
+@pytest.mark.parametrize("mesh", [ROWS, BOTH, AbstractMesh((3, 2), ("x", "y"))], ids=str)
+def test_each_way_alone_is_no_better_than_all_together(mesh: AbstractMesh, effort: float) -> None:
+    program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])
+    others = [other for _, other in rewritten(program, Machine(mesh, target_of(mesh)))]
+    alone = [Search(drafted(each, mesh), {}, effort=effort).plan().optimum for each in (program, *others)]
+    searches = [Search(drafted(each, mesh), {}, effort=effort) for each in (program, *others)]
+    at, plan = best_of(searches)
+    least = [optimum.seconds for optimum in alone if optimum is not None]
+    assert len(least) == len(searches) > 1 and plan.optimum is not None and plan.cost is not None
+    assert plan.optimum.seconds <= min(least) * EQUAL and least[at] <= min(least) * EQUAL
+    assert plan.optimum.is_optimal and plan.optimum.bound <= min(least) * EQUAL
+    assert searches[at].chosen.plan.cost == plan.cost
+
+
+def test_the_bound_of_several_proofs_is_the_least() -> None:
+    watch, (first, second) = Watch(), (object(), object())
+    watch.proved(first, 0.5, 0.2)
+    assert (watch.bound, watch.spent) == (0.5, 0.2)
+    watch.proved(second, 0.3, 0.1)
+    assert watch.bound == 0.3 and watch.spent == pytest.approx(0.15)
+    watch.proved(second, 0.6, None)
+    assert (watch.bound, watch.spent) == (0.5, 0.2)
