@@ -7,11 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshjit import numpy as mnp
+from meshjit import lax, numpy as mnp
 from meshjit.core import plan
+from meshjit.core.rules import rule_of
+from meshjit.plan.cost import Machine
 from meshjit.sharding import PartitionSpec as P
+from meshjit.targets import target_of
 from sharding.mesh import AbstractMesh
-from tests.tools.wire import check_function, traffic
+from sharding.placement import Placement
+from tests.tools.wire import check_function, traced, traffic
 
 MESH = AbstractMesh((8,), ("x",))
 GRID = AbstractMesh((4, 2), ("x", "y"))
@@ -51,3 +55,18 @@ def test_what_is_no_longer_small_is_made_again_where_that_costs_less(monkeypatch
     assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {}
     monkeypatch.setattr("meshjit.plan.move_operands.STEPS", 0)
     assert traffic(spectrum, ["f32[256, 256]"], MESH, [P("x", None)], [P("x", None)]) == {"all_gather": 7 * 128}
+
+
+@pytest.mark.parametrize("order", [("int32", "int8"), ("int8", "int32")])
+def test_narrow_values_are_not_priced_as_wide_ones(order):
+    """They have the same rule, and whichever was asked for first had said what both take."""
+    program = traced(lambda x, y: tuple([z + lax.iota(z.dtype, 4096) for z in (x, y)]), ["i32[4096]", "i8[4096]"])
+    makers, machine = {str(e.outputs[0].dtype): e for e in program.eqns if e.op.name == "iota"}, Machine(MESH, target_of(MESH))
+    took, held = dict[str, float](), dict[str, int]()
+    for dtype in order:
+        maker = makers[dtype]
+        again = machine.spread_again(maker, rule_of(maker), Placement((("x",),)))
+        assert again is machine.spread_again(maker, rule_of(maker), Placement((("x",),)))
+        effect = machine.effect(maker, again)
+        took[dtype], (held[dtype],) = effect.work, effect.held
+    assert took["int32"] == pytest.approx(4 * took["int8"]) and held == {"int32": 2048, "int8": 512}

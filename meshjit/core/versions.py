@@ -35,7 +35,7 @@ class Walks:
         self.normal = functools.cache(self._normal)
         self.walk = functools.cache(self._walk)
         self.least = functools.cache(self._least)
-        self.spread_again = functools.cache(self._spread_again)
+        self.remade: dict[object, tuple[Eqn, EquationPlan | None]] = {}  # an equation's identity holds as long as it lives
 
     def _normal(self, placement: Placement) -> Placement:
         return normalized(placement, self.mesh)
@@ -57,8 +57,16 @@ class Walks:
         assert best is not None, "a value has a version from the start"
         return best
 
+    def spread_again(self, eqn: Eqn, rule: FactorRule, placement: Placement) -> EquationPlan | None:
+        """How an equation with this rule is computed so that its result has this placement; None where shards of a merged dim are
+        uneven. Copies of one equation share a plan."""
+        key = eqn.identity, rule, placement
+        known = self.remade.get(key)
+        if known is None:
+            known = self.remade[key] = eqn, self._spread_again(rule, placement)
+        return known[1]
+
     def _spread_again(self, rule: FactorRule, placement: Placement) -> EquationPlan | None:
-        """How an equation is computed so that its result has this placement; None where shards of a merged dim are uneven."""
         spread = rule.project(rule.results[0], placement, self.mesh)
         plan = equation_plan(rule, spread, self.mesh)
         sides = zip(rule.operands, plan.operands, strict=True)
@@ -151,6 +159,6 @@ class Versions(Generic[T]):
         eqn, first = self.makers[var]
         if eqn.inputs and not self.walks.nearest(var.type, self.versions[var], placement).bytes:
             return
-        plan = self.walks.spread_again(first.rule, placement)
+        plan = self.walks.spread_again(eqn, first.rule, placement)
         if plan is not None:
             self.versions[var][placement] = self.remake(eqn, plan)

@@ -105,7 +105,7 @@ class _Origins:
         seconds = machine.walk(var.type, machine.normal(here), machine.normal(target)).seconds
         if eqn is None or at is None or not seconds or not steps or not _is_elementwise(eqn, self.plans[at]):
             return seconds, NONE
-        plan = machine.spread_again(self.plans[at].rule, target)
+        plan = machine.spread_again(eqn, self.plans[at].rule, target)
         if plan is None:
             return seconds, NONE
         changes, sooner = {at: plan}, 0.0

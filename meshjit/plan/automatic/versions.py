@@ -88,7 +88,7 @@ class VersionPrices:
     def _chain(self, maker: Eqn, placement: Placement) -> float | None:
         """With what only this equation reads, which is made again, too. Where that lies so already, another choice of its home
         costs as much; so of all choices together the least stays right."""
-        plan = self.machine.spread_again(rule_of(maker), placement)
+        plan = self.machine.spread_again(maker, rule_of(maker), placement)
         if plan is None:
             return None
         seconds = self.machine.effect(maker, plan).work
