@@ -142,6 +142,23 @@ def test_the_best_among_few_choices(problem: Problem, seed: int, largest: int) -
     assert found[0][0] == least if largest > 4 else found[0][0] >= least
 
 
+@pytest.mark.parametrize("last", [[], [0], [1, 2], [0, 1]])
+def test_variables_of_one_choice_are_cut_out(last: list[int]) -> None:
+    """Arrays have at most 64 dims, and tables of other variables need not be joined."""
+    problem, generator = Problem(), np.random.default_rng(0)
+    for size in (1, *[8] * 80):
+        problem.variable(generator.integers(0, 9, size).astype(np.float64))
+    for v in range(1, 81):
+        problem.add((0, v), generator.integers(0, 9, (1, 8)).astype(np.float64))
+    own = [problem.tables[(v,)] + problem.tables[(0, v)][0] for v in range(1, 81)]
+    least = float(problem.tables[(0,)][0] + sum(table.min() for table in own))
+    elimination = Elimination(problem, last=last, largest=8)
+    assert elimination.least == problem.cost(elimination.best()) == least
+    found = [*itertools.islice(elimination.in_order(), 3)]
+    assert found[0][0] == least and all(choices is not None and choices.keys() >= {*last} for _, choices in found)
+    assert len(found) == 1 if last == [0] else len(found) == 3
+
+
 def test_what_is_too_wide_takes_hints() -> None:
     problem = Problem()
     for _ in range(8):

@@ -55,7 +55,7 @@ class Elimination:
         hints: Sequence[int | None] = (),
         spared: Container[int] = (),
     ) -> None:
-        self.hints, self.spared = hints, spared
+        self.hints, self.spared, self.last = hints, spared, last
         self.fixed: dict[int, int] = {}
         self.problem = problem
         self.tables = dict(problem.tables)
@@ -66,8 +66,10 @@ class Elimination:
         self.neighbours = [{u for scope in scopes for u in scope} - {v} for v, scopes in enumerate(self.of)]
         self.largest = largest
         self.buckets: list[Bucket] = []
-        kept = set(last)
-        self.least = self._run([v for v in range(len(problem.sizes)) if v not in kept], 0.0)
+        self.single = [v for v, size in enumerate(problem.sizes) if size == 1]  # tables are cut instead of joined
+        least = sum([self._cut(v, 0) for v in self.single])
+        kept, several = set(last).difference(self.single), [v for v, size in enumerate(problem.sizes) if size != 1]
+        self.least = self._run([v for v in several if v not in kept], least)
         self.first_kept = len(self.buckets)  # the buckets of `last` begin here
         self.least = self._run(sorted(kept), self.least)
 
@@ -104,9 +106,14 @@ class Elimination:
         """The variable takes its hint; what that costs by itself."""
         hint = self.hints[variable]
         assert hint is not None
-        self.fixed[variable], seconds = hint, 0.0
+        self.fixed[variable] = hint
+        return self._cut(variable, hint)
+
+    def _cut(self, variable: int, choice: int) -> float:
+        """The variable takes a choice; what that costs by itself."""
+        seconds = 0.0
         for own in sorted(self.of[variable]):
-            table = np.take(self.tables.pop(own), hint, axis=own.index(variable))
+            table = np.take(self.tables.pop(own), choice, axis=own.index(variable))
             rest = tuple(v for v in own if v != variable)
             for v in rest:
                 self.of[v].discard(own)
@@ -157,10 +164,11 @@ class Elimination:
         """(cost, choices of the variables in `last`), the cheapest first; of all variables where `last` is empty. The others are
         as is best with them. After so many `steps`, each a choice of one variable, it ends with (the least cost of what is left,
         None)."""
-        buckets = self.buckets[self.first_kept :][::-1] or self.buckets[::-1]
+        buckets = (self.buckets[self.first_kept :] if self.last else self.buckets)[::-1]
         count = itertools.count()
         if not math.isfinite(self.least):
             return
+        singles = dict.fromkeys([v for v in self.single if not self.last or v in self.last], 0)
         place = {bucket.variable: n for n, bucket in enumerate(buckets)}
         scopes = [[place[v] for v in bucket.scope] for bucket in buckets]
         heap: list[tuple[float, int, int, tuple[int, ...], Any]] = [(self.least, next(count), 0, (), None)]
@@ -176,7 +184,7 @@ class Elimination:
                     more = base + float(regrets[order[rank + 1]]), (*chosen[:-1], int(order[rank + 1]))
                     heapq.heappush(heap, (more[0], next(count), depth, more[1], (base, order, regrets, rank + 1)))
             if depth == len(buckets):
-                yield cost, {b.variable: c for b, c in zip(buckets, chosen, strict=True)}
+                yield cost, singles | {b.variable: c for b, c in zip(buckets, chosen, strict=True)}
                 continue
             column = buckets[depth].table[(slice(None), *[chosen[n] for n in scopes[depth]])]
             regrets = column - column.min()
