@@ -140,6 +140,8 @@ def test_the_best_among_few_choices(problem: Problem, seed: int, largest: int) -
         assert problem.cost(choices) == cost and all(c in kept for c, kept in zip(choices, few, strict=True))
     least = min(map(problem.cost, itertools.product(*few)))
     assert found[0][0] == least if largest > 4 else found[0][0] >= least
+    best = [int(each.argmin()) for each in excess]
+    assert [choices for _, choices in among_few(problem, known, largest, excess, -1)] == [best]
 
 
 @pytest.mark.parametrize("last", [[], [0], [1, 2], [0, 1]])

@@ -280,9 +280,11 @@ class Proof:
             self._improved_among_few(suggested, excess)
 
     def _improved_among_few(self, suggested: Sequence[int], excess: Excess) -> None:
-        problem, slack = self._left(), self.upper - self.bound
+        problem = self._left()
         for share in SHARES:
-            for cost, choices in among_few(problem, suggested, MIDDLING, excess, share * slack):
+            if self.is_closed:
+                return
+            for cost, choices in among_few(problem, suggested, MIDDLING, excess, share * (self.upper - self.bound)):
                 self._plan(choices, cost)
             self.effort -= ROUND
 

@@ -148,6 +148,11 @@ class Search:
         self.proof.run(effort)
         return not self.proof.is_over
 
+    @property
+    def proved(self) -> float:
+        """The bound of the proof so far."""
+        return 0.0 if self.proof is None else self.proof.bound
+
     def conclude(self) -> None:
         """What follows from the proof, once it is over."""
         if self.proof is not None:
@@ -398,10 +403,10 @@ class Search:
     # --- one axis at a time -------------------------------------------------------------------------------------------
 
     def descents(self, is_begun: bool = False) -> tuple[float, bool]:
-        """Price the plans where descents end; `is_begun`: only where the first stands after a step, the others are for later. A
-        bound by the work alone; the search is not complete."""
+        """Price the plan where the first descent ends, or where it stands after a step if it `is_begun`; where no proof follows,
+        those of all descents. A bound by the work alone; the search is not complete."""
         self.ahead = descend(self.draft, self.ties, self.deadline, is_told_early=is_begun)
-        self._descend(1 if is_begun else None)
+        self._descend(1 if is_begun or self.effort > 0 else None)
         return self._least_work(self.draft.program), False
 
     def _descend(self, most: int | None = None) -> None:

@@ -35,8 +35,9 @@ def around(problem: Problem, known: Sequence[int], largest: int) -> Iterator[Ass
 
 
 def among_few(problem: Problem, known: Sequence[int], largest: int, excess: Excess, most: float) -> Iterator[Assignment]:
-    """The same among choices with at most so much excess; where those that are known have more, others stand in for them."""
-    kept = [np.flatnonzero(each <= most) for each in excess]
+    """The same among choices with at most so much excess, and those that have least; where those that are known have more, others
+    stand in for them."""
+    kept = [np.flatnonzero(each <= max(most, each.min())) for each in excess]
     few = Problem()
     few.sizes = [len(choices) for choices in kept]
     few.tables = {scope: table[np.ix_(*[kept[v] for v in scope])] for scope, table in problem.tables.items()}
