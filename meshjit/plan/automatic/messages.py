@@ -14,6 +14,7 @@ that is there already can be left out.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -40,6 +41,13 @@ class Messages:
         ranks = {scope: sorted(self.rank[v] for v in scope) for scope in pairs}
         self.ahead = [[(s, i) for s, i in near if self.rank[v] < ranks[s][-1]] for v, near in enumerate(self.near)]
         self.behind = [[(s, i) for s, i in near if self.rank[v] > ranks[s][0]] for v, near in enumerate(self.near)]
+
+    def again(self) -> Messages:
+        """The same as they are now, to go on apart."""
+        other = copy.copy(self)
+        other.own, other.pairs = [*self.own], {**self.pairs}
+        other.moved = {scope: [*moved] for scope, moved in self.moved.items()}
+        return other
 
     @property
     def size(self) -> int:

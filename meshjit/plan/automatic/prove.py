@@ -14,6 +14,7 @@ Effort is counted, not measured, so it ends at the same place every time.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 import time
@@ -43,6 +44,10 @@ IDLE: Final = 3  # rounds without a gain, and without a price to be found, after
 STALLED: Final = 2  # rounds without a gain after which sets of placements are grouped anew
 IN_VAIN: Final = 10  # rounds without a gain, a refinement, a better plan or shorter tables, after which they are given up, too
 SHORTER: Final = 0.99  # of the entries of tables
+SLOW: Final = 0.1  # of that distance: where a round raises the bound by less, a plan is supposed that takes
+SUPPOSED: Final = 1 / 8  # of it more than the bound at most; twice as much once there is none,
+SUPPOSED_EFFORT: Final = 1 / 4  # with so much of the effort that is left
+STATE: Final = ("alive", "fixed", "terms", "messages", "refined", "grouping", "seconds", "bound", "few")  # of a proof
 GAIN: Final = 1e-3  # of the distance to the best plan: a round that raises the bound by less is without gain
 MOST_STATES: Final = 3000  # sets of placements of one value
 MOST_TOGETHER: Final = 5  # placements in one of them
@@ -97,6 +102,8 @@ class Proof:
         self.grouping: dict[int, Grouping] = {}  # of others, as it was last
         self.rounds, self.idle, self.stalled, self.in_vain = 0, 0, 0, 0
         self.tried = set[tuple[int, ...]]()
+        self.supposed = SUPPOSED if attempt is not None else 1.0  # of the distance to the best plan; 1 is no supposition
+        self.is_watched = True
 
     @property
     def is_closed(self) -> bool:
@@ -170,11 +177,47 @@ class Proof:
         self.idle, self.stalled = 0 if is_refined else self.idle, self.stalled % STALLED
         is_shorter = self.messages.size < SHORTER * size or self.upper < upper / EQUAL
         self.in_vain = self.in_vain + 1 if is_stalled and not is_refined and not is_shorter else 0
+        if self.supposed < 1 and self.bound - before < SLOW * (self.upper - self.bound):
+            self._suppose()
+
+    def _suppose(self) -> None:
+        """Seek a plan that takes little more than the bound: what takes longer is left out meanwhile. It is found, or there is
+        none, and the bound is higher."""
+        aim = self.bound + self.supposed * (self.upper - self.bound)
+        other, found = self._supposing(aim)
+        other.run()
+        self.effort -= other.granted - max(0.0, other.effort)
+        self.upper = min([self.upper, *found])
+        if self.upper <= aim:
+            for name in STATE:
+                setattr(self, name, getattr(other, name))
+            return
+        self.supposed = 2 * self.supposed if other.is_closed else 1.0
+        self.bound = max(self.bound, aim) if other.is_closed else self.bound
+        self.seconds = self.prices.array()
+        for scope in self.terms:
+            self._reprice(scope)
+
+    def _supposing(self, aim: float) -> tuple[Proof, list[float]]:
+        """The same as it is now, as if there were a plan of so many seconds; and what was found, once it was run."""
+        other, found = copy.copy(self), list[float]()
+
+        def attempt(choices: Sequence[int]) -> float:
+            assert self.attempt is not None
+            found.append(self.attempt(choices))
+            return found[-1]
+
+        other.alive, other.fixed, other.terms = [*self.alive], {**self.fixed}, {s: [*terms] for s, terms in self.terms.items()}
+        other.messages, other.refined, other.grouping = self.messages.again(), {*self.refined}, {**self.grouping}
+        other.upper, other.supposed, other.attempt, other.is_watched = aim, 1.0, attempt, False
+        other.effort = other.granted = SUPPOSED_EFFORT * self.effort
+        other.idle, other.stalled, other.in_vain = 0, 0, 0
+        return other, found
 
     def _note(self) -> None:
         """For who watches."""
         watch = WATCH.get()
-        if watch is not None:
+        if watch is not None and self.is_watched:
             watch.proved(self, self.bound, 1 - max(0.0, self.effort) / self.granted if math.isfinite(self.granted) else None)
 
     def _refine(self) -> bool:
