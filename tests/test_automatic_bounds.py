@@ -17,6 +17,7 @@ from meshjit.core.types import TensorType
 from meshjit.plan.automatic import floors, limits, prove, solve
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.price_list import NEVER, PriceList
+from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import bound_on, with_alike_axes
 from meshjit.plan.automatic.solve import Search
 from meshjit.plan.automatic.spreads import Rooms
@@ -242,3 +243,30 @@ def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest
     monkeypatch.setattr(prove.Proof, "_refine", lambda self: False)
     before = searched(draft, effort=1e9).plan().optimum
     assert before is not None and before.bound < 0.95 * optimum.bound
+
+
+@pytest.mark.parametrize("mesh", [AbstractMesh((4,), ("x",)), AbstractMesh((2, 2), ("x", "y"))], ids=str)
+def test_what_is_supposed_is_found_or_refuted(monkeypatch: pytest.MonkeyPatch, mesh: AbstractMesh) -> None:
+    """A proof that knows no good plan supposes, after every round, one that takes little more than the bound, and seeks it only
+    then."""
+    outcomes, suppose, improved = list[tuple[bool, bool]](), Proof._suppose, Proof._improved
+
+    def noted(self: Proof) -> None:
+        upper, bound = self.upper, self.bound
+        suppose(self)
+        outcomes.append((self.upper < upper, self.bound > bound))
+
+    draft, least, _ = exact(program(2), mesh)
+    monkeypatch.setattr(Proof, "_suppose", noted)
+    monkeypatch.setattr(Proof, "_improved", lambda self, excess: None if self.is_watched else improved(self, excess))
+    monkeypatch.setattr(prove, "SLOW", math.inf)
+    monkeypatch.setattr(prove, "FEW", 0)
+    for sweeps, supposed in ((1, 1 / 1024), (1, 1 / 64), (3, 1 / 256)):
+        monkeypatch.setattr(prove, "SWEEPS", sweeps)
+        monkeypatch.setattr(prove, "SUPPOSED", supposed)
+        search = searched(drafted(draft.program, mesh), effort=1e8)
+        search.rival = 4 * least
+        search.prove()
+        search.conclude()
+        assert search.is_complete and search.found == pytest.approx(least) and search.bound <= least * EQUAL
+    assert {was_found for was_found, _ in outcomes} == {True, False} and (False, True) in outcomes

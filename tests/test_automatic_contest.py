@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,14 @@ import pytest
 import meshjit as mj
 import meshjit.numpy as mnp
 from meshjit import lax, nn
-from meshjit.plan.automatic import prove
 from meshjit.plan.automatic.contest import best_of
-from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.rewritten import rewritten
 from meshjit.plan.automatic.solve import Search
 from meshjit.plan.automatic.watch import Watch
 from meshjit.plan.cost import Machine
 from meshjit.targets import target_of
 from sharding.mesh import AbstractMesh
-from tests.tools.every_plan import EQUAL, check_law, drafted, one
+from tests.tools.every_plan import EQUAL, check_law, drafted
 from tests.tools.wire import traced
 
 ROWS, BOTH = AbstractMesh((8,), ("x",)), AbstractMesh((4, 2), ("x", "y"))
@@ -84,20 +81,3 @@ def test_the_bound_of_several_proofs_is_the_least() -> None:
     assert watch.bound == 0.3 and watch.spent == pytest.approx(0.15)
     watch.proved(second, 0.6, None)
     assert (watch.bound, watch.spent) == (0.5, 0.2)
-
-
-@pytest.mark.parametrize("seed", [3, 8, 14, 21])
-def test_what_is_supposed_changes_no_bound(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """After every round a plan is supposed that takes little more than the bound; every plan of the program says whether there is one."""
-    supposed, suppose = list[bool](), Proof._suppose
-
-    def counted(self: Proof) -> None:
-        before = self.bound
-        suppose(self)
-        supposed.append(self.bound > before)
-
-    monkeypatch.setattr(prove, "SLOW", math.inf)
-    monkeypatch.setattr(prove, "SWEEPS", 1)
-    monkeypatch.setattr(Proof, "_suppose", counted)
-    one(seed, 2000)
-    assert supposed
