@@ -268,5 +268,5 @@ def test_what_is_supposed_is_found_or_refuted(monkeypatch: pytest.MonkeyPatch, m
         search.rival = 4 * least
         search.prove()
         search.conclude()
-        assert search.is_complete and search.found == pytest.approx(least) and search.bound <= least * EQUAL
+        assert search.is_complete and search.quickest == pytest.approx(least) and search.bound <= least * EQUAL
     assert {was_found for was_found, _ in outcomes} == {True, False} and (False, True) in outcomes

@@ -135,11 +135,11 @@ def test_the_best_among_few_choices(problem: Problem, seed: int, largest: int) -
     excess = [generator.permutation(size) for size in problem.sizes]  # the choice of 0 is always one of them
     known = [int(generator.integers(size)) for size in problem.sizes]
     few = [[c for c in range(len(each)) if each[c] <= 1] for each in excess]
-    found = [*among_few(problem, known, largest, excess, 1)]
-    for cost, choices in found:
+    assignments = [*among_few(problem, known, largest, excess, 1)]
+    for cost, choices in assignments:
         assert problem.cost(choices) == cost and all(c in kept for c, kept in zip(choices, few, strict=True))
     least = min(map(problem.cost, itertools.product(*few)))
-    assert found[0][0] == least if largest > 4 else found[0][0] >= least
+    assert assignments[0][0] == least if largest > 4 else assignments[0][0] >= least
     best = [int(each.argmin()) for each in excess]
     assert [choices for _, choices in among_few(problem, known, largest, excess, -1)] == [best]
 
@@ -156,9 +156,9 @@ def test_variables_of_one_choice_are_cut_out(last: list[int]) -> None:
     least = float(problem.tables[(0,)][0] + sum(table.min() for table in own))
     elimination = Elimination(problem, last=last, largest=8)
     assert elimination.least == problem.cost(elimination.best()) == least
-    found = [*itertools.islice(elimination.in_order(), 3)]
-    assert found[0][0] == least and all(choices is not None and choices.keys() >= {*last} for _, choices in found)
-    assert len(found) == 1 if last == [0] else len(found) == 3
+    assignments = [*itertools.islice(elimination.in_order(), 3)]
+    assert assignments[0][0] == least and all(choices is not None and choices.keys() >= {*last} for _, choices in assignments)
+    assert len(assignments) == 1 if last == [0] else len(assignments) == 3
 
 
 def test_what_is_too_wide_takes_hints() -> None:

@@ -122,7 +122,7 @@ def check_proof(program: Program, mesh: AbstractMesh, inputs: Any, least: float,
         each.prove()
         each.conclude()
         assert each.bound <= min(rival, least) * EQUAL, f"the proof's bound {each.bound} is above {least}, and {rival}"
-        assert each.is_complete and (each.found >= rival or _same(each.found, least)), f"found {each.found}, the least is {least}"
+        assert each.is_complete and (each.quickest >= rival or _same(each.quickest, least)), f"found {each.quickest}, the least is {least}"
 
 
 def check_fitting(program: Program, mesh: AbstractMesh, share: float) -> str:

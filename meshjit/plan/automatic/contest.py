@@ -43,7 +43,7 @@ def best_of(searches: Sequence[Search]) -> tuple[int, Plan]:
 
 def _prove(searches: Sequence[Search]) -> None:
     """A round of each proof; then of that whose bound is the least, for a better plan is most likely there."""
-    left = sorted(searches, key=lambda search: search.found)
+    left = sorted(searches, key=lambda search: search.quickest)
     while left:
         search = min(left, key=lambda search: search.proved)
         search.rival = _least(searches)
@@ -52,7 +52,7 @@ def _prove(searches: Sequence[Search]) -> None:
 
 
 def _least(searches: Sequence[Search]) -> float:
-    return min(search.found for search in searches)
+    return min(search.quickest for search in searches)
 
 
 def _preferred(searches: Sequence[Search], fastest: Candidate) -> tuple[int, Candidate] | None:
@@ -62,6 +62,6 @@ def _preferred(searches: Sequence[Search], fastest: Candidate) -> tuple[int, Can
     if not sent(fastest) or fastest.peak > memory or fastest.refined_by == "memory":
         return None
     most = min([s.propagated.seconds for s in searches if s.propagated.peak <= memory], default=math.inf)
-    close = [at for at, search in enumerate(searches) if search.found <= CLOSE * fastest.seconds]
-    found = [(at, rival) for at in close if (rival := searches[at].frugal(fastest, most)) is not None]
-    return min(found, key=lambda each: sent(each[1]), default=None)
+    close = [at for at, search in enumerate(searches) if search.quickest <= CLOSE * fastest.seconds]
+    rivals = [(at, rival) for at in close if (rival := searches[at].frugal(fastest, most)) is not None]
+    return min(rivals, key=lambda each: sent(each[1]), default=None)

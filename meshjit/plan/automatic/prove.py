@@ -184,10 +184,10 @@ class Proof:
         """Seek a plan that takes little more than the bound: what takes longer is left out meanwhile. It is found, or there is
         none, and the bound is higher."""
         aim = self.bound + self.supposed * (self.upper - self.bound)
-        other, found = self._supposing(aim)
+        other, seconds = self._supposing(aim)
         other.run()
         self.effort -= other.granted - max(0.0, other.effort)
-        self.upper = min([self.upper, *found])
+        self.upper = min([self.upper, *seconds])
         if self.upper <= aim:
             for name in STATE:
                 setattr(self, name, getattr(other, name))
@@ -199,20 +199,20 @@ class Proof:
             self._reprice(scope)
 
     def _supposing(self, aim: float) -> tuple[Proof, list[float]]:
-        """The same as it is now, as if there were a plan of so many seconds; and what was found, once it was run."""
-        other, found = copy.copy(self), list[float]()
+        """The same as it is now, as if there were a plan of so many seconds; and what its plans take, once it was run."""
+        other, seconds = copy.copy(self), list[float]()
 
         def attempt(choices: Sequence[int]) -> float:
             assert self.attempt is not None
-            found.append(self.attempt(choices))
-            return found[-1]
+            seconds.append(self.attempt(choices))
+            return seconds[-1]
 
         other.alive, other.fixed, other.terms = [*self.alive], {**self.fixed}, {s: [*terms] for s, terms in self.terms.items()}
         other.messages, other.refined, other.grouping = self.messages.again(), {*self.refined}, {**self.grouping}
         other.upper, other.supposed, other.attempt, other.is_watched = aim, 1.0, attempt, False
         other.effort = other.granted = SUPPOSED_EFFORT * self.effort
         other.idle, other.stalled, other.in_vain = 0, 0, 0
-        return other, found
+        return other, seconds
 
     def _note(self) -> None:
         """For who watches."""

@@ -291,14 +291,14 @@ class Search:
         return self.most, True
 
     @property
-    def found(self) -> float:
+    def quickest(self) -> float:
         """Seconds of the best plan so far that fits."""
         return math.inf if self.best is None else self.best.seconds
 
     @property
     def most(self) -> float:
         """The same, whoever found it."""
-        return min(self.rival, self.found)
+        return min(self.rival, self.quickest)
 
     @property
     def is_late(self) -> bool:
