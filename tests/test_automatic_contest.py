@@ -73,6 +73,16 @@ def test_each_way_alone_is_no_better_than_all_together(mesh: AbstractMesh, effor
     assert searches[at].chosen.plan.cost == plan.cost
 
 
+def test_what_is_late_is_left_to_the_first_way() -> None:
+    """Its plan is there, whatever the time, and its bound is that of the work alone."""
+    program = traced(tokens, ["f32[3, 2, 512]", "f32[512, 2000]"])
+    others = [other for _, other in rewritten(program, Machine(BOTH, target_of(BOTH)))]
+    searches = [Search(drafted(each, BOTH), {}, deadline=0.0, effort=1e8) for each in (program, *others)]
+    _, plan = best_of(searches)
+    assert plan.optimum is not None and plan.cost is not None and 0 < plan.optimum.bound <= plan.optimum.seconds
+    assert len(searches) > 1 and sum(search.searched for search in searches[1:]) == 0 and not plan.optimum.is_complete
+
+
 def test_the_bound_of_several_proofs_is_the_least() -> None:
     watch, (first, second) = Watch(), (object(), object())
     watch.proved(first, 0.5, 0.2)

@@ -132,7 +132,10 @@ class Search:
         return self.result(self.settle())
 
     def begin(self) -> None:
-        """Plans; of a small Program the best one."""
+        """Plans; of a small Program the best one. None where it is late, and another Search has some."""
+        if self.is_late and self.rival < math.inf:
+            self.bound = self._least_work(self.draft.program)
+            return
         self.bound, self.is_complete = self.in_order() if self.is_small else self.descents(self.begins_early)
         if self.best is None:
             self._descend()
@@ -343,7 +346,7 @@ class Search:
     def proof(self) -> Proof | None:
         """That no plan is cheaper, with better plans on the way to it; None where none is needed, or it would be too wide."""
         is_wide = self.later and len(self.machine.mesh.axis_names) > KEPT
-        if self.is_complete or self.effort <= 0 or is_wide or not math.isfinite(self.fitting):
+        if self.is_complete or self.effort <= 0 or self.is_late or is_wide or not math.isfinite(self.fitting):
             return None
         draft, tried = self.draft, self.tried
         try:
