@@ -239,7 +239,7 @@ def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest
     types = ["f32[1024, 64]", "f32[64, 64]", "f32[64, 32]", "f32[64, 512]", "f32[64, 32]"]
     draft = drafted(traced(branches, types), AbstractMesh((4, 2), ("x", "y")))
     optimum = searched(draft, effort=1e9).plan().optimum
-    assert optimum is not None and optimum.is_optimal
+    assert optimum is not None and optimum.gap < 0.01
     monkeypatch.setattr(prove.Proof, "_refine", lambda self: False)
     before = searched(draft, effort=1e9).plan().optimum
     assert before is not None and before.bound < 0.95 * optimum.bound
