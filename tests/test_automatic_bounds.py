@@ -14,7 +14,7 @@ import meshjit.numpy as mnp
 from meshjit import nn
 from meshjit.core.program import Program
 from meshjit.core.types import TensorType
-from meshjit.plan.automatic import floors, limits, prove, solve
+from meshjit.plan.automatic import floors, limits, prove, small, solve
 from meshjit.plan.automatic.floors import Floors
 from meshjit.plan.automatic.price_list import NEVER, PriceList
 from meshjit.plan.automatic.prove import Proof
@@ -185,7 +185,7 @@ def test_prices_are_numbered_once() -> None:
 def test_long_programs_begin_with_a_round_of_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
     """Descents follow where its bound lets them gain something."""
     draft = drafted(program(3), AbstractMesh((4, 2), ("x", "y"), abstract_device=CHIP))
-    monkeypatch.setattr(solve, "SMALL", 0)
+    monkeypatch.setattr(small, "SMALL", 0)
     descended = searched(draft).plan()
     found = Search(draft, {}, effort=limits.FIRST, later=EFFORT).plan()
     assert found.cost is not None and descended.cost is not None and found.optimum is not None
@@ -229,7 +229,7 @@ def test_sets_of_placements_are_grouped_as_prices_are_by_now(monkeypatch: pytest
     """A value has more readers than sets of its placements can be told apart for: the dearest member counts alone. Which that is
     shows when prices are exact, where the bounds on them are far from them."""
     monkeypatch.setattr(floors.Distances, "seconds", lambda *_: None)
-    monkeypatch.setattr(solve, "SMALL", 0)
+    monkeypatch.setattr(small, "SMALL", 0)
     monkeypatch.setattr(prove, "MOST_STATES", 0)
 
     def branches(x: Any, *weights: Any) -> Any:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from meshjit.core.plan import Optimum, Plan, equation_plan
-from meshjit.core.program import Program, Var
+from meshjit.core.program import Program
 from meshjit.core.region import weighted_regions
 from meshjit.core.rules import reading_of
 from meshjit.core.target import Target
@@ -34,22 +34,16 @@ from meshjit.plan.automatic.problem import Problem
 from meshjit.plan.automatic.prove import Proof
 from meshjit.plan.automatic.relax import KEPT, bound_on
 from meshjit.plan.automatic.saved import saved_of
-from meshjit.plan.automatic.spreads import rooms_of, under
+from meshjit.plan.automatic.small import is_small
 from meshjit.plan.automatic.watch import WATCH
 from meshjit.plan.cost import Machine
 from meshjit.plan.draft import Draft, first_draft
-from meshjit.plan.graph import programs_in
 from sharding.spec import PartitionSpec, placement_of
 
 PLANS: Final = 256  # plans that are priced in full
 UNFIT: Final = 64  # plans that do not fit, after which the memory gets a price
 QUICK: Final = 1 << 21  # entries of a table while decisions are kept for last
-WALKS: Final = 4000  # pairs of placements of operands, up to which the way from each to each is priced; a quarter on three axes,
-# where a way takes 1 to 4 ms to find
-FEW_DEVICES: Final = 8  # up to which all walks are quick
-SLOWNESS: Final = 8
 LEFT: Final = 1 << 21  # entries of a table of the elimination of choices without rent
-SMALL: Final = 400  # choices of all equations that are different, up to which everything is gone through
 NEAR: Final = 1.01  # times the bound of the first round of a proof: a plan that descents need not better
 REFINED: Final = 300  # equations up to which proposals refine the best plan
 PRICED: Final = 10  # prices of memory that are tried
@@ -238,28 +232,7 @@ class Search:
     @functools.cached_property
     def is_small(self) -> bool:
         """Whether everything can be gone through."""
-        choices, walks, seen = 0, 0, set[tuple[int, ...]]()
-        most = WALKS // 4 ** max(0, len(self.machine.mesh.axis_names) - 2)
-        rooms = rooms_of(self.draft.program, self.draft.flat, self.machine.mesh)
-        for part in programs_in(self.draft.program):
-            for eqn in part.eqns:
-                if eqn.identity not in seen and eqn.inputs and eqn.op.regions is None and eqn.op.pinned is None:
-                    seen.add(eqn.identity)
-                    rule = self.draft.flat.rules[eqn]
-                    spreads = rooms.spreads(eqn, rule)
-                    choices += len(spreads)
-                    walks += sum(
-                        self._slowness(v) * len({under(spread, dims) for spread in spreads}) ** 2
-                        for v, dims in zip(eqn.inputs, rule.operands, strict=True)
-                    )
-                    if choices > SMALL or walks > most:
-                        return False
-        return True
-
-    def _slowness(self, var: Var) -> int:
-        """How many times as long as elsewhere walks of a value take, where blocks of many devices do not nest: 10 ms, on 64."""
-        count = self.machine.mesh.device_count
-        return SLOWNESS if count > FEW_DEVICES and any(n > 1 and n % count for n in var.shape) else 1
+        return is_small(self.draft)
 
     # --- exactly ------------------------------------------------------------------------------------------------------
 
