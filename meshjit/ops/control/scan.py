@@ -23,9 +23,9 @@ from meshjit.ops.base.arithmetic import add, multiply, negate
 from meshjit.ops.base.constants import emit_splat
 from meshjit.ops.base.families import require
 from meshjit.ops.base.reduction import reduce_sum
-from meshjit.ops.control.in_turn import apart, goes_in_turn
 from meshjit.ops.control.nested import require_types, whole_rule
 from meshjit.ops.control.scan_rules import batch_scan, differentiate_scan, parts, prune_scan, transpose_scan
+from meshjit.ops.control.two_buffers import apart, has_two_buffers
 from meshjit.ops.reduce.contraction import dot_general
 
 _COUNTER = TensorType((), np.dtype(np.int32))
@@ -87,8 +87,8 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
     """A while loop over (counter, operands, ys so far), `unroll` iterations a step, and the iterations left over after it.
 
     What never changes goes round with the rest, as XLA wants it."""
-    length, count, consts, in_turn = params["length"], params["num_carry"], params["num_consts"], goes_in_turn(params)
-    unroll = 2 if in_turn else params["unroll"]
+    length, count, consts, is_double = params["length"], params["num_carry"], params["num_consts"], has_two_buffers(params)
+    unroll = 2 if is_double else params["unroll"]
     ys = [emit_splat(e, t, 0) for t in outs[count:]]
     state, types = [e.constant(np.zeros((), np.int32)), *operands, *ys], [_COUNTER, *ins, *outs[count:]]
     looped = length - length % unroll
@@ -98,7 +98,7 @@ def _scan_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params:
 
     def step(inner: Any, names: list[str]) -> Sequence[str]:
         for n in range(unroll):
-            names = _apart(inner, names, params) if in_turn and n else names
+            names = _apart(inner, names, params) if is_double and n else names
             names = _iteration(inner, names, ins, outs, params)
         return names
 

@@ -258,12 +258,13 @@ def eigen_general(e: Any, a: str, type: TensorType, outs: Types, left: bool, rig
 
 
 def refuse(e: Any, op: str, is_on_gpus: bool = False) -> NoReturn:
-    """For ops that only libraries have, LAPACK or also `is_on_gpus` those of CUDA: there is no text for these devices."""
+    """Raise for an op that only libraries compute, where this text can call none. LAPACK has it, and with `is_on_gpus` CUDA's
+    libraries have it, too."""
     line = f"\n  at {e.source.file}:{e.source.line}" if e.source else ""
     if e.target.may_call_kernels and e.target.platform == "cpu":
         raise NotImplementedError(f"{op}: SciPy, whose LAPACK CPU devices call, is not installed{line}\n  fix: pip install scipy")
     if is_on_gpus and e.target.platform == "gpu":
-        reason = "of text for GPUs only that for CUDA alone, where its plugin is installed, calls the library that has it"
+        reason = "CUDA's libraries have it, but text for several platforms, or without CUDA's plugin, cannot call them"
     else:
         reason = f"only CPU{' and CUDA' if is_on_gpus else ''} devices have it"
     fix = "jit it on devices('cpu'); without devices, lower(lowering_platforms=('cpu',))"

@@ -1,4 +1,4 @@
-"""Loops that write what they carry to two buffers in turn (`meshjit/ops/control/in_turn.py`)."""
+"""Loops that write what they carry to two buffers alternately (`meshjit/ops/control/two_buffers.py`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops that write what they carry to two buffers in turn.
+"""Loops that write what they carry to two buffers alternately.
 
 XLA keeps each carry of a loop in one buffer. A new value that is read off other places of the old one cannot be written over
 it: it is written elsewhere, and copied back in every iteration. So is a carry that takes the place of another one:
@@ -28,7 +28,7 @@ MOST: Final = 256  # equations of a body, which is compiled twice
 Makers = Mapping[Var, tuple[Eqn, int]]
 
 
-def goes_in_turn(params: Params) -> bool:
+def has_two_buffers(params: Params) -> bool:
     """Whether a scan with these params has large carries that would be copied, and enough iterations. What its body runs, such
     as another loop, takes longer than copies do."""
     body, consts, count = params["body"], params["num_consts"], params["num_carry"]
@@ -52,8 +52,8 @@ def _apart(e: Any, name: str, type: TensorType) -> str:
 
 
 def _clash(carries: Mapping[Var, int], outputs: Mapping[Var, int], makers: Makers) -> bool:
-    """Whether some new value cannot be written over its old one in any order of them: each has to be written while all carries
-    that it reads are there, and after the new values that it reads."""
+    """Whether no order lets every new value be written over its old one. A value has to be written while the carries that it
+    reads are there, and after the new values that it reads."""
     after = {i: set[int]() for i in carries.values()}
     for output, i in outputs.items():
         for var, is_moved in _reads(output, outputs, makers):
