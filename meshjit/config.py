@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from meshjit.options import ACCEPTED, OPTIONS, TRACED, Option
+from meshjit.options.flags import program_arguments, read_flags, register_with_absl
 
 
 class _Overrides(threading.local):
@@ -143,6 +144,16 @@ class Config:
     def freeze(self, name: str, reason: str) -> None:
         """From now on a change of this option raises: what it governs exists already."""
         self._frozen[self._resolve(name)] = reason
+
+    def parse_flags_with_absl(self) -> None:
+        """Set the options that this program's command line names: `--jax_enable_x64`, `--jax_num_cpu_devices=8`,
+        `--nojax_debug_nans`. Other flags are left to the program. absl is not needed."""
+        for name, value in read_flags([*self._options.values()], program_arguments()):
+            self.update(name, value)
+
+    def config_with_absl(self) -> None:
+        """Make the options flags of absl: `absl.app.run` then sets those that the command line names."""
+        register_with_absl([*self._options.values()], self.update)
 
     def describe(self) -> str:
         """All options: name, value, environment variable, meaning. A table for people."""

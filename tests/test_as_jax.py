@@ -41,6 +41,17 @@ print(jax.jit(lambda x: jnp.sin(x).sum())(jnp.zeros(3)), sys.argv[1:], __name__)
 assert not any(m.startswith("jax._src") or getattr(sys.modules[m], "__name__", "").startswith("jax.") for m in list(sys.modules))
 """
 
+PRIVATE = """
+import jax
+from jax._src.state.types import AbstractRef
+assert type(jax.typeof(jax.new_ref(1))) is AbstractRef is jax.ref.AbstractRef
+"""
+
+
+def test_types_that_libraries_take_from_private_modules_are_those_of_values(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PRIVATE)
+    output("-m", "meshjit.as_jax", str(tmp_path / "program.py"))
+
 
 @pytest.mark.parametrize("how", ["script", "module", "import"])
 def test_jax_is_meshjit(tmp_path: Path, how: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -154,3 +157,44 @@ def test_describe_names_every_option() -> None:
     text = Config({}).describe()
     assert all(f"{option.name} = " in text and option.doc in text for option in OPTIONS)
     assert {"enable_x64", "update"} <= set(dir(Config({})))
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("--jax_enable_x64", {"enable_x64": True}),
+        ("--jax_enable_x64=false", {"enable_x64": False}),
+        ("--nojax_threefry_partitionable -jax_num_cpu_devices=8", {"threefry_partitionable": False, "num_cpu_devices": 8}),
+        ("train --jax_platform_name cpu --steps 3", {"platforms": "cpu"}),
+        ("--jax_cpu_collectives_implementation=none -- --jax_enable_x64", {"cpu_collectives": "none", "enable_x64": False}),
+        ("--no-cache --nojax --notes=--jax_enable_x64 --jax_log_compile jax_enable_x64", {"enable_x64": False, "log_compiles": False}),
+    ],
+)
+def test_flags_of_a_command_line(line: str, values: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["program.py", *line.split()])
+    config = Config({})
+    config.parse_flags_with_absl()
+    assert {name: config.read(name) for name in values} == values
+
+
+def test_a_flag_whose_value_does_not_fit_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["program.py", "--jax_num_cpu_devices=many"])
+    with pytest.raises(ValueError, match="config option num_cpu_devices: 'many' does not fit"):
+        Config({}).parse_flags_with_absl()
+
+
+PROGRAM = """
+from absl import app, flags
+from meshjit.config import config
+config.config_with_absl()
+flags.DEFINE_integer("steps", 1, "")
+def main(rest):
+    print(config.enable_x64, config.num_cpu_devices, config.debug_nans, flags.FLAGS.steps, rest[1:])
+app.run(main)
+"""
+
+
+def test_options_are_flags_of_absl(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, str(tmp_path / "program.py"), "--jax_enable_x64", "--steps=3", "--jax_num_cpu_devices=2", "a"]
+    assert subprocess.check_output(command, text=True) == "True 2 False 3 ['a']\n"

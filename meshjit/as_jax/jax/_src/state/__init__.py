@@ -1,1 +1,1 @@
-"""`jax._src.state`: mutable arrays, which meshjit does not have."""
+"""`jax._src.state`: arrays that are changed in place (`meshjit.ref`)."""

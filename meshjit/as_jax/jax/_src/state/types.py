@@ -1,10 +1,6 @@
 """`jax._src.state.types`."""
 
 from meshjit.missing import explain as _explain
-
-
-class AbstractRef:
-    """The type of a mutable array. meshjit has none, so nothing is one."""
-
+from meshjit.ref import AbstractRef as AbstractRef
 
 _explain(__name__)
