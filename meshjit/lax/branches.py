@@ -23,6 +23,7 @@ from meshjit.lax.regions import (
     split_captured,
     trace_region,
 )
+from meshjit.lax.unchanged import in_all, without
 from meshjit.numpy.promote import cast, ops, value
 from meshjit.trace import Argument, Traced, function_name, line_of, user_source, vary, varying_of
 from meshjit.trace.float0 import without_float0
@@ -109,7 +110,10 @@ def _branch(what: str, index: Any, functions: Sequence[Function], operands: tupl
     programs = tuple(_converted(_giving_back(refs, t, captured), [d for d, _ in agreed]) for t in traced)
     types = [TensorType((), np.dtype(np.int32)), *programs[0].input_types]
     weak = [w for _, w in agreed]
-    results = apply(ops("case"), [index, *(vary(x, axes) for x in captured), *values], types, weak, mesh, branches=programs)
+    inputs = [*(vary(x, axes) for x in captured), *values]
+    same = {i: inputs[place] for i, place in in_all(programs).items()}
+    branches = tuple(without(p, same) for p in programs)
+    results = apply(ops("case"), [index, *inputs], types, weak, mesh, same, branches=branches)
     store_outputs(refs, results[: len(refs)])
     return tree.unflatten(traced[0].out_tree, results[len(refs) :])
 

@@ -27,6 +27,7 @@ from meshjit.lax.regions import (
     written_first,
 )
 from meshjit.lax.sliced_refs import has_sliced_refs, scan_of_slices
+from meshjit.lax.unchanged import with_invariants_apart
 from meshjit.numpy.promote import cast, dtype_of, lifted, ops, promoted, value, weak_of
 from meshjit.trace import Argument, Traced, bind_program, function_name, line_of, user_source
 from meshjit.trace.float0 import with_float0_shapes
@@ -271,15 +272,19 @@ def _while_loop(cond_fun: Function, body_fun: Function, of: Function, init_val: 
     (cond, body), mesh = on_one_mesh(cond, body)
     refs = [*body.writes]  # which are carried
     cond_consts, body_consts = ([x for x in t.captured if not any(x is r for r in refs)] for t in (cond, body))
-    programs = {"cond": captured_first(cond, [*cond_consts, *refs]), "body": captured_first(body, [*body_consts, *refs])}
-    types = [*programs["cond"].input_types[: len(cond_consts)], *programs["body"].input_types[: len(body_consts) + len(refs)]]
+    loop = with_invariants_apart(captured_first(cond, [*cond_consts, *refs]), captured_first(body, [*body_consts, *refs]))
+    state = [*refs, *carry.values]
+    cond_consts += [state[i] for i in loop.of_cond]
+    body_consts += [state[i] for i in loop.of_body]
     results = apply(
         ops("while"),
-        [*cond_consts, *body_consts, *refs, *carry.values],
-        [*types, *carry.types],
+        [*cond_consts, *body_consts, *(state[i] for i in loop.changing)],
+        [*loop.cond.input_types[: len(cond_consts)], *loop.body.input_types],
         written_first(body, body.out_weak),
         mesh,
-        **programs,
+        {i: state[i] for i in loop.invariant},
+        cond=loop.cond,
+        body=loop.body,
         cond_consts=len(cond_consts),
         body_consts=len(body_consts),
     )

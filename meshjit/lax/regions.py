@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -158,12 +158,22 @@ def on_one_mesh(*traced: Traced) -> tuple[list[Traced], Any]:
 
 
 def apply(
-    op: Op, operands: Sequence[Any], types: Sequence[TensorType], weak: Sequence[bool], mesh: Any = None, **params: Any
+    op: Op,
+    operands: Sequence[Any],
+    types: Sequence[TensorType],
+    weak: Sequence[bool],
+    mesh: Any = None,
+    unchanged: Mapping[int, Any] | None = None,
+    **params: Any,
 ) -> list[Any]:
     """One equation, staged by the active trace or run at once, its results with weak flags of their own.
 
-    `mesh`: of the constraints in its bodies."""
+    `mesh`: of the constraints in its bodies. `unchanged`: results that are values that the caller has, by their place; the
+    others are the equation's."""
+    kept = unchanged or {}
     with Builder(op.name) as builder, builder.at(user_source()):
         inputs = [builder.input(t) for t in types]
-        program = builder.build(builder.emit(op, inputs, params))
-    return bind_program(program, operands, weak, mesh)
+        beside = {i: builder.input(argument_of(x).type) for i, x in kept.items()}
+        own = iter(builder.emit(op, inputs, params))
+        program = builder.build([beside[i] if i in beside else next(own) for i in range(len(weak))])
+    return bind_program(program, [*operands, *kept.values()], weak, mesh)
