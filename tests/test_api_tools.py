@@ -645,6 +645,7 @@ def test_what_users_print() -> None:
     assert repr(mj.jit(test_what_users_print)).startswith("<PjitFunction of <function test_what_users_print at 0x")
     assert repr(x.at[1]) == "Array([0, 1, 2], dtype=int32).at[1]" and repr(x.at) == "Array([0, 1, 2], dtype=int32).at"
     assert (repr(mj.lax.Precision.HIGH), str(mj.sharding.AxisType.Explicit)) == ("Precision.HIGH", "AxisType.Explicit")
+    assert str(mj.lax.Precision.HIGH) == "HIGH"
     assert mj.lax.GatherScatterMode.CLIP.value == 1
 
 

@@ -17,6 +17,7 @@ from meshjit.core.parser import parse_program
 from meshjit.core.printer import print_program
 from meshjit.custom_derivatives import CustomVJPPrimal, SymbolicZero, custom_vjp_primal_tree_values
 from meshjit.errors import UnexpectedTracerError
+from meshjit.trace import active_trace
 from meshjit.trace.float0 import FLOAT0
 
 pytestmark = pytest.mark.device
@@ -635,3 +636,24 @@ def test_functions_of_functions_with_rules_take_rules_of_either() -> None:
     close(mj.grad(backwards)(1.0), 3.0)
     with pytest.raises(AttributeError, match="'custom_jvp' object has no attribute 'def_vmap'"):
         mj.custom_jvp(mnp.sin).def_vmap  # noqa: B018
+
+
+class Scale:
+    """A static argument that knows in which trace it was made, as objects of libraries do."""
+
+    def __init__(self, value: Any) -> None:
+        self.value, self.trace = value, active_trace()
+
+
+def test_static_arguments_may_know_a_trace_that_runs_no_longer() -> None:
+    @partial(mj.custom_vjp, nondiff_argnums=(1,))
+    def f(x: Any, scale: Scale) -> Any:
+        return mnp.sin(x) * scale.value
+
+    def fwd(x: Any, scale: Scale) -> Any:
+        return f(x, Scale(scale.value)), mnp.cos(x)
+
+    f.defvjp(fwd, lambda scale, cos, g: (g * cos * scale.value,))
+    gradient = mj.grad(lambda x: f(x, Scale(np.float32(2))))
+    for fun in (gradient, mj.jit(gradient), lambda x: mj.vmap(gradient)(mnp.full(2, x))[1]):
+        np.testing.assert_allclose(fun(np.float32(1)), 2 * np.cos(1), rtol=1e-6)

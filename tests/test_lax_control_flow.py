@@ -420,3 +420,54 @@ def test_a_result_of_one_dtype_is_weak_where_the_first_branchs_is() -> None:
     assert [r.weak_type for r in results] == [False, True]  # false_fun is branch 0
     results = lax.switch(0, [lambda x: (x, strong, x), lambda x: (x, x, strong)], 1.0)
     assert [r.weak_type for r in results] == [True, False, True]
+
+
+# -- what every branch, or a loop, gives back as it was given
+
+
+def test_what_all_branches_give_back_stays_one_for_all_members():
+    three, go = np.float32(3), np.array([True, False, True])
+
+    def pick(p: Any, a: Any, b: Any) -> Any:
+        return mj.lax.cond(p, lambda a, b: (a * 2, b), lambda a, b: (a, b), a, b)
+
+    for wrap in (lambda f: f, mj.jit):
+        a, b = wrap(mj.vmap(pick, in_axes=(0, 0, None), out_axes=(0, None)))(go, np.arange(3, dtype=np.float32), three)
+        np.testing.assert_array_equal(a, [0, 1, 4])
+        assert b.shape == () and b == 3
+    branches = [lambda a, b: (a, b), lambda a, b: (b, a)]  # the same two values, the other way round
+    with pytest.raises(ValueError, match="out_axes is None for a result that differs"):
+        mj.vmap(lambda i, a, b: mj.lax.switch(i, branches, a, b), (0, None, None), None)(np.arange(2), three, three)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_what_a_loop_gives_back_stays_one_for_all_members(asked: bool):
+    """`asked`: the condition reads it, too."""
+
+    def grow(x: Any, limit: Any, unread: Any) -> Any:
+        def goes_on(state: Any) -> Any:
+            return state[0] < (state[1] if asked else 5.0)
+
+        return mj.lax.while_loop(goes_on, lambda s: (s[0] + s[1], s[1], s[2]), (x, limit, unread))
+
+    out = mj.vmap(grow, in_axes=(0, None, None), out_axes=(0, None, None))(np.arange(4.0, dtype=np.float32), np.float32(2), np.int8(1))
+    np.testing.assert_array_equal(out[0], [2, 3, 2, 3] if asked else [6, 5, 6, 5])
+    assert [x.shape for x in out[1:]] == [(), ()] and [int(x) for x in out[1:]] == [2, 1] and out[2].dtype == np.int8
+    value, tangent = mj.jvp(lambda x, w: grow(x, w, np.float32(1))[:2], (np.float32(0), np.float32(2)), (np.float32(1), np.float32(1)))
+    assert [float(v) for v in (*value, *tangent)] == [2.0, 2.0, 2.0, 1.0] if asked else [6.0, 2.0, 4.0, 1.0]
+
+
+def test_refs_and_placements_go_through_branches_that_leave_them_as_they_are():
+    ref = mj.new_ref(np.arange(3.0, dtype=np.float32))
+
+    def write(p: Any, x: Any) -> Any:
+        def change(x: Any) -> Any:
+            ref[...] = ref[...] + 1
+            return x
+
+        return mj.lax.cond(p, change, lambda x: x, x)
+
+    for p, first in ((True, 1.0), (False, 1.0), (True, 2.0)):
+        assert float(mj.jit(write)(p, np.float32(5))) == 5 and float(ref[0]) == first
+    gradient = mj.grad(lambda x, p: mj.lax.cond(p, lambda x, y: (x, y * x), lambda x, y: (x, y), x, np.float32(3))[0] ** 2)
+    assert float(gradient(np.float32(4), True)) == 8

@@ -266,3 +266,33 @@ def test_convolutions_add_up_in_the_preferred_dtype() -> None:
     assert wide.dtype == np.float32
     np.testing.assert_array_equal(wide, [[[300]]])
     assert mnp.dot(half[0].T, kernel[0], preferred_element_type=np.float64).dtype == np.float32
+
+
+FACTORS = [
+    # neither float holds the numbers of the other: 1.125 (three bits) and 2**-10 (a small exponent) both count
+    ("float8_e4m3fn", "float8_e5m2", [1.125, 448.0], [2.0**-10, 0.25]),
+    ("float8_e5m2", "float8_e4m3b11fnuz", [57344.0, 2.0**-14], [1.125, 0.875]),
+    ("float8_e4m3fn", "float8_e8m0fnu", [1.125, -0.75], [2.0**-100, 2.0**90]),
+    ("float16", "bfloat16", [1.0 + 2.0**-10, 2.0**-20], [2.0**100, 2.0**110]),
+    ("int8", "uint32", [-3, 2], [5, 2**20]),
+    ("uint8", "int4", [255, 3], [-8, 7]),
+    ("int4", "float8_e5m2", [-8, 7], [2.0**-14, 1.75]),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "a", "b"), FACTORS, ids=[f"{a}-{b}" for a, b, *_ in FACTORS])
+def test_factors_of_two_dtypes_are_not_rounded_where_the_dtype_of_the_product_is_given(first: str, second: str, a: Any, b: Any):
+    x, y = (np.asarray(values).astype(mnp.dtype(name)) for values, name in ((a, first), (b, second)))
+    expected = np.float32(np.sum(np.float64(a) * np.float64(b)))
+
+    def product(p: Any, q: Any) -> Any:
+        return mnp.dot(p, q, preferred_element_type=mnp.float32)
+
+    for fun in (product, mj.jit(product)):
+        np.testing.assert_array_equal(np.asarray(fun(host(x), host(y))), expected)
+        np.testing.assert_array_equal(np.asarray(fun(host(y), host(x))), expected)
+
+
+def test_the_product_of_two_dtypes_is_of_the_greater_one_where_no_other_is_given():
+    x, y = np.asarray([1.125], mnp.float8_e4m3fn), np.asarray([0.25], mnp.float8_e5m2)
+    assert lax.dot_general(host(x), host(y), (((0,), (0,)), ((), ()))).dtype == mnp.float8_e5m2

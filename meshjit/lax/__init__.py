@@ -251,7 +251,10 @@ class Precision(enum.Enum):
     HIGHEST = 2
 
     def __repr__(self) -> str:
-        return str(self)
+        return f"Precision.{self.name}"
+
+    def __str__(self) -> str:
+        return self.name
 
 
 def dtype(x: Any) -> np.dtype[Any]:

@@ -32,6 +32,7 @@ from meshjit.trace.names import function_name, parameter_names
 from meshjit.trace.reads import global_values
 from meshjit.trace.refs import Held, content_of, refs_in
 from meshjit.trace.tracer import leaked
+from meshjit.trace.tracing import Trace, is_usable, stand_in_of
 from meshjit.transform.derivable import derivable
 from meshjit.trees import USERS, WORDS as tree
 
@@ -218,8 +219,8 @@ def custom_call(fun: Function, args: tuple[Any, ...], static: Sequence[int], rul
 
 
 def is_live(x: Any) -> bool:
-    """Whether a rule can still use it: no Tracer of a trace that has ended, which a library's function may keep in a cache."""
-    return not (isinstance(x, Tracer) and x.tracing.ended)
+    """Whether a rule can still use it: no Tracer of a trace that has ended or runs elsewhere, which a library may keep."""
+    return not isinstance(x, Tracer) or is_usable(x) or stand_in_of(x) is not None
 
 
 def _trees(args: Sequence[Any], static: Sequence[int]) -> list[Any]:
@@ -264,7 +265,7 @@ def arrays_in(values: Iterable[Any]) -> Iterator[Any]:
             waiting += _parts(value)
 
 
-_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect), Attached)
+_PLAIN = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, type, type(inspect), Attached, Trace)
 
 
 def _parts(value: Any) -> list[Any]:

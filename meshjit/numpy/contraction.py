@@ -8,16 +8,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from ml_dtypes import finfo
 
 from meshjit.api.out_sharding import takes_out_sharding
 from meshjit.config import config
 from meshjit.core.promotion import canonical
 from meshjit.core.stored import wide_of
-from meshjit.core.types import STORED, bits_of, is_float, is_integer, kind_of
+from meshjit.core.types import STORED
 from meshjit.numpy import ufuncs
 from meshjit.numpy.arguments import axis_number
 from meshjit.numpy.dot_algorithms import DotAlgorithmPreset, algorithm_of, text_of
+from meshjit.numpy.factor_dtypes import in_one_dtype
 from meshjit.numpy.promote import (
     asarray,
     broadcast_shapes,
@@ -30,7 +30,6 @@ from meshjit.numpy.promote import (
     ops,
     promoted,
     shape_of,
-    weak_of,
 )
 from meshjit.numpy.rearranging import diagonal
 from meshjit.numpy.reductions import sum as total
@@ -51,9 +50,10 @@ def dot_general(
     """`jax.lax.dot_general`: dimension_numbers = ((x contracted, y contracted), (x batch, y batch)).
 
     Operands of two dtypes are multiplied in the greater of them, so int4 weights go with bfloat16 activations: complex before
-    floating before integer, then the one of the larger range, of more bits, the signed one."""
+    floating before integer, then the one of the larger range, of more bits, the signed one. With `preferred_element_type` no
+    operand is rounded: float8_e4m3fn and float8_e5m2, of which neither holds the other's numbers, are multiplied in bfloat16."""
     preferred = preferred_dtype(preferred_element_type)
-    (lhs, rhs), weak = _multiplied(lhs, rhs, preferred)
+    (lhs, rhs), weak = in_one_dtype(lhs, rhs, preferred)
     algorithm = algorithm_of(config.default_matmul_precision if precision is None else precision)
     if algorithm is not None:
         return _by_algorithm(algorithm, lhs, rhs, dimension_numbers, preferred or dtype_of(lhs))
@@ -78,30 +78,6 @@ def _by_algorithm(algorithm: Any, lhs: Any, rhs: Any, numbers: tuple[Dims, Dims]
         ops("dot_general"), lhs, rhs, contract=contract, batch=batch, preferred=preferred, precision=text_of(algorithm)
     )
     return cast(product, result)
-
-
-def _multiplied(lhs: Any, rhs: Any, preferred: np.dtype[Any] | None) -> tuple[list[Any], bool]:
-    """The factors in one dtype, and whether the product is weak. Integers that are added up in a wider one are it before."""
-    dtypes = [dtype_of(lhs), dtype_of(rhs)]
-    if dtypes[0] == dtypes[1] or weak_of(lhs) or weak_of(rhs):
-        return promoted(lhs, rhs)
-    common = max(dtypes, key=_size_of_numbers)
-    if preferred is not None and is_integer(common) and is_integer(preferred) and bits_of(preferred) > bits_of(common):
-        common = preferred
-    halves = all(is_float(t) and bits_of(t) == 16 for t in dtypes)  # neither holds the numbers of the other
-    if preferred is not None and halves and is_float(preferred) and bits_of(preferred) > 16:
-        common = preferred
-    return [exactly(lhs, common), exactly(rhs, common)], False
-
-
-def _part(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype(f"f{dtype.itemsize // 2}") if dtype.kind == "c" else dtype
-
-
-def _size_of_numbers(dtype: np.dtype[Any]) -> tuple[int, ...]:
-    real = _part(dtype)
-    floats = (finfo(real).maxexp, finfo(real).nmant) if is_float(real) else (-1, -1)
-    return (dtype != real, *floats, 1 if dtype == np.bool_ else bits_of(real), kind_of(real) != "u")
 
 
 def _of_one_dtype(a: Any, b: Any, numbers: tuple[Dims, Dims], precision: Any, preferred: Any) -> Any:

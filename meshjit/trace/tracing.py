@@ -408,8 +408,13 @@ def stand_in_of(value: Value) -> Tracer | None:
     return None
 
 
+def is_usable(tracer: Tracer) -> bool:
+    """Whether its trace is one of those that run here."""
+    return not tracer.tracing.ended and tracer.tracing in traces.stack
+
+
 def require_live(tracer: Tracer) -> None:
-    if tracer.tracing.ended or tracer.tracing not in traces.stack:
+    if not is_usable(tracer):
         raise leaked(tracer)
 
 
