@@ -46,6 +46,17 @@ import jax
 from jax._src.state.types import AbstractRef
 assert type(jax.typeof(jax.new_ref(1))) is AbstractRef is jax.ref.AbstractRef
 """
+LOOKED_UP = """
+import sys
+import jax
+assert all(sys.modules[f"jax.{name}"] is getattr(jax, name) for name in ("tree_util", "numpy", "lax", "random", "sharding", "nn"))
+assert not [name for name in sys.modules if name.startswith(("jax._", "jax.api", "jax.plan"))]
+"""
+
+
+def test_modules_that_import_jax_has_loaded_are_known_by_its_names(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(LOOKED_UP)
+    output("-m", "meshjit.as_jax", str(tmp_path / "program.py"))
 
 
 def test_types_that_libraries_take_from_private_modules_are_those_of_values(tmp_path: Path) -> None:

@@ -432,8 +432,9 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         lambda: mj.vmap(lambda x: x, in_axes=None)(X), ValueError, "vmap needs one batch extent, found none",
     ),
     "vmap out_axes None": (
-        lambda: mj.vmap(lambda x: x, out_axes=None)(X), ValueError,
-        "vmap: out_axes is None for a result that differs between the members of the batch",
+        lambda: mj.vmap(lambda x: {"a": 1.0, "b": x}, out_axes=None)(X), ValueError,
+        "at vmap out_axes['b'], got axis spec None but output was batched on axis 0: it differs between the 3 members, together"
+        " it is f64[3]\n  fix: out_axes=0",
     ),
 }  # fmt: skip
 

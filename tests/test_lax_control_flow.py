@@ -436,7 +436,7 @@ def test_what_all_branches_give_back_stays_one_for_all_members():
         np.testing.assert_array_equal(a, [0, 1, 4])
         assert b.shape == () and b == 3
     branches = [lambda a, b: (a, b), lambda a, b: (b, a)]  # the same two values, the other way round
-    with pytest.raises(ValueError, match="out_axes is None for a result that differs"):
+    with pytest.raises(ValueError, match=r"at vmap out_axes\[0\], got axis spec None but output was batched on axis 0"):
         mj.vmap(lambda i, a, b: mj.lax.switch(i, branches, a, b), (0, None, None), None)(np.arange(2), three, three)
 
 

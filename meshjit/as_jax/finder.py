@@ -95,6 +95,14 @@ def forward(module: str, of: str, name: str) -> tuple[Callable[[str], Any], Call
     return attribute, names
 
 
+def enter_children(of: str, name: str) -> None:
+    """Put the modules that `of` has into sys.modules by jax's names, too, as `import jax` does with JAX's."""
+    for child, value in [*vars(sys.modules[of]).items()]:
+        public = isinstance(value, ModuleType) and not child.startswith("_")
+        if public and value.__name__ == f"{of}.{child}" == module_for(f"{name}.{child}"):
+            sys.modules.setdefault(f"{name}.{child}", value)
+
+
 def _is_own(name: str, value: Any) -> bool:
     return isinstance(value, ModuleType) and name in OWN_MODULES
 

@@ -91,7 +91,8 @@ def vmap(
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
         _check_own_refs(traced)
         places = [*dims, *[None] * len(traced.captured)]
-        program = batch(traced.program, places, size, _result_dims(out_axes, traced), spmd_axis_name or spread or None)
+        names = tree.path_names(tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves)), "out_axes")
+        program = batch(traced.program, places, size, _result_dims(out_axes, traced), spmd_axis_name or spread or None, names)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
         return tree.unflatten(with_float0_shapes(traced.out_tree, lambda shape: (size, *shape)), results)
 

@@ -13,21 +13,28 @@ from meshjit.ops.base.batching import insert, move
 
 
 def batch(
-    program: Program, in_dims: Sequence[int | None], size: int, out_dims: Sequence[int | None] | None, spread: Any = None
+    program: Program,
+    in_dims: Sequence[int | None],
+    size: int,
+    out_dims: Sequence[int | None] | None,
+    spread: Any = None,
+    names: Sequence[str] | None = None,
 ) -> Program:
     """Inputs have a batch dim of extent `size` at in_dims (None: the same for all), outputs at out_dims.
 
     Where out_dims is None, an output has a batch dim, wherever the op that gives it puts it, if it differs between the members.
     `spread`: the entry of the batch dim in specs that pin batched values; without it the compiler chooses. ValueError where
-    an output depends on batched inputs but its out_dim is None. What is the same for all members happens once; of effects that
-    differ between them the ordered ones are refused, and the others left to the op's batch rule.
+    an output depends on batched inputs but its out_dim is None; `names` are what it calls the out_dims. What is the same for
+    all members happens once; of effects that differ between them the ordered ones are refused, and the others left to the op's
+    batch rule.
     """
     natural, dims = _batched(program, tuple(in_dims), size, spread)
     if out_dims is None or dims == tuple(out_dims):
         return natural
     with Builder(program.name) as builder:
         results = builder.inline(natural, [builder.input(v.type, v.hint) for v in natural.inputs])
-        return builder.build([_placed(x, dim, target, size) for x, dim, target in zip(results, dims, out_dims, strict=True)])
+        places = zip(results, dims, out_dims, names or ["out_axes"] * len(results), strict=True)
+        return builder.build([_placed(x, dim, target, size, name) for x, dim, target, name in places])
 
 
 @once_per_program
@@ -64,11 +71,12 @@ def _batched_eqn(builder: Builder, eqn: Eqn, operands: list[Var], dims: list[int
     return eqn.op.batch(operands, dims, params)
 
 
-def _placed(var: Var, dim: int | None, target: int | None, size: int) -> Var:
+def _placed(var: Var, dim: int | None, target: int | None, size: int, name: str) -> Var:
     if target is None:
         if dim is not None:
             raise ValueError(
-                f"vmap: out_axes is None for a result that differs between the members of the batch, {var.type} with the batch\n"
+                f"at vmap {name}, got axis spec None but output was batched on axis {dim}: it differs between the {size} members,"
+                f" together it is {var.type}\n"
                 "  fix: out_axes=0, or make it one for all members, by lax.pmean or lax.psum over vmap(axis_name=...)"
             )
         return var
