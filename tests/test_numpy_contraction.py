@@ -296,3 +296,28 @@ def test_factors_of_two_dtypes_are_not_rounded_where_the_dtype_of_the_product_is
 def test_the_product_of_two_dtypes_is_of_the_greater_one_where_no_other_is_given():
     x, y = np.asarray([1.125], mnp.float8_e4m3fn), np.asarray([0.25], mnp.float8_e5m2)
     assert lax.dot_general(host(x), host(y), (((0,), (0,)), ((), ()))).dtype == mnp.float8_e5m2
+
+
+LISTED = [
+    ([("i", "j"), ("j", "k"), ("i", "k")], "ij,jk->ik"),
+    ([("z", "j"), ("j", "k")], "zj,jk"),  # the output's dims in the order of their names
+    ([(26, 1), (1, 0)], "zb,ba->az"),
+    ([(7, 1000), (1000, 70)], "ab,bc"),
+    ([(("x", 1), ("x", 0)), (("x", 0), ("y",)), (("y",), ("x", 1))], "ba,ac->cb"),
+    ([(..., "b"), ("b", "a"), ("a", ...)], "...b,ba->a..."),
+]
+
+
+@pytest.mark.parametrize(("names", "subscripts"), LISTED, ids=[text for _, text in LISTED])
+def test_einsum_takes_lists_of_names(names: Any, subscripts: str):
+    x, y = some(2, 3), some(3, 4)
+    arguments = [host(x), [*names[0]], host(y), [*names[1]], *([*n] for n in names[2:])]
+    assert_same(mnp.einsum(*arguments), np.einsum(subscripts, x, y))
+
+
+def test_einsum_says_which_names_do_not_go():
+    x, y = host(some(2, 3)), host(some(3, 4))
+    with pytest.raises(TypeError, match=r"einsum: dims are named by numbers or by words, not by both: 'j', 1\n"):
+        mnp.einsum(x, [..., "j"], y, ["j", 1])
+    with pytest.raises(ValueError, match="einsum: no operand has a dim 9"):
+        mnp.einsum(x, [0, 1], y, [1, 2], [0, 9])

@@ -151,3 +151,13 @@ def test_sums_flow_through_a_conversion_that_keeps_the_range(mesh: Any) -> None:
     x = mj.device_put(np.ones((8, 2), np.float32), NamedSharding(mesh, P("x")))
     text = mj.jit(lambda v: v.sum(0).astype("bfloat16")).lower(x).as_text()
     assert text.index("stablehlo.convert") < text.index("all_reduce")  # half the bytes
+
+
+def test_kinds_of_dtypes_are_among_kinds():
+    small = [*SMALL_FLOATS, np.dtype(ml_dtypes.bfloat16), np.dtype(ml_dtypes.float8_e8m0fnu)]
+    assert all(mnp.issubdtype(d, k) for d in small for k in (np.floating, np.inexact, np.number, np.generic))
+    assert not any(mnp.issubdtype(d, k) for d in small for k in (np.integer, np.complexfloating, np.float16))
+    kinds = [np.generic, np.number, np.inexact, np.floating, np.integer, np.signedinteger, np.complexfloating, np.character]
+    for a in kinds:
+        for b in kinds:
+            assert mnp.issubdtype(a, b) == np.issubdtype(a, b), (a, b)

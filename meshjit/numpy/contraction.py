@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -240,7 +240,7 @@ def einsum(
     preferred_element_type: Any = None,
     _dot_general: Callable[..., Any] = dot_general,
 ) -> Any:  # fmt: skip
-    """`numpy.einsum` with a subscripts string or lists of numbers.
+    """`numpy.einsum` with a subscripts string or lists of numbers, or of words.
 
     A character names a dim: a letter, or as in JAX any other than `,`, `-`, `>` and the dots of `...`. The output is implicit or
     explicit. Operands are contracted in pairs, those that give the smallest intermediate first; `optimize` is accepted.
@@ -269,15 +269,32 @@ def einsum(
 
 
 def _from_lists(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
-    """einsum(x, [0, 1], y, [1, 2], [0, 2]) as "ab,bc->ac" and (x, y)."""
-    letters = string.ascii_letters
-
-    def word(numbers: Sequence[Any]) -> str:
-        return "".join("..." if n is Ellipsis else letters[n] for n in numbers)
-
+    """einsum(x, [0, 1], y, [1, 2], [0, 2]) as "ab,bc->ac" and (x, y). Dims are named by numbers, words or whatever else can be
+    ordered; an output that is not named has them in their order."""
     pairs = [(arguments[i], arguments[i + 1]) for i in range(0, len(arguments) - 1, 2)]
-    text = ",".join(word(numbers) for _, numbers in pairs)
+    named = {name for _, names in pairs for name in names if name is not Ellipsis}
+    try:
+        letters = dict(zip(sorted(named), _letters(), strict=False))
+    except TypeError:
+        raise TypeError(
+            f"einsum: dims are named by numbers or by words, not by both: {', '.join(sorted(map(repr, named)))}\n"
+            f"  at {line_of(user_source())}\n  fix: einsum(x, [0, 1], y, [1, 2]) or einsum(x, ['i', 'j'], y, ['j', 'k'])"
+        ) from None
+
+    def word(names: Sequence[Any]) -> str:
+        strange = next((n for n in names if n is not Ellipsis and n not in letters), None)
+        if strange is not None:
+            raise ValueError(f"einsum: no operand has a dim {strange!r}\n  at {line_of(user_source())}")
+        return "".join("..." if n is Ellipsis else letters[n] for n in names)
+
+    text = ",".join(word(names) for _, names in pairs)
     return text + (f"->{word(arguments[-1])}" if len(arguments) % 2 else ""), tuple(x for x, _ in pairs)
+
+
+def _letters() -> Iterator[str]:
+    """As many characters as anybody needs, in their order."""
+    yield from sorted(string.ascii_letters)
+    yield from map(chr, range(192, 0x3000))
 
 
 def _parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:

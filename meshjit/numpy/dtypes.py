@@ -153,9 +153,8 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     arg1, arg2 = _kind_of_extended(arg1), _kind_of_extended(arg2)
     if _is_extended(arg1) or _is_extended(arg2):
         return arg1 == arg2 or (isinstance(arg1, type) and isinstance(arg2, type) and issubclass(arg1, arg2))
-    concrete = not (isinstance(arg1, type) and issubclass(arg1, np.generic)) or arg1 is np.dtype(arg1).type
-    kind = np.dtype(arg1) if concrete else None
-    if kind is not None and kind.kind == "V" and kind_of(kind) in _KINDS:
+    kind = None if _is_abstract(arg1) else np.dtype(arg1)
+    if kind is not None and not issubclass(kind.type, np.number) and kind_of(kind) in _KINDS:
         if isinstance(arg2, type) and issubclass(arg2, np.generic) and issubclass(_KINDS[kind_of(kind)], arg2):
             return True
         try:
@@ -163,6 +162,16 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
         except TypeError:
             return False
     return bool(np.issubdtype(arg1, arg2))
+
+
+def _is_abstract(kind: Any) -> bool:
+    """Whether it is one of NumPy's classes of several dtypes, as np.floating."""
+    if not (isinstance(kind, type) and issubclass(kind, np.generic)):
+        return False
+    try:
+        return np.dtype(kind).type is not kind
+    except TypeError:
+        return True
 
 
 def _is_extended(kind: Any) -> bool:
