@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,17 +26,22 @@ FLOAT0 = np.dtype([("float0", "V")])
 register_node(HiddenFloat0, lambda hidden: ((), hidden.shape), lambda shape, _: np.zeros(shape, FLOAT0))
 
 
-def _numbered(treedef: Any) -> Any:
-    """The tree whose leaves are their numbers, float0 arrays hidden."""
-    whole = WORDS.unflatten(treedef, range(treedef.num_leaves))
-    return USERS.map(lambda x: HiddenFloat0(x.shape) if isinstance(x, np.ndarray) else x, whole)
+_LEAF = USERS.structure(0)
 
 
 @functools.lru_cache(1024)
 def key_types(treedef: Any) -> tuple[KeyType | None, ...]:
     """Per leaf of a treedef of WORDS: of what dtype the keys are whose words it is, None for other arrays."""
-    leaves = [x for x in USERS.leaves(_numbered(treedef)) if type(x) is not Ref]  # no leaf of WORDS
-    return tuple(x.dtype if isinstance(x, PRNGKeyArray) else None for x in leaves)
+    return tuple(_key_types(treedef))
+
+
+def _key_types(treedef: Any) -> Iterator[KeyType | None]:
+    node = WORDS.outermost(treedef)
+    if node is None or node[0] is PRNGKeyArray:
+        yield None if node is None else node[1]
+    else:
+        for child in WORDS.structures(treedef):
+            yield from _key_types(child)
 
 
 def hidden_dims(treedef: Any) -> tuple[int, ...]:
@@ -46,8 +51,15 @@ def hidden_dims(treedef: Any) -> tuple[int, ...]:
 
 @functools.lru_cache(1024)
 def users_treedef(treedef: Any) -> Any:
-    """The structure that users see, of a treedef of WORDS."""
-    return USERS.structure(_numbered(treedef))
+    """The structure that users see, of a treedef of WORDS. No tree is made of it: a class may look at its leaves."""
+    return _users_treedef(treedef)
+
+
+def _users_treedef(treedef: Any) -> Any:
+    node = WORDS.outermost(treedef)
+    if node is None or node[0] in (PRNGKeyArray, Ref):
+        return _LEAF
+    return USERS.with_structures(node, map(_users_treedef, WORDS.structures(treedef)))
 
 
 def about_leaves(treedef: Any, leaves: Iterable[Any]) -> Any:

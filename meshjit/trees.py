@@ -62,6 +62,14 @@ class Trees:
         """The treedefs one level down: those of a tuple's elements."""
         return _jaxlib.children(treedef)
 
+    def outermost(self, treedef: Any) -> tuple[type, Any] | None:
+        """(class, what its registration keeps beside the children) of the outermost node; None for a leaf."""
+        return _jaxlib.node_data(treedef)
+
+    def with_structures(self, node: tuple[type, Any], structures: Iterable[Any]) -> Any:
+        """The treedef of such a node with children of these structures."""
+        return _jaxlib.treedef_of(node, structures, self._registry)
+
     def map(self, f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:  # noqa: A001
         """f on every leaf, and on what the other trees have in its place (they may go deeper)."""
         flat, treedef = self.flatten(tree, is_leaf)
@@ -152,6 +160,11 @@ class Trees:
     def path_names(self, tree: Any, root: str, is_leaf: IsLeaf = None) -> list[str]:
         """One name per leaf: `params['w1'][0].x` for root "params"."""
         return [root + _jaxlib.path_text(path) for path, _ in self.flatten_with_path(tree, is_leaf)[0]]
+
+    def names_in(self, treedef: Any, root: str) -> list[str]:
+        """The same for a treedef. Of a class that tells by its leaves which of them are its leaves: their numbers."""
+        names = self.path_names(self.unflatten(treedef, range(treedef.num_leaves)), root)
+        return names if len(names) == treedef.num_leaves else [f"{root}: leaf {i}" for i in range(treedef.num_leaves)]
 
     def flatten_prefix(self, prefix: Any, full: Any, what: str, is_leaf: IsLeaf = None) -> list[Any]:
         """One entry of `prefix` per leaf of the treedef `full`; an entry of prefix stands for the whole subtree in its place.

@@ -16,6 +16,7 @@ import pytest
 
 import meshjit as mj
 from meshjit import tree, tree_util
+from meshjit.tree_views import key_types, users_treedef
 from meshjit.trees import WORDS
 
 
@@ -429,3 +430,29 @@ def test_functions_have_jaxs_names_for_their_parameters():
     assert pairs == {"a": [1, 2]}
     assert tree.broadcast(prefix_tree=1, full_tree=(0, 0)) == (1, 1) and tree.reduce(function=max, tree=[1, 3]) == 3
     assert tree_util.keystr(keys=(tree_util.DictKey("a"),)) == "['a']"
+
+
+class Sorted:
+    """A node that sorts what it has into leaves and statics by looking at it: numbers are none of its leaves."""
+
+    def __init__(self, *values: Any) -> None:
+        self.values = values
+
+
+tree.register_node(
+    Sorted,
+    lambda x: (tuple(v for v in x.values if not isinstance(v, int)), tuple(v for v in x.values if isinstance(v, int))),
+    lambda static, leaves: Sorted(*leaves, *static),
+)
+
+
+def test_classes_that_look_at_their_leaves_are_taken_apart_once_only():
+    value = {"a": Sorted(np.ones(2, np.float32), 3, mj.random.key(0)), "b": (None, mj.new_ref(1.0))}
+    assert users_treedef(WORDS.structure(value)) == tree.structure(value)
+    assert [str(x) for x in key_types(WORDS.structure(value))] == ["None", "key<fry>"]
+    given = Sorted(np.ones(2, np.float32), 3)
+    doubled = mj.jit(lambda s: Sorted(s.values[0] * 2, s.values[1]))(given)
+    assert doubled.values[1] == 3 and doubled.values[0][0] == 2
+    gradient, compiled = mj.grad(lambda s: (s.values[0] ** 2).sum())(given), mj.jit(lambda s: s).lower(given).compile()
+    assert gradient.values[0][0] == 2 and gradient.values[1] == 3 and compiled(given).values[1] == 3
+    assert compiled.in_tree.num_leaves == 1 and len(tree.leaves(compiled.input_shardings)) == 1

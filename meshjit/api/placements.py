@@ -212,5 +212,4 @@ def _committed_spec(key: LeafKey, mesh: Any) -> PartitionSpec | None:
 
 def output_names(traced: TracedProgram) -> Sequence[str]:
     """`result['loss']` for every output."""
-    dummy = tree.unflatten(traced.out_tree, list(range(traced.out_tree.num_leaves)))
-    return tree.path_names(dummy, "result")
+    return tree.names_in(traced.out_tree, "result")

@@ -8,7 +8,8 @@ state comes back as it went in, and the next call takes it as it is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from itertools import accumulate
+from typing import Any
 
 from meshjit.core.types import TensorType
 from meshjit.trees import WORDS as tree
@@ -16,22 +17,29 @@ from meshjit.trees import WORDS as tree
 
 def state_ties(in_tree: Any, out_tree: Any, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> Mapping[int, int]:
     """Number of the result's leaf → number of the argument's leaf."""
-    args, kwargs = tree.unflatten(in_tree, list(range(len(inputs))))
-    result = tree.unflatten(out_tree, list(range(len(outputs))))
-    waiting = [*args, *kwargs.values()]
+    waiting = [entry for part in _entries(in_tree, 0) for entry in _entries(*part)]  # of the arguments, then of those by name
     ties: dict[int, int] = {}
 
-    def tie(part: Any) -> bool:
+    def tie(structure: Any, first: int) -> bool:
+        count = structure.num_leaves
+        types = [*outputs[first : first + count]]
         for argument in waiting:
-            there, here = tree.leaves(part), tree.leaves(argument)
-            same = tree.structure(part) == tree.structure(argument) and [outputs[i] for i in there] == [inputs[i] for i in here]
-            if here and same:
-                ties.update(zip(there, here, strict=True))
-                waiting[:] = [other for other in waiting if other is not argument]
+            other, place = argument
+            if count and structure == other and types == [*inputs[place : place + count]]:
+                ties.update(zip(range(first, first + count), range(place, place + count), strict=True))
+                waiting.remove(argument)
                 return True
         return False
 
-    if not tie(result) and isinstance(result, list | tuple):
-        for part in cast(Sequence[Any], result):
-            tie(part)
+    node = tree.outermost(out_tree)
+    if not tie(out_tree, 0) and node is not None and issubclass(node[0], list | tuple):
+        for part in _entries(out_tree, 0):
+            tie(*part)
     return ties
+
+
+def _entries(treedef: Any, first: int) -> list[tuple[Any, int]]:
+    """(structure, number of its first leaf) of what is one level down."""
+    structures = tree.structures(treedef)
+    starts = accumulate((s.num_leaves for s in structures), initial=first)
+    return list(zip(structures, starts, strict=False))

@@ -82,7 +82,7 @@ def jacrev(
         for a in call.arguments if not allow_int else ():
             _checked(a.type, "jacrev", f"argument {a.name}", holomorphic)
         outer = call.value_tree
-        paths = tree.path_names(tree.unflatten(outer, range(outer.num_leaves)), "result")
+        paths = tree.names_in(outer, "result")
         outputs = call.traced.program.output_types[: len(paths)]
         types = [_checked(t, "jacrev", path, holomorphic) for t, path in zip(outputs, paths, strict=True)]
         pulled = pulled_back(call)

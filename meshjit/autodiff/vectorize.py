@@ -91,7 +91,7 @@ def vmap(
             _check_spread(spmd_axis_name, traced.mesh, traced.program)
         _check_own_refs(traced)
         places = [*dims, *[None] * len(traced.captured)]
-        names = tree.path_names(tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves)), "out_axes")
+        names = tree.names_in(traced.out_tree, "out_axes")
         program = batch(traced.program, places, size, _result_dims(out_axes, traced), spmd_axis_name or spread or None, names)
         results = run(program, [*operands, *traced.captured], traced.out_weak, traced.mesh)
         return tree.unflatten(with_float0_shapes(traced.out_tree, lambda shape: (size, *shape)), results)
@@ -247,9 +247,8 @@ def _result_dims(out_axes: Any, traced: Traced) -> list[int | None]:
     for i, (axis, var, hidden) in enumerate(zip(axes, traced.program.outputs, hidden_dims(traced.out_tree), strict=True)):
         rank = len(var.shape) - hidden + 1
         if axis is not None and not -rank <= axis < rank:
-            dummy = tree.unflatten(traced.out_tree, range(len(axes)))
             raise ValueError(
-                f"vmap: out_axes is {axis} for {tree.path_names(dummy, 'result')[i]} {var.type},"
+                f"vmap: out_axes is {axis} for {tree.names_in(traced.out_tree, 'result')[i]} {var.type},"
                 f" which has {rank} dims with the batch"
             )
         dims.append(None if axis is None else axis % rank)

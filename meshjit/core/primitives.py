@@ -25,6 +25,8 @@ class Primitive:
 
     name: str
 
+    call_primitive = map_primitive = False  # as of all that JAX has today; libraries ask
+
     @property
     def multiple_results(self) -> bool:
         return self.name in MULTIPLE_RESULTS

@@ -160,8 +160,7 @@ def _check_results(what: str, traced: Sequence[Traced]) -> None:
             )
         for i, (a, b) in enumerate(zip(first.out_arguments, other.out_arguments, strict=True)):
             if a.type.shape != b.type.shape or (a.type.dtype != b.type.dtype and not (a.weak or b.weak)) or a.placed != b.placed:
-                dummy = tree.unflatten(first.out_tree, range(len(first.out_arguments)))
-                name = tree.path_names(dummy, "result")[i]
+                name = tree.names_in(first.out_tree, "result")[i]
                 by = ".astype" if a.placed == b.placed else "reshard"
                 raise TypeError(
                     f"{what}: the branches return different types: {name} is {a} in {first.program.name}"
@@ -173,7 +172,7 @@ def _check_results(what: str, traced: Sequence[Traced]) -> None:
 
 def _varies_otherwise(what: str, first: Traced, other: Traced, index: int) -> str:
     a, b = first.out_arguments[index], other.out_arguments[index]
-    name = tree.path_names(tree.unflatten(first.out_tree, range(len(first.out_arguments))), "result")[index]
+    name = tree.names_in(first.out_tree, "result")[index]
     fewer, more = (first, b.varying - a.varying) if b.varying - a.varying else (other, a.varying - b.varying)
     here, there = (tuple(sorted(x.varying)) or "no axis" for x in (a, b))
     return (

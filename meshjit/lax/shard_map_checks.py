@@ -259,7 +259,7 @@ def _origin(traced: Traced, index: int) -> str:
 
 
 def _path(traced: Traced, index: int) -> str:
-    return tree.path_names(tree.unflatten(traced.out_tree, range(traced.out_tree.num_leaves)), "result")[index]
+    return tree.names_in(traced.out_tree, "result")[index]
 
 
 def _varies(name: str, mesh: BaseMesh, traced: Traced, index: int, spec: PartitionSpec, extra: Names) -> str:

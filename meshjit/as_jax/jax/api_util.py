@@ -11,7 +11,7 @@ from meshjit.as_jax.jax.extend.linear_util import WrappedFun
 from meshjit.missing import explain as _explain
 from meshjit.trees import USERS
 
-__all__ = ["DebugInfo", "debug_info", "flatten_fun", "flatten_fun_nokwargs", "shaped_abstractify"]
+__all__ = ["DebugInfo", "debug_info", "flatten_fun", "flatten_fun_nokwargs", "safe_map", "shaped_abstractify"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,11 @@ class DebugInfo:
 
 def debug_info(traced_for: str, fun: Callable[..., Any], *_: Any, **__: Any) -> DebugInfo:
     return DebugInfo(traced_for, getattr(fun, "__name__", str(fun)))
+
+
+def safe_map(fun: Callable[..., Any], *sequences: Any) -> list[Any]:
+    """What fun gives for the first elements, for the second ones, ...; ValueError for sequences of different lengths."""
+    return [fun(*elements) for elements in zip(*sequences, strict=True)]
 
 
 def flatten_fun_nokwargs(fun: WrappedFun, in_tree: Any) -> tuple[WrappedFun, Callable[[], Any]]:

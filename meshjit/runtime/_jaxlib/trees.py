@@ -126,6 +126,6 @@ def node_data(treedef: Any) -> tuple[type, Any] | None:
     return treedef.node_data()
 
 
-def treedef_of(data: tuple[type, Any], treedefs: Iterable[Any]) -> Any:
+def treedef_of(data: tuple[type, Any], treedefs: Iterable[Any], registry: Any = registry) -> Any:
     """The treedef of a node of this `node_data` and these children."""
     return _jax.pytree.PyTreeDef.from_node_data_and_children(registry, data, list(treedefs))

@@ -23,6 +23,8 @@ class Primitive:
     means. Its rules in `ad.primitive_jvps` and `batching.primitive_batchers` are used; without one, the meaning is
     differentiated or batched."""
 
+    call_primitive = map_primitive = False
+
     def __init__(self, name: str) -> None:
         self.name, self.multiple_results = name, False
         self.impl: Callable[..., Any] | None = None

@@ -21,6 +21,7 @@ from meshjit.as_jax.jax.core import (
     unmapped_aval as unmapped_aval,
     valid_jaxtype as valid_jaxtype,
 )
+from meshjit.as_jax.jax.extend.core import primitives as primitives
 from meshjit.as_jax.jax.interpreters.primitive import Primitive as Primitive
 from meshjit.core.program import Var as Var
 from meshjit.missing import explain as _explain
