@@ -74,3 +74,27 @@ def test_a_vector_on_a_diagonal_that_numpy_numbers(k: Any) -> None:
     np.testing.assert_array_equal(mnp.diag(v, k), np.diag(v, int(k)))
     with pytest.raises(TypeError, match="the number of a diagonal is an int, got float 0.5"):
         mnp.diag(v, 0.5)
+
+
+FORMS = {
+    "NumPy's": lambda: np.array([2, 3]), "an array": lambda: mnp.array([2, 3]), "small": lambda: np.array([2, 3], np.uint8),
+    "numbers": lambda: [np.int64(2), mnp.array(3)], "a range": lambda: range(2, 4),
+}  # fmt: skip
+SHAPED = {
+    "broadcast_to": lambda shape: mnp.broadcast_to(np.ones((1, 3)), shape),
+    "reshape": lambda shape: mnp.arange(6).reshape(shape),
+    "zeros": mnp.zeros,
+    "slice": lambda shape: lax.slice(mnp.ones((4, 4)), (0, 0), shape),
+    "dynamic_slice": lambda shape: lax.dynamic_slice(mnp.ones((4, 4)), (0, 0), shape),
+    "tile": lambda shape: mnp.tile(1.0, shape),
+    "normal": lambda shape: random.normal(random.key(0), shape),
+    "full_like": lambda shape: mnp.full_like(np.ones(1), 2, shape=shape),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", SHAPED)
+def test_shapes_are_whatever_holds_integers(name: str, form: str) -> None:
+    assert SHAPED[name](FORMS[form]()).shape == (2, 3)
+    assert int(mnp.ravel_multi_index((1, 1), [*FORMS[form]()])) == int(mnp.ravel_multi_index((1, 1), FORMS[form]())) == 4
+    np.testing.assert_array_equal(mnp.roll(np.eye(4), FORMS[form](), (0, 1)), np.roll(np.eye(4), (2, 3), (0, 1)))

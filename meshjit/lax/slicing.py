@@ -17,8 +17,9 @@ from meshjit.trace import bind, line_of, user_source
 
 
 def slice(operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Any = None) -> Any:  # noqa: A001
-    strides = (1,) * len(start_indices) if strides is None else tuple(strides)
-    return bind(ops("slice"), asarray(operand), start=tuple(start_indices), limit=tuple(limit_indices), strides=strides)
+    start, limit = shape_tuple(start_indices), shape_tuple(limit_indices)
+    strides = (1,) * len(start) if strides is None else shape_tuple(strides)
+    return bind(ops("slice"), asarray(operand), start=start, limit=limit, strides=strides)
 
 
 def slice_in_dim(operand: Any, start_index: int | None, limit_index: int | None, stride: int = 1, axis: int = 0) -> Any:

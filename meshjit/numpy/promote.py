@@ -237,7 +237,7 @@ def index_dtype() -> np.dtype[Any]:
 def broadcast_to(array: Any, shape: Any) -> Any:
     """NumPy's rule: dims are added in front, extents of 1 are repeated."""
     operand, type, weak = value(array)
-    if type.shape == shape:
+    if isinstance(shape, tuple) and type.shape == shape:
         return operand
     shape = shape_tuple(shape)
     if type.shape == shape:

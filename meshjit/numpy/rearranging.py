@@ -91,6 +91,7 @@ def rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     """`numpy.roll`. A traced shift is one dynamic slice of two copies."""
+    shift = list(shift) if isinstance(shift, range) else shift
     if not isinstance(shift, int) and len(shape_of(shift)) > 1:
         raise ValueError(f"roll: shifts are a number or a vector, got shape {shape_of(shift)}\n  at {line_of(user_source())}")
     if not isinstance(shift, list | tuple | float | int) and is_inexact(dtype_of(shift)):

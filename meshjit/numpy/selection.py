@@ -329,7 +329,7 @@ def ravel_multi_index(
     are clipped, or wrap. order "F": the first dim runs fastest."""
     if mode not in ("raise", "clip", "wrap") or order not in ("C", "F"):
         raise ValueError(f"ravel_multi_index: mode is {mode!r}, order {order!r}; use 'raise', 'clip' or 'wrap', and 'C' or 'F'")
-    several = hasattr(multi_index, "__len__")
+    dims, several = shape_tuple(dims), hasattr(multi_index, "__len__")
     if not several or len(multi_index) != len(dims):
         got = f"{len(multi_index)} arrays" if several else f"{type(multi_index).__name__} {multi_index!r:.60}"
         raise (ValueError if several else TypeError)(
