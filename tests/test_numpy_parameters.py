@@ -98,3 +98,7 @@ def test_shapes_are_whatever_holds_integers(name: str, form: str) -> None:
     assert SHAPED[name](FORMS[form]()).shape == (2, 3)
     assert int(mnp.ravel_multi_index((1, 1), [*FORMS[form]()])) == int(mnp.ravel_multi_index((1, 1), FORMS[form]())) == 4
     np.testing.assert_array_equal(mnp.roll(np.eye(4), FORMS[form](), (0, 1)), np.roll(np.eye(4), (2, 3), (0, 1)))
+
+
+def test_nothing_has_the_shape_of_a_number() -> None:
+    assert (mnp.shape(None), mnp.ndim(None), mnp.size(None)) == ((), 0, 1)

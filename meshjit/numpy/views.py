@@ -19,8 +19,8 @@ def ndim(a: Any) -> int:
 
 
 def shape(a: Any) -> tuple[int, ...]:
-    """Extents."""
-    return a.shape if described(a) else shape_of(a)
+    """Extents. None counts as a number, since JAX still takes it (with a warning)."""
+    return a.shape if described(a) else () if a is None else shape_of(a)
 
 
 def size(a: Any, axis: Any = None) -> int:
