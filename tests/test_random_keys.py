@@ -206,3 +206,13 @@ def test_keys_by_their_dtype() -> None:
     assert mj.random.wrap_key_data(np.array([1, 2], np.uint32), dtype=mj.random.key_dtype("threefry2x32")).shape == ()
     with pytest.raises(ValueError, match=r"dtype and impl both say which keys\n.*\n  fix: give dtype alone"):
         mj.random.key(1, dtype="rbg", impl="rbg")
+
+
+def test_keys_are_what_they_are() -> None:
+    """What cleans a state of NaNs goes over its keys, too."""
+    keys = mj.random.split(mj.random.key(0), 3)
+    for fun in (lambda f, x: f(x), lambda f, x: mj.jit(f)(x), lambda f, x: mj.vmap(f)(x)):
+        for name in ("nan_to_num", "conj", "real", "positive"):
+            assert mnp.array_equal(fun(getattr(mnp, name), keys), keys) and fun(getattr(mnp, name), keys).dtype == keys.dtype
+        assert fun(mnp.isfinite, keys).tolist() == [True] * 3 and fun(mnp.isnan, keys).tolist() == [False] * 3
+    assert bool(mnp.isfinite(keys[0])) and not mnp.isnan(keys[:0]).shape[0]

@@ -158,12 +158,23 @@ def _refuse_numbers(name: str, x: Any, y: Any) -> None:
         raise TypeError(str(error)) from None
 
 
-# Functions that move elements, by the parameters that are keys where one of them is.
+def asks_keys(function: Function, compare: Function) -> Function:
+    """A function that asks whether elements are numbers, which also asks keys: all are what they are."""
+
+    @functools.wraps(function)
+    def of_any(x: Any, *args: Any, **kwargs: Any) -> Any:
+        return compare(x, x) if is_keys(x) else function(x, *args, **kwargs)
+
+    return of_any
+
+
+# Functions that move elements, or leave integers as they are, by the parameters that are keys where one of them is.
 _NUMPY = {
     (0,): """array asarray copy array_split atleast_1d atleast_2d atleast_3d block broadcast_arrays broadcast_to column_stack
-        concatenate concat delete diag diagflat diagonal dsplit dstack empty_like expand_dims flip fliplr flipud hsplit hstack ix_
-        matrix_transpose meshgrid moveaxis ones_like permute_dims ravel repeat reshape resize roll rollaxis rot90 split squeeze
-        stack swapaxes take take_along_axis tile transpose tril triu unstack vsplit vstack zeros_like""",
+        concatenate concat conj conjugate delete diag diagflat diagonal dsplit dstack empty_like expand_dims flip fliplr flipud
+        hsplit hstack ix_ matrix_transpose meshgrid moveaxis nan_to_num ones_like permute_dims positive ravel real repeat reshape
+        resize roll rollaxis rot90 split squeeze stack swapaxes take take_along_axis tile transpose tril triu unstack vsplit
+        vstack zeros_like""",
     (1,): "choose compress extract full",
     (0, 1): "append fill_diagonal full_like",
     (0, 2): "insert piecewise place put put_along_axis",
@@ -179,6 +190,7 @@ _LAX = {
     (1, 2): "select",
 }
 _MAKERS = {"empty": 1, "zeros": 1, "ones": 1}
+_QUESTIONS = {"isnan": "not_equal", "isfinite": "equal"}
 _COMPARISONS = ("equal", "not_equal", "array_equal", "array_equiv", "allclose", "isclose", "eq", "ne")
 
 
@@ -195,3 +207,6 @@ def install(module: dict[str, Any]) -> None:
     for name in _COMPARISONS:
         if name in module:
             module[name] = compares_keys(module[name])
+    for name, comparison in _QUESTIONS.items():
+        if name in module:
+            module[name] = asks_keys(module[name], module[comparison])
