@@ -285,3 +285,10 @@ def test_code_for_devices_that_does_not_go_together(first: Any, second: Any, tex
     with pytest.raises(ShardingError) as error:
         mj.jit(lambda x: second(first(x)))(SQUARE)
     assert text in str(error.value).split("\n")[1]
+
+
+def test_a_constraint_on_a_mesh_without_devices_says_the_spec_as_it_was_written() -> None:
+    x, on_devices = mj.device_put(X, outer("x", "y")), outer("x")
+    there = NamedSharding(on_devices.mesh.abstract_mesh, P("x"))  # pyright: ignore[reportAttributeAccessIssue]
+    for fun in (lambda v: constrained(v, there), mj.jit(lambda v: constrained(v, there))):
+        assert fun(x).sharding == on_devices
