@@ -51,7 +51,8 @@ def options() -> str:
         "An option is set by the environment, read when meshjit is imported; by `meshjit.config.update(name, value)`; or for a",
         "block and a thread by `with meshjit.config.using(name=value)`. JAX's spelling `jax_NAME` means the same. Of several",
         "variables the first that is set counts. `config.parse_flags_with_absl()` takes `--jax_NAME=value` off the program's",
-        "command line, `config.config_with_absl()` makes the options flags of absl. The page is generated from `meshjit/options`.", "",
+        "command line, `config.config_with_absl()` makes the options flags of absl. The page is generated from",
+        "`meshjit/options`.", "",
         "| option | default | variables | what it does |", "|---|---|---|---|",
     ]  # fmt: skip
     for option in OPTIONS:
