@@ -28,9 +28,10 @@ class ShardingError(ValueError):
     """A placement that cannot be: says which argument, both numbers or axes, why, and a fix."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, init=False, slots=True)
 class Placement:
-    """Axes per dim, major to minor; partial axes with their kind, sorted; replicated over the rest. Hashable.
+    """Axes per dim, major to minor; partial axes with their kind, sorted; replicated over the rest. Hashable; equal ones are one
+    object, so that passes compare and look up placements in no time.
 
     ShardingError when an axis (or a part of one) is used twice, when a kind is not one of PARTIAL_KINDS, or when two
     kinds meet: max over x of a sum over y is not the sum over y of a max over x, so such a value has no one meaning.
@@ -39,9 +40,19 @@ class Placement:
     dims: tuple[tuple[AxisRef, ...], ...]
     partial: tuple[tuple[AxisRef, str], ...] = ()
 
-    def __post_init__(self) -> None:
+    def __new__(cls, dims: tuple[tuple[AxisRef, ...], ...], partial: tuple[tuple[AxisRef, str], ...] = ()) -> Placement:
+        partial = tuple(sorted(partial, key=_partial_order)) if len(partial) > 1 else partial
+        known = _every.get((dims, partial))
+        if known is not None:
+            return known
+        placement = object.__new__(cls)
+        object.__setattr__(placement, "dims", dims)
+        object.__setattr__(placement, "partial", partial)
+        placement._check()
+        return _every.setdefault((dims, partial), placement)  # another thread may have made it meanwhile
+
+    def _check(self) -> None:
         if self.partial:
-            object.__setattr__(self, "partial", tuple(sorted(self.partial, key=_partial_order)))
             self._check_kinds()
         axes = self.axes()
         clash = first_overlap(axes) if len({*axes}) < len(axes) or SubAxis in map(type, axes) else None
@@ -56,17 +67,8 @@ class Placement:
         if len(kinds) > 1:
             raise ShardingError(f"placement {self} mixes partial kinds, which do not commute: reduce one of them first")
 
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        return isinstance(other, Placement) and self.dims == other.dims and self.partial == other.partial
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        return hash((self.dims, self.partial))
+    def __reduce__(self) -> tuple[type[Placement], tuple[object, object]]:
+        return Placement, (self.dims, self.partial)
 
     @staticmethod
     def replicated(rank: int) -> Placement:
@@ -163,9 +165,12 @@ class Placement:
         return tuple(shape), Placement(tuple(dims), _parse_partial(partial.strip() or None))
 
 
+_every: Final[dict[object, Placement]] = {}  # that was ever made: few, as they are made of names of axes alone
+
+
 @functools.lru_cache(maxsize=65536)
 def placed(dims: tuple[tuple[AxisRef, ...], ...], partial: tuple[tuple[AxisRef, str], ...] = ()) -> Placement:
-    """The Placement, one object for equal arguments: making it again and comparing it costs next to nothing."""
+    """The Placement, looked up in C."""
     return Placement(dims, partial)
 
 

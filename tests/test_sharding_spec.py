@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import pickle
 
 import pytest
@@ -65,6 +67,19 @@ def test_placements() -> None:
     assert Placement(((),), (("b", "max"), ("a", "max"))).partial == (("a", "max"), ("b", "max"))
     assert [shard_bounds(10, 4, i) for i in range(4)] == [(0, 3), (3, 6), (6, 9), (9, 10)]
     assert [shard_bounds(2, 4, i) for i in range(4)] == [(0, 1), (1, 2), (2, 2), (2, 2)]
+
+
+def test_equal_placements_are_one_object() -> None:
+    placement = Placement((("x",), ()), (("y", "sum"), ("z", "sum")))
+    for other in (
+        Placement((("x",), ()), (("z", "sum"), ("y", "sum"))),
+        Placement.parse("[x, -] partial sum(z, y)"),
+        dataclasses.replace(Placement((("x",), ())), partial=placement.partial),
+        pickle.loads(pickle.dumps(placement)),
+        copy.deepcopy(placement),
+    ):
+        assert other is placement
+    assert placement != placement.without_partial() and Placement(((), ())) != Placement(((), (), ()))
 
 
 def test_placements_that_cannot_be() -> None:
