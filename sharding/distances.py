@@ -20,9 +20,10 @@ import numpy as np
 
 from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.placement import Placement
-from sharding.search import State, WalkSearch
+from sharding.search import WalkSearch
 from sharding.space import MOST_STATES, state_count
 from sharding.topology import Topology
+from sharding.writer import State
 
 _Hub: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...]]  # of states with these shards that are partial over these atoms
 _Price: TypeAlias = tuple[float, float, float, int]  # to start; a byte, along the first dim and along the dim; which dim

@@ -10,36 +10,40 @@ import heapq
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
-from sharding.axes import AxisRef, canonical_axes, name_of
+from sharding.axes import AxisRef, name_of
 from sharding.cost import seconds_over, slice_seconds
 from sharding.floor import Floor
 from sharding.mesh import AbstractMesh
-from sharding.placement import placed
-from sharding.space import search_space
+from sharding.outline import Outlines, outlines_to
+from sharding.space import search_space, state_count
 from sharding.spec import Placement
-from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, nests
+from sharding.steps import Step, nests
 from sharding.topology import Topology
+from sharding.writer import Atoms, Edge, State, Writer
 
-_Atoms: TypeAlias = tuple[int, ...]  # indices into WalkSearch.atoms, major to minor
-State: TypeAlias = tuple[tuple[_Atoms, ...], _Atoms]  # axes per dim; partial axes, sorted
-Edge: TypeAlias = tuple[str, tuple[int, ...], _Atoms, State]  # step, its dims, its atoms, where it leads
 _COLLECTIVES: Final = {
     "gather": "all_gather", "exchange": "all_to_all", "permute": "collective_permute", "reduce": "all_reduce",
     "scatter": "reduce_scatter",
 }  # fmt: skip
+LARGE: Final = 250  # placements of a space in which a search may be long
+FEW: Final = 16  # states that are gone through before the ways between outlines are worked out, to go through fewer
 
 
-class _Counts(dict[_Atoms, int]):
+class _Counts(dict[Atoms, int]):
     """Atoms → into how many shards they cut."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self.sizes = sizes
 
-    def __missing__(self, atoms: _Atoms) -> int:
+    def __missing__(self, atoms: Atoms) -> int:
         count = self[atoms] = math.prod([self.sizes[atom] for atom in atoms])
         return count
+
+
+class _Long(Exception):
+    """A search goes through many states."""
 
 
 class _Seen:
@@ -71,17 +75,20 @@ class WalkSearch:
         self.atoms, self.dims = search_space(shape, source, target, mesh, topology, has_detours)
         self.sizes = [piece.size for piece in self.atoms]
         self.kind = source.partial_kind or ""
+        self.writer = Writer(self.atoms, mesh, self.kind)
         self.counts = _Counts(self.sizes)
         self.source, self.target = self.state(source), self.state(target)
         self.is_even = all(n % math.prod(self.sizes) == 0 for n in shape)
         self.latency = [topology.latency[piece.name] for piece in self.atoms]
         self.bandwidth = [topology.bandwidth[piece.name] for piece in self.atoms]
-        self.links: dict[_Atoms, tuple[float, float]] = {}
-        self.prices: dict[tuple[str, _Atoms, bool], tuple[float, float]] = {}
+        self.links: dict[Atoms, tuple[float, float]] = {}
+        self.prices: dict[tuple[str, Atoms, bool], tuple[float, float]] = {}
         self.every = tuple(range(len(self.atoms)))
         self.floor = Floor(topology, self.is_even)
         self.quickest = math.inf  # seconds of the quickest walk found so far
         self.target_bytes = self._bytes(self.target)
+        self.outlines: Outlines | None = None
+        self.is_large = state_count(len(self.atoms), len(self.dims)) > LARGE
 
     # Setting up ...
 
@@ -89,7 +96,7 @@ class WalkSearch:
         dims = tuple(self._indices(axes) for axes in placement.dims)
         return dims, tuple(sorted(self._indices(placement.partial_axes)))
 
-    def _indices(self, axes: Sequence[AxisRef]) -> _Atoms:
+    def _indices(self, axes: Sequence[AxisRef]) -> Atoms:
         """Every atom inside the axes, axis by axis."""
         indices: list[int] = []
         for axis in axes:
@@ -104,13 +111,20 @@ class WalkSearch:
         """The steps of the quickest walk, and the placements before, between and after."""
         bound = max(self._bytes(self.source), self._bytes(self.target))
         while True:
-            edges, smallest_refused = self._shortest(bound)
+            try:
+                edges, smallest_refused = self._shortest(bound)
+            except _Long:
+                sizes, goal = tuple(sorted(self.sizes)), self._outline(self.target)
+                self.outlines = outlines_to(self.shape, self.itemsize, sizes, self.dims, goal, self.topology)
+                continue
             if edges is not None:
-                return self._written(edges)
+                return self.writer.written(self.source, edges)
             bound = smallest_refused
 
     def _shortest(self, bound: float) -> tuple[list[Edge] | None, float]:
-        """A* among states whose shard is at most `bound` bytes; or the smallest shard refused for that."""
+        """A* among states whose shard is at most `bound` bytes; or the smallest shard refused for that. _Long where that goes
+        through more than a few states without a close bound."""
+        left = FEW if self.is_large and self.outlines is None else math.inf
         self.quickest = self.refused = math.inf
         self.seen: dict[State, _Seen] = {}
         start = self.seen[self.source] = self._seen(self.source)
@@ -125,6 +139,9 @@ class WalkSearch:
             if state == self.target:
                 return self._traced(), self.refused
             at.is_done = True
+            left -= 1
+            if left < 0:
+                raise _Long
             self._follow(state, at, self.changes_of_count(state), bound)
             lacking = state[1] != self.target[1] or at.size < self.target_bytes  # then another collective follows
             if at.seconds + (2 if lacking else 1) * self.floor.start <= self.quickest:
@@ -148,6 +165,10 @@ class WalkSearch:
             if here + there.rest + (0.0 if edge[0] == "slice" else self.floor.start) > self.quickest:
                 continue  # without asking for its price
             reached = here + self._seconds(edge, state, at)
+            if self.outlines is not None and there.came is not None and math.isclose(reached, there.seconds):
+                if here < seen[there.came[0]].seconds:  # of equals the one whose last step is the longest
+                    there.came = (state, edge)
+                continue
             if reached < there.seconds:
                 there.seconds, there.came = reached, (state, edge)
                 heapq.heappush(self.heap, (reached + there.rest, self.pushed, after))
@@ -198,7 +219,7 @@ class WalkSearch:
         used = {*itertools.chain.from_iterable(state[0]), *state[1]}
         return [i for i in range(len(self.atoms)) if i not in used]
 
-    def _additions(self, dim: int, axes: _Atoms, free: Sequence[int]) -> Iterator[_Atoms]:
+    def _additions(self, dim: int, axes: Atoms, free: Sequence[int]) -> Iterator[Atoms]:
         """Atoms that may be added behind `axes`: one at a time, and several at once where boundaries nest only so."""
         for atom in free:
             if self._nests(dim, axes, (atom,)):
@@ -226,7 +247,7 @@ class WalkSearch:
                         if self._nests(dim, dims[dim], order):
                             yield "scatter", (dim,), order, (_replaced(dims, dim, dims[dim] + order), rest)
 
-    def _whole_axes(self, atoms: Sequence[int]) -> Iterator[_Atoms]:
+    def _whole_axes(self, atoms: Sequence[int]) -> Iterator[Atoms]:
         """The atoms of one axis, of two, …"""
         axes = [tuple(group) for _, group in itertools.groupby(atoms, key=lambda atom: self.atoms[atom].name)]
         for count in range(1, len(axes) + 1):
@@ -239,24 +260,24 @@ class WalkSearch:
         others = self._arrangements(tuple([self.counts[axes] for axes in dims]), movable)
         return [("permute", (), (), (other, partial)) for other in others if other != dims]
 
-    def _arrangements(self, counts: tuple[int, ...], movable: frozenset[int]) -> list[tuple[_Atoms, ...]]:
+    def _arrangements(self, counts: tuple[int, ...], movable: frozenset[int]) -> list[tuple[Atoms, ...]]:
         """Placements with these shard counts that agree with the target as far as both go, dim by dim."""
         if (counts, movable) not in self._arranged:
-            arrangements: list[tuple[_Atoms, ...]] = []
+            arrangements: list[tuple[Atoms, ...]] = []
             self._arrange(counts, movable, (), arrangements)
             self._arranged[counts, movable] = arrangements
         return self._arranged[counts, movable]
 
     @functools.cached_property
-    def _arranged(self) -> dict[tuple[tuple[int, ...], frozenset[int]], list[tuple[_Atoms, ...]]]:
+    def _arranged(self) -> dict[tuple[tuple[int, ...], frozenset[int]], list[tuple[Atoms, ...]]]:
         return {}
 
     def _arrange(
         self,
         counts: tuple[int, ...],
         movable: frozenset[int],
-        head: tuple[_Atoms, ...],
-        arrangements: list[tuple[_Atoms, ...]],
+        head: tuple[Atoms, ...],
+        arrangements: list[tuple[Atoms, ...]],
     ) -> None:
         if len(head) == len(counts):
             arrangements.append(head)
@@ -264,7 +285,7 @@ class WalkSearch:
         for axes in self._fillings(counts[len(head)], movable, (), self.target[0][len(head)]):
             self._arrange(counts, movable.difference(axes), (*head, axes), arrangements)
 
-    def _fillings(self, count: int, movable: frozenset[int], axes: _Atoms, target: _Atoms) -> Iterator[_Atoms]:
+    def _fillings(self, count: int, movable: frozenset[int], axes: Atoms, target: Atoms) -> Iterator[Atoms]:
         """Ordered atoms whose sizes multiply to `count`; the target's own come first, while they can."""
         if count == 1:
             yield axes
@@ -278,10 +299,10 @@ class WalkSearch:
 
     # ... and their prices
 
-    def _nests(self, dim: int, outer: _Atoms, inner: _Atoms) -> bool:
+    def _nests(self, dim: int, outer: Atoms, inner: Atoms) -> bool:
         return self.is_even or not outer or nests(self.shape[dim], self.counts[outer], self.counts[inner])
 
-    def _local_shape(self, dims: tuple[_Atoms, ...]) -> tuple[int, ...]:
+    def _local_shape(self, dims: tuple[Atoms, ...]) -> tuple[int, ...]:
         return tuple([-(-extent // self.counts[axes]) for extent, axes in zip(self.shape, dims, strict=True)])
 
     def _bytes(self, state: State) -> float:
@@ -299,7 +320,7 @@ class WalkSearch:
         size = at.size if self.is_even else math.prod(self._operand(edge, at.local)) * self.itemsize
         return price[0] + size * price[1]
 
-    def price(self, name: str, atoms: _Atoms, is_minor: bool) -> tuple[float, float]:
+    def price(self, name: str, atoms: Atoms, is_minor: bool) -> tuple[float, float]:
         """Seconds of the start, and of a byte."""
         if name == "slice":
             return slice_seconds(self.counts[atoms], self.topology), 0.0
@@ -315,7 +336,7 @@ class WalkSearch:
         block = -(-self.shape[dim] // self.counts[edge[3][0][dim]])
         return (*local[:dim], block * self.counts[edge[2]], *local[dim + 1 :])
 
-    def _links(self, atoms: _Atoms) -> tuple[float, float]:
+    def _links(self, atoms: Atoms) -> tuple[float, float]:
         """Latency and bandwidth of the slowest of the axes."""
         links = self.links.get(atoms)
         if links is None:
@@ -328,9 +349,13 @@ class WalkSearch:
         dims = [pair for pair in zip(state[0], self.target[0], strict=True) if pair[0]]
         is_extended = all([target[: len(axes)] == axes for axes, target in dims])
         too_sharded = sum([self.counts[axes] > self.counts[target] for axes, target in dims])
-        return self.floor.seconds(state[1] == self.target[1], is_extended, too_sharded, size, self.target_bytes)
+        seconds = self.floor.seconds(state[1] == self.target[1], is_extended, too_sharded, size, self.target_bytes)
+        return seconds if self.outlines is None else max(seconds, self.outlines.seconds(self._outline(state)))
 
-    def moved_atoms(self, edge: Edge, state: State) -> _Atoms:
+    def _outline(self, state: State) -> tuple[int, ...]:
+        return (*[self.counts[axes] for axes in state[0]], self.counts[state[1]])
+
+    def moved_atoms(self, edge: Edge, state: State) -> Atoms:
         """The atoms whose place a permutation changes."""
         if self.topology.is_uniform:  # all axes are alike: no need to ask which
             return self.every
@@ -340,49 +365,6 @@ class WalkSearch:
         )
         return tuple(sorted({atom for _, _, atom in before ^ after}))
 
-    # Writing it down.
 
-    def _written(self, edges: list[Edge]) -> tuple[tuple[Step, ...], tuple[Placement, ...]]:
-        edges = self._merged_slices(edges)
-        placements = tuple(self._placement(state) for state in (self.source, *(edge[3] for edge in edges)))
-        steps = tuple(self._step(e, b, a) for e, b, a in zip(edges, placements, placements[1:], strict=False))
-        return steps, placements
-
-    def _merged_slices(self, edges: list[Edge]) -> list[Edge]:
-        """Slices of one dim in a row are one slice."""
-        merged: list[Edge] = []
-        for edge in edges:
-            last = merged[-1] if merged else None
-            if last is not None and edge[0] == last[0] == "slice" and edge[1] == last[1]:
-                merged[-1] = ("slice", edge[1], last[2] + edge[2], edge[3])
-            else:
-                merged.append(edge)
-        return merged
-
-    def _axes(self, chosen: _Atoms) -> tuple[AxisRef, ...]:
-        return canonical_axes([self.atoms[i] for i in chosen], self.mesh.shape)
-
-    def _placement(self, state: State) -> Placement:
-        dims, partial = state
-        ordered = tuple(sorted(partial, key=lambda i: (self.atoms[i].name, self.atoms[i].pre)))
-        reduced = tuple((axis, self.kind) for axis in self._axes(ordered))
-        return placed(tuple([self._axes(axes) for axes in dims]), reduced)
-
-    def _step(self, edge: Edge, before: Placement, after: Placement) -> Step:
-        name, dims, chosen, _ = edge
-        if name == "permute":
-            return Permute(before, after)
-        axes = self._axes(chosen)
-        if name == "slice":
-            return Slice(dims[0], axes)
-        if name == "gather":
-            return AllGather(dims[0], axes)
-        if name == "exchange":
-            return AllToAll(dims[0], dims[1], axes)
-        if name == "scatter":
-            return ReduceScatter(dims[0], axes, self.kind)
-        return AllReduce(axes, self.kind)
-
-
-def _replaced(dims: tuple[_Atoms, ...], dim: int, axes: _Atoms) -> tuple[_Atoms, ...]:
+def _replaced(dims: tuple[Atoms, ...], dim: int, axes: Atoms) -> tuple[Atoms, ...]:
     return (*dims[:dim], axes, *dims[dim + 1 :])

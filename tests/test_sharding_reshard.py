@@ -11,9 +11,10 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from sharding import AbstractMesh, AxisRef, Placement, ShardingError, SubAxis, Topology, plan_reshard
+from sharding import AbstractMesh, AxisRef, Placement, ShardingError, SubAxis, Topology, plan_reshard, search
 from sharding.figures import DEVICES
 from sharding.reshard import Walk, step_cost
+from sharding.search import WalkSearch
 from sharding.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step
 from sharding.topology import topology_of
 
@@ -280,3 +281,32 @@ def test_small_sums_take_no_detour_over_free_axes_on_tpus() -> None:
     assert kinds((768, 768), whole, free) == [Slice, ReduceScatter, AllGather]
     assert kinds((8192, 8192), whole, tpu) == [Slice, ReduceScatter, AllGather]
     assert kinds((768, 768), sharded, tpu) == kinds((768, 768), sharded, free) == [Slice, AllReduce]
+
+
+# --- large spaces -----------------------------------------------------------------------------------------------------
+
+LARGE_SPACES = [
+    ((32, 128, 4096), 2, "[model, -, data]", "[-, -, model]", {"data": 512, "model": 8}, "cpu"),
+    ((2048, 2048, 4096), 2, "[-, -, data] partial sum(model)", "[data, -, -]", {"data": 512, "model": 8}, "cpu"),
+    ((128256, 4096), 4, "[-, model] partial sum(data)", "[model, data]", {"data": 512, "model": 8}, "cpu"),
+    ((48, 32, 14336), 4, "[-, -, x] partial sum(w, z)", "[-, y, w]", {"x": 4, "y": 2, "z": 2, "w": 2}, "h100"),
+    ((14336, 32, 130), 1, "[-, y, -]", "[x*y, -, -]", {"x": 6, "y": 4}, "cpu"),
+    ((128, 48, 2048), 4, "[-, w, -] partial sum(x, y, z)", "[-, y, -]", {"x": 4, "y": 2, "z": 2, "w": 2}, "b200"),
+]
+
+
+@pytest.mark.parametrize("shape, itemsize, source, target, mesh, device", LARGE_SPACES)
+def test_long_searches_find_the_same_walks_as_without_a_close_bound(
+    shape: tuple[int, ...], itemsize: float, source: str, target: str, mesh: dict[str, int], device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    axes = AbstractMesh(tuple(mesh.values()), tuple(mesh))
+    here, there = Placement.parse(source), Placement.parse(target)
+    ends = shape, itemsize, here, there, axes, topology_of(DEVICES[device], axes)
+    bounded = WalkSearch(*ends)
+    walk = bounded.walk()
+    monkeypatch.setattr(search, "LARGE", math.inf)
+    assert WalkSearch(*ends).walk() == walk
+    assert bounded.outlines is not None
+    seconds = [bounded.seen[state].seconds for state in (bounded.source, bounded.target)]
+    assert seconds[0] == 0.0 and bounded.outlines.seconds(bounded._outline(bounded.source)) <= seconds[1]
