@@ -21,12 +21,13 @@ is 3, 3, 3, 1 and over 4 * 2 it is 2, 2, 2, 2, 2, 0, 0, 0.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
 from sharding.axes import AxisRef, SubAxis, canonical_axes, name_of, overlap
-from sharding.mesh import BaseMesh
+from sharding.mesh import AbstractMesh, BaseMesh
 from sharding.spec import Placement, ShardingError
 
 
@@ -142,9 +143,9 @@ class Permute:
             raise ShardingError(f"{self} starts from {self.source}, not from {placement}")
         return self.target
 
-    def pairs(self, mesh: BaseMesh) -> list[tuple[int, int]]:
+    def pairs(self, mesh: BaseMesh) -> Pairs:
         """(source, target) flat positions, each once on either side. A device that already holds its shard keeps it."""
-        return _permutation(_shard_keys(self.source, mesh), _shard_keys(self.target, mesh))
+        return _pairs(self.source, self.target, mesh.axis_names, mesh.axis_sizes)
 
     def __str__(self) -> str:
         return f"permute({self.source} -> {self.target})"
@@ -245,6 +246,23 @@ def _cut_out(whole: AxisRef, piece: AxisRef, step: Step, mesh: BaseMesh | None) 
 
 
 # --- which device sends to which --------------------------------------------------------------------------------------
+
+
+class Pairs(tuple[tuple[int, int], ...]):
+    """(source, target) of all devices. There are as many as devices, so their hash is worked out once."""
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+@functools.lru_cache(maxsize=32)
+def _pairs(source: Placement, target: Placement, names: tuple[str, ...], sizes: tuple[int, ...]) -> Pairs:
+    mesh = AbstractMesh(sizes, names)
+    return Pairs(_permutation(_shard_keys(source, mesh), _shard_keys(target, mesh)))
 
 
 def _shard_keys(placement: Placement, mesh: BaseMesh) -> list[tuple[int, ...]]:

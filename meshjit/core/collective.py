@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -75,7 +76,10 @@ def _axes(axes: Sequence[Any]) -> tuple[AxisRef, ...]:
 
 def crossed_axes(pairs: Sequence[tuple[int, int]], mesh: BaseMesh) -> tuple[AxisRef, ...]:
     """The axes along which the ends of some pair differ."""
-    if not pairs:
-        return ()
-    ends = [np.unravel_index(column, mesh.axis_sizes) for column in zip(*pairs, strict=True)]
-    return tuple(a for a, here, there in zip(mesh.axis_names, *ends, strict=True) if (here != there).any())
+    return _crossed(pairs, mesh.axis_names, mesh.axis_sizes) if pairs else ()
+
+
+@functools.lru_cache(maxsize=32)
+def _crossed(pairs: Sequence[tuple[int, int]], names: tuple[str, ...], sizes: tuple[int, ...]) -> tuple[AxisRef, ...]:
+    ends = [np.unravel_index(column, sizes) for column in zip(*pairs, strict=True)]
+    return tuple(a for a, here, there in zip(names, *ends, strict=True) if (here != there).any())

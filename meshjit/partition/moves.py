@@ -83,7 +83,7 @@ class Moves:
         if isinstance(step, ReduceScatter):
             return self.reduce_scatter(local, step, target)
         assert isinstance(step, Permute), step
-        return collectives.collective_permute(local, pairs=tuple(step.pairs(self.mesh)))
+        return collectives.collective_permute(local, pairs=step.pairs(self.mesh))
 
     def slice(self, local: Var, dim: int, axes: Sequence[AxisRef], target: Sequence[int]) -> Var:
         """Keep the block of this device along axes."""

@@ -332,7 +332,7 @@ def _permute_type(in_types: Types, params: Params) -> Types:
 
 
 def _permute_emit(e: Any, operands: Sequence[str], ins: Types, outs: Types, params: Params) -> Sequence[str]:
-    pairs = tuple(map(tuple, params["pairs"]))
+    pairs = params["pairs"]
     if not pairs:
         return [emit_splat(e, outs[0], 0)]
     text = f"source_target_pairs = {e.alias('pairs', pairs, lambda: pairs)}"
