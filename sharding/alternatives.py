@@ -15,6 +15,7 @@ turned, nor what came from a user's seed of higher priority.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -44,7 +45,7 @@ class Turn:
         equal = _are_equal(propagated)
         for conflict in self.conflicts:
             rank = len(propagated.graph.shapes[conflict.value])
-            placement = Placement.replicated(rank).with_dim(conflict.dim, conflict.lost)
+            placement = _lost(rank, conflict.dim, conflict.lost)
             priority = 0 if equal else _priority(propagated, conflict)
             seeds[conflict.value] = Seed(placement, (True,) * rank, priority, LostOrigins(propagated, conflict))
         return seeds
@@ -77,10 +78,12 @@ def spread_on(propagated: Propagated, turn: Turn) -> Turn | None:
         return None
     graph, losers = propagated.graph, {conflict.value for conflict in turn.conflicts}
     lying = {(graph.shapes[c.value], propagated.placements[c.value]): c for c in turn.conflicts}
+    placements = {placement for _, placement in lying}
     others = [
-        dataclasses.replace(conflict, value=value)
-        for value, key in enumerate(zip(graph.shapes, propagated.placements, strict=True))
-        if value not in losers and value not in graph.seeds and (conflict := lying.get(key)) is not None
+        Conflict(c.node, c.factor, value, c.dim, c.kept, c.lost, c.offered_by)
+        for value, placement in enumerate(propagated.placements)
+        if placement in placements and value not in losers and value not in graph.seeds
+        if (c := lying.get((graph.shapes[value], placement))) is not None
     ]
     conflicts = (*turn.conflicts, *others)
     elements = sum(math.prod(graph.shapes[conflict.value]) for conflict in conflicts)
@@ -96,6 +99,12 @@ class LostOrigins:
 
     def __iter__(self) -> Iterator[tuple[AxisRef, Origin]]:
         return iter(_lost_origins(self.propagated, self.conflict))
+
+
+@functools.lru_cache(maxsize=4096)
+def _lost(rank: int, dim: int, axes: Axes) -> Placement:
+    """Of a value that has these axes on a dim."""
+    return Placement.replicated(rank).with_dim(dim, axes)
 
 
 def _are_equal(propagated: Propagated) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from sharding.graph import Conflict, Graph
 from sharding.mesh import BaseMesh
@@ -24,10 +25,10 @@ class Collisions:
     def conflicts(self) -> Iterator[Conflict]:
         """In the order of the nodes."""
         structure, states, at = self.structure, self.states, 0
-        part, numbers = structure.part, structure.at
+        part, places = structure.part, structure.places
         for occurrence in (*structure.occurrences, None):
             for index in range(at, structure.count if occurrence is None else occurrence.start):
-                i = numbers[index]
+                i = cast(int, places[index])
                 key, kind = part.picks[i](states), part.kinds[i]
                 clashes = kind.clashes.get(key)
                 if clashes is None:

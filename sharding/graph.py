@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from sharding.axes import AxisRef, overlap
@@ -114,13 +115,17 @@ class Conflict:
 
 @dataclasses.dataclass(frozen=True)
 class Propagated:
-    """A placement for every value; where every axis came from; what collided."""
+    """A placement for every value; where every axis came from; what collided, worked out when somebody asks."""
 
     graph: Graph
     placements: list[Placement]
     origins: Mapping[tuple[int, int, AxisRef], Origin]
-    conflicts: list[Conflict]
+    collide: Callable[[], list[Conflict]] = dataclasses.field(repr=False, compare=False)
     structure: Any = dataclasses.field(default=None, repr=False, compare=False)  # for propagating with other seeds
+
+    @functools.cached_property
+    def conflicts(self) -> list[Conflict]:
+        return self.collide()
 
 
 @dataclasses.dataclass(frozen=True)

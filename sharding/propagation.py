@@ -33,39 +33,34 @@ plan in which a conflict goes the other way, propagate again with a Seed for the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
-from sharding.axes import is_prefix
 from sharding.collisions import Collisions
 from sharding.graph import (
-    Axes,
-    Conflict,
+    Conflict as Conflict,
     Graph,
     Node as Node,
     Origin as Origin,
     Propagated,
     Reason as Reason,
-    Seed,
+    Seed as Seed,
     explain as explain,
 )
 from sharding.mesh import BaseMesh
 from sharding.origins import History, Origins
+from sharding.planting import Order, Planting
 from sharding.propagation_state import (
     CONTESTS,
     DISPLACEMENTS,
     NodeKey,
     Outcome,
-    State,
     Trail,
     Value,
     VisitKind,
     cache_of,
 )
-from sharding.spec import ShardingError
-from sharding.structure import Beginning, Occurrence, Outcome as RepeatOutcome, Structure, Visits
+from sharding.structure import Occurrence, Outcome as RepeatOutcome, Structure, Visits
 from sharding.visit import Visit
-
-Order: TypeAlias = tuple[int, int]  # priority, rank
 
 
 def propagate(graph: Graph, mesh: BaseMesh, like: Propagated | None = None) -> Propagated:
@@ -85,67 +80,13 @@ class _Propagation:
         if structure is None or structure.cache is not self.cache:
             structure = Structure(graph, self.cache)
         self.structure = structure
-        self.states = [*structure.untouched]  # that of a tie stands at its first value
-        self.conflicts: list[Conflict] = []
         self.history = History(structure)
-        self.waiting: dict[Order, list[int]] = {}  # values that take no part yet, by when they do
-        self._plant_seeds()
+        planting = Planting(graph, structure, self.sizes, self.history)
+        self.states = planting.states  # that of a tie stands at its first value
+        self.conflicts = planting.conflicts
+        self.waiting = planting.waiting
+        self.inside: dict[Occurrence, int] = {}  # the numbers of the states that repeats left what they make in
         self.is_due = bytearray((DISPLACEMENTS + 1) * structure.count)  # by visit: stage * nodes + node
-
-    # --- seeds --------------------------------------------------------------------------------------------------------
-
-    def _plant_seeds(self) -> None:
-        firsts, planted = self.structure.firsts, dict[int, Value]()
-        for index, seed in sorted(self.graph.seeds.items(), key=lambda item: (item[1].priority, item[0])):
-            first, shape = firsts[index], self.graph.shapes[index]
-            if seed.placement.rank != len(shape):
-                raise ShardingError(
-                    f"the seed of value {index} is {seed.placement} of {seed.placement.rank} dims, its shape "
-                    f"{shape} has {len(shape)}"
-                )
-            if not self.graph.ties:
-                self.states[first] = self._begin_at(first, index, seed, shape)
-            elif first in planted:
-                for dim, axes in enumerate(seed.placement.dims):
-                    self._plant(planted[first], dim, axes, index, seed)
-            else:
-                number = self._begin_at(first, index, seed, shape)
-                planted[first] = Value(first, self.cache.states[number])
-        for first, value in planted.items():
-            self.states[first] = self.cache.number_of(value.state)
-
-    def _begin_at(self, first: int, index: int, seed: Seed, shape: tuple[int, ...]) -> int:
-        """The number of the state of a value that a seed is the first to speak about."""
-        entry = self.structure.seeded.get((id(seed), shape))
-        if entry is None or entry.seed is not seed:
-            entry = self.structure.seeded[id(seed), shape] = self._beginning(seed, shape)
-        self.waiting.setdefault(entry.order, []).append(first)
-        if entry.marks:
-            self.history.planted.append((first, entry.marks, index, seed))
-        return entry.number
-
-    def _beginning(self, seed: Seed, shape: tuple[int, ...]) -> Beginning:
-        priority = min(seed.priorities, default=seed.priority)
-        quiet = tuple([p > priority for p in seed.priorities]) or (False,) * len(shape)
-        is_open = tuple([seed.is_open(dim) for dim in range(len(shape))])
-        state = State(shape, seed.placement.dims, is_open, seed.placement.partial, False, quiet)
-        marks = tuple([(dim, axes) for dim, axes in enumerate(seed.placement.dims) if axes])
-        return Beginning(seed, (priority, seed.rank), self.cache.number_of(state), marks)
-
-    def _plant(self, value: Value, dim: int, axes: Axes, index: int, seed: Seed) -> None:
-        """Give a dim another seed. Of tied values with several seeds the first, by priority, is right."""
-        have = value.dims[dim]
-        if (
-            value.is_open[dim]
-            and is_prefix(have, axes, self.sizes)
-            and not any(value.blockers(dim, axis) for axis in axes)
-        ):
-            if axes:
-                value.put(dim, axes)
-                self.history.planted.append((value.first, ((dim, axes),), index, seed))
-            value.is_open = (*value.is_open[:dim], seed.is_open(dim), *value.is_open[dim + 1 :])
-        elif axes != have and not (seed.is_open(dim) and is_prefix(axes, have, self.sizes)):
-            self.conflicts.append(Conflict(-1, "", index, dim, have, axes, index))
 
     # --- the fixed point ----------------------------------------------------------------------------------------------
 
@@ -155,11 +96,13 @@ class _Propagation:
             self._activate(order)
             self._let_speak(order)
             self._settle()
-        self.conflicts += Collisions(self.graph, self.structure, self.mesh, self.states).conflicts()
+        collisions = Collisions(self.graph, self.structure, self.mesh, self.states)
         placed, states = {number: self.cache.placement_of(number) for number in {*self.states}}, self.states
         numbers = [states[first] for first in self.structure.firsts] if self.graph.ties else states
         placements = [*map(placed.__getitem__, numbers)]
-        return Propagated(self.graph, placements, Origins(self.history), self.conflicts, self.structure)
+        conflicts = self.conflicts
+        collide = lambda: [*conflicts, *collisions.conflicts()]  # noqa: E731
+        return Propagated(self.graph, placements, Origins(self.history), collide, self.structure)
 
     def _activate(self, order: Order) -> None:
         """Seeds of this priority and rank take part from now on."""
@@ -190,14 +133,15 @@ class _Propagation:
         """Visit nodes until none is due, the first one each time. The outcome of a visit is computed once for all nodes of a
         kind whose values have the same states; that of several visits once for all repeats of a kind."""
         states, is_due, structure, count = self.states, self.is_due, self.structure, self.structure.count
-        history, numbers, tell = self.history.visits, structure.at, structure.tell
+        history, places, tell = self.history.visits, structure.places, structure.tell
         picks, slots, kinds = structure.part.picks, structure.part.slots, structure.part.kinds
+        self.inside.clear()
         visit = is_due.find(1)
         while visit >= 0:
             stage, index = divmod(visit, count)
-            at = numbers.get(index)
-            if at is None:
-                visit = is_due.find(1, min(visit, self._settle_repeat(stage, structure.occurrence_of(index))))
+            at = places[index]
+            if isinstance(at, Occurrence):
+                visit = is_due.find(1, min(visit, self._settle_repeat(stage, at)))
                 continue
             is_due[visit] = False
             key, kind = picks[at](states), kinds[at]
@@ -216,16 +160,18 @@ class _Propagation:
                     is_due[later * count + index] = False
             visit = is_due.find(1, visit)
 
-    def _settle_repeat(self, stage: int, occurrence: Occurrence | None) -> int:
+    def _settle_repeat(self, stage: int, occurrence: Occurrence) -> int:
         """Visit nodes of a repeat for as long as theirs are the first due; gives the first visit that is due because of it."""
-        assert occurrence is not None, "a node stands in a repeat or outside"
         is_due, states, model, rows = self.is_due, self.states, occurrence.model, occurrence.rows
         due = tuple([bytes(is_due[row]) for row in rows])
-        key = stage, due, occurrence.pick(states), *states[occurrence.made]
+        inside = self.inside.get(occurrence)
+        if inside is None:
+            inside = self.inside[occurrence] = model.number_of(tuple(states[occurrence.made]))
+        key = stage, due, occurrence.look(states), inside
         outcome = model.outcomes.get(key)
         if outcome is None:
-            outcome = model.outcomes[key] = self._visit_repeat(stage, occurrence, due)
-        trails, inner, others, changes, told = outcome
+            outcome = model.outcomes[key] = self._visit_repeat(stage, occurrence, due, inside)
+        trails, inner, others, changes, told, self.inside[occurrence] = outcome
         if trails:
             self.history.visits.append(Visits(occurrence, trails))
             if inner:
@@ -236,7 +182,7 @@ class _Propagation:
             is_due[rows[row]] = after
         return min([self.structure.tell(occurrence.member(i), is_due) for i in told]) if told else len(is_due)
 
-    def _visit_repeat(self, stage: int, occurrence: Occurrence, before: Sequence[bytes]) -> RepeatOutcome:
+    def _visit_repeat(self, stage: int, occurrence: Occurrence, before: Sequence[bytes], inside: int) -> RepeatOutcome:
         """The outcome of these visits one by one."""
         members, model, count = occurrence.members, occurrence.model, self.structure.count
         states = [self.states[first] for first in members]
@@ -271,7 +217,8 @@ class _Propagation:
         inner = tuple(states[:made]) if min(changed, default=made) < made else ()
         pairs = enumerate(zip(before, map(bytes, due.values()), strict=True))
         changes = tuple([(row, after) for row, (old, after) in pairs if old != after])
-        return RepeatOutcome(tuple(trails), inner, others, changes, tuple(told))
+        number = model.number_of(inner) if inner else inside
+        return RepeatOutcome(tuple(trails), inner, others, changes, tuple(told), number)
 
     def _visit(self, kind: VisitKind, key: NodeKey, stage: int, index: int, slots: Sequence[int], states: Any) -> Outcome:
         """What comes of a visit of the node whose values have these firsts; `states`: first → number of its state."""

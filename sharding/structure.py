@@ -34,7 +34,6 @@ class Beginning(NamedTuple):
     """Where a value begins that a seed is the first to speak about: when it takes part, the number of its state until then, and
     the dims that it gives axes to."""
 
-    seed: Seed
     order: tuple[int, int]  # priority, rank
     number: int
     marks: Marks
@@ -48,6 +47,7 @@ class Outcome(NamedTuple):
     others: tuple[tuple[int, int], ...]  # position and state of other values that changed
     due: tuple[tuple[int, bytes], ...]  # which visits are due then, of those rows that changed
     told: tuple[int, ...]  # positions of the values whose other readers are due
+    number: int  # of the states of the values that it makes, see `Model.number_of`
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +59,11 @@ class Model:
     stages: tuple[int, ...]  # in which its nodes are visited: visits that are due have a row for each
     outcomes: dict[Any, Outcome] = field(default_factory=dict[Any, Outcome])
     clashes: dict[Any, tuple[tuple[int, Clash], ...]] = field(default_factory=dict[Any, Any])  # with the node
+    numbers: dict[tuple[int, ...], int] = field(default_factory=dict[tuple[int, ...], int])
+
+    def number_of(self, states: tuple[int, ...]) -> int:
+        """One number for the states of all values that a repeat makes."""
+        return self.numbers.setdefault(states, len(self.numbers))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +76,7 @@ class Occurrence:
     made: slice[int, int, None]  # the values that it makes
     others: Sequence[int]  # the firsts of the others
     pick: Callable[[Any], NodeKey]  # of these
+    look: Callable[[Any], NodeKey]  # of all that change elsewhere: of these, and of what it makes and others read
     rows: tuple[slice[int, int, None], ...]  # its visits, by stage of the model
 
     def member(self, position: int) -> int:
@@ -101,11 +107,10 @@ class Structure:
         self.firsts = firsts_of(graph)
         untouched = {shape: cache.number_of(State.untouched(shape)) for shape in {*graph.shapes}}
         self.untouched = [untouched[shape] for shape in graph.shapes]  # numbers of the values' states before any seed
-        self.seeded: dict[tuple[int, tuple[int, ...]], Beginning] = {}  # by id of a seed, and shape
+        self.alike: dict[tuple[Seed, tuple[int, ...]], Beginning] = {}  # by seed, and shape
         self.known: dict[tuple[int, tuple[int, ...]], VisitKind] = {}  # by id of the rule: equal layers share theirs
         self.dependent: dict[int, tuple[int, ...]] = {}  # see `visits_of`
         self.occurrences = list(self._occurrences())
-        self.starts = [occurrence.start for occurrence in self.occurrences]
         self.by_values = sorted(self.occurrences, key=lambda occurrence: occurrence.made.start)
         self.makes = [occurrence.made.start for occurrence in self.by_values]
         self.readers: dict[int, list[tuple[Occurrence, int]]] = {}  # of values from outside of repeats: these, and positions
@@ -113,8 +118,12 @@ class Structure:
             for i, first in enumerate(occurrence.others, occurrence.made.stop - occurrence.made.start):
                 self.readers.setdefault(first, []).append((occurrence, i))
         singles = list(self._singles())
-        self.at = {index: i for i, index in enumerate(singles)}  # nodes outside of repeats → where `part` has them
         self.part = self._part(singles, singles, len(self.firsts))
+        self.places: list[int | Occurrence] = [0] * self.count  # by node its repeat, or where `part` has it
+        for occurrence in self.occurrences:
+            self.places[occurrence.start : occurrence.stop] = [occurrence] * (occurrence.stop - occurrence.start)
+        for i, index in enumerate(singles):
+            self.places[index] = i
 
     def _singles(self) -> Iterator[int]:
         """Nodes outside of repeats."""
@@ -129,14 +138,16 @@ class Structure:
         for repeat in self.graph.repeats:
             others = [self.firsts[v] for v in repeat.others]
             is_tied = any([self.firsts[v] != v for v in repeat.made]) if self.graph.ties else False
-            if is_tied or len({*others}) < len(others) or max(others, default=-1) >= repeat.made.start:
+            is_linked = len({*others}) < len(others) or max(others, default=-1) >= repeat.made.start
+            if is_tied or is_linked or len(repeat.public) == len(repeat.made):  # visits would go from node to node all the same
                 continue
             key = repeat.kind, tuple(sorted(range(len(others)), key=others.__getitem__)), repeat.public
             if key not in models:
                 models[key] = self._model(repeat, others)
             model, made = models[key], slice(repeat.made.start, repeat.made.stop)
             rows = tuple([slice(at + repeat.start, at + repeat.stop) for at in [n * self.count for n in model.stages]])
-            yield Occurrence(model, repeat.start, repeat.stop, made, others, picker(tuple(others)), rows)
+            seen = (*others, *[made.start + i for i in repeat.public])
+            yield Occurrence(model, repeat.start, repeat.stop, made, others, picker(tuple(others)), picker(seen), rows)
 
     def _model(self, repeat: Repeat, others: Sequence[int]) -> Model:
         values = [*repeat.made, *others]
@@ -180,11 +191,6 @@ class Structure:
             raise ShardingError(_unfit(node, shapes))
         return kind
 
-    def occurrence_of(self, index: int) -> Occurrence | None:
-        """The repeat that a node is part of."""
-        i = bisect.bisect_right(self.starts, index) - 1
-        return self.occurrences[i] if i >= 0 and index < self.occurrences[i].stop else None
-
     def visits_of(self, first: int) -> tuple[int, ...]:
         """The visits that depend on a value, in order."""
         visits = self.dependent.get(first)
@@ -213,11 +219,11 @@ class Structure:
 
     def slots_of(self, index: int) -> Sequence[int]:
         """The firsts of a node's values."""
-        occurrence = self.occurrence_of(index)
-        if occurrence is None:
-            return self.part.slots[self.at[index]]
-        members = occurrence.members
-        return [members[i] for i in occurrence.model.part.slots[index - occurrence.start]]
+        place = self.places[index]
+        if not isinstance(place, Occurrence):
+            return self.part.slots[place]
+        members = place.members
+        return [members[i] for i in place.model.part.slots[index - place.start]]
 
 
 def picker(members: tuple[int, ...]) -> Callable[[Any], NodeKey]:

@@ -23,6 +23,8 @@ class Visit:
 
     def __init__(self, rule: FactorRule, slots: Sequence[Value], mesh: BaseMesh) -> None:
         self.rule, self.slots, self.mesh, self.sizes = rule, slots, mesh, mesh.shape
+        self.holders = holders_of(rule)
+        self.is_plain = rule.is_simple and not rule.hidden  # a factor has all axes of its dims
         self.trail: list[Change] = []
 
     def run(self, stage: int) -> tuple[Change, ...]:
@@ -39,16 +41,17 @@ class Visit:
     def _exchange(self) -> None:
         offers = self._offers()
         claims = {name: tuple([axis for offer in group for axis in offer.axes]) for name, group in offers.items() if group}
-        for name, holders in holders_of(self.rule) if claims else ():
+        for name, holders in self.holders if claims else ():
             if name in claims:
                 agreed = self._agreed([offer.axes for offer in offers[name]])
                 for holder in holders:
-                    self._extend(name, holder, agreed, offers[name], claims)
+                    if not self.is_plain or self.slots[holder.slot].dims[holder.dim] != agreed:
+                        self._extend(name, holder, agreed, offers[name], claims)
 
     def _settle_one(self) -> None:
         """The first contest that changes something: whatever follows from it comes before the next."""
         offers = self._offers()
-        contested = [(name, holders) for name, holders in holders_of(self.rule) if offers[name]]
+        contested = [(name, holders) for name, holders in self.holders if offers[name]]
         for name, holders in sorted(contested, key=lambda item: _rank(_heaviest(offers[item[0]]))):
             best = _heaviest(offers[name])
             if any([self._extend(name, holder, best.axes, offers[name], None) for holder in holders]):
@@ -75,7 +78,7 @@ class Visit:
 
             a b -> (a b)        of [-, x] the result is [x]: x cuts a, and b as far as a is too short"""
         offers = self._offers()
-        for name, holders in holders_of(self.rule):
+        for name, holders in self.holders:
             for holder, offer in itertools.product(holders, offers[name]):
                 value = self.slots[holder.slot]
                 if name == holder.factors[0] or not value.is_open[holder.dim] or _uses_any(value, offer.axes):
@@ -89,11 +92,11 @@ class Visit:
 
     def _offers(self) -> dict[str, list[Offer]]:
         offers: dict[str, list[Offer]] = {}
-        for name, holders in holders_of(self.rule):
+        for name, holders in self.holders:
             group = offers[name] = []
             for holder in holders:
                 value = self.slots[holder.slot]
-                axes = self._factor_axes(name, holder, value)
+                axes = value.dims[holder.dim] if self.is_plain else self._factor_axes(name, holder, value)
                 if axes and value.is_active and not value.is_quiet[holder.dim]:
                     group.append(Offer(axes, value, holder.slot, holder.dim))
         return offers
@@ -131,7 +134,7 @@ class Visit:
         value = self.slots[holder.slot]
         if not value.is_open[holder.dim] or not value.is_active:
             return False
-        have = self._factor_axes(name, holder, value)
+        have = value.dims[holder.dim] if self.is_plain else self._factor_axes(name, holder, value)
         if have == offered or not is_prefix(have, offered, self.sizes):
             return False
         room = self._room(name, holder, value, offers)
@@ -201,7 +204,7 @@ class Visit:
     def clashes(self) -> Iterator[Clash]:
         """Every value of the node whose axes for a factor are not those that another has, and could not become so."""
         slots, offers = self.slots, self._offers()
-        for name, holders in holders_of(self.rule):
+        for name, holders in self.holders:
             if not offers[name]:
                 continue
             best = max(offers[name], key=lambda offer: (self._shards(offer.axes), offer.value.elements))

@@ -84,7 +84,7 @@ class Draft:
             placements[numbers[var]] = placement
         seeds = {numbers[var]: Seed(placement) for var, placement in homes.items()}
         graph = dataclasses.replace(graph, seeds={**seeds, **self.flat.graph.seeds})
-        propagated = dataclasses.replace(self.propagated, graph=graph, placements=placements, conflicts=[])
+        propagated = dataclasses.replace(self.propagated, graph=graph, placements=placements, collide=list)
         handed = tuple(outputs)
         plan = _plan(self.program, self.annotations, self.flat, propagated, assigner, None, {}, handed)
         return dataclasses.replace(self, propagated=propagated, plan=plan, assigner=assigner, blocks={}, handed=handed)
@@ -162,7 +162,7 @@ def _plan(
     outputs: tuple[Placement, ...] | None = None,
 ) -> Plan:
     machine = assigner.machine
-    placements = dict(zip(flat.numbers, map(propagated.placements.__getitem__, flat.numbers.values()), strict=True))
+    placements = flat.placements(propagated)
     annotated = [(v, s) for v, s in zip(program.inputs, annotations.inputs, strict=True) if s is not None]
     sums = {v: completed_by(s, placements[v]) for v, s in annotated if s.unreduced}
     inputs = tuple(sums.get(v, placements[v]) for v in program.inputs)

@@ -22,7 +22,7 @@ from sharding.mesh import BaseMesh
 from sharding.placement import normalized
 from sharding.propagation import Graph, Node, Propagated, Seed
 from sharding.rule import FactorRule
-from sharding.spec import PartitionSpec, open_dims, padded, placement_of
+from sharding.spec import PartitionSpec, Placement, open_dims, padded, placement_of
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,13 @@ class Flattened:
     graph: Graph
     numbers: Mapping[Var, int]
     rules: Mapping[Eqn, FactorRule]
+
+    def placements(self, propagated: Propagated) -> dict[Var, Placement]:
+        """Where each Var is."""
+        numbers, placements = self.numbers, propagated.placements
+        if len(numbers) == len(placements):  # numbered one after the other
+            return dict(zip(numbers, placements, strict=True))
+        return {var: placements[number] for var, number in numbers.items()}  # a Var that stands twice has its last number
 
     def source(self, node: int) -> str:
         """The user's line that a node stands for."""
