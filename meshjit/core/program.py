@@ -99,7 +99,7 @@ class Eqn:
         """Equal for copies of one equation, by which passes spare looking twice: its op, params and types as objects. Holds as
         long as the equation lives."""
         if not self._identity:
-            types = [id(v.type) for v in (*self.inputs, *self.outputs)]
+            types = [id(v.type) for v in self.inputs + self.outputs]
             self._identity = (id(self.op), id(self.params), len(self.inputs), *types)
         return self._identity
 
@@ -168,7 +168,10 @@ def _one(type: TensorType) -> TensorType:
 
 
 def _names_an_extent(type: TensorType) -> bool:
-    return any([extent.__class__ is not int for extent in type.shape])
+    for extent in type.shape:  # a loop is several times as fast as any(..)
+        if extent.__class__ is not int:
+            return True
+    return False
 
 
 class _Stack(threading.local):

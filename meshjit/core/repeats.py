@@ -50,7 +50,7 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
     """Stretches in order, without overlap, each with another one of its kind."""
     if len(program.eqns) < 2 * SHORTEST:
         return ()
-    kinds = np.array(list(kinds_of(program)), np.int64)
+    kinds = np.array(kinds_of(program), np.int64)
     series = [each for period in _distances(kinds) for each in _series(kinds, period)]
     spans = sorted(_without_overlap(series, len(kinds)))
     if not spans:
@@ -64,16 +64,19 @@ def repeats(program: Program) -> tuple[Repeat, ...]:
 # -- equations as numbers
 
 
-def kinds_of(program: Program) -> Iterator[int]:
+@once_per_program
+def kinds_of(program: Program) -> tuple[int, ...]:
     """A number for every equation, the same for those that are alike. Those that hold Programs are like no other."""
     numbers: dict[Any, int] = {}
     same: dict[tuple[int, tuple[int, ...]], int] = {}  # by identities: layers made of one Program share their params and types
+    kinds: list[int] = []
     for eqn in program.eqns:
         copies = id(eqn.source), eqn.identity
         number = same.get(copies)
         if number is None:
             number = same[copies] = numbers.setdefault(_key(eqn), len(numbers))
-        yield number
+        kinds.append(number)
+    return tuple(kinds)
 
 
 def _key(eqn: Eqn) -> Any:

@@ -83,7 +83,10 @@ class Emitter:
                 self.source, self.location = eqn.source, _location(eqn.source)
             values = [names[v] for v in eqn.inputs]
             results = eqn.op.emit(self, values, eqn.input_types, eqn.output_types, eqn.params)
-            names.update(zip(eqn.outputs, results, strict=True))
+            if len(eqn.outputs) == len(results) == 1:
+                names[eqn.outputs[0]] = results[0]
+            else:
+                names.update(zip(eqn.outputs, results, strict=True))
         return [names[v] for v in program.outputs]
 
     def copy_of(self, program: Program, operands: Sequence[str]) -> list[str]:

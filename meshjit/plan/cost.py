@@ -19,6 +19,7 @@ from meshjit.core.once import Once
 from meshjit.core.plan import EquationPlan, PlanCost
 from meshjit.core.program import Eqn, Program
 from meshjit.core.region import run_regions, weighted_regions
+from meshjit.core.repeats import kinds_of
 from meshjit.core.rules import Reading, goes_by_element, reading_of, rule_of
 from meshjit.core.target import Target
 from meshjit.core.types import TensorType
@@ -142,11 +143,11 @@ class Machine(Walks):
 
         %1 = dot(..)  3 s     %2 = dot(..)  3 s     %3 = tanh(%2)  1 s      on 8 devices: [0.875, 0.5, 0.125, 0]
         """
-        seconds, known = [0.0], dict[tuple[int, ...], float]()
-        for eqn in reversed(program.eqns):
-            least = known.get(eqn.identity)
+        seconds, known = [0.0], dict[int, float]()
+        for eqn, kind in zip(reversed(program.eqns), reversed(kinds_of(program)), strict=True):
+            least = known.get(kind)
             if least is None:
-                least = known[eqn.identity] = ROUNDED * self._least_work(eqn)
+                least = known[kind] = ROUNDED * self._least_work(eqn)
             seconds.append(seconds[-1] + least)
         return seconds[::-1]
 

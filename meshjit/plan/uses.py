@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from meshjit.core.memories import values_in
 from meshjit.core.ops_in import ops_in
 from meshjit.core.program import Eqn, Program, Var
-from meshjit.core.repeats import Repeat, repeats
+from meshjit.core.repeats import Repeat, kinds_of, repeats
 from meshjit.core.rules import rule_of, work_passes
 from meshjit.ops.base.constants import is_zero
 
@@ -29,7 +29,7 @@ class Uses:
     """How often a Program uses its values, and after which equation each is needed no more; whatever the plan is."""
 
     def __init__(self, program: Program) -> None:
-        self.eqns = program.eqns
+        self.eqns, self.kinds = program.eqns, kinds_of(program)
         self.ends = _last_uses(program)
         self.counts = Counter([v for eqn in program.eqns for v in eqn.inputs])
         for _ in range(USES_OF_OUTPUT):
@@ -51,7 +51,7 @@ class Uses:
 
     def joining(self, outputs: Collection[Var]) -> set[Var]:
         """What only joins sums, if of the outputs these are read as they are, and the others as addends."""
-        return self.counts.keys() - _read_otherwise(self.eqns, self.zeros, outputs)
+        return self.counts.keys() - _read_otherwise(self.eqns, self.kinds, self.zeros, outputs)
 
     def _joins(self, repeat: Repeat) -> tuple[bool, ...]:
         """What else partial sums in a repeat depend on."""
@@ -67,17 +67,18 @@ class Uses:
     def sharers(self, eqn: Eqn) -> tuple[int, ...]:
         """For each operand of a contraction how many alike contractions read it; () for other equations. What is brought for the
         first of them is there for the others: q, k and v share the gather of what they are made of."""
-        return tuple([self.readers[key] for key in self.reads.get(eqn, ())])
+        reads = self.reads.get(eqn)
+        return () if reads is None else tuple([self.readers[key] for key in reads])
 
 
 def _contractions(program: Program) -> Iterator[tuple[Eqn, list[Any]]]:
     """With their operands, each as it is read: alike for equal ops and params, whatever the other operand is."""
-    copies: dict[tuple[int, ...], bool] = {}
-    for eqn in program.eqns:
+    known: dict[int, bool] = {}
+    for eqn, kind in zip(program.eqns, kinds_of(program), strict=True):
         if len(eqn.inputs) > 1 and eqn.op.regions is None:
-            contracts = copies.get(eqn.identity)
+            contracts = known.get(kind)
             if contracts is None:
-                contracts = copies[eqn.identity] = bool(rule_of(eqn).reductions) and not work_passes(eqn)
+                contracts = known[kind] = bool(rule_of(eqn).reductions) and not work_passes(eqn)
             if contracts:
                 yield eqn, [(var, i, eqn.op, tuple(eqn.params.items())) for i, var in enumerate(eqn.inputs)]
 
@@ -93,23 +94,25 @@ def _zeros(program: Program) -> Iterator[Var]:
                 yield eqn.outputs[0]
 
 
-def _read_otherwise(eqns: Sequence[Eqn], zeros: frozenset[Var], outputs: Collection[Var]) -> set[Var]:
+def _read_otherwise(
+    eqns: Sequence[Eqn], kinds: Sequence[int], zeros: frozenset[Var], outputs: Collection[Var]
+) -> set[Var]:
     """The values that are read otherwise than as addends of sums, also through equations that are linear in them alone, or as
     those who ask for addends read them. `outputs` are."""
     otherwise = set(outputs)
-    copies: dict[tuple[int, ...], tuple[Groups, bool, bool]] = {}
-    for eqn in reversed(eqns):
+    alike: dict[int, tuple[Groups, bool, bool]] = {}
+    for eqn, kind in zip(reversed(eqns), reversed(kinds), strict=True):
         op, inputs = eqn.op, eqn.inputs
         if op.pinned is not None:
             otherwise.update([v for v, spec in zip(inputs, op.pinned(eqn.params)[0], strict=True) if not spec.unreduced])
         elif not op.linear or len(eqn.outputs) != 1 or (len(inputs) == 1 and eqn.outputs[0] in otherwise):
             otherwise.update(inputs)
         else:
-            known = copies.get(eqn.identity)
+            known = alike.get(kind)
             if known is None:
                 groups = op.linear_groups(eqn.input_types, eqn.params)
                 in_all = sorted([i for group in groups for i in group]) == [*range(len(inputs))]
-                known = copies[eqn.identity] = groups, in_all, any(len(group) > 1 for group in groups)
+                known = alike[kind] = groups, in_all, any(len(group) > 1 for group in groups)
             groups, in_all, adds = known
             joins = eqn.outputs[0] not in otherwise
             if not (joins or adds):

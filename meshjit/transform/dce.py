@@ -12,17 +12,22 @@ from meshjit.core.program import Eqn, Program, Var
 def dce(program: Program) -> Program:
     """Drop equations without effects none of whose results anybody needs; the Program itself if there are none. Inputs stay, so
     that callers need not change."""
+    if program.answers.get(dce):
+        return program
     needed: set[Var] = set(program.outputs)
     kept: list[Eqn] = []
+    has_parts = False
     for eqn in reversed(program.eqns):
         if not needed.isdisjoint(eqn.outputs) or not is_pure(eqn):
             if eqn.op.prune is not None:
-                eqn = _pruned(eqn, needed)
+                eqn, has_parts = _pruned(eqn, needed), True
             needed.update(eqn.inputs)
             kept.append(eqn)
     kept.reverse()
     is_same = len(kept) == len(program.eqns) and all(map(operator.is_, kept, program.eqns))
-    return program if is_same else Program(program.name, program.inputs, tuple(kept), program.outputs)
+    live = program if is_same else Program(program.name, program.inputs, tuple(kept), program.outputs)
+    live.answers[dce] = not has_parts  # nothing more to drop, which need not be looked for again
+    return live
 
 
 def _pruned(eqn: Eqn, needed: set[Var]) -> Eqn:
